@@ -1,0 +1,103 @@
+"""What a rank may ask about itself: its device, its clock, its seeds.
+
+The same three calls work in a real rank, in a simulated one and in no rank at all, so that a
+function can be tried in one process before it is run on many. Whoever starts a rank installs a
+Context; a thread's own Context (a simulated rank) goes before the process's (a real rank).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+
+
+class Context(Protocol):
+    """What the starter of a rank provides."""
+
+    device: torch.device
+
+    def now(self) -> float:
+        """Seconds since the run began, on this rank's clock."""
+
+    def add_span(self, name: str, start: float, end: float) -> None:
+        """Record a stretch of time."""
+
+    def compute(self, seconds: float) -> None:
+        """Let this much of this rank's time pass."""
+
+
+class _NoRank:
+    """Outside of any rank: CPU, wall clock, and nobody who records."""
+
+    device = torch.device("cpu")
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def add_span(self, name: str, start: float, end: float) -> None:
+        """Nobody records here."""
+
+    def compute(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+_process: Context = _NoRank()
+_thread = threading.local()
+
+
+def install(context: Context, *, thread_only: bool = False) -> None:
+    """Make ``context`` the one that this process, or only this thread, answers from."""
+    global _process
+    if thread_only:
+        _thread.context = context
+    else:
+        _process = context
+
+
+def current() -> Context:
+    return getattr(_thread, "context", None) or _process
+
+
+def seed_rank(rank: int) -> None:
+    """Seed torch, numpy and random with the rank's number: reproducible, and no two alike."""
+    import numpy
+
+    torch.manual_seed(rank)
+    numpy.random.seed(rank)
+    random.seed(rank)
+
+
+def device() -> torch.device:
+    """This rank's ``torch.device``: ``cpu`` under gloo, its own GPU under NCCL."""
+    return current().device
+
+
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """Name a stretch of this rank's time; it appears in the trace and in ``draw.timeline``.
+
+    >>> with span("forward"):
+    ...     loss = model(inputs).sum()
+    """
+    context = current()
+    start = context.now()
+    try:
+        yield
+    finally:
+        context.add_span(name, start, context.now())
+
+
+def compute(seconds: float) -> None:
+    """Spend ``seconds`` computing: asleep under ``run``, in virtual time under ``simulate``."""
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"compute({seconds!r}): give a time in seconds, zero or more")
+    context = current()
+    start = context.now()
+    context.compute(seconds)
+    context.add_span("compute", start, context.now())

@@ -1,0 +1,139 @@
+"""Everything that can go wrong, each with a class of its own and a sentence that explains it.
+
+    CourseError
+     ├── RankFailed    a rank raised an exception
+     ├── RankDied      a rank's process ended without returning
+     ├── Deadlock      ranks wait for one another, and nobody else can free them
+     ├── Hang          nothing came back within the timeout
+     ├── Mismatch      ranks called operations that do not fit together
+     ├── Hazard        a buffer was touched too early, or a Work was never waited for
+     └── CheckFailed   an exercise's check found a wrong answer
+
+Each message is complete by itself: what happened, on which rank, at which line of the reader's
+own code, and what to do. Notebooks show the message and no frame of this library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from course_lib.trace import Line, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One rank that stands still: in which call, at which line, and whom it waits for."""
+
+    rank: int
+    call: str  # as a reader would write it: "recv(src=1)"
+    line: Line | None
+    on: tuple[int, ...] = ()  # the ranks any or all of which could free it
+    group: str = ""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} waits in {self.call}" + (f"   {self.line}" if self.line else "")
+
+
+class CourseError(Exception):
+    """The common parent: catch this to catch everything the course can say.
+
+    ``run`` holds what was recorded before things went wrong (trace, output), or None.
+    """
+
+    run: Run | None = None
+
+    def __reduce__(self) -> tuple:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the sentence, and none of the library's frames."""
+        return f"{type(self).__name__}: {self}".splitlines()
+
+
+def _rebuild(kind: type[CourseError], args: tuple, state: dict) -> CourseError:
+    """Unpickle without calling ``__init__``, whose arguments differ from class to class."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class RankFailed(CourseError):
+    """A rank raised. ``rank`` is the first in time; ``consequences`` fell over because of it.
+
+    ``kind`` is the name of the exception's class. Where the exception itself could travel, it is
+    the ``__cause__``.
+    """
+
+    def __init__(self, message: str, rank: int, kind: str, consequences: Sequence[int] = ()):
+        super().__init__(message)
+        self.rank, self.kind, self.consequences = rank, kind, tuple(consequences)
+
+
+class RankDied(CourseError):
+    """A rank's process ended by itself. ``exit_code`` as in subprocess: −9 is SIGKILL."""
+
+    def __init__(self, message: str, rank: int, exit_code: int, consequences: Sequence[int] = ()):
+        super().__init__(message)
+        self.rank, self.exit_code, self.consequences = rank, exit_code, tuple(consequences)
+
+
+class Standstill(CourseError):
+    """Parent of the two errors in which ranks wait; ``waits`` has one Wait per waiting rank."""
+
+    def __init__(self, message: str, waits: Sequence[Wait] = ()):
+        super().__init__(message)
+        self.waits = tuple(waits)
+
+
+class Deadlock(Standstill):
+    """Ranks wait for one another or for ranks that have left: it can never end.
+
+    ``cycle`` lists ranks in waiting order, or is empty where the wait is for one that has left.
+    """
+
+    def __init__(self, message: str, waits: Sequence[Wait] = (), cycle: Sequence[int] = ()):
+        super().__init__(message, waits)
+        self.cycle = tuple(cycle)
+
+
+class Hang(Standstill):
+    """Nothing came back within the timeout."""
+
+
+class Mismatch(CourseError):
+    """Two ranks called operations that do not fit together. ``ranks`` and ``lines`` name them.
+
+    ``what`` is the property that differs: op, shape, dtype, reduce op, root, peer, tag, group
+    or stride.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        what: str,
+        ranks: Sequence[int] = (),
+        lines: Sequence[Line | None] = (),
+    ):
+        super().__init__(message)
+        self.what, self.ranks, self.lines = what, tuple(ranks), tuple(lines)
+
+
+class Hazard(CourseError):
+    """A buffer was touched while it was on its way, or a Work was never waited for.
+
+    ``kind`` is "read before wait", "written before wait" or "never waited for".
+    """
+
+    def __init__(self, message: str, kind: str, rank: int, line: Line | None = None):
+        super().__init__(message)
+        self.kind, self.rank, self.line = kind, rank, line
+
+
+class CheckFailed(CourseError):
+    """An exercise is not right yet. ``verdict`` has the levels, the case and the hint."""
+
+    def __init__(self, message: str, verdict: object = None):
+        super().__init__(message)
+        self.verdict = verdict

@@ -1,0 +1,238 @@
+"""From what happened to the sentence that says so.
+
+Real and simulated ranks fail in the same ways, so both take their words from here: a few Events
+or Waits go in, an error with its complete text comes out. Nothing here looks at a process, a
+clock or a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from course_lib.errors import Deadlock, Hazard, Mismatch, Wait
+from course_lib.trace import Event, Line
+
+# What must be equal on all ranks of one call: the bytes that a rank reads, or those that it writes.
+_READS_EQUAL = {"all_gather", "all_gather_single", "gather", "reduce_scatter",
+                "reduce_scatter_single", "all_reduce", "reduce", "broadcast"}  # fmt: skip
+_WRITES_EQUAL = {"scatter"}
+
+
+def call_text(event: Event) -> str:
+    """The call as a reader would write it: ``recv(src=1)``, ``all_reduce(SUM)``."""
+    words = []
+    if event.reduce_op:
+        words.append(event.reduce_op)
+    if event.peer is not None:
+        words.append(
+            f"{'dst' if event.is_send or event.op in ('reduce', 'gather') else 'src'}={event.peer}"
+        )
+    if event.tag:
+        words.append(f"tag={event.tag}")
+    name = event.op
+    if event.async_op and (event.is_send or event.is_recv):
+        name = "i" + name
+    return f"{name}({', '.join(words)})"
+
+
+def ranks_text(ranks: Collection[int]) -> str:
+    """``rank 3``, ``ranks 0 and 2``, ``ranks 0, 1 and 2``; long lists are cut."""
+    names = [str(r) for r in sorted(ranks)]
+    if len(names) == 1:
+        return f"rank {names[0]}"
+    if len(names) > 8:
+        names = [*names[:6], f"{len(names) - 6} more"]
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def columns(rows: Sequence[tuple[str, Line | None]]) -> list[str]:
+    """Two aligned columns: what a rank does, and the line it does it in."""
+    width = max(len(text) for text, _ in rows)
+    return [f"  {text:<{width}}   {line or ''}".rstrip() for text, line in rows]
+
+
+def _cut(rows: list[str], most: int = 16) -> list[str]:
+    return rows if len(rows) <= most else [*rows[:most], f"  … and {len(rows) - most} more ranks"]
+
+
+# ---- deadlock -------------------------------------------------------------------------------
+
+
+def find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
+    """Ranks in waiting order, each waiting for the next and the last for the first; or ()."""
+    on = {w.rank: [r for r in w.on] for w in waits}
+    for start in sorted(on):
+        path, seen, rank = [], {}, start
+        while rank in on and rank not in seen:
+            seen[rank] = len(path)
+            path.append(rank)
+            following = [r for r in on[rank] if r in on]
+            if not following:
+                break
+            rank = following[0]
+        else:
+            if rank in seen:
+                cycle = path[seen[rank] :]
+                smallest = cycle.index(min(cycle))
+                return tuple(cycle[smallest:] + cycle[:smallest])
+    return ()
+
+
+def deadlock(waits: Sequence[Wait], left: Collection[int] = (), world_size: int = 0) -> Deadlock:
+    """The error for ranks that wait only for one another, or for ranks that have ``left``."""
+    waits = sorted(waits, key=lambda w: w.rank)
+    gone = sorted({r for w in waits for r in w.on if r in left})
+    cycle = () if gone else find_cycle(waits)
+    rows = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
+    lines = [_headline(waits, gone, world_size), *_cut(columns(rows)), _way_out(waits, gone, cycle)]
+    return Deadlock("\n".join(lines), waits, cycle)
+
+
+def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> str:
+    who = ranks_text([w.rank for w in waits])
+    verb = "waits" if len(waits) == 1 else "wait"
+    if gone:
+        has = "has" if len(gone) == 1 else "have"
+        return f"{who} {verb} for {ranks_text(gone)}, which {has} already returned."
+    if len(waits) == world_size:
+        return "every rank waits for another."
+    return f"{who} {verb} for one another, and nobody else can free them."
+
+
+def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
+    calls = {w.rank: w.call.split("(")[0] for w in waits}
+    if gone:
+        first = next(w for w in waits if set(w.on) & set(gone))
+        return f"{first.call} needs {ranks_text(gone)} to call its counterpart before it returns."
+    arrows = " → ".join(str(r) for r in (*cycle, cycle[0])) + ". " if cycle else ""
+    kinds = {calls[r] for r in cycle}
+    if kinds <= {"recv", "irecv"} and kinds:
+        return f"{arrows}One of them has to send before it receives."
+    if kinds <= {"send", "isend"} and kinds:
+        return f"{arrows}A send waits for its recv: one of them has to receive before it sends."
+    if kinds & {"send", "isend", "recv", "irecv"}:
+        return f"{arrows}Reorder the calls so that each one meets its counterpart."
+    return f"{arrows}Every rank of the group has to make the same calls in the same order."
+
+
+# ---- mismatch -------------------------------------------------------------------------------
+
+
+def mismatch(a: Event, b: Event) -> Mismatch | None:
+    """The error if two calls that met (a send and its recv, or two ranks' calls of the same
+    collective) do not fit together; None if they do.
+    """
+    if a.is_send or a.is_recv:
+        return _message_mismatch(a, b)
+    for what, left, right in _differences(a, b):
+        if left != right:
+            return _pair(a, b, what, left, right)
+    return None
+
+
+def _differences(a: Event, b: Event) -> list[tuple[str, object, object]]:
+    out: list[tuple[str, object, object]] = [("op", a.op, b.op), ("root", a.peer, b.peer)]
+    if a.op != b.op:
+        return out
+    out += [("reduce op", a.reduce_op, b.reduce_op), ("dtype", a.dtype, b.dtype)]
+    if a.op in _READS_EQUAL and a.bytes_in != b.bytes_in:
+        out.append(("shape", a.shape, b.shape))
+    if a.op in _WRITES_EQUAL and a.bytes_out != b.bytes_out:
+        out.append(("shape", a.shape, b.shape))
+    return out
+
+
+def _message_mismatch(a: Event, b: Event) -> Mismatch | None:
+    if a.dtype != b.dtype:
+        return _pair(a, b, "dtype", a.dtype, b.dtype)
+    if a.nbytes != b.nbytes:
+        return _pair(a, b, "shape", a.shape, b.shape)
+    return None
+
+
+_RULES = {
+    "op": "Every rank of a group has to call the same collectives in the same order.",
+    "root": "All ranks of one call have to name the same root.",
+    "reduce op": "All ranks of one call have to use the same reduce op.",
+    "dtype": "Convert one of them, so that both sides use the same dtype.",
+    "shape": "Both sides have to use the same number of elements.",
+    "tag": "A send and its recv have to use the same tag.",
+    "group": "Both sides have to use the same group.",
+}
+
+
+def _pair(a: Event, b: Event, what: str, left: object, right: object) -> Mismatch:
+    a, b, left, right = (a, b, left, right) if a.rank <= b.rank else (b, a, right, left)
+    extra = what in ("dtype", "shape")
+    rows = [
+        (f"rank {e.rank} calls {call_text(e)}" + (f" with {_seen(value)}" if extra else ""), e.line)
+        for e, value in ((a, left), (b, right))
+    ]
+    headline = (
+        f"ranks {a.rank} and {b.rank} do not agree on the {what}: {_seen(left)} and {_seen(right)}."
+    )
+    if a.rank == b.rank:
+        headline = f"rank {a.rank} does not agree with itself on the {what}: {_seen(left)} and {_seen(right)}."
+    text = "\n".join([headline, *columns(rows), _RULES[what]])
+    return Mismatch(text, what, (a.rank, b.rank), (a.line, b.line))
+
+
+def _seen(value: object) -> str:
+    return "x".join(map(str, value)) + " elements" if isinstance(value, tuple) and len(value) > 1 else (
+        f"{value[0]} elements" if isinstance(value, tuple) and value else
+        "1 element" if value == () else str(value))  # fmt: skip
+
+
+def tags_differ(a: Event, b: Event) -> Mismatch:
+    """The error for a send and a recv that would meet, were it not for their tags."""
+    return _pair(a, b, "tag", a.tag, b.tag)
+
+
+def groups_differ(a: Event, b: Event) -> Mismatch:
+    """The error for two calls that would meet, were it not for their groups."""
+    return _pair(a, b, "group", a.group, b.group)
+
+
+def strided(event: Event) -> Mismatch:
+    """The error for a tensor whose elements do not lie side by side, given to a call that would
+    silently read or write the memory between them.
+    """
+    text = "\n".join([
+        f"rank {event.rank} gives {event.op} a strided tensor, whose elements do not lie side by side.",
+        *columns([(f"rank {event.rank} calls {call_text(event)}", event.line)]),
+        "The backend would touch the memory between them. Communicate x.contiguous(), then copy back.",
+    ])  # fmt: skip
+    return Mismatch(text, "stride", (event.rank,), (event.line,))
+
+
+# ---- hazard ---------------------------------------------------------------------------------
+
+
+def unwaited(event: Event) -> Hazard:
+    """The error for a Work that was returned to the reader's code and never waited for."""
+    text = "\n".join([
+        f"rank {event.rank} never waits for its {call_text(event)}.",
+        *columns([(f"rank {event.rank} issues {call_text(event)}", event.line)]),
+        "Until wait() returns, nobody knows whether the data has moved: keep the Work and wait for it.",
+    ])  # fmt: skip
+    return Hazard(text, "never waited for", event.rank, event.line)
+
+
+def written_before_wait(event: Event) -> Hazard:
+    """The error for an ``isend`` buffer that was changed before ``wait()``."""
+    text = "\n".join([
+        f"rank {event.rank} writes to a buffer that {call_text(event)} is still sending.",
+        *columns([(f"rank {event.rank} issues {call_text(event)}", event.line)]),
+        "The receiver may get either value. Wait for the Work before you write, or send a copy.",
+    ])  # fmt: skip
+    return Hazard(text, "written before wait", event.rank, event.line)
+
+
+def read_before_wait(event: Event) -> Hazard:
+    """The error for an ``irecv`` buffer that was used before ``wait()``."""
+    text = "\n".join([
+        f"rank {event.rank} reads a buffer that {call_text(event)} has not filled yet.",
+        *columns([(f"rank {event.rank} issues {call_text(event)}", event.line)]),
+        "What it finds there is left to chance. Wait for the Work before you read.",
+    ])  # fmt: skip
+    return Hazard(text, "read before wait", event.rank, event.line)

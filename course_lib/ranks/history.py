@@ -1,0 +1,101 @@
+"""From the ranks' logs to Events: what has been said, and what is still waiting for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from course_lib.ranks.log import MOST, Reader
+from course_lib.ranks.recorder import unavailable
+from course_lib.trace import Event, Line, Span, Trace
+
+
+class History:
+    """One rank's log, read as it grows."""
+
+    def __init__(self, rank: int, fd: int) -> None:
+        self.rank = rank
+        self.events: list[Event] = []
+        self.spans: list[Span] = []
+        self.groups: dict[str, tuple[int, ...]] = {}
+        self.direct: set[int] = set()  # events whose Work went to the reader's own code
+        self.taken: set[int] = set()  # events whose future somebody took
+        self._lines: dict[int, Line] = {}
+        self._reader = Reader(fd)
+
+    def update(self) -> bool:
+        """Read on; says whether anything was new."""
+        records = self._reader.read()
+        for kind, *values in records:
+            getattr(self, f"_read_{kind}")(*values)
+        return bool(records)
+
+    def _read_E(  # noqa: N802 - the record's letter
+        self, seq, op, peer, group, bytes_in, bytes_out, dtype, shape, issued, line, tag,
+        reduce_op, is_async, direct, contiguous,
+    ) -> None:  # fmt: skip
+        if direct:
+            self.direct.add(seq)
+        self.events.append(
+            Event(
+                self.rank, op, None if peer < 0 else peer, group, max(bytes_in, bytes_out), dtype,
+                shape, issued, None, self._lines.get(line), tag, reduce_op, is_async,
+                not is_async, bytes_in, bytes_out, contiguous, seq,
+            )
+        )  # fmt: skip
+
+    def _read_C(self, seq: int, at: float, peer: int, waited: bool) -> None:  # noqa: N802
+        event = self.events[seq]
+        self.events[seq] = replace(
+            event,
+            completed=at if event.completed is None else min(at, event.completed),
+            peer=peer if event.peer is None and peer >= 0 else event.peer,
+            waited=event.waited or waited,
+        )
+
+    def _read_F(self, seq: int) -> None:  # noqa: N802
+        self.taken.add(seq)
+
+    def _read_S(self, name: str, start: float, end: float) -> None:  # noqa: N802
+        self.spans.append(Span(self.rank, name, start, end))
+
+    def _read_G(self, name: str, ranks: tuple[int, ...]) -> None:  # noqa: N802
+        self.groups[name] = ranks
+
+    def _read_L(self, key: int, where: str, number: int, source: str, function: str) -> None:  # noqa: N802
+        self._lines[key] = Line(where, number, source, function)
+
+    @property
+    def last(self) -> Event | None:
+        return self.events[-1] if self.events else None
+
+    @property
+    def blocked_in(self) -> Event | None:
+        """The call that this rank has entered and not come out of, if its log shows one."""
+        for event in reversed(self.events):
+            if event.completed is None and not event.async_op:
+                return event
+        return None
+
+
+def to_trace(histories: Sequence[History], recorded: bool = True) -> Trace:
+    """One Trace from all ranks' logs."""
+    events = [
+        replace(e, waited=e.waited or e.seq in h.taken or e.seq not in h.direct)
+        for h in histories
+        for e in h.events
+    ]
+    events.sort(key=lambda e: (e.issued, e.rank, e.seq))
+    spans = sorted((s for h in histories for s in h.spans), key=lambda s: (s.start, s.rank))
+    groups: dict[str, tuple[int, ...]] = {}
+    for history in histories:
+        groups.update(history.groups)
+    return Trace(events, spans, groups, _note(events, recorded))
+
+
+def _note(events: Sequence[Event], recorded: bool) -> str | None:
+    if not recorded:
+        return "nothing was recorded: record=False"
+    if len(events) * 64 > MOST:
+        return "the log was full: later events are missing"
+    return unavailable()

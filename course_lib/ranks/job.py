@@ -1,0 +1,160 @@
+"""What is asked of a world, checked before anything is started.
+
+Everything that could be wrong with the arguments of ``run`` is found here, in the notebook's own
+process, and told in one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course_lib.errors import CourseError
+from course_lib.ranks.parcel import pack
+from course_lib.sites import name_cells
+
+MOST_RANKS = 64
+DEFAULT_RANKS = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A world to start: how many ranks, how they talk, how long they may take."""
+
+    world_size: int
+    backend: str
+    timeout: float
+    init: bool
+    record: bool
+
+    def device(self, rank: int) -> str:
+        return f"cuda:{rank}" if self.backend == "nccl" else "cpu"
+
+
+def plan(
+    world_size: int | None, backend: str | None, timeout: float, init: bool, record: bool
+) -> Plan:
+    """Fill in the defaults; raises CourseError for a world that cannot be."""
+    backend = (backend or "gloo").lower()
+    if backend not in ("gloo", "nccl"):
+        raise CourseError(f"backend={backend!r} is not one that run() starts: use 'gloo' or 'nccl'")
+    if not (isinstance(timeout, (int, float)) and 0 < timeout < float("inf")):
+        raise CourseError(f"timeout={timeout!r}: give a number of seconds above zero")
+    size = _nccl_size(world_size) if backend == "nccl" else _size(world_size, DEFAULT_RANKS)
+    return Plan(size, backend, float(timeout), init, record)
+
+
+def _size(world_size: Any, default: int) -> int:
+    if world_size is None:
+        return default
+    if not isinstance(world_size, int) or isinstance(world_size, bool) or world_size < 1:
+        raise CourseError(
+            f"world_size={world_size!r}: a world needs a whole number of ranks, 1 or more"
+        )
+    if world_size > MOST_RANKS:
+        raise CourseError(
+            f"world_size={world_size} asks for {world_size} processes, and run() starts at most "
+            f"{MOST_RANKS}: use simulate(fn, world_size={world_size}) for larger worlds"
+        )
+    return world_size
+
+
+def _nccl_size(world_size: Any) -> int:
+    if not dist.is_nccl_available():
+        raise CourseError(f"this torch ({torch.__version__}) has no NCCL: use backend='gloo'")
+    gpus = torch.cuda.device_count()
+    if gpus == 0:
+        raise CourseError(
+            "backend='nccl' needs a GPU, and this machine shows none: use backend='gloo'"
+        )
+    size = _size(world_size, gpus)
+    if size > gpus:
+        raise CourseError(
+            f"world_size={size} asks for {size} GPUs, this machine has {gpus}: "
+            f"use backend='gloo' or world_size={gpus}"
+        )
+    return size
+
+
+def parcel(fn: Callable, args: tuple) -> bytes:
+    """Pickle what is to be run; raises CourseError that names what will not go."""
+    if not callable(fn):
+        raise CourseError(
+            f"run() needs a function, and was given {type(fn).__name__}: write run(f), not run(f())"
+        )
+    _not_another_signature(fn, args)
+    try:
+        return pack((fn, args))
+    except Exception as error:
+        name, why = _culprit(fn, args) or ("the function", error)
+        raise CourseError(
+            f"{name} cannot be sent to another process ({why}): "
+            "create it inside the function, where each rank makes its own"
+        ) from None
+
+
+def _not_another_signature(fn: Callable, args: tuple) -> None:
+    try:
+        inspect.signature(fn).bind(*args)
+    except TypeError as error:
+        name = getattr(fn, "__name__", "the function")
+        raise CourseError(
+            f"{name}() cannot be called with {len(args)} arguments: {error}. "
+            "run(fn, a, b) calls fn(a, b); inside, dist.get_rank() tells the rank"
+        ) from None
+    except ValueError:
+        return  # a builtin that tells nobody its signature
+
+
+def _culprit(fn: Callable, args: tuple) -> tuple[str, Exception] | None:
+    for name, value in _parts(fn, args):
+        try:
+            pack(value)
+        except Exception as error:
+            return f"{name} ({type(value).__name__})", error
+    return None
+
+
+def _parts(fn: Callable, args: tuple) -> Iterator[tuple[str, Any]]:
+    yield from ((f"argument {at}", value) for at, value in enumerate(args))
+    if inspect.isfunction(fn):
+        used = inspect.getclosurevars(fn)
+        yield from used.nonlocals.items()
+        yield from used.globals.items()
+
+
+def cells() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The notebook's cells: file name → "cell [7]", and file name → source lines."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None:
+        return {}, {}
+    import linecache
+
+    numbers: dict[str, int] = getattr(shell.compile, "_filename_map", {})
+    names = {name: f"cell [{number}]" for name, number in numbers.items()}
+    name_cells(names)
+    return names, {name: linecache.getlines(name) for name in names}
+
+
+def environment(rank: int, world_size: int, port: int) -> dict[str, str]:
+    """This process's environment with what torchrun sets for a rank of a one-node job."""
+    environ = dict(os.environ)
+    environ.setdefault("OMP_NUM_THREADS", "1")
+    if sys.platform == "linux":
+        environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
+        "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size),
+        "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": str(world_size), "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "course_lib",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+    }  # fmt: skip
+    return environ

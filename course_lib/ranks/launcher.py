@@ -1,0 +1,372 @@
+"""How a world starts, works and ends.
+
+    notebook                      fork server                rank r
+       │ socket, pipe, files ───────► fork ────────────────────►│
+       │ Setup ────────────────────────────────────────────────►│ init_process_group
+       │◄──────────────────────────────────────────────── ready │
+       │ Job ──────────────────────────────────────────────────►│ fn(*args)
+       │◄─────────────────────────────────────── output, result │
+       │ closes the world's socket ──► kill, reap
+
+``run`` waits for everything at once in the cell's own thread, so an interrupt reaches it, output
+appears in the cell that asked for it, and there is no thread to be left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch.distributed as dist
+
+from course_lib.errors import CourseError
+from course_lib.ranks import diagnosis, job, wire
+from course_lib.ranks.diagnosis import Standing
+from course_lib.ranks.history import History, to_trace
+from course_lib.ranks.log import nameless_file
+from course_lib.ranks.output import RankOutput, show
+from course_lib.ranks.parcel import unpack
+from course_lib.ranks.worker import Job, Setup
+from course_lib.trace import Run
+
+START_SECONDS = 60.0  # for the processes to be there and to have found one another
+SETTLE_SECONDS = 1.0  # after a first failure, for others to say what became of them
+STACK_SECONDS = 1.0  # for a rank to write down where it stands
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def run(
+    fn: Callable,
+    *args: Any,
+    world_size: int | None = None,
+    backend: str | None = None,
+    timeout: float = 60.0,
+    init: bool = True,
+    record: bool = True,
+) -> Run:
+    """Run ``fn(*args)`` on every rank of a new world of real processes.
+
+    ``fn`` is plain torch.distributed code, and may be defined in the cell above: inside it
+    ``dist.get_rank()`` tells the ranks apart. It travels by value, with the globals that it uses,
+    so what a rank changes stays in that rank; what ``fn`` returns comes back.
+
+    Args:
+        fn: called once on every rank.
+        *args: any picklable values; each rank gets its own copy.
+        world_size: number of ranks; 4 by default, under NCCL one per visible GPU.
+        backend: "gloo" (CPU, the default) or "nccl" (one GPU per rank).
+        timeout: seconds after which the ranks are stopped and a Hang is raised.
+        init: False leaves ``dist.init_process_group`` to ``fn``; the processes are started with
+            what torchrun would set, and recording starts inside that call.
+        record: False records no Events.
+
+    Returns:
+        A Run: ``results`` by rank, ``trace``, ``seconds``, ``output``.
+
+    Raises:
+        RankFailed, RankDied, Hang: see ``course_lib.errors``; CourseError for bad arguments.
+        Whatever is raised, no process is left.
+    """
+    plan = job.plan(world_size, backend, timeout, init, record)
+    parcel = job.parcel(fn, args)
+    with World(plan) as world:
+        world.form()
+        return world.work(parcel)
+
+
+# ---- the fork server's other end --------------------------------------------------------------
+
+
+class Launcher:
+    """Starts the fork server when it is first needed, and opens worlds on it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen | None = None
+        self._door: socket.socket | None = None
+
+    def open_world(self) -> socket.socket:
+        """A socket on which ranks can be asked for; closing it ends them all."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._door is not None
+        here, there = socket.socketpair()
+        with there:
+            socket.send_fds(self._door, [b"w"], [there.fileno()])
+        return here
+
+    def _start(self) -> None:
+        self.forget()
+        method = os.environ.get("COURSE_LIB_START") or (
+            "fork" if sys.platform == "linux" else "spawn"
+        )
+        here, there = socket.socketpair()
+        code = f"import sys; sys.path.insert(0, {ROOT!r}); "
+        code += f"from course_lib.ranks import forkserver; forkserver.main({there.fileno()}, {method!r})"
+        with tempfile.TemporaryFile() as complaints:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                start_new_session=True,
+            )
+            there.close()
+            try:
+                wire.receive(here)
+            except EOFError:
+                complaints.seek(0)
+                last = complaints.read().decode(errors="replace").strip().splitlines()[-1:]
+                raise CourseError(f"the process that starts ranks did not start: {last}") from None
+        self._door = here
+
+    def forget(self) -> None:
+        """Drop the server: it ends by itself when nobody holds its door."""
+        if self._door is not None:
+            self._door.close()
+        self._door = self._process = None
+
+
+_launcher = Launcher()
+os.register_at_fork(after_in_child=_launcher.forget)  # a fork of the notebook starts its own
+
+
+# ---- one world --------------------------------------------------------------------------------
+
+
+class Rank:
+    """The notebook's ends of one rank's socket, pipe and files."""
+
+    def __init__(self, number: int) -> None:
+        self.control, self._their_control = socket.socketpair()
+        out, self._their_out = os.pipe()
+        self.log_fd, self.stack_fd = nameless_file("log"), nameless_file("stack")
+        self.pid = 0
+        self.inbox = wire.Inbox(self.control)
+        self.output = RankOutput(number, out)
+        self.standing = Standing(number, History(number, self.log_fd))
+        self.ready = False
+        self.result: bytes = b""
+        self.span = (0.0, 0.0)
+
+    def their_fds(self) -> list[int]:
+        return [self._their_control.fileno(), self._their_out, self.log_fd, self.stack_fd]
+
+    def handed_over(self) -> None:
+        self._their_control.close()
+        os.close(self._their_out)
+
+    def close(self) -> None:
+        self.control.close()
+        for fd in (self.output.fd, self.log_fd, self.stack_fd):
+            os.close(fd)
+
+
+class World:
+    """A number of ranks with one process group, for one job."""
+
+    def __init__(self, plan: job.Plan) -> None:
+        self.plan = plan
+        self.ranks: list[Rank] = []
+
+    def __enter__(self) -> Self:
+        self._selector = selectors.DefaultSelector()
+        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._server = _launcher.open_world()
+        self._server_inbox = wire.Inbox(self._server)
+        self._watch(self._server, self._from_server)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+        self._selector.close()
+        for rank in self.ranks:
+            rank.close()
+        del self._store
+
+    def _watch(self, source: Any, react: Callable[[], None]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, react)
+
+    def _turn(self, until: float) -> None:
+        """Wait for something to happen, until a time on the perf_counter at most; react to it."""
+        for key, _ in self._selector.select(max(0.0, until - time.perf_counter())):
+            key.data()
+
+    # -- forming ------------------------------------------------------------------------------
+
+    def form(self) -> None:
+        """Start the processes and let them form their process group."""
+        for number in range(self.plan.world_size):
+            self._start_rank(number)
+        for rank in self.ranks:
+            wire.send(rank.control, self._setup(rank.standing.rank))
+        deadline = time.perf_counter() + START_SECONDS
+        while not all(rank.ready for rank in self.ranks):
+            self._turn(deadline)
+            if failed := [r.standing for r in self.ranks if r.standing.failed]:
+                raise CourseError(f"the ranks could not form a process group: {failed[0].message}")
+            if time.perf_counter() > deadline:
+                raise CourseError(f"the ranks found no process group within {START_SECONDS:g} s")
+
+    def _start_rank(self, number: int) -> None:
+        rank = Rank(number)
+        self.ranks.append(rank)
+        socket.send_fds(self._server, [b"r"], rank.their_fds())
+        rank.handed_over()
+        self._watch(rank.control, lambda: self._from_rank(rank))
+        self._watch(rank.output.fd, lambda: self._printed(rank))
+
+    def _setup(self, number: int) -> Setup:
+        plan = self.plan
+        environ = job.environment(number, plan.world_size, self._store.port)
+        return Setup(number, plan.world_size, plan.backend, self._store.port, plan.timeout,
+                     plan.init, environ, plan.device(number))  # fmt: skip
+
+    # -- working ------------------------------------------------------------------------------
+
+    def work(self, parcel: bytes) -> Run:
+        """Give every rank its job, and wait for all of them."""
+        names, sources = job.cells()
+        t0 = time.perf_counter()
+        for rank in self.ranks:
+            environ = job.environment(rank.standing.rank, self.plan.world_size, self._store.port)
+            wire.send(rank.control, Job(parcel, t0, os.getcwd(), list(sys.path), environ,
+                                        self.plan.record, names, sources))  # fmt: skip
+        deadline = t0 + self.plan.timeout
+        while any(rank.standing.state == "running" for rank in self.ranks):
+            self._turn(deadline)
+            if any(rank.standing.failed for rank in self.ranks):
+                self._settle()
+                raise self._told(diagnosis.cause([r.standing for r in self.ranks]))
+            if time.perf_counter() > deadline:
+                self._take_stacks()
+                raise self._told(
+                    diagnosis.hang([r.standing for r in self.ranks], self.plan.timeout)
+                )
+        return self._finished()
+
+    def _finished(self) -> Run:
+        start = min(rank.span[0] for rank in self.ranks)
+        end = max(rank.span[1] for rank in self.ranks)
+        return self._run([unpack(rank.result) for rank in self.ranks], end - start)
+
+    def _run(self, results: list[Any], seconds: float) -> Run:
+        self._show_all()
+        for rank in self.ranks:
+            rank.standing.history.update()
+        trace = to_trace([r.standing.history for r in self.ranks], self.plan.record)
+        output = "".join(rank.output.text for rank in self.ranks)
+        return Run(results, trace, seconds, self.plan.world_size, self.plan.backend, output)
+
+    def _told(self, error: CourseError) -> CourseError:
+        """Attach what was recorded until then, and show everything that was printed."""
+        error.run = self._run([None] * self.plan.world_size, 0.0)
+        return error
+
+    def _show_all(self) -> None:
+        for number, rank in enumerate(self.ranks):
+            new = rank.output.read() + rank.output.finish()
+            show(new if number == 0 else rank.output.text)
+
+    # -- reacting -----------------------------------------------------------------------------
+
+    def _printed(self, rank: Rank) -> None:
+        new = rank.output.read()
+        if rank.standing.rank == 0:
+            show(new)
+        if rank.output.ended:
+            self._selector.unregister(rank.output.fd)
+
+    def _from_rank(self, rank: Rank) -> None:
+        for kind, *values in rank.inbox.read():
+            getattr(self, "_on_" + kind.replace(" ", "_"))(rank, *values)
+        if rank.inbox.closed:
+            self._selector.unregister(rank.control)
+
+    def _on_ready(self, rank: Rank, _thread: int) -> None:
+        rank.ready = True
+
+    def _on_no_world(self, rank: Rank, message: str) -> None:
+        rank.standing.state, rank.standing.message = "raised", message
+
+    def _on_returned(self, rank: Rank, start: float, end: float, result: bytes) -> None:
+        rank.standing.state, rank.standing.at = "returned", end
+        rank.span, rank.result = (start, end), result
+
+    def _on_raised(
+        self, rank: Rank, at: float, kind: str, message: str, lines: list, parcel: bytes | None,
+        traceback: str,
+    ) -> None:  # fmt: skip
+        s = rank.standing
+        s.state, s.at, s.kind, s.message, s.lines, s.traceback = (
+            "raised", at, kind, message, lines, traceback)  # fmt: skip
+        s.exception = unpack(parcel) if parcel else None
+
+    def _on_left(self, rank: Rank, at: float, code: int, lines: list) -> None:
+        s = rank.standing
+        s.state, s.at, s.code, s.lines = "left", at, code, lines
+
+    def _on_too_large(self, rank: Rank, at: float, nbytes: int) -> None:
+        s = rank.standing
+        s.state, s.at, s.kind = "raised", at, "a complaint"
+        s.message = (
+            f"the function returned {nbytes / 1e6:,.0f} MB or more, and a result may have "
+            f"{Job.largest / 1e6:,.0f} MB: return a summary of it (a shape, a norm, a slice)"
+        )
+
+    def _from_server(self) -> None:
+        for kind, *values in self._server_inbox.read():
+            if kind == "pid":
+                next(rank for rank in self.ranks if not rank.pid).pid = values[0]
+            else:
+                self._ended(*values)
+        if self._server_inbox.closed:
+            raise CourseError("the process that starts ranks has died: run the cell again")
+
+    def _ended(self, pid: int, code: int) -> None:
+        rank = next(rank for rank in self.ranks if rank.pid == pid)
+        self._from_rank(rank)  # its last words go before its death
+        if not rank.standing.failed:
+            rank.standing.state, rank.standing.at = "died", time.perf_counter()
+            rank.standing.code = code
+            rank.standing.message = f"rank {rank.standing.rank} ended with code {code}"
+
+    # -- when something went wrong --------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """After a first failure: let every rank that can still say something say it."""
+        deadline = time.perf_counter() + SETTLE_SECONDS
+        while time.perf_counter() < deadline and any(map(self._may_speak, self.ranks)):
+            self._turn(min(deadline, time.perf_counter() + 0.02))
+        for rank in self.ranks:
+            rank.standing.stack = self._read_stack(rank)
+
+    @staticmethod
+    def _may_speak(rank: Rank) -> bool:
+        rank.standing.history.update()
+        return rank.standing.state == "running" and rank.standing.history.blocked_in is None
+
+    def _take_stacks(self) -> None:
+        """Ask every rank that is still running where it stands; faulthandler writes it down."""
+        asked = [rank for rank in self.ranks if rank.standing.state == "running"]
+        for rank in asked:
+            rank.standing.history.update()
+            os.kill(rank.pid, signal.SIGUSR1)
+        deadline = time.perf_counter() + STACK_SECONDS
+        while time.perf_counter() < deadline and not all(map(self._read_stack, asked)):
+            self._turn(time.perf_counter() + 0.02)
+        for rank in asked:
+            rank.standing.stack = self._read_stack(rank)
+
+    @staticmethod
+    def _read_stack(rank: Rank) -> str:
+        size = os.fstat(rank.stack_fd).st_size
+        return os.pread(rank.stack_fd, size, 0).decode("utf-8", "replace")

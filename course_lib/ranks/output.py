@@ -1,0 +1,75 @@
+"""What the ranks print: rank 0 as it happens, the others after it, in rank order.
+
+Each line carries the number of its rank, ``[2] …``, so two runs that print the same show the
+same bytes, whatever order the ranks ran in. Somebody who prints ten megabytes sees the
+beginning and is told how much was left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+MOST = 100_000  # bytes shown of one rank
+_BLOCK = 1 << 16
+# "[W1120 18:50:23.123456789 ProcessGroupGloo.cpp:12] …": the time would differ in every run
+_STAMP = re.compile(rb"\[([IWEFC])\d{4} \d\d:\d\d:\d\d\.\d+ (?:\d+ )?")
+
+
+class RankOutput:
+    """One rank's pipe, read without ever blocking."""
+
+    def __init__(self, rank: int, fd: int) -> None:
+        self.rank, self.fd = rank, fd
+        self.text = ""  # complete lines, each with its [rank]
+        self.ended = False  # nobody can print into it any more
+        self._rest = b""
+        self._kept = self._total = 0
+        os.set_blocking(fd, False)
+
+    def read(self) -> str:
+        """Take what there is; returns the lines that became complete."""
+        new = ""
+        while True:
+            try:
+                block = os.read(self.fd, _BLOCK)
+            except BlockingIOError:
+                return new
+            if not block:
+                self.ended = True
+                return new
+            new += self._take(block)
+
+    def _take(self, block: bytes) -> str:
+        self._total += len(block)
+        block = block[: max(0, MOST - self._kept)]
+        self._kept += len(block)
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        return self._add(lines)
+
+    def finish(self) -> str:
+        """The last line, if it had no end, and the notice, if something was left out."""
+        new = self._add([self._rest] if self._rest else [])
+        self._rest = b""
+        if self._total > self._kept:
+            notice = f"… {MOST:,} of {self._total:,} bytes shown"
+            new += self._add([notice.encode()])
+            self._total = self._kept
+        return new
+
+    def _add(self, lines: list[bytes]) -> str:
+        text = "".join(f"[{self.rank}] {_readable(line)}\n" for line in lines)
+        self.text += text
+        return text
+
+
+def show(text: str) -> None:
+    """Print from the cell's own thread, where Jupyter and nbval both look."""
+    if text:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _readable(line: bytes) -> str:
+    return _STAMP.sub(rb"[\1 ", line).decode("utf-8", "backslashreplace")

@@ -1,0 +1,78 @@
+"""How functions, arguments and results travel between the notebook and its ranks.
+
+cloudpickle carries what the standard pickle will not: functions, closures and classes that were
+defined in a cell, by value. On top of it, tensors travel light: from a GPU they come back on the
+CPU, and a view brings its own elements and not the whole storage that it looks into.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import cloudpickle
+import torch
+
+
+class TooLarge(Exception):
+    """The pickle has more bytes than allowed."""
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(nbytes)
+        self.nbytes = nbytes
+
+
+class _Limited(io.BytesIO):
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        if self.tell() + size > self._most:
+            raise TooLarge(self.tell() + size)
+        return super().write(data)
+
+
+class _Pickler(cloudpickle.Pickler):
+    def __init__(self, buffer: _Limited, most: int) -> None:
+        super().__init__(buffer, protocol=5)
+        self._left = most
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
+            self._left -= obj.nbytes  # told before gigabytes have been copied
+            if self._left < 0:
+                raise TooLarge(obj.nbytes)
+            light = _light(obj)
+            if light is not obj:
+                return light.__reduce_ex__(4)
+        return super().reducer_override(obj)
+
+
+def _light(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values on the CPU, in a storage of their own size."""
+    if tensor.layout != torch.strided:
+        return tensor
+    light = tensor.detach()
+    if light.device.type != "cpu":
+        light = light.cpu()
+    if light.untyped_storage().nbytes() > light.nbytes:
+        light = light.clone()
+    if light.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+        return tensor
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(light, tensor.requires_grad)
+    return light.requires_grad_(tensor.requires_grad)
+
+
+def pack(value: Any, most: int = 1 << 31) -> bytes:
+    """Pickle anything; raises TooLarge past ``most`` bytes, and what pickle raises."""
+    buffer = _Limited(most)
+    _Pickler(buffer, most).dump(value)
+    return buffer.getvalue()
+
+
+def unpack(parcel: bytes) -> Any:
+    return pickle.loads(parcel)

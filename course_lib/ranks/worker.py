@@ -1,0 +1,215 @@
+"""What happens inside a rank's process.
+
+start: own session, output into a pipe, a thread that watches for the notebook's death
+  │
+Setup ──► environment, seeds, process group ──► ("ready",)
+  │
+Job ──► the reader's function ──► ("returned", …) or ("raised", …) or ("left", …)
+  │
+then it stays until it is killed, because a rank that exits early can cut off
+a message that another rank has not read yet
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import io
+import linecache
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from course_lib import context, sites
+from course_lib.ranks import recorder, wire
+from course_lib.ranks.parcel import TooLarge, pack, unpack
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Who a rank is, and the world that it lives in."""
+
+    rank: int
+    world_size: int
+    backend: str
+    port: int  # of the store that the notebook hosts
+    timeout: float
+    init: bool
+    environ: dict[str, str]
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What it shall do. ``parcel`` is the pickled (function, arguments)."""
+
+    parcel: bytes
+    t0: float  # time.perf_counter() that counts as zero
+    cwd: str
+    path: list[str]
+    environ: dict[str, str]
+    record: bool
+    cells: dict[str, str] = field(default_factory=dict)  # file name → "cell [7]"
+    sources: dict[str, list[str]] = field(default_factory=dict)  # file name → its lines
+    largest: int = 1 << 28  # bytes that a result may have
+
+
+class RankContext:
+    """What this rank answers when the reader's code asks for its device or marks a span."""
+
+    def __init__(self, device: str, t0: float, log: recorder.Recorder | None) -> None:
+        self.device = torch.device(device)
+        self._t0, self._log = t0, log
+
+    def now(self) -> float:
+        return time.perf_counter() - self._t0
+
+    def add_span(self, name: str, start: float, end: float) -> None:
+        if self._log is not None:
+            self._log.span(name, start, end)
+
+    def compute(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def prepare() -> None:
+    """What every rank needs and a fork inherits: done once, in the fork server."""
+    recorder.install()
+
+
+def main(fds: Sequence[int]) -> NoReturn:
+    """The life of a rank, on the files that the notebook has opened for it."""
+    control_fd, output_fd, log_fd, stack_fd = fds
+    if os.getpid() != os.getsid(0):
+        os.setsid()  # own session and group: killed as one, and deaf to the terminal's Ctrl-C
+    _redirect(output_fd)
+    faulthandler.enable(file=stack_fd)
+    faulthandler.register(signal.SIGUSR1, file=stack_fd)
+    if not hasattr(dist.send, "__wrapped__"):
+        prepare()
+    control = socket.socket(fileno=control_fd)
+    orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(control, orders), daemon=True).start()
+    setup: Setup = orders.get()
+    try:
+        _set_up(setup)
+    except Exception as error:
+        wire.send(control, ("no world", f"{type(error).__name__}: {error}"))
+        _stay(orders)
+    wire.send(control, ("ready", threading.main_thread().ident))
+    job: Job = orders.get()
+    _work(setup, job, log_fd, control)
+    _stay(orders)
+
+
+def _stay(orders: queue.SimpleQueue[Any]) -> NoReturn:
+    while True:
+        orders.get()
+
+
+def _listen(control: socket.socket, orders: queue.SimpleQueue[Any]) -> None:
+    """Hand on what the notebook says; when it is gone, so are we and our children."""
+    try:
+        while True:
+            orders.put(wire.receive(control))
+    except (EOFError, ConnectionResetError):
+        os.killpg(0, signal.SIGKILL)
+
+
+def _redirect(output_fd: int) -> None:
+    """Print into the notebook's pipe, standard error too; read from nowhere."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)
+    os.close(nothing)
+    os.close(output_fd)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        raw = open(number, "wb", buffering=8192, closefd=False)
+        stream = io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", line_buffering=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)
+
+
+def _set_up(setup: Setup) -> None:
+    os.environ.clear()
+    os.environ.update(setup.environ)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if setup.device != "cpu":
+        torch.cuda.set_device(setup.device)
+    if setup.init:
+        from datetime import timedelta
+
+        store = dist.TCPStore("127.0.0.1", setup.port, is_master=False)
+        dist.init_process_group(
+            setup.backend,
+            store=store,
+            rank=setup.rank,
+            world_size=setup.world_size,
+            timeout=timedelta(seconds=max(setup.timeout, 1.0) + 3600.0),
+            device_id=None if setup.device == "cpu" else torch.device(setup.device),
+        )
+
+
+def _work(setup: Setup, job: Job, log_fd: int, control: socket.socket) -> None:
+    os.environ.clear()
+    os.environ.update(job.environ)
+    os.chdir(job.cwd)
+    sys.path[:] = job.path
+    sites.name_cells(job.cells)
+    for name, lines in job.sources.items():
+        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+    log = recorder.start(log_fd, setup.rank, job.t0) if job.record else None
+    context.install(RankContext(setup.device, job.t0, log))
+    context.seed_rank(setup.rank)
+    try:
+        function, args = unpack(job.parcel)
+        start = time.perf_counter()
+        result = function(*args)
+        answer = ("returned", start, time.perf_counter(), pack(result, job.largest))
+    except SystemExit as error:
+        answer = ("left", time.perf_counter(), _code(error), sites.stack_lines(error.__traceback__))
+    except TooLarge as error:
+        answer = ("too large", time.perf_counter(), error.nbytes)
+    except BaseException as error:
+        answer = ("raised", time.perf_counter(), *_told(error))
+    if setup.device != "cpu" and dist.is_initialized() and answer[0] == "returned":
+        torch.cuda.synchronize()
+        dist.destroy_process_group()
+    _flush()
+    wire.send(control, answer)
+
+
+def _code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
+
+
+def _told(error: BaseException) -> tuple[str, str, list[Any], bytes | None, str]:
+    """An exception in a form that can travel, whatever it is made of."""
+    lines = sites.stack_lines(error.__traceback__)
+    text = "".join(traceback.format_exception(error))
+    try:
+        parcel = pack(error, 1 << 20) if type(error).__module__ == "builtins" else None
+    except Exception:
+        parcel = None  # the words say as much
+    return type(error).__name__, str(error), lines, parcel, text
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    ctypes.CDLL(None).fflush(None)  # what C++ has printed

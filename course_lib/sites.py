@@ -1,0 +1,76 @@
+"""Which line of the reader's own code are we in?
+
+A call into torch.distributed passes through frames of torch and of this library before it comes
+to the line that somebody wrote. ``find_line`` walks outwards to that line. Notebook cells live in
+files with unreadable names; ``name_cells`` says what to call them ("cell [7]").
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from functools import lru_cache
+from types import FrameType, TracebackType
+
+from course_lib.trace import Line
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARIES = tuple(
+    path + os.sep
+    for path in {
+        *(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.dirname(os.__file__),
+    }
+)
+_cells: dict[str, str] = {}
+
+
+def name_cells(names: dict[str, str]) -> None:
+    """Call these files by these names from now on: ``{"/tmp/…/123.py": "cell [7]"}``."""
+    _cells.update(names)
+    _line_at.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def is_readers(filename: str) -> bool:
+    """Whether a file is the reader's own: neither a library's, nor ours, nor the interpreter's."""
+    if filename in _cells:
+        return True
+    if filename.startswith("<") and not filename.startswith(("<stdin", "<ipython", "<string")):
+        return False
+    return not os.path.abspath(filename).startswith((_HERE, *_LIBRARIES))
+
+
+@lru_cache(maxsize=4096)
+def _line_at(filename: str, number: int, function: str) -> Line:
+    where = _cells.get(filename) or os.path.basename(filename)
+    return Line(where, number, linecache.getline(filename, number).strip(), function)
+
+
+def find_line(depth: int = 1) -> Line | None:
+    """The reader's line that led to this call, or None where no frame is the reader's."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        code = frame.f_code
+        if is_readers(code.co_filename):
+            return _line_at(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def stack_lines(traceback: TracebackType | None) -> list[Line]:
+    """The reader's lines in a traceback, outermost first."""
+    lines = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_readers(code.co_filename):
+            lines.append(_line_at(code.co_filename, traceback.tb_lineno, code.co_name))
+        traceback = traceback.tb_next
+    return lines
+
+
+def line_at(filename: str, number: int, function: str) -> Line | None:
+    """The Line for a place that was reported by somebody else, or None if it is a library's."""
+    return _line_at(filename, number, function) if is_readers(filename) else None

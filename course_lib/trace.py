@@ -1,0 +1,244 @@
+"""What the ranks said to one another: the record that everything else reads.
+
+    Run
+     ├── results      what the function returned, by rank
+     ├── output       what the ranks printed, as it was shown
+     ├── seconds      wall-clock under run(), virtual under simulate()
+     └── trace
+          ├── events    one Event per torch.distributed call, in order of time
+          ├── spans     stretches of time that a rank named with span("forward")
+          ├── groups    group name -> the global ranks in it
+          └── messages  each send beside the recv that took it
+
+A Trace is plain data: it can be pickled, compared, drawn, checked and exported, and nothing
+in here starts, patches or imports anything of the course.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+SENDS = ("send", "isend")
+RECEIVES = ("recv", "irecv")
+
+
+class Line(str):
+    """A place in somebody's source that reads as itself: ``cell [7], line 5:  dist.recv(x, 1)``.
+
+    ``where`` is the cell or file, ``number`` the line's number in it, ``source`` its stripped
+    text (empty where the source is not to be had), ``function`` the name of the function.
+    """
+
+    where: str
+    number: int
+    source: str
+    function: str
+
+    def __new__(cls, where: str, number: int, source: str = "", function: str = "") -> Self:
+        place = f"{where}, line {number}"
+        line = super().__new__(cls, f"{place}:  {source}" if source else place)
+        line.where, line.number, line.source, line.function = where, number, source, function
+        return line
+
+    def __reduce__(self) -> tuple[type[Line], tuple[str, int, str, str]]:
+        return Line, (self.where, self.number, self.source, self.function)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One call of ``torch.distributed`` on one rank.
+
+    ``op`` is named as in torch.distributed and does not say whether the call was asynchronous:
+    an ``isend`` is an Event with ``op="send"`` and ``async_op=True``. ``peer`` is a global rank:
+    the destination of a send, the source of a recv, the root of a rooted collective; None where
+    there is none, and for a receive from any source until a message has come.
+
+    ``nbytes`` is the larger of what the call reads and what it writes on this rank, in bytes
+    (the size S of the nccl-tests); ``dtype`` and ``shape`` are those of its first tensor.
+    Times are seconds since the run began. ``completed`` is None where nothing ever said that
+    the operation was done.
+    """
+
+    rank: int
+    op: str
+    peer: int | None
+    group: str
+    nbytes: int
+    dtype: str | None
+    shape: tuple[int, ...]
+    issued: float
+    completed: float | None
+    line: Line | None
+    tag: int = 0
+    reduce_op: str | None = None
+    async_op: bool = False
+    waited: bool = True  # False: an asynchronous call whose Work nobody waited for
+    bytes_in: int = 0  # what the call reads on this rank
+    bytes_out: int = 0  # what it writes
+    contiguous: bool = True
+    seq: int = 0  # position among this rank's events, in order of issue
+
+    @property
+    def is_send(self) -> bool:
+        return self.op in SENDS
+
+    @property
+    def is_recv(self) -> bool:
+        return self.op in RECEIVES
+
+    @property
+    def is_collective(self) -> bool:
+        return not (self.is_send or self.is_recv)
+
+    def __str__(self) -> str:
+        peer = "" if self.peer is None else f" {'to' if self.is_send else 'from'} {self.peer}"
+        size = f" {self.nbytes} bytes" if self.nbytes else ""
+        return f"rank {self.rank} {self.op}{peer}{size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of one rank's time with a name, from ``start`` to ``end`` in seconds."""
+
+    rank: int
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A send and the recv that took it; ``recv`` is None where nobody did."""
+
+    send: Event
+    recv: Event | None
+
+    @property
+    def src(self) -> int:
+        return self.send.rank
+
+    @property
+    def dst(self) -> int:
+        assert self.send.peer is not None
+        return self.send.peer
+
+    @property
+    def nbytes(self) -> int:
+        return self.send.nbytes
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All Events and Spans of a run, ordered by time, then rank.
+
+    ``note`` is None, or one line that says why the trace is empty or incomplete.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    note: str | None = None
+
+    def __repr__(self) -> str:
+        note = f", note={self.note!r}" if self.note else ""
+        return f"Trace({len(self.events)} events, {len(self.spans)} spans{note})"
+
+    def of(self, rank: int) -> list[Event]:
+        """The Events of one rank, in the order in which it issued them."""
+        return sorted((e for e in self.events if e.rank == rank), key=lambda e: e.seq)
+
+    def ops(self, *names: str) -> list[Event]:
+        """The Events whose ``op`` is one of ``names``."""
+        return [e for e in self.events if e.op in names]
+
+    @cached_property
+    def messages(self) -> list[Message]:
+        """Each send with its recv: the k-th of (group, source, destination, tag) meets the k-th.
+
+        That is torch.distributed's rule: messages between two ranks with one tag stay in order.
+        """
+        waiting: dict[tuple, deque[Event]] = defaultdict(deque)
+        for event in sorted(self.events, key=lambda e: (e.rank, e.seq)):
+            if event.is_recv and event.peer is not None:
+                waiting[event.group, event.peer, event.rank, event.tag].append(event)
+        pairs = []
+        for event in sorted(self.events, key=lambda e: (e.rank, e.seq)):
+            if event.is_send:
+                queue = waiting[event.group, event.rank, event.peer, event.tag]
+                pairs.append(Message(event, queue.popleft() if queue else None))
+        return sorted(pairs, key=lambda m: (m.send.issued, m.src, m.send.seq))
+
+    def bytes_sent(self, rank: int) -> int:
+        """Bytes that this rank handed to ``send``: exact for point-to-point, and nothing else."""
+        return sum(e.nbytes for e in self.events if e.rank == rank and e.is_send)
+
+    def without_times(self) -> Trace:
+        """The same trace with every time at zero, in rank order: what two runs can share."""
+        events = [replace(e, issued=0.0, completed=None) for e in self.events]
+        spans = [replace(s, start=0.0, end=0.0) for s in self.spans]
+        events.sort(key=lambda e: (e.rank, e.seq))
+        spans.sort(key=lambda s: s.rank)
+        return replace(self, events=events, spans=spans)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the trace in the Chrome trace format; open the file at https://ui.perfetto.dev.
+
+        Format: "Trace Event Format", Google, 2016. Times there are microseconds.
+        """
+        path = Path(path)
+        path.write_text(json.dumps({"traceEvents": self._chrome_events()}, indent=0) + "\n")
+        return path
+
+    def _chrome_events(self) -> list[dict[str, Any]]:
+        def box(rank: int, lane: int, name: str, start: float, end: float, **args: Any) -> dict:
+            return {"ph": "X", "pid": rank, "tid": lane, "name": name, "args": args,
+                    "ts": start * 1e6, "dur": max(0.0, end - start) * 1e6}  # fmt: skip
+
+        ranks = sorted({e.rank for e in self.events} | {s.rank for s in self.spans})
+        out: list[dict[str, Any]] = []
+        for rank in ranks:
+            out.append({"ph": "M", "pid": rank, "name": "process_name",
+                        "args": {"name": f"rank {rank}"}})  # fmt: skip
+            for lane, name in enumerate(("communication", "spans")):
+                out.append({"ph": "M", "pid": rank, "tid": lane, "name": "thread_name",
+                            "args": {"name": name}})  # fmt: skip
+        for e in self.events:
+            end = e.issued if e.completed is None else e.completed
+            out.append(box(e.rank, 0, e.op, e.issued, end, peer=e.peer, nbytes=e.nbytes,
+                           dtype=e.dtype, shape=list(e.shape), group=e.group,
+                           line=str(e.line or "")))  # fmt: skip
+        out += [box(s.rank, 1, s.name, s.start, s.end) for s in self.spans]
+        for number, m in enumerate(self.messages):
+            if m.recv is not None and m.recv.completed is not None:
+                ends = (("s", m.src, m.send.issued), ("f", m.dst, m.recv.completed))
+                out += [{"ph": ph, "bp": "e", "id": number, "pid": rank, "tid": 0, "cat": "message",
+                         "name": "message", "ts": at * 1e6} for ph, rank, at in ends]  # fmt: skip
+        return out
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of running one function on a world of ranks.
+
+    ``results[r]`` is what the function returned on rank r. ``seconds`` runs from the moment the
+    function starts until the last rank has returned from it: wall-clock time under ``run``,
+    virtual time under ``simulate``. Starting the processes is not in it.
+    """
+
+    results: list[Any]
+    trace: Trace
+    seconds: float
+    world_size: int
+    backend: str
+    output: str = ""
+
+    def __repr__(self) -> str:
+        return (
+            f"Run(world_size={self.world_size}, backend={self.backend!r}, "
+            f"events={len(self.trace.events)})"
+        )
