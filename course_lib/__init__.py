@@ -17,6 +17,7 @@ from course_lib.errors import (
     Mismatch,
     RankDied,
     RankFailed,
+    expect,
 )
 from course_lib.ranks import run
 from course_lib.trace import Event, Run, Span, Trace
@@ -36,6 +37,7 @@ __all__ = [
     "Trace",
     "compute",
     "device",
+    "expect",
     "run",
     "span",
 ]

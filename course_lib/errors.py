@@ -15,7 +15,8 @@ own code, and what to do. Notebooks show the message and no frame of this librar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from course_lib.trace import Line, Run
@@ -137,3 +138,31 @@ class CheckFailed(CourseError):
     def __init__(self, message: str, verdict: object = None):
         super().__init__(message)
         self.verdict = verdict
+
+
+@dataclass
+class Caught:
+    """What an ``expect`` block caught: ``error`` is there once the block has ended."""
+
+    error: CourseError | None = None
+
+
+@contextmanager
+def expect(kind: type[CourseError]) -> Iterator[Caught]:
+    """For cells that break something on purpose: shows the error, and fails if none comes.
+
+    >>> with expect(Deadlock) as caught:
+    ...     run(both_receive_first)
+    >>> draw.waits(caught.error)
+
+    Raises:
+        CourseError: the block ended without an error. Errors of other kinds pass through.
+    """
+    caught = Caught()
+    try:
+        yield caught
+    except kind as error:
+        caught.error = error
+        print("\n".join(error._render_traceback_()))
+    else:
+        raise CourseError(f"this cell should have ended in {kind.__name__}, and nothing went wrong")

@@ -13,9 +13,9 @@ from course_lib.errors import Deadlock, Hazard, Mismatch, Wait
 from course_lib.trace import Event, Line
 
 # What must be equal on all ranks of one call: the bytes that a rank reads, or those that it writes.
-_READS_EQUAL = {"all_gather", "all_gather_single", "gather", "reduce_scatter",
+_READS_EQUAL = {"gather", "reduce_scatter",
                 "reduce_scatter_single", "all_reduce", "reduce", "broadcast"}  # fmt: skip
-_WRITES_EQUAL = {"scatter"}
+_WRITES_EQUAL = {"scatter", "all_gather", "all_gather_single"}
 
 
 def call_text(event: Event) -> str:
@@ -191,6 +191,18 @@ def tags_differ(a: Event, b: Event) -> Mismatch:
 def groups_differ(a: Event, b: Event) -> Mismatch:
     """The error for two calls that would meet, were it not for their groups."""
     return _pair(a, b, "group", a.group, b.group)
+
+
+def peers_differ(send: Event, recv: Event) -> Mismatch:
+    """The error for a send to a rank that receives from somebody else, who will never send."""
+    text = "\n".join(
+        [
+            f"rank {send.rank} sends to rank {recv.rank}, which receives from rank {recv.peer}.",
+            *columns([(f"rank {e.rank} calls {call_text(e)}", e.line) for e in (send, recv)]),
+            "The sender has to name the rank that receives, and the receiver the rank that sends.",
+        ]
+    )
+    return Mismatch(text, "peer", (send.rank, recv.rank), (send.line, recv.line))
 
 
 def strided(event: Event) -> Mismatch:

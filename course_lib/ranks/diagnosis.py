@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from course_lib import explain
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed, Wait
 from course_lib.ranks.history import History
+from course_lib.ranks.matching import Board
+from course_lib.ranks.standstill import explained, stuck_for_ever
 from course_lib.sites import line_at
 from course_lib.trace import Event, Line
 
@@ -47,8 +49,63 @@ class Standing:
         return self.state == "raised" and bool(_LOST_PEER.search(self.message))
 
 
+def board_of(standings: Sequence[Standing]) -> Board:
+    """What all ranks have issued so far."""
+    groups: dict[str, tuple[int, ...]] = {}
+    for standing in standings:
+        groups.update(standing.history.groups)
+    return Board({s.rank: s.history.events for s in standings}, groups)
+
+
+def standstill(standings: Sequence[Standing]) -> dict[int, int]:
+    """rank → the number of the call it is stuck in, for every rank that nobody can free, because
+    its counterpart will not come, or came and does not fit.
+
+    Ranks whose code speaks from several threads are not judged: another thread may free them.
+    """
+    if any(s.history.several_threads for s in standings):
+        return {}
+    blocked, left = _blocked(standings), _left(standings)
+    board = board_of(standings)
+    lost = stuck_for_ever(board, blocked, left)
+    if not lost and blocked and (found := board.mismatch()):
+        lost = dict.fromkeys((r for r in found.ranks if r in blocked), ())
+    return {r: blocked[r].seq for r in lost}
+
+
+def standstill_error(standings: Sequence[Standing]) -> CourseError:
+    """The error for a standstill that has been seen."""
+    board, blocked, left = board_of(standings), _blocked(standings), _left(standings)
+    lines = {s.rank: s.history.blocked_at for s in standings}
+    lost = stuck_for_ever(board, blocked, left)
+    return explained(board, blocked, lines, lost, left, len(standings))
+
+
+def _blocked(standings: Sequence[Standing]) -> dict[int, Event]:
+    running = ((s.rank, s.history.blocked_in) for s in standings if s.state == "running")
+    return {rank: event for rank, event in running if event is not None}
+
+
+def _left(standings: Sequence[Standing]) -> list[int]:
+    return [s.rank for s in standings if s.state == "returned"]
+
+
+def afterthought(standings: Sequence[Standing]) -> CourseError | None:
+    """What is wrong with a world in which every rank returned: calls that met and did not fit,
+    though the backend "succeeded", or a Work that nobody waited for. None if all is well.
+    """
+    if found := board_of(standings).mismatch():
+        return found
+    for standing in standings:
+        if event := standing.history.unwaited:
+            return explain.unwaited(event)
+    return None
+
+
 def cause(standings: Sequence[Standing]) -> CourseError:
     """The error for a world in which at least one rank has failed."""
+    if found := board_of(standings).mismatch():
+        return found
     failed = sorted((s for s in standings if s.failed), key=lambda s: (s.lost_its_peer, s.at))
     first = failed[0]
     same = [s for s in failed if _alike(s, first)]
@@ -139,9 +196,9 @@ def _wait(standing: Standing) -> Wait:
     if event is None:
         path = stack_lines(standing.stack)
         return Wait(standing.rank, "", path[-1] if path else None)
-    return Wait(
-        standing.rank, explain.call_text(event), event.line, _waits_on(event, standing), event.group
-    )
+    line = standing.history.blocked_at
+    on = _waits_on(event, standing)
+    return Wait(standing.rank, explain.call_text(event), line, on, event.group)
 
 
 def _waits_on(event: Event, standing: Standing) -> tuple[int, ...]:

@@ -10,12 +10,13 @@ after the first ``backward()``). A world lives exactly as long as its socket: wh
 closes it, or dies, the world's ranks and everything that they started are killed.
 
 Protocol on a world's socket: the notebook sends one byte with the rank's file descriptors
-(control, output, log, stack); back come ("pid", pid) and, in time, ("exit", pid, code).
+(control, output, log, stack, store); back come ("pid", pid) and, in time, ("exit", pid, code).
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
 import selectors
@@ -27,8 +28,11 @@ from collections.abc import Callable, Sequence
 
 from course_lib.ranks import wire
 
-PRELOAD = ("torch", "torch.distributed", "numpy", "cloudpickle", "course_lib.ranks.worker")
-FDS_PER_RANK = 4
+PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle", "course_lib.ranks.worker")
+# Imported while nobody asks for anything: each rank's first optimizer would import the first of
+# these, a second and more, and a rank that loads data the other.
+LATER = ("torch._dynamo", "torchvision.datasets")
+FDS_PER_RANK = 5
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -56,9 +60,15 @@ def kill_group(pid: int) -> None:
 class Server:
     """The loop: new worlds, new ranks, dead ranks."""
 
-    def __init__(self, door: socket.socket, start: Callable[[Sequence[int]], int]) -> None:
+    def __init__(
+        self,
+        door: socket.socket,
+        start: Callable[[Sequence[int]], int],
+        later: Sequence[str] = (),
+    ) -> None:
         self.door = door
         self.start = start
+        self.later = list(later)
         self.worlds: list[World] = []
         self.selector = selectors.DefaultSelector()
         self.selector.register(door, selectors.EVENT_READ, self._new_world)
@@ -77,11 +87,23 @@ class Server:
         """Serve until the notebook's process is gone."""
         self.open = True
         while self.open:
-            for key, _ in self.selector.select():
+            events = self.selector.select(0 if self.later and not self.worlds else None)
+            for key, _ in events:
                 key.data()
+            if not events:
+                self._import_one()
         for world in self.worlds:
             world.kill()
         self._kill_strays()
+
+    def _import_one(self) -> None:
+        name = self.later.pop(0)
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            return  # a rank that needs it will say so
+        gc.collect()
+        gc.freeze()  # a rank's garbage collector shall not copy what it only inherits
 
     def _new_world(self) -> None:
         data, fds, _, _ = socket.recv_fds(self.door, 1, 1)
@@ -199,16 +221,23 @@ def spawn_rank(fds: Sequence[int]) -> int:
     return process.pid
 
 
+def _import_torch() -> None:
+    for name in PRELOAD:
+        importlib.import_module(name)
+    from course_lib.ranks import worker
+
+    worker.prepare()
+
+
 def main(door_fd: int, method: str) -> None:
     """Entry point of the server's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _adopt_orphans()
     door = socket.socket(fileno=door_fd)
     if method == "fork":
-        for name in PRELOAD:
-            importlib.import_module(name)
-        from course_lib.ranks import worker
-
-        worker.prepare()
+        _import_torch()
     wire.send(door, "ready")
-    Server(door, fork_rank if method == "fork" else spawn_rank).serve()
+    if method == "fork":
+        Server(door, fork_rank, LATER).serve()
+    else:
+        Server(door, spawn_rank).serve()

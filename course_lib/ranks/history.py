@@ -20,6 +20,8 @@ class History:
         self.groups: dict[str, tuple[int, ...]] = {}
         self.direct: set[int] = set()  # events whose Work went to the reader's own code
         self.taken: set[int] = set()  # events whose future somebody took
+        self.several_threads = False  # the reader's code speaks from more threads than the main one
+        self._waiting: tuple[int, Line | None] | None = None  # the Work that is being waited for
         self._lines: dict[int, Line] = {}
         self._reader = Reader(fd)
 
@@ -30,7 +32,7 @@ class History:
             getattr(self, f"_read_{kind}")(*values)
         return bool(records)
 
-    def _read_E(  # noqa: N802 - the record's letter
+    def _read_E(
         self, seq, op, peer, group, bytes_in, bytes_out, dtype, shape, issued, line, tag,
         reduce_op, is_async, direct, contiguous,
     ) -> None:  # fmt: skip
@@ -44,8 +46,10 @@ class History:
             )
         )  # fmt: skip
 
-    def _read_C(self, seq: int, at: float, peer: int, waited: bool) -> None:  # noqa: N802
+    def _read_C(self, seq: int, at: float, peer: int, waited: bool) -> None:
         event = self.events[seq]
+        if waited:
+            self._waiting = None
         self.events[seq] = replace(
             event,
             completed=at if event.completed is None else min(at, event.completed),
@@ -53,16 +57,22 @@ class History:
             waited=event.waited or waited,
         )
 
-    def _read_F(self, seq: int) -> None:  # noqa: N802
+    def _read_W(self, seq: int, line: int) -> None:
+        self._waiting = seq, self._lines.get(line)
+
+    def _read_T(self) -> None:
+        self.several_threads = True
+
+    def _read_F(self, seq: int) -> None:
         self.taken.add(seq)
 
-    def _read_S(self, name: str, start: float, end: float) -> None:  # noqa: N802
+    def _read_S(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.rank, name, start, end))
 
-    def _read_G(self, name: str, ranks: tuple[int, ...]) -> None:  # noqa: N802
+    def _read_G(self, name: str, ranks: tuple[int, ...]) -> None:
         self.groups[name] = ranks
 
-    def _read_L(self, key: int, where: str, number: int, source: str, function: str) -> None:  # noqa: N802
+    def _read_L(self, key: int, where: str, number: int, source: str, function: str) -> None:
         self._lines[key] = Line(where, number, source, function)
 
     @property
@@ -72,8 +82,23 @@ class History:
     @property
     def blocked_in(self) -> Event | None:
         """The call that this rank has entered and not come out of, if its log shows one."""
-        for event in reversed(self.events):
-            if event.completed is None and not event.async_op:
+        if self._waiting is not None:
+            return self.events[self._waiting[0]]
+        last = self.last
+        return last if last and last.completed is None and not last.async_op else None
+
+    @property
+    def blocked_at(self) -> Line | None:
+        """The line that it stands in: of the wait, where that is not the line of the call."""
+        if self._waiting is not None:
+            return self._waiting[1]
+        return self.last.line if self.last else None
+
+    @property
+    def unwaited(self) -> Event | None:
+        """The first Work that went to the reader's code and was never waited for."""
+        for event in self.events:
+            if event.async_op and not event.waited and event.seq in self.direct - self.taken:
                 return event
         return None
 

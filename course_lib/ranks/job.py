@@ -10,6 +10,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,18 +144,38 @@ def cells() -> tuple[dict[str, str], dict[str, list[str]]]:
     return names, {name: linecache.getlines(name) for name in names}
 
 
+# torch's TCP store looks up the name of every address it meets, 127.0.0.1 too, and waits for the
+# answer: five seconds and more where the name server is out of reach.
+_SHORT = "timeout:1 attempts:1"
+
+
+@contextmanager
+def short_lookups() -> Iterator[None]:
+    """Give up on name servers after a second (see resolv.conf(5)), unless told otherwise."""
+    told = "RES_OPTIONS" in os.environ
+    os.environ.setdefault("RES_OPTIONS", _SHORT)
+    try:
+        yield
+    finally:
+        if not told:
+            del os.environ["RES_OPTIONS"]
+
+
 def environment(rank: int, world_size: int, port: int) -> dict[str, str]:
     """This process's environment with what torchrun sets for a rank of a one-node job."""
     environ = dict(os.environ)
     environ.setdefault("OMP_NUM_THREADS", "1")
+    environ.setdefault("RES_OPTIONS", _SHORT)
     if sys.platform == "linux":
         environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     environ |= {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
         "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size),
         "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": str(world_size), "ROLE_NAME": "default",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "course_lib",
-        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "course_lib", "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
     }  # fmt: skip
+    if port:
+        environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                    "TORCHELASTIC_USE_AGENT_STORE": "True"}  # fmt: skip
     return environ

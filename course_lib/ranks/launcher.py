@@ -39,6 +39,8 @@ from course_lib.trace import Run
 
 START_SECONDS = 60.0  # for the processes to be there and to have found one another
 SETTLE_SECONDS = 1.0  # after a first failure, for others to say what became of them
+LOOK_SECONDS = 0.25  # between two looks at the logs of ranks that take their time
+DEADLOCK_SECONDS = 1.5  # for which a standstill must last, unchanged, before it is called one
 STACK_SECONDS = 1.0  # for a rank to write down where it stands
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -139,6 +141,26 @@ _launcher = Launcher()
 os.register_at_fork(after_in_child=_launcher.forget)  # a fork of the notebook starts its own
 
 
+class Store:
+    """Where ranks find one another.
+
+    A ready-made world meets in a file without a name, which takes no port and asks no name
+    server. A function that calls ``init_process_group`` itself is given what torchrun would give
+    it: a TCP store that is already hosted, on a port that the system chose.
+    """
+
+    def __init__(self, ready_made: bool) -> None:
+        self.fd = nameless_file("store")
+        self.port = 0
+        if not (ready_made and sys.platform == "linux"):
+            with job.short_lookups():
+                self._tcp = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            self.port = self._tcp.port
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
 # ---- one world --------------------------------------------------------------------------------
 
 
@@ -176,10 +198,12 @@ class World:
     def __init__(self, plan: job.Plan) -> None:
         self.plan = plan
         self.ranks: list[Rank] = []
+        self._stuck: dict[int, int] = {}  # rank → number of the call it is stuck in
+        self._stuck_since = self._next_look = 0.0
 
     def __enter__(self) -> Self:
         self._selector = selectors.DefaultSelector()
-        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._store = Store(self.plan.init)
         self._server = _launcher.open_world()
         self._server_inbox = wire.Inbox(self._server)
         self._watch(self._server, self._from_server)
@@ -190,7 +214,7 @@ class World:
         self._selector.close()
         for rank in self.ranks:
             rank.close()
-        del self._store
+        self._store.close()
 
     def _watch(self, source: Any, react: Callable[[], None]) -> None:
         self._selector.register(source, selectors.EVENT_READ, react)
@@ -211,7 +235,7 @@ class World:
         deadline = time.perf_counter() + START_SECONDS
         while not all(rank.ready for rank in self.ranks):
             self._turn(deadline)
-            if failed := [r.standing for r in self.ranks if r.standing.failed]:
+            if failed := [s for s in self.standings if s.failed]:
                 raise CourseError(f"the ranks could not form a process group: {failed[0].message}")
             if time.perf_counter() > deadline:
                 raise CourseError(f"the ranks found no process group within {START_SECONDS:g} s")
@@ -219,7 +243,7 @@ class World:
     def _start_rank(self, number: int) -> None:
         rank = Rank(number)
         self.ranks.append(rank)
-        socket.send_fds(self._server, [b"r"], rank.their_fds())
+        socket.send_fds(self._server, [b"r"], [*rank.their_fds(), self._store.fd])
         rank.handed_over()
         self._watch(rank.control, lambda: self._from_rank(rank))
         self._watch(rank.output.fd, lambda: self._printed(rank))
@@ -236,24 +260,46 @@ class World:
         """Give every rank its job, and wait for all of them."""
         names, sources = job.cells()
         t0 = time.perf_counter()
+        self._next_look = t0 + LOOK_SECONDS
         for rank in self.ranks:
             environ = job.environment(rank.standing.rank, self.plan.world_size, self._store.port)
             wire.send(rank.control, Job(parcel, t0, os.getcwd(), list(sys.path), environ,
                                         self.plan.record, names, sources))  # fmt: skip
         deadline = t0 + self.plan.timeout
-        while any(rank.standing.state == "running" for rank in self.ranks):
-            self._turn(deadline)
-            if any(rank.standing.failed for rank in self.ranks):
+        while any(s.state == "running" for s in self.standings):
+            self._turn(min(deadline, time.perf_counter() + LOOK_SECONDS))
+            if any(s.failed for s in self.standings):
                 self._settle()
-                raise self._told(diagnosis.cause([r.standing for r in self.ranks]))
+                raise self._told(diagnosis.cause(self.standings))
+            if self._stands_still():
+                raise self._told(diagnosis.standstill_error(self.standings))
             if time.perf_counter() > deadline:
                 self._take_stacks()
-                raise self._told(
-                    diagnosis.hang([r.standing for r in self.ranks], self.plan.timeout)
-                )
+                raise self._told(diagnosis.hang(self.standings, self.plan.timeout))
         return self._finished()
 
+    @property
+    def standings(self) -> list[Standing]:
+        return [rank.standing for rank in self.ranks]
+
+    def _stands_still(self) -> bool:
+        """Whether the same ranks have been stuck in the same calls for long enough."""
+        now = time.perf_counter()
+        if now < self._next_look:
+            return False
+        self._next_look = now + LOOK_SECONDS
+        for standing in self.standings:
+            standing.history.update()
+        stuck = diagnosis.standstill(self.standings)
+        if stuck != self._stuck:
+            self._stuck, self._stuck_since = stuck, now
+        return bool(stuck) and now - self._stuck_since >= DEADLOCK_SECONDS
+
     def _finished(self) -> Run:
+        for standing in self.standings:
+            standing.history.update()
+        if error := diagnosis.afterthought(self.standings):
+            raise self._told(error)
         start = min(rank.span[0] for rank in self.ranks)
         end = max(rank.span[1] for rank in self.ranks)
         return self._run([unpack(rank.result) for rank in self.ranks], end - start)
@@ -262,7 +308,7 @@ class World:
         self._show_all()
         for rank in self.ranks:
             rank.standing.history.update()
-        trace = to_trace([r.standing.history for r in self.ranks], self.plan.record)
+        trace = to_trace([s.history for s in self.standings], self.plan.record)
         output = "".join(rank.output.text for rank in self.ranks)
         return Run(results, trace, seconds, self.plan.world_size, self.plan.backend, output)
 
@@ -286,6 +332,8 @@ class World:
             self._selector.unregister(rank.output.fd)
 
     def _from_rank(self, rank: Rank) -> None:
+        if rank.inbox.closed:
+            return
         for kind, *values in rank.inbox.read():
             getattr(self, "_on_" + kind.replace(" ", "_"))(rank, *values)
         if rank.inbox.closed:

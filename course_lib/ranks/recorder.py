@@ -47,7 +47,6 @@ _CALLS = (
     "all_gather_object", "gather_object", "scatter_object_list",
 )  # fmt: skip
 _GROUP_MAKERS = ("init_process_group", "new_group", "split_group")
-_IN_PLACE_ON_STRIDES = {"all_reduce", "broadcast", "reduce"}
 _HOOK = 0xC0E5  # our id among a group's hooks
 _get_future = dist.Work.get_future
 
@@ -102,7 +101,9 @@ class Recorder:
         line = self._line()
         bytes_in = sum(t.nbytes for t in reads)
         bytes_out = sum(t.nbytes for t in writes)
-        packed = all(t.is_contiguous() for t in (*reads, *writes))
+        packed = all(t.is_contiguous() or _is_dense(t) for t in (*reads, *writes))
+        if _call.direct and threading.current_thread() is not threading.main_thread():
+            self._log.append(("T",))
         with self._lock:
             seq = self._count
             self._count += 1
@@ -169,6 +170,12 @@ class Recorder:
         if key is not None:
             self._live.pop(key, None)
 
+    def waiting(self, work: Any) -> None:
+        """Somebody begins to wait for this Work; if that never ends, here is where it stood."""
+        entry = self._live.get(id(work))
+        if entry is not None and threading.current_thread() is threading.main_thread():
+            self._log.append(("W", entry[1], self._line()))
+
     def waited(self, work: Any) -> None:
         """Somebody's ``wait()`` on this Work has returned."""
         entry = self._live.pop(id(work), None)
@@ -177,10 +184,16 @@ class Recorder:
             self.completed(seq, ranks[work._source_rank()] if ranks else None)
 
     def taken(self, work: Any) -> None:
-        """Somebody took this Work's future, and waits for that."""
+        """Somebody took this Work's future, or heard that it is complete: as good as waiting."""
         entry = self._live.get(id(work))
         if entry is not None:
             self._log.append(("F", entry[1]))
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements lie side by side in some order, as those of a transpose do."""
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    return tensor.permute(order).is_contiguous()
 
 
 # ---- the wrappers ---------------------------------------------------------------------------
@@ -196,6 +209,7 @@ def install() -> None:
             _replace(name, _wrap_maker(getattr(c10d, name)))
     dist.Work.wait = _wrap_wait(dist.Work.wait)  # type: ignore[method-assign]
     dist.Work.get_future = _wrap_future(dist.Work.get_future)  # type: ignore[method-assign]
+    dist.Work.is_completed = _wrap_completed(dist.Work.is_completed)  # type: ignore[method-assign]
     os.register_at_fork(after_in_child=stop)  # a rank's own children are not the rank
 
 
@@ -293,6 +307,8 @@ def _wrap_maker(function: Callable) -> Callable:
 def _wrap_wait(wait: Callable) -> Callable:
     @functools.wraps(wait)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _recorder is not None:
+            _recorder.waiting(self)
         result = wait(self, *args, **kwargs)
         if _recorder is not None:
             _recorder.waited(self)
@@ -309,3 +325,14 @@ def _wrap_future(get_future: Callable) -> Callable:
         return get_future(self)
 
     return future
+
+
+def _wrap_completed(is_completed: Callable) -> Callable:
+    @functools.wraps(is_completed)
+    def completed(self: Any) -> bool:
+        done = is_completed(self)
+        if done and _recorder is not None:
+            _recorder.taken(self)
+        return done
+
+    return completed

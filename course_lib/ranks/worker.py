@@ -43,7 +43,7 @@ class Setup:
     rank: int
     world_size: int
     backend: str
-    port: int  # of the store that the notebook hosts
+    port: int  # of the TCP store that the notebook hosts; 0: meet in the nameless file
     timeout: float
     init: bool
     environ: dict[str, str]
@@ -90,7 +90,7 @@ def prepare() -> None:
 
 def main(fds: Sequence[int]) -> NoReturn:
     """The life of a rank, on the files that the notebook has opened for it."""
-    control_fd, output_fd, log_fd, stack_fd = fds
+    control_fd, output_fd, log_fd, stack_fd, store_fd = fds
     if os.getpid() != os.getsid(0):
         os.setsid()  # own session and group: killed as one, and deaf to the terminal's Ctrl-C
     _redirect(output_fd)
@@ -103,7 +103,7 @@ def main(fds: Sequence[int]) -> NoReturn:
     threading.Thread(target=_listen, args=(control, orders), daemon=True).start()
     setup: Setup = orders.get()
     try:
-        _set_up(setup)
+        _set_up(setup, store_fd)
     except Exception as error:
         wire.send(control, ("no world", f"{type(error).__name__}: {error}"))
         _stay(orders)
@@ -143,7 +143,7 @@ def _redirect(output_fd: int) -> None:
     sys.stdin = sys.__stdin__ = open(0, closefd=False)
 
 
-def _set_up(setup: Setup) -> None:
+def _set_up(setup: Setup, store_fd: int) -> None:
     os.environ.clear()
     os.environ.update(setup.environ)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -152,7 +152,11 @@ def _set_up(setup: Setup) -> None:
     if setup.init:
         from datetime import timedelta
 
-        store = dist.TCPStore("127.0.0.1", setup.port, is_master=False)
+        store: dist.Store
+        if setup.port:
+            store = dist.TCPStore("127.0.0.1", setup.port, is_master=False)
+        else:
+            store = dist.FileStore(f"/proc/self/fd/{store_fd}", setup.world_size)
         dist.init_process_group(
             setup.backend,
             store=store,

@@ -1,0 +1,76 @@
+"""Real handwritten digits: a small set that comes with the course, and MNIST where asked for."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch.utils.data import TensorDataset
+
+from course_lib.errors import CourseError
+
+if TYPE_CHECKING:
+    from torchvision.datasets import MNIST
+
+DIGITS = Path(__file__).parent / "digits"
+_PATIENCE = 15.0  # seconds for a server to answer
+
+
+def load_digits(train: bool = True) -> TensorDataset:
+    """1,442 (``train``) or 355 real images of handwritten digits, 8 × 8 pixels; no network needed.
+
+    >>> images, labels = load_digits().tensors
+    >>> images.shape, labels.shape
+    (torch.Size([1442, 1, 8, 8]), torch.Size([1442]))
+
+    ``images`` is float32 of shape (N, 1, 8, 8), 0 for paper to 1 for ink, in steps of 1/16;
+    ``labels`` is int64 of shape (N,), from 0 to 9. Of each digit every fifth image is in the test
+    set, the others are in the training set, both in the order of the source.
+
+    Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
+    Learning Repository, 1998, https://doi.org/10.24432/C50P49, licence CC BY 4.0; its test set,
+    written as MNIST-format files by ``digits/make.py``.
+    """
+    from torchvision.datasets import MNIST  # takes a second to import, so only who asks waits
+
+    return _as_tensors(MNIST(str(DIGITS), train=train), darkest=16)
+
+
+def load_mnist(train: bool = True, root: str | Path = "~/.cache/course_lib") -> TensorDataset:
+    """The 60,000 (``train``) or 10,000 images of MNIST, 28 × 28 pixels; downloads them once.
+
+    The same kind of dataset as from ``load_digits``: float32 images of shape (N, 1, 28, 28) from
+    0 to 1, int64 labels. ``root`` is the folder that keeps the 63 MB of files.
+
+    Raises CourseError, at once or after 15 s, where they cannot be had.
+    """
+    from torchvision.datasets import MNIST
+
+    folder = Path(root).expanduser()
+    try:
+        with _impatient():
+            return _as_tensors(MNIST(str(folder), train=train, download=True), darkest=255)
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise CourseError(
+            f"MNIST can be neither read from {folder} nor downloaded ({reason}): "
+            "use load_digits(), which needs no network."
+        ) from error
+
+
+def _as_tensors(dataset: MNIST, darkest: int) -> TensorDataset:
+    return TensorDataset(dataset.data.float().div(darkest).unsqueeze(1), dataset.targets)
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """torchvision waits for a silent server without end; give up after a while instead."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_PATIENCE)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)

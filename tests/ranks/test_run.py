@@ -1,0 +1,245 @@
+"""run(): what goes in, what comes back, and in which order it is shown."""
+
+import functools
+import os
+import sys
+import threading
+
+import numpy
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_lib import CourseError, RankFailed, device, run
+
+FACTOR = 10
+
+
+def test_runs_on_four_ranks_by_default_and_returns_results_by_rank():
+    done = run(lambda: (dist.get_rank(), dist.get_world_size()))
+    assert done.results == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert (done.world_size, done.backend) == (4, "gloo")
+    assert 0 < done.seconds < 30
+
+
+def test_ranks_talk():
+    def add_up(x):
+        x += dist.get_rank()
+        dist.all_reduce(x)
+        return x
+
+    x = torch.zeros(3)
+    assert [r.tolist() for r in run(add_up, x, world_size=3).results] == [[3.0] * 3] * 3
+    assert x.tolist() == [0.0] * 3  # a rank has its own memory
+
+
+def test_functions_closures_classes_and_modules_travel():
+    class Scale(torch.nn.Module):
+        def __init__(self, by):
+            super().__init__()
+            self.by = torch.nn.Parameter(torch.tensor(float(by)))
+
+        def forward(self, x):
+            return self.by * x
+
+    def make(offset):
+        def inner(model):
+            return model(torch.tensor(dist.get_rank() + FACTOR + offset)), model
+
+        return inner
+
+    results = run(functools.partial(make(1), Scale(2)), world_size=2).results
+    assert [float(value) for value, _ in results] == [22.0, 24.0]
+    assert type(results[0][1]).__name__ == "Scale"
+    assert results[0][1].by.requires_grad
+
+
+def test_a_view_comes_back_without_its_storage():
+    result = run(lambda: torch.zeros(1_000_000)[3:5], world_size=1).results[0]
+    assert result.untyped_storage().nbytes() == 8
+
+
+def test_works_after_backward_in_this_process():
+    # Forking this process would hang in the ranks' autograd; see notebooks/src/00_hello_ranks.py.
+    def backward():
+        x = torch.ones(4, requires_grad=True)
+        (x * 2).sum().backward()
+        dist.all_reduce(x.grad)
+        return x.grad.tolist()
+
+    torch.ones(4, requires_grad=True).sum().backward()
+    assert run(backward, world_size=2).results == [[4.0] * 4] * 2
+
+
+def test_ranks_start_in_the_callers_surroundings(tmp_path, monkeypatch):
+    monkeypatch.setenv("COURSE_TEST_WORD", "heard")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "neighbour_module.py").write_text("VALUE = 7\n")
+
+    def look():
+        import neighbour_module
+
+        return os.environ["COURSE_TEST_WORD"], os.getcwd(), neighbour_module.VALUE
+
+    assert run(look, world_size=1).results == [("heard", str(tmp_path), 7)]
+
+
+def test_ranks_do_not_import_the_callers_main():
+    assert run(lambda: sys.modules["__main__"].__name__, world_size=1).results == ["__main__"]
+    assert not run(lambda: hasattr(sys.modules["__main__"], "__file__"), world_size=1).results[0]
+
+
+def test_seeds_are_fixed_and_differ_by_rank():
+    def draw():
+        return torch.rand(1).item(), numpy.random.rand()
+
+    first, second = run(draw, world_size=2).results, run(draw, world_size=2).results
+    assert first == second
+    assert first[0] != first[1]
+
+
+def test_device_is_the_cpu_under_gloo():
+    assert run(device, world_size=1).results == [torch.device("cpu")]
+
+
+def test_init_false_leaves_the_process_group_to_the_function():
+    def by_hand():
+        before = dist.is_initialized()
+        dist.init_process_group("gloo")
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        return before, int(os.environ["RANK"]) == dist.get_rank(), x.item()
+
+    done = run(by_hand, world_size=3, init=False)
+    assert done.results == [(False, True, 3.0)] * 3
+    assert [e.op for e in done.trace.of(0)] == ["all_reduce"]
+
+
+def test_init_by_tcp_and_by_file(tmp_path):
+    def by_url(url):
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("gloo", init_method=url, rank=rank, world_size=size)
+        dist.barrier()
+        return dist.get_rank()
+
+    url = f"file://{tmp_path}/meeting-point"
+    assert run(by_url, url, world_size=2, init=False).results == [0, 1]
+
+
+def test_output_is_in_rank_order_and_the_same_every_time(capsys):
+    def talk():
+        rank = dist.get_rank()
+        print("first from", rank, flush=True)
+        print("second, on standard error", file=sys.stderr)
+        dist.barrier()
+        print("no newline", end="")
+
+    texts = {run(talk).output for _ in range(3)}
+    assert len(texts) == 1
+    (text,) = texts
+    expected = ""
+    for rank in range(4):
+        expected += f"[{rank}] first from {rank}\n[{rank}] second, on standard error\n"
+        expected += f"[{rank}] no newline\n"
+    assert text == expected
+    assert capsys.readouterr().out == expected * 3
+
+
+def test_what_compiled_code_prints_is_shown_without_its_time_stamp():
+    def warn():
+        os.write(2, b"[W1120 18:50:23.123456789 Some.cpp:7] careful\n")
+
+    assert run(warn, world_size=1).output == "[0] [W Some.cpp:7] careful\n"
+
+
+def test_long_output_is_cut_with_a_notice_and_does_not_block():
+    def shout():
+        for _ in range(1000):
+            print("x" * 9999)
+
+    output = run(shout, world_size=2).output
+    assert len(output) < 250_000
+    assert "100,000 of 10,000,000 bytes shown" in output
+
+
+def test_bytes_that_are_no_utf8_are_shown_escaped():
+    output = run(lambda: os.write(1, b"\xff\xfe!\n"), world_size=1).output
+    assert output == "[0] \\xff\\xfe!\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"world_size": 0}, "world_size=0"),
+        ({"world_size": -1}, "world_size=-1"),
+        ({"world_size": 2.5}, "world_size=2.5"),
+        ({"world_size": True}, "world_size=True"),
+        ({"world_size": 100_000}, "simulate(fn, world_size=100000)"),
+        ({"backend": "mpi"}, "'gloo' or 'nccl'"),
+        ({"timeout": 0}, "seconds above zero"),
+        ({"timeout": "soon"}, "seconds above zero"),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused_in_one_line(arguments, words):
+    with pytest.raises(CourseError) as caught:
+        run(lambda: None, **arguments)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_nccl_without_a_gpu_is_refused_with_the_way_out():
+    with pytest.raises(CourseError, match="use backend='gloo'"):
+        run(lambda: None, backend="nccl")
+
+
+def test_a_result_instead_of_a_function_is_refused():
+    with pytest.raises(CourseError, match=r"write run\(f\), not run\(f\(\)\)"):
+        run(3)
+
+
+def test_the_wrong_number_of_arguments_is_refused_before_anything_starts():
+    def takes_rank(rank):
+        return rank
+
+    with pytest.raises(CourseError, match="missing a required argument: 'rank'"):
+        run(takes_rank)
+
+
+def test_what_cannot_be_pickled_is_named():
+    lock = threading.Lock()
+
+    with pytest.raises(CourseError, match=r"^lock \(lock\) cannot be sent to another process"):
+        run(lambda: lock.locked())
+    with pytest.raises(CourseError, match=r"^argument 0 \(lock\) cannot be sent"):
+        run(lambda x: x, lock)
+
+
+def test_a_result_that_cannot_be_pickled_is_a_failure_of_that_rank():
+    with pytest.raises(RankFailed, match="cannot pickle"):
+        run(threading.Lock, world_size=2)
+
+
+def test_a_huge_result_is_refused_before_it_is_copied():
+    with pytest.raises(RankFailed, match=r"returned 1,000 MB or more"):
+        run(lambda: torch.empty(250_000_000), world_size=1)
+
+
+def test_runs_in_threads_do_not_disturb_each_other():
+    results = {}
+
+    def one(number):
+        def work(n):
+            x = torch.tensor([float(n)])
+            dist.all_reduce(x)
+            return x.item()
+
+        results[number] = run(work, number, world_size=2).results
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == {n: [2.0 * n] * 2 for n in range(3)}

@@ -1,0 +1,196 @@
+"""What run() records: every call, with its size, peer, line and times."""
+
+import json
+
+import torch
+import torch.distributed as dist
+
+from course_lib import run, span
+from course_lib.trace import Event, Line, Trace
+
+
+def test_point_to_point_is_recorded_with_peer_size_and_line():
+    def talk():
+        x = torch.zeros(5, dtype=torch.float64)
+        if dist.get_rank() == 0:
+            dist.send(x, dst=1, tag=3)
+        else:
+            dist.recv(x, src=0, tag=3)
+
+    send, recv = (run(talk, world_size=2).trace.of(r)[0] for r in (0, 1))
+    assert (send.op, send.peer, send.nbytes, send.dtype, send.shape) == (
+        "send",
+        1,
+        40,
+        "float64",
+        (5,),
+    )
+    assert (recv.op, recv.peer, recv.tag, recv.group) == ("recv", 0, 3, "0")
+    assert send.line.source == "dist.send(x, dst=1, tag=3)"
+    assert send.line.function == "talk"
+    assert 0 <= send.issued <= send.completed
+    assert not send.async_op
+
+
+def test_a_receive_from_any_source_learns_its_peer():
+    def talk():
+        x = torch.zeros(1)
+        if dist.get_rank() == 0:
+            return dist.recv(x)
+        return dist.send(x, 0)
+
+    done = run(talk, world_size=2)
+    assert done.results[0] == 1
+    assert done.trace.of(0)[0].peer == 1
+
+
+def test_asynchronous_calls_complete_when_waited_for():
+    def talk():
+        other = 1 - dist.get_rank()
+        out, inbox = torch.ones(2), torch.empty(2)
+        works = [dist.isend(out, other), dist.irecv(inbox, other)]
+        for work in works:
+            work.wait()
+
+    for event in run(talk, world_size=2).trace.events:
+        assert event.async_op
+        assert event.waited
+        assert event.completed >= event.issued
+
+
+def test_waiting_for_the_future_counts_as_waiting():
+    def talk():
+        dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
+
+    assert all(e.waited for e in run(talk, world_size=2).trace.events)
+
+
+def test_batched_calls_keep_their_tags():
+    def talk():
+        other = 1 - dist.get_rank()
+        inbox = torch.empty(1)
+        ops = [dist.P2POp(dist.isend, torch.ones(1), other, tag=7),
+               dist.P2POp(dist.irecv, inbox, other, tag=7)]  # fmt: skip
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+
+    assert {(e.op, e.tag) for e in run(talk, world_size=2).trace.events} == {
+        ("send", 7),
+        ("recv", 7),
+    }
+
+
+def test_every_collective_is_recorded_by_its_name():
+    def talk():
+        n, r = dist.get_world_size(), dist.get_rank()
+        x = torch.ones(4)
+        outs = [torch.empty(4) for _ in range(n)]
+        dist.broadcast(x, src=1)
+        dist.all_reduce(x, op=dist.ReduceOp.MAX)
+        dist.reduce(x, dst=1)
+        dist.all_gather(outs, x)
+        dist.all_gather_single(torch.empty(8), x)
+        dist.gather(x, outs if r == 0 else None, dst=0)
+        dist.scatter(x, outs if r == 0 else None, src=0)
+        dist.reduce_scatter(torch.empty(4), outs)
+        dist.reduce_scatter_single(torch.empty(2), x)
+        dist.all_to_all(outs, [x, x])
+        dist.all_to_all_single(torch.empty(4), x)
+        dist.barrier()
+        dist.monitored_barrier()
+
+    events = run(talk, world_size=2).trace.of(0)
+    assert [(e.op, e.peer, e.reduce_op, e.nbytes) for e in events] == [
+        ("broadcast", 1, None, 16), ("all_reduce", None, "MAX", 16), ("reduce", 1, "SUM", 16),
+        ("all_gather", None, None, 32), ("all_gather_single", None, None, 32),
+        ("gather", 0, None, 32), ("scatter", 0, None, 32), ("reduce_scatter", None, "SUM", 32),
+        ("reduce_scatter_single", None, "SUM", 16), ("all_to_all", None, None, 32),
+        ("all_to_all_single", None, None, 16), ("barrier", None, None, 0),
+        ("monitored_barrier", None, None, 0),
+    ]  # fmt: skip
+    assert all(e.completed is not None for e in events)
+
+
+def test_groups_are_known_by_their_global_ranks():
+    def talk():
+        group = dist.new_group([1, 2])
+        if dist.get_rank() in (1, 2):
+            dist.broadcast(torch.ones(1), src=2, group=group)
+
+    trace = run(talk, world_size=3).trace
+    (event,) = (e for e in trace.of(1) if e.op == "broadcast")
+    assert trace.groups[event.group] == (1, 2)
+    assert event.peer == 2
+
+
+def test_ddp_shows_its_bucket_all_reduces():
+    def train():
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+        model(torch.ones(2, 8)).sum().backward()
+
+    reduces = run(train, world_size=2).trace.ops("all_reduce")
+    assert [(e.rank, e.nbytes) for e in sorted(reduces, key=lambda e: e.rank)] == [
+        (0, 4 * (8 * 4 + 4)),
+        (1, 4 * (8 * 4 + 4)),
+    ]
+    assert all(e.async_op and e.waited and e.completed for e in reduces)
+
+
+def test_spans_are_recorded():
+    def work():
+        with span("forward"):
+            torch.ones(10).sum()
+
+    (first, second) = run(work, world_size=2).trace.spans
+    assert {first.rank, second.rank} == {0, 1}
+    assert first.name == "forward"
+    assert first.start <= first.end
+
+
+def test_record_false_records_nothing_and_says_so():
+    trace = run(lambda: dist.barrier(), world_size=2, record=False).trace
+    assert trace.events == []
+    assert "record=False" in trace.note
+
+
+def test_many_events_outgrow_the_first_log():
+    def chatter():
+        x = torch.ones(1)
+        for _ in range(4000):
+            dist.all_reduce(x)
+
+    assert len(run(chatter, world_size=1).trace.events) == 4000
+
+
+def test_messages_pair_each_send_with_its_recv_in_order():
+    def event(rank, op, peer, seq, at):
+        return Event(rank, op, peer, "0", 4, "float32", (1,), at, at + 1, None, seq=seq)
+
+    trace = Trace([event(0, "send", 1, 0, 0.0), event(0, "send", 1, 1, 1.0),
+                   event(1, "recv", 0, 0, 5.0)])  # fmt: skip
+    first, second = trace.messages
+    assert (first.src, first.dst, first.recv.issued) == (0, 1, 5.0)
+    assert second.recv is None
+    assert trace.bytes_sent(0) == 8
+
+
+def test_the_saved_file_is_what_perfetto_reads(tmp_path):
+    def talk():
+        dist.send(torch.ones(1), 1) if dist.get_rank() == 0 else dist.recv(torch.ones(1), 0)
+
+    path = run(talk, world_size=2).trace.save(tmp_path / "trace.json")
+    events = json.loads(path.read_text())["traceEvents"]
+    boxes = [e for e in events if e["ph"] == "X"]
+    assert {(b["pid"], b["name"]) for b in boxes} == {(0, "send"), (1, "recv")}
+    assert all(b["dur"] >= 0 and b["ts"] >= 0 for b in boxes)
+    arrows = [e["ph"] for e in events if e["ph"] in "sf"]
+    assert sorted(arrows) == ["f", "s"]
+
+
+def test_a_line_reads_as_itself_and_travels():
+    import pickle
+
+    line = Line("cell [7]", 5, "dist.recv(inbox, src=1)", "talk")
+    assert line == "cell [7], line 5:  dist.recv(inbox, src=1)"
+    copy = pickle.loads(pickle.dumps(line))
+    assert (copy, copy.number, copy.function) == (line, 5, "talk")
