@@ -68,7 +68,10 @@ def seed_rank(rank: int) -> None:
     """Seed torch, numpy and random with the rank's number: reproducible, and no two alike."""
     import numpy
 
-    torch.manual_seed(rank)
+    # torch.manual_seed also notes the caller's stack for a GPU that nobody may ever use
+    torch.default_generator.manual_seed(rank)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(rank)
     numpy.random.seed(rank)
     random.seed(rank)
 

@@ -60,9 +60,11 @@ def _cut(rows: list[str], most: int = 16) -> list[str]:
 
 def find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
     """Ranks in waiting order, each waiting for the next and the last for the first; or ()."""
-    on = {w.rank: [r for r in w.on] for w in waits}
+    on = {w.rank: w.on for w in waits}
     for start in sorted(on):
-        path, seen, rank = [], {}, start
+        path: list[int] = []
+        seen: dict[int, int] = {}
+        rank = start
         while rank in on and rank not in seen:
             seen[rank] = len(path)
             path.append(rank)
@@ -168,19 +170,21 @@ def _pair(a: Event, b: Event, what: str, left: object, right: object) -> Mismatc
         (f"rank {e.rank} calls {call_text(e)}" + (f" with {_seen(value)}" if extra else ""), e.line)
         for e, value in ((a, left), (b, right))
     ]
-    headline = (
-        f"ranks {a.rank} and {b.rank} do not agree on the {what}: {_seen(left)} and {_seen(right)}."
-    )
-    if a.rank == b.rank:
-        headline = f"rank {a.rank} does not agree with itself on the {what}: {_seen(left)} and {_seen(right)}."
+    headline = f"{_who(a, b)} on the {what}: {_seen(left)} and {_seen(right)}."
     text = "\n".join([headline, *columns(rows), _RULES[what]])
     return Mismatch(text, what, (a.rank, b.rank), (a.line, b.line))
 
 
+def _who(a: Event, b: Event) -> str:
+    if a.rank == b.rank:
+        return f"rank {a.rank} does not agree with itself"
+    return f"ranks {a.rank} and {b.rank} do not agree"
+
+
 def _seen(value: object) -> str:
-    return "x".join(map(str, value)) + " elements" if isinstance(value, tuple) and len(value) > 1 else (
-        f"{value[0]} elements" if isinstance(value, tuple) and value else
-        "1 element" if value == () else str(value))  # fmt: skip
+    if not isinstance(value, tuple):
+        return str(value)
+    return "1 element" if value in ((), (1,)) else "x".join(map(str, value)) + " elements"
 
 
 def tags_differ(a: Event, b: Event) -> Mismatch:
@@ -209,12 +213,18 @@ def strided(event: Event) -> Mismatch:
     """The error for a tensor whose elements do not lie side by side, given to a call that would
     silently read or write the memory between them.
     """
-    text = "\n".join([
-        f"rank {event.rank} gives {event.op} a strided tensor, whose elements do not lie side by side.",
-        *columns([(f"rank {event.rank} calls {call_text(event)}", event.line)]),
-        "The backend would touch the memory between them. Communicate x.contiguous(), then copy back.",
-    ])  # fmt: skip
+    text = _alone(
+        event,
+        f"gives {event.op} a strided tensor, whose elements do not lie side by side.",
+        "The backend touches the memory between them: use x.contiguous(), then copy back.",
+    )
     return Mismatch(text, "stride", (event.rank,), (event.line,))
+
+
+def _alone(event: Event, what: str, advice: str) -> str:
+    """The text about one rank's one call."""
+    row = (f"rank {event.rank} calls {call_text(event)}", event.line)
+    return "\n".join([f"rank {event.rank} {what}", *columns([row]), advice])
 
 
 # ---- hazard ---------------------------------------------------------------------------------
@@ -222,29 +232,29 @@ def strided(event: Event) -> Mismatch:
 
 def unwaited(event: Event) -> Hazard:
     """The error for a Work that was returned to the reader's code and never waited for."""
-    text = "\n".join([
-        f"rank {event.rank} never waits for its {call_text(event)}.",
-        *columns([(f"rank {event.rank} issues {call_text(event)}", event.line)]),
-        "Until wait() returns, nobody knows whether the data has moved: keep the Work and wait for it.",
-    ])  # fmt: skip
+    text = _alone(
+        event,
+        f"never waits for its {call_text(event)}.",
+        "Until wait() returns, nobody knows whether the data has moved: keep the Work and wait.",
+    )
     return Hazard(text, "never waited for", event.rank, event.line)
 
 
 def written_before_wait(event: Event) -> Hazard:
     """The error for an ``isend`` buffer that was changed before ``wait()``."""
-    text = "\n".join([
-        f"rank {event.rank} writes to a buffer that {call_text(event)} is still sending.",
-        *columns([(f"rank {event.rank} issues {call_text(event)}", event.line)]),
-        "The receiver may get either value. Wait for the Work before you write, or send a copy.",
-    ])  # fmt: skip
+    text = _alone(
+        event,
+        f"writes to a buffer that {call_text(event)} is still sending.",
+        "The receiver may get either value: wait for the Work before you write, or send a copy.",
+    )
     return Hazard(text, "written before wait", event.rank, event.line)
 
 
 def read_before_wait(event: Event) -> Hazard:
     """The error for an ``irecv`` buffer that was used before ``wait()``."""
-    text = "\n".join([
-        f"rank {event.rank} reads a buffer that {call_text(event)} has not filled yet.",
-        *columns([(f"rank {event.rank} issues {call_text(event)}", event.line)]),
-        "What it finds there is left to chance. Wait for the Work before you read.",
-    ])  # fmt: skip
+    text = _alone(
+        event,
+        f"reads a buffer that {call_text(event)} has not filled yet.",
+        "What it finds there is left to chance: wait for the Work before you read.",
+    )
     return Hazard(text, "read before wait", event.rank, event.line)

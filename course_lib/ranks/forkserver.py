@@ -214,9 +214,8 @@ def close_all_but(keep: Sequence[int]) -> None:
 def spawn_rank(fds: Sequence[int]) -> int:
     """Start a rank as a new interpreter, where forking a process with torch is not safe."""
     numbers = ",".join(map(str, fds))
-    code = f"import sys; sys.path[:] = {sys.path!r}; "
-    code += f"from course_lib.ranks import worker; worker.main([{numbers}])"
-    process = subprocess.Popen([sys.executable, "-c", code], pass_fds=fds, start_new_session=True)
+    command = [sys.executable, "-P", "-m", __spec__.name, "rank", numbers]
+    process = subprocess.Popen(command, pass_fds=fds, start_new_session=True)
     process.returncode = 0  # the loop reaps it, not this object
     return process.pid
 
@@ -229,8 +228,8 @@ def _import_torch() -> None:
     worker.prepare()
 
 
-def main(door_fd: int, method: str) -> None:
-    """Entry point of the server's process."""
+def main(method: str, door_fd: int) -> None:
+    """Serve the notebook at the other end of this socket; ``method`` is "fork" or "spawn"."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _adopt_orphans()
     door = socket.socket(fileno=door_fd)
@@ -241,3 +240,12 @@ def main(door_fd: int, method: str) -> None:
         Server(door, fork_rank, LATER).serve()
     else:
         Server(door, spawn_rank).serve()
+
+
+if __name__ == "__main__":
+    role, numbers = sys.argv[1:]
+    if role == "rank":
+        from course_lib.ranks import worker
+
+        worker.main([int(n) for n in numbers.split(",")])
+    main(role, int(numbers))

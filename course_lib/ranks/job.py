@@ -23,6 +23,7 @@ from course_lib.sites import name_cells
 
 MOST_RANKS = 64
 DEFAULT_RANKS = 4
+SPARE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,14 @@ class Plan:
     timeout: float
     init: bool
     record: bool
+
+    def same_world(self, other: Plan) -> bool:
+        """Whether ranks that were started for one of the two serve the other."""
+        return (self.world_size, self.backend, self.init) == (
+            other.world_size,
+            other.backend,
+            other.init,
+        )
 
     def device(self, rank: int) -> str:
         return f"cuda:{rank}" if self.backend == "nccl" else "cpu"
@@ -161,19 +170,38 @@ def short_lookups() -> Iterator[None]:
             del os.environ["RES_OPTIONS"]
 
 
-def environment(rank: int, world_size: int, port: int) -> dict[str, str]:
-    """This process's environment with what torchrun sets for a rank of a one-node job."""
-    environ = dict(os.environ)
+def surroundings() -> dict[str, str]:
+    """This process's environment, with what keeps ranks on one machine quick.
+
+    A world that was started in other surroundings cannot be used any more.
+    """
+    environ = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     environ.setdefault("OMP_NUM_THREADS", "1")
     environ.setdefault("RES_OPTIONS", _SHORT)
     if sys.platform == "linux":
         environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    environ |= {
+    return environ
+
+
+def spare_seconds() -> float:
+    """For how long a spare world is kept: ``COURSE_LIB_SPARE``, 60 by default, 0 for none."""
+    value = os.environ.get("COURSE_LIB_SPARE", "")
+    try:
+        return max(0.0, float(value or SPARE_SECONDS))
+    except ValueError:
+        raise CourseError(
+            f"COURSE_LIB_SPARE={value!r}: give a number of seconds, 0 for none"
+        ) from None
+
+
+def identity(rank: int, world_size: int, port: int) -> dict[str, str]:
+    """What torchrun sets for a rank of a one-node job, so that ``env://`` works."""
+    environ = {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
         "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size),
         "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": str(world_size), "ROLE_NAME": "default",
         "TORCHELASTIC_RUN_ID": "course_lib", "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0", "COURSE_LIB_SPARE": "0",
     }  # fmt: skip
     if port:
         environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),

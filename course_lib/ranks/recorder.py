@@ -76,10 +76,10 @@ _recorder: Recorder | None = None
 
 
 class Recorder:
-    """One rank's, from the start of its job to its end."""
+    """One rank's. It is made ready with the rank, and records from ``begin`` on."""
 
-    def __init__(self, fd: int, rank: int, t0: float) -> None:
-        self.rank, self.t0 = rank, t0
+    def __init__(self, fd: int) -> None:
+        self.t0 = 0.0
         self._log = Writer(fd)
         self._lock = threading.Lock()
         self._count = 0
@@ -200,7 +200,9 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def install() -> None:
-    """Put the wrappers in place, once per process. They do nothing until a Recorder starts."""
+    """Put the wrappers in place, once per process. They do nothing until a Recorder begins."""
+    if hasattr(dist.Work.wait, "__wrapped__"):
+        return  # a fork has inherited them
     for name in _CALLS:
         if hasattr(c10d, name):
             _replace(name, _wrap_call(name, getattr(c10d, name)))
@@ -213,13 +215,13 @@ def install() -> None:
     os.register_at_fork(after_in_child=stop)  # a rank's own children are not the rank
 
 
-def start(fd: int, rank: int, t0: float) -> Recorder:
-    """Begin to record in this process, into the log behind ``fd``."""
+def begin(recorder: Recorder, t0: float) -> None:
+    """Record everything that this process says from now on; ``t0`` on the clock counts as 0."""
     global _recorder
-    _recorder = Recorder(fd, rank, t0)
+    recorder.t0 = t0
     if dist.is_initialized():
-        _recorder.watch(dist.group.WORLD)
-    return _recorder
+        recorder.watch(dist.group.WORLD)
+    _recorder = recorder
 
 
 def stop() -> None:
@@ -232,9 +234,9 @@ def _replace(name: str, wrapper: Callable) -> None:
     """Give every module of torch.distributed that holds the function the wrapper instead."""
     original = getattr(c10d, name)
     for module_name, module in list(sys.modules.items()):
-        if module_name.startswith("torch.distributed"):
-            if module.__dict__.get(name) is original:
-                setattr(module, name, wrapper)
+        torchs = module_name.startswith("torch.distributed")
+        if torchs and module.__dict__.get(name) is original:
+            setattr(module, name, wrapper)
 
 
 def _argument(function: Callable, name: str) -> Callable[[tuple, dict], Any]:
@@ -277,7 +279,7 @@ def _wrap_call(name: str, function: Callable) -> Callable:
 def _recorded_barrier(function: Callable, args: tuple, kwargs: dict) -> Any:
     """``monitored_barrier`` passes no hook: write it down around the call."""
     assert _recorder is not None
-    group = (args[0] if args else kwargs.get("group")) or dist.group.WORLD
+    group: Any = (args[0] if args else kwargs.get("group")) or dist.group.WORLD
     seq = _recorder.issued("monitored_barrier", group.group_name, None, (), (), False)
     result = function(*args, **kwargs)
     _recorder.completed(seq)

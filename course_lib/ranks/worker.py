@@ -26,6 +26,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch
@@ -34,6 +35,8 @@ import torch.distributed as dist
 from course_lib import context, sites
 from course_lib.ranks import recorder, wire
 from course_lib.ranks.parcel import TooLarge, pack, unpack
+
+GROUP_TIMEOUT = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,10 @@ class Setup:
     world_size: int
     backend: str
     port: int  # of the TCP store that the notebook hosts; 0: meet in the nameless file
-    timeout: float
     init: bool
     environ: dict[str, str]
-    device: str = "cpu"
+    device: str
+    idle: float  # seconds after which a rank that was given no job leaves
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,6 @@ class Job:
     t0: float  # time.perf_counter() that counts as zero
     cwd: str
     path: list[str]
-    environ: dict[str, str]
     record: bool
     cells: dict[str, str] = field(default_factory=dict)  # file name → "cell [7]"
     sources: dict[str, list[str]] = field(default_factory=dict)  # file name → its lines
@@ -96,20 +98,23 @@ def main(fds: Sequence[int]) -> NoReturn:
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
-    if not hasattr(dist.send, "__wrapped__"):
-        prepare()
+    prepare()
     control = socket.socket(fileno=control_fd)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(control, orders), daemon=True).start()
     setup: Setup = orders.get()
     try:
         _set_up(setup, store_fd)
+        log = recorder.Recorder(log_fd)
     except Exception as error:
         wire.send(control, ("no world", f"{type(error).__name__}: {error}"))
         _stay(orders)
     wire.send(control, ("ready", threading.main_thread().ident))
-    job: Job = orders.get()
-    _work(setup, job, log_fd, control)
+    try:
+        job: Job = orders.get(timeout=setup.idle)
+    except queue.Empty:
+        os._exit(0)  # nobody wants this world
+    _work(setup, job, log, control)
     _stay(orders)
 
 
@@ -135,12 +140,14 @@ def _redirect(output_fd: int) -> None:
     os.dup2(output_fd, 2)
     os.close(nothing)
     os.close(output_fd)
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        raw = open(number, "wb", buffering=8192, closefd=False)
-        stream = io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", line_buffering=True)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)
+    sys.stdin = open(os.devnull)  # noqa: SIM115 - it stays open for the life of the rank
+    sys.stdout = sys.__stdout__ = _line_by_line(1)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _line_by_line(2)  # type: ignore[misc]
+
+
+def _line_by_line(fd: int) -> io.TextIOWrapper:
+    raw = os.fdopen(fd, "wb", closefd=False)
+    return io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", line_buffering=True)
 
 
 def _set_up(setup: Setup, store_fd: int) -> None:
@@ -150,8 +157,6 @@ def _set_up(setup: Setup, store_fd: int) -> None:
     if setup.device != "cpu":
         torch.cuda.set_device(setup.device)
     if setup.init:
-        from datetime import timedelta
-
         store: dist.Store
         if setup.port:
             store = dist.TCPStore("127.0.0.1", setup.port, is_master=False)
@@ -162,22 +167,23 @@ def _set_up(setup: Setup, store_fd: int) -> None:
             store=store,
             rank=setup.rank,
             world_size=setup.world_size,
-            timeout=timedelta(seconds=max(setup.timeout, 1.0) + 3600.0),
+            timeout=GROUP_TIMEOUT,  # the notebook keeps the time
             device_id=None if setup.device == "cpu" else torch.device(setup.device),
         )
+        dist.all_reduce(torch.zeros(1, device=setup.device))  # the first one takes longest
+    context.seed_rank(setup.rank)
 
 
-def _work(setup: Setup, job: Job, log_fd: int, control: socket.socket) -> None:
-    os.environ.clear()
-    os.environ.update(job.environ)
+def _work(setup: Setup, job: Job, log: recorder.Recorder, control: socket.socket) -> None:
     os.chdir(job.cwd)
     sys.path[:] = job.path
     sites.name_cells(job.cells)
     for name, lines in job.sources.items():
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
-    log = recorder.start(log_fd, setup.rank, job.t0) if job.record else None
-    context.install(RankContext(setup.device, job.t0, log))
-    context.seed_rank(setup.rank)
+    if job.record:
+        recorder.begin(log, job.t0)
+    context.install(RankContext(setup.device, job.t0, log if job.record else None))
+    answer: tuple
     try:
         function, args = unpack(job.parcel)
         start = time.perf_counter()

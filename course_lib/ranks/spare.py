@@ -1,0 +1,79 @@
+"""Worlds that are ready before they are asked for, and worlds that are done with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import weakref
+
+from course_lib.errors import CourseError
+from course_lib.ranks import job
+from course_lib.ranks.server import Server
+from course_lib.ranks.world import World
+
+
+class Stock:
+    """The worlds of this process: one in use, one ready for the next call, one to be cleared away.
+
+    The spare's processes are as fresh as any: they have done nothing but form their group. It is
+    used if the next call wants the same world in the same environment and thrown away if not;
+    after a minute its ranks leave by themselves. ``COURSE_LIB_SPARE`` is the time in seconds for
+    which it is kept; 0 switches it off.
+    """
+
+    def __init__(self) -> None:
+        self._server = Server()
+        self._lock = threading.Lock()
+        self._spare: World | None = None
+        self._retired: list[World] = []
+        self._all: weakref.WeakSet[World] = weakref.WeakSet()
+
+    def take(self, plan: job.Plan) -> World:
+        """A world for this plan: the spare if it fits, else a new one."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+            retired, self._retired = self._retired, []
+        for world in retired:
+            world.close()
+        if spare is None:
+            return self._open(plan)
+        if spare.plan.same_world(plan) and spare.fresh:
+            spare.plan = plan
+            return spare
+        spare.close()
+        return self._open(plan)
+
+    def _open(self, plan: job.Plan) -> World:
+        try:
+            world = World(plan, self._server)
+        except OSError as error:
+            raise CourseError(
+                f"{plan.world_size} ranks could not be started: {error.strerror}"
+            ) from None
+        self._all.add(world)
+        return world
+
+    def done(self, world: World) -> None:
+        """End a world, and start the next one like it in the background."""
+        with contextlib.suppress(OSError):  # the fork server may be what went wrong
+            world.end()
+        plan = world.plan
+        wanted = job.spare_seconds() > 0 and sys.platform == "linux"
+        with self._lock:
+            self._retired.append(world)
+            if wanted and plan.init and plan.backend == "gloo" and self._spare is None:
+                with contextlib.suppress(CourseError):  # the next run starts its own, and tells
+                    self._spare = self._open(plan)
+
+    def after_fork(self) -> None:
+        """A fork of the notebook holds copies of all our sockets: let go, and start anew."""
+        for world in list(self._all):
+            world.release()
+        self._server.forget()
+        self.__init__()  # type: ignore[misc]
+
+
+stock = Stock()
+os.register_at_fork(after_in_child=stock.after_fork)

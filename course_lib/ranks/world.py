@@ -1,0 +1,315 @@
+"""One world: its processes, from their start to their end, and everything they say meanwhile.
+
+Sockets, pipes and files of all ranks are watched at once in the thread that waits for them: there
+is no thread to be left behind, an interrupt comes through, and output appears in its own cell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from course_lib.errors import CourseError
+from course_lib.ranks import diagnosis, job, wire
+from course_lib.ranks.diagnosis import Standing
+from course_lib.ranks.history import History, to_trace
+from course_lib.ranks.log import nameless_file
+from course_lib.ranks.output import RankOutput, show
+from course_lib.ranks.parcel import unpack
+from course_lib.ranks.server import Server, Store
+from course_lib.ranks.worker import Job, Setup
+from course_lib.trace import Run
+
+START_SECONDS = 60.0  # for the processes to be there and to have found one another
+SETTLE_SECONDS = 1.0  # after a first failure, for others to say what became of them
+LOOK_SECONDS = 0.25  # between two looks at the logs of ranks that take their time
+DEADLOCK_SECONDS = 1.5  # for which a standstill must last, unchanged, before it is called one
+STACK_SECONDS = 1.0  # for a rank to write down where it stands
+
+
+class Rank:
+    """The notebook's ends of one rank's socket, pipe and files."""
+
+    def __init__(self, number: int) -> None:
+        self.control, self._their_control = socket.socketpair()
+        out, self._their_out = os.pipe()
+        self.log_fd, self.stack_fd = nameless_file("log"), nameless_file("stack")
+        self.pid = 0
+        self.inbox = wire.Inbox(self.control)
+        self.output = RankOutput(number, out)
+        self.standing = Standing(number, History(number, self.log_fd))
+        self.ready = False
+        self.result: bytes = b""
+        self.span = (0.0, 0.0)
+
+    def their_fds(self) -> list[int]:
+        return [self._their_control.fileno(), self._their_out, self.log_fd, self.stack_fd]
+
+    def handed_over(self) -> None:
+        self._their_control.close()
+        os.close(self._their_out)
+
+    def close(self) -> None:
+        self.control.close()
+        for fd in (self.output.fd, self.log_fd, self.stack_fd):
+            os.close(fd)
+
+
+class World:
+    """A number of ranks with one process group, for one job."""
+
+    def __init__(self, plan: job.Plan, server: Server) -> None:
+        self.plan = plan
+        self.ranks: list[Rank] = []
+        self._born = time.perf_counter()
+        self._keep = job.spare_seconds() or job.SPARE_SECONDS
+        self._surroundings = job.surroundings()
+        self._stuck: dict[int, int] = {}  # rank → number of the call it is stuck in
+        self._stuck_since = self._next_look = 0.0
+        self._selector = selectors.DefaultSelector()
+        self._server = server.open_world()
+        self._server_inbox = wire.Inbox(self._server)
+        self._store = Store(plan.init)
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        self._watch(self._server, self._from_server)
+        for number in range(self.plan.world_size):
+            self._start_rank(number)
+        for rank in self.ranks:
+            wire.send(rank.control, self._setup(rank.standing.rank))
+
+    def end(self) -> None:
+        """Have the fork server kill what is left of the ranks, and all that they started."""
+        self._server.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End it if need be, and give back its files."""
+        if self._server.fileno() >= 0:
+            with contextlib.suppress(OSError):  # the fork server may have died before
+                self.end()
+        self.release()
+
+    def release(self) -> None:
+        """Give back this process's files, and leave the world alone."""
+        self._server.close()
+        self._selector.close()
+        for rank in self.ranks:
+            rank.close()
+        self.ranks = []
+        self._store.close()
+
+    def _watch(self, source: Any, react: Callable[[], None]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, react)
+
+    def _turn(self, until: float) -> None:
+        """Wait for something to happen, until a time on the perf_counter at most; react to it."""
+        for key, _ in self._selector.select(max(0.0, until - time.perf_counter())):
+            key.data()
+
+    # -- forming ------------------------------------------------------------------------------
+
+    def form(self) -> None:
+        """Wait until the processes are there and have formed their process group."""
+        deadline = time.perf_counter() + START_SECONDS
+        while not all(rank.ready for rank in self.ranks):
+            self._turn(deadline)
+            if failed := [s for s in self.standings if s.failed]:
+                raise CourseError(f"the ranks could not form a process group: {failed[0].message}")
+            if time.perf_counter() > deadline:
+                raise CourseError(f"the ranks found no process group within {START_SECONDS:g} s")
+
+    def _start_rank(self, number: int) -> None:
+        rank = Rank(number)
+        self.ranks.append(rank)
+        socket.send_fds(self._server, [b"r"], [*rank.their_fds(), self._store.fd])
+        rank.handed_over()
+        self._watch(rank.control, lambda: self._from_rank(rank))
+        self._watch(rank.output.fd, lambda: self._printed(rank))
+
+    def _setup(self, number: int) -> Setup:
+        plan = self.plan
+        environ = self._surroundings | job.identity(number, plan.world_size, self._store.port)
+        return Setup(number, plan.world_size, plan.backend, self._store.port,
+                     plan.init, environ, plan.device(number), self._keep)  # fmt: skip
+
+    @property
+    def fresh(self) -> bool:
+        """Whether a world that waits for its job is still what a new one would be."""
+        young = time.perf_counter() - self._born < 0.9 * self._keep  # its ranks count, too
+        return young and self._surroundings == job.surroundings()
+
+    # -- working ------------------------------------------------------------------------------
+
+    def work(self, parcel: bytes) -> Run:
+        """Give every rank its job, and wait for all of them."""
+        names, sources = job.cells()
+        t0 = time.perf_counter()
+        self._next_look = t0 + LOOK_SECONDS
+        order = Job(parcel, t0, os.getcwd(), list(sys.path), self.plan.record, names, sources)
+        for rank in self.ranks:
+            wire.send(rank.control, order)
+        deadline = t0 + self.plan.timeout
+        while any(s.state == "running" for s in self.standings):
+            self._turn(min(deadline, time.perf_counter() + LOOK_SECONDS))
+            if any(s.failed for s in self.standings):
+                self._settle()
+                raise self._told(diagnosis.cause(self.standings))
+            if self._stands_still():
+                raise self._told(diagnosis.standstill_error(self.standings))
+            if time.perf_counter() > deadline:
+                self._take_stacks()
+                raise self._told(diagnosis.hang(self.standings, self.plan.timeout))
+        return self._finished()
+
+    @property
+    def standings(self) -> list[Standing]:
+        return [rank.standing for rank in self.ranks]
+
+    def _stands_still(self) -> bool:
+        """Whether the same ranks have been stuck in the same calls for long enough."""
+        now = time.perf_counter()
+        if now < self._next_look:
+            return False
+        self._next_look = now + LOOK_SECONDS
+        for standing in self.standings:
+            standing.history.update()
+        stuck = diagnosis.standstill(self.standings)
+        if stuck != self._stuck:
+            self._stuck, self._stuck_since = stuck, now
+        return bool(stuck) and now - self._stuck_since >= DEADLOCK_SECONDS
+
+    def _finished(self) -> Run:
+        for standing in self.standings:
+            standing.history.update()
+        if error := diagnosis.afterthought(self.standings):
+            raise self._told(error)
+        start = min(rank.span[0] for rank in self.ranks)
+        end = max(rank.span[1] for rank in self.ranks)
+        return self._run([unpack(rank.result) for rank in self.ranks], end - start)
+
+    def _run(self, results: list[Any], seconds: float) -> Run:
+        self._show_all()
+        for rank in self.ranks:
+            rank.standing.history.update()
+        trace = to_trace([s.history for s in self.standings], self.plan.record)
+        output = "".join(rank.output.text for rank in self.ranks)
+        return Run(results, trace, seconds, self.plan.world_size, self.plan.backend, output)
+
+    def _told(self, error: CourseError) -> CourseError:
+        """Attach what was recorded until then, and show everything that was printed."""
+        error.run = self._run([None] * self.plan.world_size, 0.0)
+        return error
+
+    def _show_all(self) -> None:
+        for number, rank in enumerate(self.ranks):
+            new = rank.output.read() + rank.output.finish()
+            show(new if number == 0 else rank.output.text)
+
+    # -- reacting -----------------------------------------------------------------------------
+
+    def _printed(self, rank: Rank) -> None:
+        new = rank.output.read()
+        if rank.standing.rank == 0:
+            show(new)
+        if rank.output.ended:
+            self._selector.unregister(rank.output.fd)
+
+    def _from_rank(self, rank: Rank) -> None:
+        if rank.inbox.closed:
+            return
+        for kind, *values in rank.inbox.read():
+            getattr(self, "_on_" + kind.replace(" ", "_"))(rank, *values)
+        if rank.inbox.closed:
+            self._selector.unregister(rank.control)
+
+    def _on_ready(self, rank: Rank, _thread: int) -> None:
+        rank.ready = True
+
+    def _on_no_world(self, rank: Rank, message: str) -> None:
+        rank.standing.state, rank.standing.message = "raised", message
+
+    def _on_returned(self, rank: Rank, start: float, end: float, result: bytes) -> None:
+        rank.standing.state, rank.standing.at = "returned", end
+        rank.span, rank.result = (start, end), result
+
+    def _on_raised(
+        self, rank: Rank, at: float, kind: str, message: str, lines: list, parcel: bytes | None,
+        traceback: str,
+    ) -> None:  # fmt: skip
+        s = rank.standing
+        s.state, s.at, s.kind, s.message, s.lines, s.traceback = (
+            "raised", at, kind, message, lines, traceback)  # fmt: skip
+        s.exception = unpack(parcel) if parcel else None
+
+    def _on_left(self, rank: Rank, at: float, code: int, lines: list) -> None:
+        s = rank.standing
+        s.state, s.at, s.code, s.lines = "left", at, code, lines
+
+    def _on_too_large(self, rank: Rank, at: float, nbytes: int) -> None:
+        s = rank.standing
+        s.state, s.at, s.kind = "raised", at, "a complaint"
+        s.message = (
+            f"the function returned {nbytes / 1e6:,.0f} MB or more, and a result may have "
+            f"{Job.largest / 1e6:,.0f} MB: return a summary of it (a shape, a norm, a slice)"
+        )
+
+    def _from_server(self) -> None:
+        for kind, *values in self._server_inbox.read():
+            if kind == "pid":
+                next(rank for rank in self.ranks if not rank.pid).pid = values[0]
+            else:
+                self._ended(*values)
+        if self._server_inbox.closed:
+            raise CourseError("the process that starts ranks has died: run the cell again")
+
+    def _ended(self, pid: int, code: int) -> None:
+        rank = next(rank for rank in self.ranks if rank.pid == pid)
+        self._from_rank(rank)  # its last words go before its death
+        if not rank.standing.failed:
+            rank.standing.state, rank.standing.at = "died", time.perf_counter()
+            rank.standing.code = code
+            rank.standing.message = f"rank {rank.standing.rank} ended with code {code}"
+
+    # -- when something went wrong --------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """After a first failure: let every rank that can still say something say it."""
+        deadline = time.perf_counter() + SETTLE_SECONDS
+        while time.perf_counter() < deadline and any(map(self._may_speak, self.ranks)):
+            self._turn(min(deadline, time.perf_counter() + 0.02))
+        for rank in self.ranks:
+            rank.standing.stack = self._read_stack(rank)
+
+    @staticmethod
+    def _may_speak(rank: Rank) -> bool:
+        rank.standing.history.update()
+        return rank.standing.state == "running" and rank.standing.history.blocked_in is None
+
+    def _take_stacks(self) -> None:
+        """Ask every rank that is still running where it stands; faulthandler writes it down."""
+        asked = [rank for rank in self.ranks if rank.standing.state == "running"]
+        for rank in asked:
+            rank.standing.history.update()
+            os.kill(rank.pid, signal.SIGUSR1)
+        deadline = time.perf_counter() + STACK_SECONDS
+        while time.perf_counter() < deadline and not all(map(self._read_stack, asked)):
+            self._turn(time.perf_counter() + 0.02)
+        for rank in asked:
+            rank.standing.stack = self._read_stack(rank)
+
+    @staticmethod
+    def _read_stack(rank: Rank) -> str:
+        size = os.fstat(rank.stack_fd).st_size
+        return os.pread(rank.stack_fd, size, 0).decode("utf-8", "replace")

@@ -1,0 +1,277 @@
+"""Nothing is left: no process, no port, no file, whatever becomes of the cell or its kernel."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_lib import CourseError, RankDied, RankFailed, run
+from course_lib.ranks.spare import stock
+
+ROOT = Path(__file__).parents[2]
+
+
+def alive(pid):
+    """Whether a process runs: one that is dead and not yet reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def gone(pids, seconds=5.0):
+    """Wait for these processes to end; returns those that did not."""
+    deadline = time.monotonic() + seconds
+    while (left := [p for p in pids if alive(p)]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+def test_ranks_are_gone_after_a_run():
+    assert gone(run(os.getpid, world_size=3).results) == []
+
+
+def test_ranks_and_what_they_started_are_gone_after_a_failure(tmp_path):
+    def fail(folder):
+        child = subprocess.Popen(["sleep", "1000"])
+        stray = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        Path(folder, str(dist.get_rank())).write_text(f"{os.getpid()} {child.pid} {stray.pid}")
+        dist.barrier()
+        if dist.get_rank() == 0:
+            raise ValueError("stop")
+        dist.barrier()
+
+    with pytest.raises(RankFailed):
+        run(fail, str(tmp_path), world_size=2)
+    pids = [int(p) for file in tmp_path.iterdir() for p in file.read_text().split()]
+    assert len(pids) == 6
+    assert gone(pids) == []
+
+
+def test_files_do_not_pile_up():
+    def count():
+        return len(os.listdir("/proc/self/fd"))
+
+    run(lambda: None, world_size=2)
+    before = count()
+    for _ in range(10):
+        run(lambda: None, world_size=2)
+        with pytest.raises(CourseError):
+            run(lambda: 1 / 0, world_size=2)
+    assert count() <= before + 2
+
+
+def start_notebook(code):
+    """A process that plays the notebook: prints the pids of its ranks, then waits in ``run``."""
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+
+
+WAITING = """
+    import os, time
+    from course_lib import run
+    def wait(path):
+        with open(path, "a") as file:
+            file.write(f"{os.getpid()} {os.getppid()}\\n")
+        %s
+    run(wait, %r, world_size=2)
+"""
+STUCK = {
+    "in Python": "time.sleep(1000)",
+    "in a collective": "import torch, torch.distributed as d; "
+    "d.barrier() if d.get_rank() else time.sleep(1000)",
+}
+
+
+def started(path, lines=2, seconds=60):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if path.exists() and len(text := path.read_text().splitlines()) == lines:
+            return sorted({int(pid) for line in text for pid in line.split()})
+        time.sleep(0.02)
+    raise AssertionError("the ranks did not start")
+
+
+@pytest.mark.parametrize("where", STUCK)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_ranks_die_with_the_notebook(tmp_path, where, number):
+    notebook = start_notebook(WAITING % (STUCK[where], str(tmp_path / "pids")))
+    with notebook:
+        pids = started(tmp_path / "pids")
+        notebook.send_signal(number)
+        notebook.wait(10)
+    assert len(pids) == 3  # two ranks and the fork server
+    assert gone(pids) == []
+
+
+def test_a_spare_world_dies_with_the_notebook_also_when_a_fork_of_it_lives_on(tmp_path):
+    notebook = start_notebook(f"""
+        import os, time
+        from course_lib import run
+        from course_lib.ranks.spare import stock
+        run(lambda: None, world_size=2)
+        child = os.fork()
+        if child == 0:
+            os.close(1); os.close(2)
+            time.sleep(1000)
+        world = stock._spare
+        world.form()
+        with open({str(tmp_path / "pids")!r}, "w") as file:
+            print(child, file=file)
+            print(*[rank.pid for rank in world.ranks], file=file)
+        os.kill(os.getpid(), 9)
+    """)
+    with notebook:
+        notebook.wait(60)
+    child, ranks = (tmp_path / "pids").read_text().splitlines()
+    try:
+        assert gone([int(p) for p in ranks.split()]) == []
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_fork_of_the_notebook_starts_its_own_ranks():
+    run(lambda: None, world_size=2)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if run(dist.get_rank, world_size=2).results == [0, 1] else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert run(dist.get_rank, world_size=2).results == [0, 1]
+
+
+def test_an_interrupt_comes_back_at_once_and_the_next_run_works(tmp_path):
+    import threading
+
+    def interrupt():
+        started(tmp_path / "pids")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def wait(path):
+        with open(path, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        dist.barrier() if dist.get_rank() else time.sleep(1000)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(wait, str(tmp_path / "pids"), world_size=2)
+    start = time.perf_counter()
+    assert gone(started(tmp_path / "pids")) == []
+    assert run(dist.get_rank, world_size=2).results == [0, 1]
+    assert time.perf_counter() - start < 10
+
+
+def test_a_killed_fork_server_is_told_and_replaced():
+    def kill():
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(100)
+
+    with pytest.raises(CourseError, match="run the cell again"):
+        run(kill, world_size=2)
+    assert run(dist.get_rank, world_size=2).results == [0, 1]
+
+
+# ---- the spare world ----------------------------------------------------------------------------
+
+
+def test_the_next_run_takes_the_spare_and_starts_another():
+    run(lambda: None, world_size=2)
+    spare = stock._spare
+    spare.form()
+    waiting = [rank.pid for rank in spare.ranks]
+    assert run(os.getpid, world_size=2).results == waiting
+    assert stock._spare is not spare
+
+
+@pytest.mark.parametrize("change", ["size", "environment", "age"])
+def test_a_spare_that_does_not_fit_is_thrown_away(change, monkeypatch):
+    run(lambda: None, world_size=2)
+    stock._spare.form()
+    waiting = [rank.pid for rank in stock._spare.ranks]
+    if change == "environment":
+        monkeypatch.setenv("COURSE_TEST_WORD", "new")
+    if change == "age":
+        monkeypatch.setattr(stock._spare, "_born", 0.0)
+    size = 3 if change == "size" else 2
+    results = run(
+        lambda: (os.getpid(), os.environ.get("COURSE_TEST_WORD")), world_size=size
+    ).results
+    assert not {pid for pid, _ in results} & set(waiting)
+    assert {word for _, word in results} == {"new" if change == "environment" else None}
+    assert gone(waiting) == []
+
+
+def test_ranks_that_nobody_wants_leave_by_themselves(monkeypatch):
+    monkeypatch.setenv("COURSE_LIB_SPARE", "3")
+    run(lambda: None, world_size=2)
+    stock._spare.form()
+    pids = [rank.pid for rank in stock._spare.ranks]
+    assert all(map(alive, pids))
+    assert gone(pids, 10.0) == []
+    assert run(dist.get_rank, world_size=2).results == [0, 1]
+
+
+def test_results_and_seeds_are_the_same_with_and_without_a_spare(monkeypatch):
+    def draw():
+        dist.barrier()
+        return torch.rand(2).tolist()
+
+    run(draw, world_size=2)
+    with_spare = run(draw, world_size=2).results
+    monkeypatch.setenv("COURSE_LIB_SPARE", "0")
+    without = run(draw, world_size=2).results
+    assert stock._spare is None
+    assert with_spare == without
+
+
+def test_a_rank_starts_no_spare_of_its_own():
+    def nested():
+        from course_lib.ranks.spare import stock
+
+        run(lambda: None, world_size=1)
+        return stock._spare is None
+
+    assert run(nested, world_size=1, init=False).results == [True]
+
+
+def test_too_few_files_is_one_clear_line():
+    notebook = start_notebook("""
+        import resource
+        from course_lib import run
+        run(lambda: None, world_size=2)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+        try:
+            run(lambda: None, world_size=32)
+        except Exception as error:
+            print(type(error).__name__, error)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+        print(run(lambda: 1, world_size=2).results)
+    """)
+    out, _ = notebook.communicate(timeout=60)
+    assert out.splitlines()[-2].startswith("CourseError")
+    assert out.splitlines()[-1] == "[1, 1]"
+
+
+def test_a_rank_that_dies_in_a_spare_is_told(monkeypatch):
+    run(lambda: None, world_size=2)
+    stock._spare.form()
+    os.kill(stock._spare.ranks[1].pid, signal.SIGKILL)
+    with pytest.raises(RankDied):
+        run(lambda: dist.barrier(), world_size=2)
