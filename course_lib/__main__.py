@@ -37,12 +37,22 @@ def _flag(name: str, help: str) -> Argument:
 
 
 COMMANDS = {
+    "doctor": Command(
+        "course_lib.doctor:main",
+        "what this machine can run, and how to mend what is missing",
+    ),
     "build": Command(
         "course_lib.notebooks.build:main",
         "lessons -> learner and solution notebooks",
         _argument("lessons", "numbers or names (default: all)", nargs="*", metavar="LESSON"),
         _flag("--check", "change nothing; fail where notebooks have drifted from their source"),
         _flag("--force", "execute solutions again, also where nothing has changed"),
+    ),
+    "bench": Command(
+        "course_lib.bench:main",
+        "every budget as a ratio against its reference, measured now",
+        _flag("--json", "print the rows as JSON"),
+        _flag("--quick", "fewer repeats"),
     ),
     "update": Command(
         "course_lib.notebooks.update:main",

@@ -1,0 +1,135 @@
+"""What several test modules share: where the course is, a browser, and a JupyterLab to open."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty, Queue
+
+import hypothesis
+import pytest
+
+from course_lib.notebooks.execute import clean_environment
+
+ROOT = Path(__file__).resolve().parents[1]
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+BROWSER_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+# Examples are the same each time: `make test` says today what it said yesterday.
+hypothesis.settings.register_profile("course", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("course")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The course's own folder."""
+    return ROOT
+
+
+def find_browser() -> str | None:
+    """A Chromium on this machine; the variable CHROMIUM names another one."""
+    if named := os.environ.get("CHROMIUM"):
+        return shutil.which(named)
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium. Skips where there is none, but fails in continuous integration."""
+    path = find_browser()
+    if path is None:
+        reason = f"no browser here: install {', '.join(BROWSERS[:3])}, or name one in CHROMIUM"
+        if IN_CI:
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=list(BROWSER_FLAGS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def jupyterlab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], str]]:
+    """Start JupyterLab on a folder: returns the address at which it answers, token included."""
+    servers: list[subprocess.Popen] = []
+
+    def start(folder: Path) -> str:
+        settings = tmp_path_factory.mktemp("settings")
+        command = [
+            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"),
+            "--LabApp.expose_app_in_browser=True",
+            "--LabApp.news_url=",
+            f"--ServerApp.root_dir={folder}",
+        ]
+        server = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=clean_environment(ROOT, settings)
+            | {"JUPYTER_RUNTIME_DIR": str(settings), "JUPYTER_DATA_DIR": str(settings)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        servers.append(server)
+        return _address(server, seconds=60)
+
+    yield start
+    for server in servers:
+        server.terminate()
+        try:
+            server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _address(server: subprocess.Popen, seconds: float) -> str:
+    """The address that the server prints once it listens. A thread reads on, so that it can go on
+    printing."""
+    lines: Queue[str] = Queue()
+
+    def pump() -> None:
+        assert server.stdout is not None
+        for line in server.stdout:
+            lines.put(line)
+        lines.put("")
+
+    threading.Thread(target=pump, daemon=True).start()
+    seen = []
+    while True:
+        try:
+            line = lines.get(timeout=seconds)
+        except Empty:
+            pytest.fail(f"JupyterLab said no address within {seconds} s:\n{''.join(seen)}")
+        if not line:
+            pytest.fail(f"JupyterLab ended:\n{''.join(seen)}")
+        seen.append(line)
+        if match := re.search(r"http://(?:127\.0\.0\.1|localhost):\d+/lab\?token=\w+", line):
+            return match[0]
