@@ -1,0 +1,99 @@
+"""Simulated ranks: a thousand of them in one process, on a modelled network, the same every time.
+
+network     what a message costs                      (read these two first)
+scheduler   who runs when: one baton, virtual time
+mail        which send meets which recv
+collective  calls of a whole group; costs: what they cost
+group       what torch.distributed talks to
+private     what a process has to itself, given to threads
+hazards     buffers that are used too early
+ops         what is written down of each call
+engine      from a function to a Run; schedules: from a function to a schedule that breaks it
+compat      everything private of torch, in one file
+
+Nothing but ``Network`` is imported before the first simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from course_lib.simulated.network import Network
+from course_lib.trace import Run
+
+if TYPE_CHECKING:
+    from course_lib.simulated.schedules import Exploration
+
+__all__ = ["Network", "explore", "simulate"]
+
+_DEFAULT = Network()
+
+
+def simulate(
+    fn: Callable,
+    *args: Any,
+    world_size: int,
+    network: Network = _DEFAULT,
+    buffered: bool = False,
+    seed: int = 0,
+    limit: float = 60.0,
+) -> Run:
+    """Run ``fn(*args)`` on every rank of a simulated world, in virtual time.
+
+    ``fn`` is the same plain torch.distributed code that ``run`` takes; inside it the default
+    process group is ready. Each rank has its own copy of the function, its globals and arguments.
+
+    Args:
+        fn: called once on every rank.
+        *args: any picklable values; each rank gets its own copy.
+        world_size: number of ranks.
+        network: what messages cost; see ``Network`` for its presets.
+        buffered: True lets a send complete before its recv is posted. By default it waits for it
+            (rendezvous), as gloo does, and NCCL for large messages.
+        seed: breaks ties between ranks that are ready at the same time, and draws the network's
+            jitter. Equal seeds give equal traces.
+        limit: wall-clock seconds after which the ranks are stopped and a Hang is raised.
+
+    Returns:
+        A Run: ``results`` by rank, ``trace``, ``output``, and ``seconds``, the last rank's clock.
+        All times in it are virtual.
+
+    Raises:
+        RankFailed, RankDied, Deadlock, Mismatch, Hazard, Hang: see ``course_lib.errors``;
+        CourseError for bad arguments, and where this torch cannot simulate.
+    """
+    from course_lib.simulated import engine
+
+    return engine.simulate(
+        fn, *args, world_size=world_size, network=network, buffered=buffered, seed=seed, limit=limit
+    )
+
+
+def explore(
+    fn: Callable,
+    *args: Any,
+    world_size: int,
+    schedules: int = 50,
+    network: Network = _DEFAULT,
+    buffered: bool = False,
+    limit: float = 60.0,
+) -> Exploration:
+    """Look for a schedule that breaks ``fn``: one that raises, or whose results differ.
+
+    Each schedule is a simulation with its own seed, which breaks ties and, on a network without
+    jitter of its own, lets each message take up to twice as long as it should.
+
+    Args:
+        fn, *args, world_size, network, buffered, limit: as for ``simulate``.
+        schedules: how many seeds to try; the first is 1.
+
+    Returns:
+        An Exploration: ``seed`` is the first that broke the function, or None; ``error`` what it
+        raised, or None if only the results differ; ``replay()`` runs that schedule again.
+    """
+    from course_lib.simulated import schedules as exploring
+
+    return exploring.explore(
+        fn, args, world_size, schedules, network=network, buffered=buffered, limit=limit
+    )

@@ -1,0 +1,358 @@
+"""Calls of a whole group: the k-th call of each rank meets the k-th of the others.
+
+    rank 0   all_reduce ─┐
+    rank 1   all_reduce ─┼─ the last one in: compare the calls, compute, charge the time
+    rank 2   all_reduce ─┘     start = when the last has called and the wires of all are free
+                               end   = start + costs.textbook_seconds(…)
+
+Everybody is done at ``end``; a rank has the values when it waits. Values are computed from what
+the ranks passed in when they called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce as fold
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course_lib import explain
+from course_lib.simulated import compat, costs, hazards
+from course_lib.simulated.network import Fabric
+from course_lib.simulated.ops import CollectiveOp, call_site
+from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+
+Tensors = list[torch.Tensor]
+_IN_PLACE = ("all_reduce", "broadcast", "reduce")
+_REDUCES = (
+    "all_reduce",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "all_reduce_coalesced",
+)
+_REDUCIBLE = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8,
+              torch.int32, torch.int64, torch.bool}  # fmt: skip
+_FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum,
+    "MAX": torch.maximum, "BAND": torch.bitwise_and, "BOR": torch.bitwise_or,
+    "BXOR": torch.bitwise_xor,
+}  # fmt: skip
+
+
+def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
+    """Combine one tensor of each rank, in rank order."""
+    if op == "SUM" and tensors[0].dtype == torch.bool:
+        op = "BOR"
+    total = fold(_FOLDS[op], tensors)
+    if op == "AVG":
+        total = total / len(tensors)
+    return total.clone() if total is tensors[0] else total
+
+
+def _refuse(op: str, dtype: torch.dtype) -> None:
+    """What gloo refuses, here too."""
+    if op not in _FOLDS:
+        raise RuntimeError(f"gloo has no reduce op {op}: use one of {', '.join(_FOLDS)}")
+    if dtype not in _REDUCIBLE:
+        raise RuntimeError(f"gloo cannot reduce {dtype}: convert the tensor first")
+    integral = not dtype.is_floating_point
+    if op == "AVG" and integral:
+        raise RuntimeError(f"AVG needs a floating-point dtype, this tensor is {dtype}")
+    if op.startswith("B") and not integral:
+        raise RuntimeError(f"{op} needs an integer dtype, this tensor is {dtype}")
+
+
+def combine(op: str, ins: list[Tensors], root: int, reduce_op: str | None) -> list[Tensors]:
+    """What each rank gets, from what each rank gave: lists by group rank."""
+    n, name = len(ins), reduce_op or ""
+    if op in ("all_reduce", "all_reduce_coalesced", "reduce"):
+        total = [reduce_tensors(column, name) for column in zip(*ins, strict=True)]
+        return [total if op != "reduce" or r == root else [] for r in range(n)]
+    if op == "broadcast":
+        return [ins[root]] * n
+    if op.startswith("all_gather"):
+        return [[t for row in ins for t in row]] * n
+    if op == "gather":
+        return [[row[0] for row in ins] if r == root else [] for r in range(n)]
+    if op == "scatter":
+        return [[block] for block in ins[root]]
+    if op.startswith("reduce_scatter"):
+        return [[reduce_tensors([row[r] for row in ins], name)] for r in range(n)]
+    if op.startswith("all_to_all"):
+        return [[row[r] for row in ins] for r in range(n)]
+    return [[] for _ in range(n)]
+
+
+class CollectiveWork(dist.Work):
+    """One rank's part in one call; the Work that the reader's code, or DDP, holds."""
+
+    def __init__(self, calls: Calls, call: Call, rank: Rank, op: CollectiveOp, me: int) -> None:
+        super().__init__()
+        self.calls, self.call, self.rank, self.op, self.me = calls, call, rank, op, me
+        self.given: Tensors = []  # what the rank passed in, as it was then
+        self.inputs: Tensors = []  # the same tensors, as they are now
+        self.outputs: Tensors = []
+        self.values: Tensors | None = []
+        self.poisons: list[Any] = []
+
+    def wait(self, timeout: Any = None) -> bool:
+        self.op.waited = True
+        self.calls.until_done(self)
+        self.deliver()
+        return True
+
+    def deliver(self) -> None:
+        """Put the values into place, and see that nobody touched the buffers meanwhile."""
+        if self.values is None:
+            return
+        values, self.values = self.values, None
+        touched = any(
+            p and not p.intact(t) for p, t in zip(self.poisons, self.outputs, strict=False)
+        )
+        if touched or not all(
+            hazards.same(a, b) for a, b in zip(self.given, self.inputs, strict=False)
+        ):
+            self.calls.scheduler.fail(explain.written_before_wait(self.op.event()))
+            raise Abandoned
+        self.given = []
+        with torch.no_grad():
+            for out, value in zip(self.outputs, values, strict=True):
+                out.detach().copy_(value.view(out.shape))
+
+    @property
+    def on(self) -> tuple[int, ...]:
+        ranks = self.calls.ranks
+        return tuple(ranks[r] for r in range(len(ranks)) if r not in self.call.works)
+
+    def is_completed(self) -> bool:
+        """Asking takes a microsecond, so that asking in a loop does not stop the clock."""
+        scheduler = self.calls.scheduler
+        scheduler.check()
+        scheduler.sleep_until(self.rank, scheduler.read_clock() + 1e-6)
+        if self.call.end is None or self.call.end > scheduler.now:
+            return False
+        self.deliver()
+        return True
+
+    def is_success(self) -> bool:
+        return self.values is None
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> Tensors:
+        return self.outputs
+
+    def get_future(self) -> torch.futures.Future:
+        """A future of the outputs. What the reader's own code asks for waits when it is waited
+        for. Code inside torch (DDP's reducer) waits in C++, where the baton cannot be handed on:
+        it gets the values as soon as all ranks have called, and its clock pays after backward.
+        """
+        if call_site(2)[1]:
+            return _Future(self)
+        scheduler = self.calls.scheduler
+        scheduler.read_clock()
+        future: torch.futures.Future = torch.futures.Future()
+        if self.call.end is None:
+            self.call.eager.add(self.me)
+            scheduler.park(self.rank, self)
+        self.deliver()
+        end = self.call.end or 0.0
+        if not compat.after_backward(lambda: scheduler.sleep_until(self.rank, end)):
+            scheduler.sleep_until(self.rank, end)
+        future.set_result(self.outputs)
+        return future
+
+
+class _Future(torch.futures.Future):
+    """Waits in virtual time. ``then`` makes a child, which is settled right after its parent."""
+
+    def __init__(self, work: CollectiveWork, parent: Any = None, then: Any = None) -> None:
+        super().__init__()
+        self._work, self._parent, self._then = work, parent, then
+        self._children: list[_Future] = []
+        self._settled = False
+
+    def wait(self) -> Any:
+        self._work.wait()
+        if self._parent is not None:
+            self._parent.wait()
+        if not self._settled:
+            self._settled = True
+            try:
+                self.set_result(self._then(self._parent) if self._then else self._work.outputs)
+            except Exception as error:
+                self.set_exception(error)
+            for child in self._children:
+                child.wait()
+        return super().wait()
+
+    def done(self) -> bool:
+        if not self._settled and self._work.is_completed():
+            self.wait()
+        return self._settled
+
+    def value(self) -> Any:
+        return self.wait()
+
+    def then(self, callback: Callable[[Any], Any]) -> _Future:
+        child = _Future(self._work, self, callback)
+        self._children.append(child)
+        return child
+
+
+class Call:
+    """The k-th call of a group, as far as its ranks have come."""
+
+    __slots__ = ("eager", "end", "joined", "reduce_op", "root", "works")
+
+    def __init__(self) -> None:
+        self.works: dict[int, CollectiveWork] = {}
+        self.end: float | None = None  # when everybody is done; None until all have called
+        self.joined = 0  # how many have called
+        self.eager: set[int] = set()  # who only waits until all have called
+        self.root = 0
+        self.reduce_op: str | None = None
+
+
+class Calls:
+    """All collective calls of one group."""
+
+    def __init__(
+        self, scheduler: Scheduler, fabric: Fabric, name: str, ranks: Sequence[int],
+        wires: list[float], poisons: hazards.Poisons,
+    ) -> None:  # fmt: skip
+        self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
+        self.wires, self.poisons = wires, poisons  # wires[r]: when rank r's last collective ends
+        self._calls: dict[int, Call] = {}
+        self._counts = [0] * len(ranks)
+
+    def issue(
+        self, rank: Rank, me: int, op: str, ins: Tensors, outs: Tensors, *, root: int = -1,
+        reduce_op: str | None = None, async_op: bool = False, read: int | None = None,
+        written: int | None = None, first: torch.Tensor | None = None, group: str | None = None,
+    ) -> CollectiveWork:  # fmt: skip
+        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets; ``read``,
+        ``written`` and ``first`` say what to write down where that is not what the caller passed.
+        """
+        scheduler = self.scheduler
+        if scheduler.error is not None:
+            raise Abandoned
+        site, direct, _, carries = call_site(3)
+        read = sum(t.nbytes for t in ins) if read is None else read
+        written = sum(t.nbytes for t in outs) if written is None else written
+        first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
+        packed = all(t.is_contiguous() for t in (*ins, *outs))
+        record = CollectiveOp(
+            op, reduce_op, packed, read, written, rank.number,
+            None if root < 0 else self.ranks[root], group or self.name, max(read, written), first,
+            0.0, site, 0, async_op, direct,
+        )  # fmt: skip
+        self._check(record, [*ins, *outs])
+        rank.ops.append(record)
+        number = self._counts[me]
+        self._counts[me] += 1
+        call = self._calls.setdefault(number, Call())
+        work = CollectiveWork(self, call, rank, record, me)
+        self._compare(record, call)
+        work.outputs = outs
+        # what is only combined may be used as it is if nobody can change it before all have called
+        keep = op in _REDUCES and not async_op
+        work.given = ins if keep else [t.detach().clone() for t in ins]
+        says = not carries and (op != "broadcast" or me == root)  # what others get to see
+        if says and rank.poisoned and self.poisons.left > 0:
+            rank.digests += [(len(rank.ops), hazards.digest(t)) for t in work.given]
+        if async_op and direct:
+            work.inputs = ins
+            owned = {t.untyped_storage().data_ptr() for t in outs}
+            if not any(t.untyped_storage().data_ptr() in owned for t in ins):
+                work.poisons = [self.poisons.put(rank, t) for t in outs]
+        call.works[me] = work
+        call.root, call.reduce_op = root, reduce_op
+        if len(call.works) == len(self.ranks):
+            del self._calls[number]
+            self._combine(call)
+        self.post(work)
+        return work
+
+    def post(self, work: CollectiveWork) -> None:
+        """The rank joins the call now; the last one lets it begin."""
+        call, scheduler = work.call, self.scheduler
+        work.op.issued = scheduler.now
+        call.joined += 1
+        if call.joined < len(self.ranks):
+            return
+        call.end = self._end(work.op.op, call)
+        for other in call.works.values():
+            other.op.completed = call.end
+            if other.rank.waits is other:
+                eager = other.me in call.eager
+                scheduler.wake(other.rank, scheduler.now if eager else call.end)
+
+    def until_done(self, work: CollectiveWork) -> None:
+        """The rank waits for its part in a call."""
+        scheduler, call = self.scheduler, work.call
+        if scheduler.error is not None:
+            raise Abandoned
+        if call.end is None:
+            scheduler.park(work.rank, work)
+        scheduler.sleep_until(work.rank, call.end or 0.0)
+
+    def _check(self, op: CollectiveOp, tensors: Tensors) -> None:
+        if any(not t.is_cpu for t in tensors):
+            raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
+        if op.op in _REDUCES and tensors:
+            _refuse(op.reduce_op or "", tensors[0].dtype)
+        if op.op in _IN_PLACE and not op.contiguous:
+            self.scheduler.fail(explain.strided(op.event()))
+            raise Abandoned
+
+    def _compare(self, op: CollectiveOp, call: Call) -> None:
+        if not call.works:
+            return
+        other = next(iter(call.works.values())).op
+        if (op.op, op.peer, op.reduce_op, op.dtype, op.bytes_in, op.bytes_out) == (
+            other.op, other.peer, other.reduce_op, other.dtype, other.bytes_in, other.bytes_out
+        ):  # fmt: skip
+            return
+        error = explain.mismatch(other.event(), op.event())
+        if error is not None:
+            self.scheduler.fail(error)
+            raise Abandoned
+
+    def _combine(self, call: Call) -> None:
+        works = [call.works[r] for r in range(len(self.ranks))]
+        values = combine(works[0].op.op, [w.given for w in works], call.root, call.reduce_op)
+        for work, value in zip(works, values, strict=True):
+            work.values = value
+            if not work.inputs:
+                work.given = []
+
+    def _end(self, op: str, call: Call) -> float:
+        nbytes = max(work.op.nbytes for work in call.works.values())
+        start = max(self.scheduler.now, *(self.wires[r] for r in self.ranks))
+        if self.fabric.network.collectives == "messages":
+            end = self._play(op, nbytes, call.root, start)
+        else:
+            alpha, beta = self.fabric.between(self.ranks)
+            end = start + costs.textbook_seconds(op, len(self.ranks), nbytes, alpha, beta)
+        for r in self.ranks:
+            self.wires[r] = end
+        return end
+
+    def _play(self, op: str, nbytes: int, root: int, start: float) -> float:
+        """Send the algorithm's messages over the links, step by step."""
+        clocks = [start] * len(self.ranks)
+        for step in costs.messages(op, len(self.ranks), nbytes, max(root, 0)):
+            after = list(clocks)
+            for src, dst, size in sorted(step, key=lambda m: clocks[m[0]]):
+                out, into, alpha, beta = self.fabric.route(self.ranks[src], self.ranks[dst])
+                leaves = max(clocks[src], out.free)
+                out.free = leaves + size * beta
+                into.free = end = max(leaves + alpha, into.free) + size * beta
+                after[src], after[dst] = max(after[src], out.free), max(after[dst], end)
+            clocks = after
+        return max(clocks)

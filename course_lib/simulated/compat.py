@@ -1,0 +1,196 @@
+"""Everything private that simulated ranks stand on: of torch, and a little of Python's libraries.
+
+torch keeps one world of process groups per process. Ranks that are threads need one each:
+
+    torch.distributed.distributed_c10d._world   the object that knows the default group
+        └── replaced by _Worlds, a threading.local: each thread sees its own attributes
+    torch._C …_set_thread_isolation_mode        the same for C++'s registry of groups
+
+``missing()`` says in one line what this torch lacks. Nothing else in the simulator touches a name
+that begins with an underscore and is not ours, and tests/simulated/test_compat.py says what broke.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import cloudpickle.cloudpickle as by_value
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+_WORLD_FIELDS = (
+    "default_pg", "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "group_count",
+    "tags_to_pg", "pg_to_tag", "pg_coalesce_state",
+)  # fmt: skip
+_NEWER_FIELDS = ("pg_flight_recorder_hooks", "comms", "pg_default_device")
+BACKEND = "gloo"  # what dist.get_backend() answers: the backend whose rules are modelled
+
+
+def missing() -> str | None:
+    """Why this torch cannot simulate, or None if it can."""
+    if not dist.is_available():
+        return "this torch was built without torch.distributed: simulate() needs it"
+    import torch._C._distributed_c10d as c
+
+    wanted = [("torch._C._distributed_c10d._set_thread_isolation_mode",
+               hasattr(c, "_set_thread_isolation_mode")),
+              ("distributed_c10d._world", hasattr(c10d, "_world")),
+              ("new_group of a process group",  # dist.new_group asks the default group for it
+               "new_group" in c10d._new_group_with_tag.__code__.co_names),
+              ("split_group of a process group", hasattr(dist.ProcessGroup, "split_group")),
+              ("all_gather_single", hasattr(dist, "all_gather_single"))]  # fmt: skip
+    if hasattr(c10d, "_world"):
+        wanted += [(f"_world.{f}", hasattr(c10d._world, f)) for f in _WORLD_FIELDS]
+    gone = [name for name, there in wanted if not there]
+    if not gone:
+        return None
+    return f"simulate() does not know torch {torch.__version__}: {', '.join(gone)} is not there"
+
+
+class _Worlds(threading.local):
+    """The world of process groups that the asking thread lives in.
+
+    Python runs ``__init__`` once in each thread that looks: threads that are no ranks find what
+    was there before. Such threads must not make groups while a simulation runs.
+    """
+
+    def __init__(self, original: Any) -> None:
+        for name in _WORLD_FIELDS + _NEWER_FIELDS:
+            if hasattr(original, name):
+                setattr(self, name, getattr(original, name))
+
+    @property
+    def pg_config_info(self) -> list:
+        return c10d._World.pg_config_info.fget(self)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def separate_worlds() -> Iterator[None]:
+    """Every thread has a world of its own inside; afterwards all is as it was."""
+    c: Any = torch._C._distributed_c10d
+    original = c10d._world
+    mode = c._get_thread_isolation_mode() if hasattr(c, "_get_thread_isolation_mode") else False
+    c10d._world = _Worlds(original)  # type: ignore[assignment]
+    c._set_thread_isolation_mode(True)
+    try:
+        yield
+    finally:
+        c._set_thread_isolation_mode(mode)
+        c10d._world = original
+
+
+def enter_world(group: Any, ranks: dict[int, int]) -> None:
+    """Give the calling thread a fresh world, with ``group`` as its default group."""
+    world = c10d._world
+    for name in _WORLD_FIELDS + _NEWER_FIELDS:
+        if hasattr(world, name):
+            fresh: Any = [] if name == "comms" else {}
+            setattr(world, name, {"default_pg": None, "group_count": 1}.get(name, fresh))
+    add_group(group, ranks)
+    world.default_pg = group
+
+
+def add_group(group: Any, ranks: dict[int, int]) -> None:
+    """Make a group known in the calling thread's world: ``ranks`` maps global to group ranks."""
+    world, name = c10d._world, group.group_name
+    world.pg_map[group] = (BACKEND, group.get_group_store())
+    world.pg_names[group] = name
+    world.pg_group_ranks[group] = ranks
+    world.pg_backend_config[group] = f"cpu:{BACKEND}"
+    world.pg_to_tag[group] = f"ptd:{name}"
+    world.tags_to_pg.setdefault("", []).append(group)
+    world.tags_to_pg.setdefault(f"ptd:{name}", []).append(group)
+    c10d._register_process_group(name, group)
+
+
+def leave_world() -> None:
+    """Forget the calling thread's groups; C++ would keep them for good."""
+    c10d._unregister_all_process_groups()
+
+
+def _code(function: Any) -> Any:
+    """The code object of a function, under its decorators."""
+    return _code(function.__wrapped__) if hasattr(function, "__wrapped__") else function.__code__
+
+
+def blocking_calls() -> tuple[Any, Any]:
+    """The code objects of ``dist.send`` and ``dist.recv``."""
+    return _code(c10d.send), _code(c10d.recv)
+
+
+def object_calls() -> set[str]:
+    """The calls that carry objects. They send memory that nobody has written, behind the pickle."""
+    return {name for name in dir(c10d) if "_object" in name and not name.startswith("_")}
+
+
+def call_files() -> set[str]:
+    """The files whose frames lie between a caller of torch.distributed and our group."""
+    from torch.distributed import c10d_logger
+
+    return {c10d.__file__, c10d_logger.__file__}
+
+
+def after_backward(callback: Callable[[], None]) -> bool:
+    """Call back when the backward pass that this thread is in has ended; False if in none."""
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(callback)
+    except RuntimeError:  # "Final callbacks can only be installed during backward pass."
+        return False
+    return True
+
+
+def store() -> dist.Store:
+    """A store that nobody else has, for what asks a group for one."""
+    made = dist.HashStore()
+    made.set_timeout(timedelta(seconds=1))
+    return made
+
+
+# ---- private copies ---------------------------------------------------------------------------
+
+
+def unpickle_private(parcel: bytes) -> Any:
+    """Unpickle with classes of its own.
+
+    cloudpickle remembers the classes that it has carried and hands out the same object again;
+    ranks would share its attributes.
+    """
+    with by_value._DYNAMIC_CLASS_TRACKER_LOCK:
+        known = by_value._DYNAMIC_CLASS_TRACKER_BY_ID
+        by_value._DYNAMIC_CLASS_TRACKER_BY_ID = type(known)()
+    try:
+        return pickle.loads(parcel)
+    finally:
+        by_value._DYNAMIC_CLASS_TRACKER_BY_ID = known
+
+
+def swap_environ(data: Any) -> Any:
+    """Put another mapping behind ``os.environ``; returns the one that was there."""
+    before, os.environ._data = os.environ._data, data  # type: ignore[attr-defined]
+    return before
+
+
+def shared_generators() -> list[tuple[Any, dict[str, str], Callable[[], Any]]]:
+    """Modules whose functions draw from one hidden generator: the module, its functions with the
+    method that each stands for, and how to make another such generator.
+    """
+    import numpy
+
+    def bound_to(module: Any, owner: Any) -> dict[str, str]:
+        names = (n for n in dir(module) if getattr(getattr(module, n), "__self__", None) is owner)
+        return {name: name for name in names}
+
+    plain = {"seed": "seed", "ranf": "random_sample", "sample": "random_sample"}
+    return [
+        (random, bound_to(random, random._inst), random.Random),
+        (numpy.random, plain | bound_to(numpy.random, numpy.random.mtrand._rand),
+         numpy.random.RandomState),
+    ]  # fmt: skip

@@ -1,0 +1,306 @@
+"""simulate(): from a function to a Run.
+
+check the arguments ──► pickle ──► one play ──► a second, with other poison ──► Run or error
+                                     │
+          Scheduler (who runs when)  │  Fabric (what a message costs)
+          Groups (what c10d asks)    │  Privacy (what a process has to itself)
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import cloudpickle
+import torch
+
+from course_lib import explain
+from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait
+from course_lib.ranks import diagnosis, job
+from course_lib.ranks.matching import Board
+from course_lib.ranks.output import show
+from course_lib.ranks.parcel import pack, unpack
+from course_lib.ranks.standstill import explained
+from course_lib.simulated import ahead, compat, hazards
+from course_lib.simulated.group import Groups
+from course_lib.simulated.network import Fabric, Network
+from course_lib.simulated.ops import LazyEvents, line_of_thread, to_events
+from course_lib.simulated.private import Privacy, current
+from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.sites import is_readers, line_at, stack_lines
+from course_lib.trace import Line, Run, Trace
+
+BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
+_LAZY = 5_000  # calls from which on Events are made only when somebody looks
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is simulated, and how."""
+
+    parcel: bytes
+    world_size: int
+    network: Network
+    buffered: bool
+    seed: int
+    limit: float
+
+
+def simulate(
+    fn: Callable,
+    *args: Any,
+    world_size: int,
+    network: Network,
+    buffered: bool,
+    seed: int,
+    limit: float,
+) -> Run:
+    program = prepare(fn, args, world_size, network, buffered, seed, limit)
+    play = play_fast(program, hazards.Poisons(0))
+    show(play.output)
+    error = play.error
+    poisoned = sum(len(rank.poisoned) for rank in play.ranks)
+    note = None
+    if poisoned > hazards.MOST:
+        note = f"{poisoned:,} receives: more than {hazards.MOST:,} are not searched for early reads"
+    elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
+        error = hazards.find_read(play.outcome, lambda p: play_fast(program, p).outcome) or error
+    error = error or play.unwaited()
+    run = play.run(note)
+    if error is not None:
+        if isinstance(error, CourseError):
+            error.run = run
+        raise error
+    return run
+
+
+def prepare(
+    fn: Callable, args: tuple, world_size: Any, network: Any, buffered: bool, seed: Any, limit: Any
+) -> Program:
+    """Check everything that can be checked before a rank runs; raises CourseError."""
+    if (reason := compat.missing()) is not None:
+        raise CourseError(reason)
+    if not isinstance(world_size, int) or isinstance(world_size, bool) or world_size < 1:
+        raise CourseError(
+            f"world_size={world_size!r}: a world needs a whole number of ranks, 1 or more"
+        )
+    if world_size > (most := most_ranks()):
+        raise CourseError(
+            f"world_size={world_size}: this machine can hold {most} simulated ranks; ask for fewer"
+        )
+    if not isinstance(network, Network):
+        raise CourseError(f"network={network!r}: give a Network, as Network(latency=5e-6)")
+    if not isinstance(seed, int):
+        raise CourseError(f"seed={seed!r}: give a whole number")
+    if not (isinstance(limit, (int, float)) and 0 < limit < math.inf):
+        raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
+    try:
+        Fabric(network, world_size, seed)
+    except ValueError as error:
+        raise CourseError(str(error)) from None
+    if current() is not None:
+        raise CourseError("a simulated rank cannot simulate a world of its own")
+    job.cells()
+    with _by_value(fn):
+        parcel = job.parcel(fn, args)
+    return Program(parcel, world_size, network, bool(buffered), seed, float(limit))
+
+
+@contextmanager
+def _by_value(fn: Any) -> Iterator[None]:
+    """Pickle the module that a function of the reader's own comes from by value, so that each
+    rank gets its own globals, as in a process of its own.
+    """
+    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    ours = file is not None and is_readers(file) and fn.__module__ != "__main__"
+    if (
+        module is not None
+        and ours
+        and module.__name__ not in cloudpickle.list_registry_pickle_by_value()
+    ):
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
+    else:
+        yield
+
+
+@contextmanager
+def _rare_collection() -> Iterator[None]:
+    """Millions of small records live until the end: do not look through them again and again."""
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def most_ranks() -> int:
+    """How many threads this machine has room for."""
+    most = [resource.getrlimit(resource.RLIMIT_NPROC)[0], os.sysconf("SC_PHYS_PAGES") *
+            os.sysconf("SC_PAGE_SIZE") // 2 // BYTES_PER_RANK]  # fmt: skip
+    for path in ("/proc/sys/kernel/threads-max", "/sys/fs/cgroup/pids.max"):
+        try:
+            with open(path) as file:
+                most.append(int(file.read()))
+        except (OSError, ValueError):  # not Linux, no such limit, or "max"
+            continue
+    return min(8192, *(m for m in most if m > 0))
+
+
+def play_fast(program: Program, poisons: hazards.Poisons) -> Play:
+    """Run ahead where that is worth it and goes well, step by step otherwise."""
+    if program.world_size >= ahead.FROM:
+        sides = poisons.side, poisons.flip
+        play = Play(program, poisons, run_ahead=True)
+        if play.conclusive:
+            return play
+        poisons = hazards.Poisons(*sides)
+    return Play(program, poisons)
+
+
+class Play:
+    """One pass over the program, from the first rank's start to the last one's end."""
+
+    def __init__(self, program: Program, poisons: hazards.Poisons, run_ahead: bool = False) -> None:
+        self.program = program
+        scheduling: type[Scheduler] = Scheduler
+        grouping: type[Groups] = Groups
+        if run_ahead:
+            scheduling, grouping = ahead.AheadScheduler, ahead.AheadGroups
+        self._failed: list[diagnosis.Standing] = []
+        n = program.world_size
+        with _one_at_a_time:
+            self.scheduler = scheduling(n, program.seed, self._stopped)
+            self.ranks = self.scheduler.ranks
+            self.fabric = Fabric(program.network, n, program.seed)
+            self.privacy = Privacy(self.scheduler, n)
+            self.scheduler.switch = self.privacy.switch
+            with compat.separate_worlds(), self.privacy.in_place(), _rare_collection():
+                self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
+                self.scheduler.run(self._live, program.limit, self._overdue)
+        self.error = self.scheduler.error
+        if self.error is None and self._failed:
+            self.error = diagnosis.cause(self._failed)
+        self.error = self.error or self.groups.unfinished()
+        self.conclusive = isinstance(self.error, Hang) or (
+            self.error is None and (not run_ahead or self._replay())
+        )
+        self.output = self.privacy.output()
+        self.seconds = max(rank.clock for rank in self.ranks)
+        self.outcome = hazards.Outcome([r.result for r in self.ranks], self.ranks, self.error)
+
+    def _replay(self) -> bool:
+        """Find the times of what has run ahead."""
+        scheduler, groups = self.scheduler, self.groups
+        assert isinstance(scheduler, ahead.AheadScheduler)
+        assert isinstance(groups, ahead.AheadGroups)
+        n, seed = self.program.world_size, self.program.seed
+        with _rare_collection():
+            return ahead.Replay(scheduler, groups, n, seed, self._stopped).run_logs()
+
+    def _live(self, rank: Rank) -> None:
+        """What a rank does in its own thread."""
+        self.privacy.enter(rank, self.fabric.slowdown[rank.number])
+        _, _, members = self.groups.world
+        group = self.groups.join(rank, "0", range(len(self.ranks)))
+        compat.enter_world(group, members)
+        try:
+            function, args = compat.unpickle_private(self.program.parcel)
+            rank.result = _carried(function(*args))
+            rank.returned = True
+        except Abandoned:
+            raise
+        except BaseException as error:
+            if self.scheduler.error is None:
+                self._failed.append(self._standing(rank, error))
+        finally:
+            rank.clock = self.scheduler.now
+            compat.leave_world()
+
+    def _standing(self, rank: Rank, error: BaseException) -> diagnosis.Standing:
+        left = isinstance(error, SystemExit)
+        code = error.code if left else 0  # type: ignore[attr-defined]
+        nothing: Any = SimpleNamespace(blocked_in=None, last=None, groups={}, events=[])
+        return diagnosis.Standing(
+            rank.number, nothing, "left" if left else "raised", self.scheduler.now,
+            type(error).__name__, str(error), stack_lines(error.__traceback__), error,
+            code=code if isinstance(code, int) else int(code is not None),
+        )  # fmt: skip
+
+    def _stopped(self, parked: list[Rank]) -> BaseException:
+        """Nobody can go on: the error that says why."""
+        if self._failed:
+            return diagnosis.cause(self._failed)
+        if unfinished := self.groups.unfinished():
+            return unfinished
+        waits = {rank.number: rank.waits for rank in parked if rank.waits is not None}
+        return explained(
+            Board({}, {}),  # calls that met have been compared when they met
+            {r: w.op.event() for r, w in waits.items()},
+            {r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
+            {r: w.on for r, w in waits.items()},
+            [rank.number for rank in self.ranks if rank.gone],
+            len(self.ranks),
+        )
+
+    def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
+        lines: list[Line] = []
+        while frame is not None:
+            line = line_at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+            lines = [line, *lines] if line is not None else lines
+            frame = frame.f_back
+        text = [f"rank {rank.number} did not return within {self.program.limit:g} s.",
+                *(f"    {line}" for line in lines)]  # fmt: skip
+        if stuck:
+            text.append("It is inside compiled code that nobody can stop, and was left behind.")
+        text.append("If it is only slow, give it longer: simulate(…, limit=seconds).")
+        return Hang("\n".join(text), [Wait(rank.number, "", lines[-1] if lines else None)])
+
+    def unwaited(self) -> CourseError | None:
+        """The Hazard for the first Work that nobody waited for, in time."""
+        works = [(op.issued, rank.number, seq, op) for rank in self.ranks
+                 for seq, op in enumerate(rank.ops) if not op.waited]  # fmt: skip
+        return explain.unwaited(min(works)[-1].event()) if works else None
+
+    def run(self, note: str | None = None) -> Run:
+        ops = [rank.ops for rank in self.ranks]
+        lazy = sum(map(len, ops)) > _LAZY
+        spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
+        events = LazyEvents(ops) if lazy else to_events(ops)
+        trace = Trace(events, spans, self.groups.names, note)
+        results = [rank.result for rank in self.ranks]
+        return Run(results, trace, self.seconds, len(ops), "simulated", self.output)
+
+
+def _carried(result: Any) -> Any:
+    """What a result is once it has come back from its rank: pickled, unless it is plain."""
+    return result if _is_plain(result) else unpack(pack(result))
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str, bytes):
+        return True
+    if kind in (list, tuple):
+        return all(map(_is_plain, value))
+    if kind is dict:
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    return (
+        kind is torch.Tensor and not value.requires_grad and value.layout == torch.strided
+        and value.untyped_storage().nbytes() == value.nbytes
+    )  # fmt: skip

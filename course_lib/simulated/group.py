@@ -1,0 +1,347 @@
+"""The process group that torch.distributed talks to in a simulated rank.
+
+    dist.isend(x, 1)         dist.all_reduce(x)        DDP's reducer, in C++
+         │                        │                         │
+         └────────────► SimulatedGroup ◄────────────────────┘     one object a rank and group
+                          │         │
+                        Mail      Calls                           one of each a group
+                     (mail.py) (collective.py)
+
+It turns what c10d passes (lists of lists, options) into tensors that a rank gives and gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course_lib import explain
+from course_lib.errors import Mismatch
+from course_lib.simulated import compat, hazards
+from course_lib.simulated.collective import Calls, CollectiveWork, Tensors
+from course_lib.simulated.mail import Mail
+from course_lib.simulated.network import Fabric
+from course_lib.simulated.ops import CollectiveOp, call_site
+from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+
+
+class Groups:
+    """All groups of one simulation, and the order in which ranks make them."""
+
+    mail, calls = Mail, Calls
+
+    def __init__(
+        self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
+    ) -> None:
+        self.scheduler, self.fabric, self.buffered, self.poisons = (
+            scheduler,
+            fabric,
+            buffered,
+            poisons,
+        )
+        self.wires = [0.0] * len(scheduler.ranks)
+        self.store = compat.store()
+        self.shared: dict[tuple[str, tuple[int, ...]], tuple[Mail, Calls, dict[int, int]]] = {}
+        self._made: list[
+            dict[int, tuple[tuple[int, ...], CollectiveOp]]
+        ] = []  # k-th making, by rank
+        self._counts = [0] * len(scheduler.ranks)
+        self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks))).shared
+
+    @property
+    def names(self) -> dict[str, tuple[int, ...]]:
+        """Each group's ranks, by the name that its Events carry."""
+        return {mail.name: tuple(mail.ranks) for mail, _, _ in self.shared.values()}
+
+    def join(self, rank: Rank, name: str, ranks: Sequence[int]) -> SimulatedGroup:
+        """This rank's own object for a group."""
+        key = (name, tuple(ranks))
+        if key not in self.shared:
+            taken = any(n == name for n, _ in self.shared)  # split_group: equal names, other ranks
+            label = f"{name}:{ranks[0]}" if taken else name
+            args = (self.scheduler, self.fabric, label, key[1])
+            self.shared[key] = (
+                self.mail(*args, self.buffered, self.poisons),
+                self.calls(*args, self.wires, self.poisons),
+                {r: i for i, r in enumerate(ranks)},
+            )
+        return SimulatedGroup(self, rank, name, self.shared[key])
+
+    def make(self, rank: Rank, op: str, name: str, ranks: Sequence[int], local: bool) -> Any:
+        """This rank's part in ``new_group`` or ``split_group``; None if it is no member.
+
+        All ranks of the world make groups in the same order, unless the call is ``local``.
+        Members wait for one another, as gloo's do.
+        """
+        if not local:
+            self._compare(rank, op, tuple(ranks))
+        if rank.number not in ranks:
+            return None
+        group = self.join(rank, name, ranks)
+        _, calls, members = group.shared
+        calls.issue(rank, members[rank.number], op, [], [], group=self.world[0].name).wait()
+        return group
+
+    def _compare(self, rank: Rank, op: str, ranks: tuple[int, ...]) -> None:
+        k = self._counts[rank.number]
+        self._counts[rank.number] += 1
+        if k == len(self._made):
+            self._made.append({})
+        site, direct, _, _ = call_site(4)
+        record = CollectiveOp(op, None, True, 0, 0, rank.number, None, self.world[0].name, 0, None,
+                              self.scheduler.now, site, 0, False, direct)  # fmt: skip
+        if rank.number not in ranks:
+            rank.ops.append(record)
+            self.scheduler.note(rank, record)
+        for theirs, other in self._made[k].values():
+            if theirs != ranks:
+                events = [
+                    replace(o.event(), group=str(list(r)))
+                    for o, r in ((other, theirs), (record, ranks))
+                ]
+                self.scheduler.fail(explain.groups_differ(*events))
+                raise Abandoned
+        self._made[k][rank.number] = (ranks, record)
+
+    def unfinished(self) -> Mismatch | None:
+        """The error if some ranks made a group that others never made."""
+        for made in self._made:
+            others = [r.number for r in self.scheduler.ranks if r.number not in made]
+            if others:
+                rows = [(f"rank {r} calls {op.op}({list(ranks)})", op.line)
+                        for r, (ranks, op) in sorted(made.items())[:8]]  # fmt: skip
+                text = "\n".join([
+                    f"{explain.ranks_text(list(made))} made a group, "
+                    f"{explain.ranks_text(others)} never did.",
+                    *explain.columns(rows),
+                    "Every rank of the world has to make every group, in the same order, "
+                    "members or not.",
+                ])  # fmt: skip
+                first = min(made)
+                return Mismatch(text, "group", (first, others[0]), (made[first][1].line, None))
+        return None
+
+
+_ProcessGroup: Any = dist.ProcessGroup  # whose overloads nobody can match word by word
+
+
+class SimulatedGroup(_ProcessGroup):
+    """One rank's end of a group."""
+
+    supports_coalescing = False  # so batch_isend_irecv calls isend and irecv one by one
+    supports_splitting = True
+    bound_device_id = None
+
+    def __init__(self, groups: Groups, rank: Rank, name: str, shared: Any) -> None:
+        self.shared = shared
+        self._mail, self._calls, self.members = shared
+        self._me, self._size = self.members[rank.number], len(self.members)
+        super().__init__(self._me, self._size)
+        self._groups, self._rank, self.group_name = groups, rank, name
+
+    # -- who we are ----------------------------------------------------------------------------
+
+    group_name: str = ""
+    group_desc = "simulated"
+
+    @property
+    def pg_name(self) -> str:
+        return self.group_name
+
+    def rank(self) -> int:
+        return self._me
+
+    def size(self) -> int:
+        return self._size
+
+    def name(self) -> str:
+        return "simulated"  # not "gloo": C++ would look for a gloo backend in here
+
+    getBackendName = _get_backend_name = name
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device: Any = None) -> SimulatedGroup:
+        return self
+
+    get_backend = _get_backend
+
+    def get_group_store(self) -> dist.Store:
+        return self._groups.store
+
+    def shutdown(self) -> None:
+        """Nothing to close."""
+
+    abort = shutdown
+
+    def __repr__(self) -> str:
+        return f"SimulatedGroup(rank={self._me}, size={self._size})"
+
+    def new_group(
+        self, ranks: Sequence[int], *, group_name: str, **_: Any
+    ) -> SimulatedGroup | None:
+        """Called by ``dist.new_group`` on the default group. A hashed name is how torch asks for
+        ``use_local_synchronization``, which members call alone.
+        """
+        return self._groups.make(
+            self._rank, "new_group", group_name, ranks, not group_name.isdigit()
+        )
+
+    def split_group(
+        self, new_ranks: Sequence[int], timeout: Any = None, opts: Any = None,
+        group_name: str | None = None, *_: Any, **__: Any,
+    ) -> SimulatedGroup | None:  # fmt: skip
+        ranks = [self._mail.ranks[r] for r in new_ranks]
+        return self._groups.make(self._rank, "split_group", group_name or "", ranks, True)
+
+    # -- point to point ------------------------------------------------------------------------
+
+    def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
+        return self._mail.send(self._rank, self._me, tensors[0], dst, tag)
+
+    def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
+        return self._mail.recv(self._rank, self._me, tensors[0], src, tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
+        return self._mail.recv(self._rank, self._me, tensors[0], -1, tag)
+
+    # -- collectives ---------------------------------------------------------------------------
+
+    def _issue(
+        self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any
+    ) -> CollectiveWork:
+        if opts is not None:
+            more.setdefault("async_op", bool(getattr(opts, "asyncOp", True)))
+        return self._calls.issue(self._rank, self._me, op, ins, outs, **more)
+
+    def allreduce(self, tensors: Tensors, opts: Any = None, op: str = "all_reduce") -> Any:
+        opts = opts if opts is not None else dist.AllreduceOptions()
+        return self._issue(op, tensors, tensors, opts, reduce_op=_name(opts.reduceOp), written=0)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
+        return self.allreduce(tensors, opts, "all_reduce_coalesced")
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> Any:
+        return self._issue("broadcast", tensors, tensors, opts, root=opts.rootRank, written=0)
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Any:
+        outs = tensors if opts.rootRank == self._me else []
+        return self._issue("reduce", tensors, outs, opts, root=opts.rootRank,
+                           reduce_op=_name(opts.reduceOp), written=0)  # fmt: skip
+
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+        return self._issue("all_gather", inputs, self._sized("all_gather", outputs[0]), opts)
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
+        if output.numel() != input.numel() * self._size:
+            raise ValueError(
+                f"all_gather_single: the output needs {self._size} × {input.numel()} elements, "
+                f"it has {output.numel()}"
+            )
+        outs = list(output.view(-1).view(self._size, -1))
+        return self._issue("all_gather_single", [input], outs, opts)
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> Any:
+        pairs = zip(outputs, inputs, strict=True)
+        return _All([self.all_gather_single(out, give, opts) for out, give in pairs])
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
+        outs = self._sized("gather", outputs[0]) if opts.rootRank == self._me else []
+        return self._issue("gather", inputs, outs, opts, root=opts.rootRank)
+
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
+        ins = self._sized("scatter", inputs[0]) if opts.rootRank == self._me else []
+        return self._issue("scatter", ins, outputs, opts, root=opts.rootRank, first=outputs[0])
+
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
+        ins = self._sized("reduce_scatter", inputs[0])
+        return self._issue("reduce_scatter", ins, outputs, opts, reduce_op=_name(opts.reduceOp))
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
+        if input.numel() != output.numel() * self._size:
+            raise ValueError(
+                f"reduce_scatter_single: the input needs {self._size} × {output.numel()} elements, "
+                f"it has {input.numel()}"
+            )
+        ins = list(input.reshape(self._size, -1))
+        return self._issue("reduce_scatter_single", ins, [output.view(-1)], opts,
+                           reduce_op=_name(opts.reduceOp), first=input)  # fmt: skip
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
+        pairs = zip(outputs, inputs, strict=True)
+        return _All([self.reduce_scatter_single(out, give, opts) for out, give in pairs])
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        ins, outs = self._sized("all_to_all", inputs), self._sized("all_to_all", outputs)
+        return self._issue("all_to_all", ins, outs, opts)
+
+    def all_to_all_single(
+        self, output: torch.Tensor, input: torch.Tensor, output_sizes: list[int],
+        input_sizes: list[int], opts: Any = None,
+    ) -> Any:  # fmt: skip
+        if not (output.is_contiguous() and input.is_contiguous()):
+            raise RuntimeError("all_to_all_single needs contiguous tensors: pass x.contiguous()")
+        ins, outs = self._split(input, input_sizes), self._split(output, output_sizes)
+        return self._issue("all_to_all_single", ins, outs, opts, first=input)
+
+    alltoall_base = all_to_all_single
+
+    def barrier(self, opts: Any = None) -> Any:
+        return self._issue("barrier", [], [], opts)
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        self._issue("monitored_barrier", [], []).wait()
+
+    def _sized(self, op: str, tensors: Tensors) -> Tensors:
+        if len(tensors) != self._size:
+            raise ValueError(
+                f"{op}: the list needs {self._size} tensors, one per rank, not {len(tensors)}"
+            )
+        return list(tensors)
+
+    def _split(self, tensor: torch.Tensor, sizes: list[int]) -> Tensors:
+        if not sizes:
+            if tensor.shape[0] % self._size:
+                raise RuntimeError(
+                    f"all_to_all_single: the first dimension, {tensor.shape[0]}, is no multiple of "
+                    f"{self._size}: give the split sizes"
+                )
+            sizes = [tensor.shape[0] // self._size] * self._size
+        return list(tensor.split(list(sizes)))
+
+
+class _All(dist.Work):
+    """Several Works that are waited for as one."""
+
+    def __init__(self, works: list[CollectiveWork]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: Any = None) -> bool:
+        return all(work.wait() for work in self._works)
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def get_future(self) -> Any:
+        return [work.get_future() for work in self._works][-1]
+
+
+def _name(reduce_op: Any) -> str:
+    return str(getattr(reduce_op, "op", reduce_op)).rpartition(".")[2]

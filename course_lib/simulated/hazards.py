@@ -1,0 +1,189 @@
+"""Finding what luck hides: buffers that are used while a message still owns them.
+
+    irecv ──────────── wait        the buffer is filled with poison: whoever reads it, reads that
+    isend ──────────── wait        the buffer must still hold what was sent, byte for byte
+
+Poison cannot be recognised in what is computed from it, but two kinds can be told apart: the
+program runs twice, with −∞ in place of +∞ (the complement for integers, False for True). If a
+result or a message differs, something was read too early. A program that differs from itself
+with equal poison, too, is not deterministic: then nothing is said. Which irecv was read is found
+by halving: poison the first k of a rank's buffers the other way, and see whether it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from course_lib import explain
+from course_lib.errors import Hang, Hazard
+from course_lib.simulated.scheduler import Rank
+from course_lib.trace import Event
+
+MOST = 8_000  # receives up to which a program is run a second time
+_NOT_NUMPY = {torch.bfloat16} | {
+    getattr(torch, name) for name in dir(torch) if name.startswith("float8")
+}
+
+
+@lru_cache(maxsize=64)
+def _values(dtype: torch.dtype) -> tuple[Any, Any]:
+    if dtype == torch.bool:
+        return True, False
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("inf"), float("-inf")
+    info = torch.iinfo(dtype)
+    return (info.max, info.min) if info.min else (0xA5 & info.max, info.max ^ (0xA5 & info.max))
+
+
+class Poison:
+    """What one buffer was filled with."""
+
+    __slots__ = ("value", "version")
+
+    def __init__(self, buffer: torch.Tensor, value: Any) -> None:
+        (buffer.detach() if buffer.requires_grad else buffer).fill_(value)
+        self.value = value
+        self.version = None if buffer.is_inference() else buffer._version
+
+    def intact(self, buffer: torch.Tensor) -> bool:
+        """Whether nobody has written into the buffer. The version counts writes to the whole
+        storage; if it has moved, the bytes decide.
+        """
+        if self.version is not None and buffer._version == self.version:
+            return True
+        return same(torch.full_like(buffer, self.value), buffer)
+
+
+class Poisons:
+    """Which poison each buffer gets. ``side`` 0 or 1; ``flip`` (rank, k): the other side for the
+    first k buffers of that rank.
+    """
+
+    def __init__(self, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> None:
+        self.side, self.flip = side, flip
+        self.left = MOST  # once they are used up, nothing will be compared
+
+    def put(self, rank: Rank, buffer: torch.Tensor) -> Poison | None:
+        other = rank.number == self.flip[0] and len(rank.poisoned) < self.flip[1]
+        rank.poisoned.append(len(rank.ops) - 1)
+        self.left -= 1
+        if self.left < 0 or not buffer.numel():
+            return None
+        return Poison(buffer, _values(buffer.dtype)[self.side ^ other])
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold equal values, NaN equal to NaN."""
+    return torch.equal(a, b) or _bytes(a) == _bytes(b)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().contiguous().resolve_conj().resolve_neg()
+    if flat.dtype in _NOT_NUMPY:
+        flat = flat.reshape(-1).view(torch.uint8)
+    return flat.numpy().tobytes()
+
+
+def digest(tensor: torch.Tensor) -> int:
+    """A number that stands for a message's bytes, within this process."""
+    if tensor.dtype in _NOT_NUMPY or tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
+        return hash(_bytes(tensor))
+    return hash(tensor.numpy().tobytes())
+
+
+def written_into(event: Event) -> Hazard:
+    """The error for an ``irecv`` buffer that was written to before ``wait()``."""
+    text = "\n".join([
+        f"rank {event.rank} writes to a buffer that {explain.call_text(event)} is still filling.",
+        *explain.columns([(f"rank {event.rank} issues {explain.call_text(event)}", event.line)]),
+        "Whether it or the message comes last is left to chance: wait for the Work first.",
+    ])  # fmt: skip
+    return Hazard(text, "written before wait", event.rank, event.line)
+
+
+# ---- reading before wait -----------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """What two runs of one program must have in common."""
+
+    results: list[Any]
+    ranks: list[Rank]
+    error: BaseException | None
+
+
+def find_read(first: Outcome, again: Callable[[Poisons], Outcome]) -> Hazard | None:
+    """The Hazard if what the program does depends on what its irecv buffers held before."""
+    other = again(Poisons(1))
+    rank = _difference(first, other)
+    if rank is None or _difference(first, again(Poisons(0))) is not None:
+        return None
+    if _difference(other, again(Poisons(1))) is not None:
+        return None
+    low, high = (
+        0,
+        len(first.ranks[rank].poisoned),
+    )  # with low flipped nothing differs, with high it does
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _difference(first, again(Poisons(0, (rank, middle)))) is None:
+            low = middle
+        else:
+            high = middle
+    reader = first.ranks[rank]
+    return explain.read_before_wait(reader.ops[reader.poisoned[high - 1]].event())
+
+
+def _difference(a: Outcome, b: Outcome) -> int | None:
+    """The rank that shows a difference first, or None. One that has poison of its own and sends
+    what differs comes before one whose result differs.
+    """
+    if isinstance(b.error, Hang):
+        return None  # how far it came within the limit says nothing
+    moved = []
+    for x, y in zip(a.ranks, b.ranks, strict=True):
+        if x.digests != y.digests:
+            pairs = zip(x.digests, y.digests, strict=False)
+            at = next((p[0] for p, q in pairs if p != q), min(len(x.ops), len(y.ops)))
+            op = x.ops[min(at, len(x.ops)) - 1]
+            moved.append((op.issued, x.number))
+    if moved:
+        return min(moved)[1]
+    if type(a.error) is not type(b.error) or str(a.error) != str(b.error):
+        return next((r.number for r in a.ranks if r.poisoned), None)
+    for x, left, right in zip(a.ranks, a.results, b.results, strict=True):
+        if x.poisoned and not equal(left, right):
+            return x.number
+    return None
+
+
+def equal(a: Any, b: Any, depth: int = 0) -> bool:
+    """Whether two results are the same: tensors and arrays bit by bit, containers item by item."""
+    import numpy
+
+    if a is b or depth > 50:
+        return True
+    if type(a).__qualname__ != type(b).__qualname__:
+        return False
+    if isinstance(a, torch.Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype and (
+            a.layout != torch.strided or same(a, b))  # fmt: skip
+    if isinstance(a, numpy.ndarray):
+        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    if isinstance(a, float):
+        return a == b or (a != a and b != b)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(equal(x, y, depth + 1) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[k], b[k], depth + 1) for k in a)
+    if hasattr(a, "__dict__") and not isinstance(a, type) and not callable(a):
+        return equal(vars(a), vars(b), depth + 1)
+    if type(a).__eq__ is object.__eq__ or callable(a):
+        return True  # nothing in it that could be compared
+    return bool(a == b)

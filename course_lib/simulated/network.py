@@ -1,0 +1,207 @@
+"""What a message costs: a latency, a bandwidth, and queues where links are shared.
+
+    sender             out-link                  in-link            receiver
+    issued at t   ──►  leaves at s          ──►  reached at s + α   has it all at
+                       s = max(t, free)          or when free       start + S·β
+                       held until s + S·β        held for S·β
+
+α is ``latency`` in seconds, β = 1 / ``bandwidth`` in seconds per byte (Hockney 1994). The message
+flows through (cut-through): alone on idle links it takes α + S·β, and two that go to the same rank
+queue at its in-link. Links are full duplex, the switch between them is never full.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+
+def _check(name: str, value: float, least: float = 0.0) -> None:
+    if not (isinstance(value, (int, float)) and least <= value < math.inf):
+        raise ValueError(f"Network({name}={value!r}): give a number of at least {least:g}")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A modelled network. ``latency`` in seconds, ``bandwidth`` in bytes/s per rank and direction.
+
+    ``jitter``: each message takes up to this much longer, as a fraction of its own α + S·β, drawn
+    by the simulation's seed. ``stragglers``: this fraction of the ranks, drawn by the seed too, is
+    slow: it computes, and its links carry, ``slowdown`` times slower. ``collectives``: "textbook"
+    charges each collective by formula (see costs.py), "messages" plays it as messages.
+
+    Raises ValueError for a negative or endless latency and for a bandwidth that is not positive.
+    """
+
+    latency: float = 5e-6
+    bandwidth: float = 25e9
+    jitter: float = 0.0
+    stragglers: float = 0.0
+    slowdown: float = 4.0
+    collectives: str = "textbook"
+    gpus_per_node: int | None = None  # None: every rank has a link of its own to one switch
+    inter: Network | None = (
+        None  # what the nodes are joined by: one link a node, shared by its ranks
+    )
+    nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("latency", self.latency)
+        _check("bandwidth", self.bandwidth)
+        _check("jitter", self.jitter)
+        _check("stragglers", self.stragglers)
+        _check("slowdown", self.slowdown, 1.0)
+        if self.bandwidth == 0:
+            raise ValueError("Network(bandwidth=0): nothing would ever arrive")
+        if self.collectives not in ("textbook", "messages"):
+            raise ValueError(
+                f"Network(collectives={self.collectives!r}): choose 'textbook' or 'messages'"
+            )
+
+    @classmethod
+    def cluster(
+        cls,
+        nodes: int,
+        gpus_per_node: int,
+        intra: Network | None = None,
+        inter: Network | None = None,
+    ) -> Network:
+        """``nodes`` machines: inside one, ranks talk over ``intra``; between two, all ranks of a
+        machine share one ``inter`` link out and one in. Ranks are numbered node by node.
+
+        >>> Network.cluster(4, 8, intra=Network.nvlink4(), inter=Network.infiniband_ndr())
+        """
+        if nodes < 1 or gpus_per_node < 1:
+            raise ValueError(
+                f"Network.cluster({nodes}, {gpus_per_node}): give at least one of each"
+            )
+        return replace(
+            intra or cls.nvlink4(), gpus_per_node=gpus_per_node, nodes=nodes,
+            inter=inter or cls.infiniband_ndr(),
+        )  # fmt: skip
+
+    def seconds(self, nbytes: float) -> float:
+        """α + S·β: one message of ``nbytes`` bytes on idle links."""
+        return self.latency + nbytes / self.bandwidth
+
+    # Bandwidths are what the standards promise for one direction, less their line coding;
+    # latencies are typical published ping-pong figures. simulated/README.md has the sources.
+
+    @classmethod
+    def ethernet_10g(cls) -> Network:
+        """10 Gb/s Ethernet with TCP: IEEE 802.3ae; about 25 µs."""
+        return cls(latency=25e-6, bandwidth=1.25e9)
+
+    @classmethod
+    def ethernet_100g(cls) -> Network:
+        """100 Gb/s Ethernet with RoCE: IEEE 802.3ba; about 5 µs."""
+        return cls(latency=5e-6, bandwidth=12.5e9)
+
+    @classmethod
+    def infiniband_ndr(cls) -> Network:
+        """InfiniBand NDR, 400 Gb/s a port: about 2 µs from application to application."""
+        return cls(latency=2e-6, bandwidth=50e9)
+
+    @classmethod
+    def pcie5(cls) -> Network:
+        """PCI Express 5.0 ×16: 32 GT/s × 16 lanes × 128/130 = 63 GB/s; about 3 µs."""
+        return cls(latency=3e-6, bandwidth=63e9)
+
+    @classmethod
+    def nvlink4(cls) -> Network:
+        """NVLink 4 through NVSwitch (H100): 18 links × 25 GB/s a direction; about 2 µs."""
+        return cls(latency=2e-6, bandwidth=450e9)
+
+
+class Link:
+    """One direction of one port: busy until ``free``."""
+
+    __slots__ = ("coming", "free")
+
+    def __init__(self) -> None:
+        self.free = 0.0
+        self.coming = 0  # messages on their way whose turn at this in-link is not settled
+
+
+class Fabric:
+    """The links of one simulation, and the clock's hand on them."""
+
+    def __init__(self, network: Network, world_size: int, seed: int) -> None:
+        self.network = network
+        slow = round(network.stragglers * world_size)
+        chosen = set(random.Random(f"stragglers {seed}").sample(range(world_size), slow))
+        self.slowdown = [network.slowdown if r in chosen else 1.0 for r in range(world_size)]
+        self._draw = random.Random(f"jitter {seed}").random if network.jitter else None
+        self._out = [Link() for _ in range(world_size)]
+        self._in = [Link() for _ in range(world_size)]
+        self._per_node = network.gpus_per_node or world_size
+        if network.nodes and world_size > network.nodes * self._per_node:
+            raise ValueError(
+                f"world_size={world_size} does not fit on {network.nodes} nodes of "
+                f"{self._per_node} ranks"
+            )
+        nodes = -(-world_size // self._per_node)
+        self._up = [Link() for _ in range(nodes)]
+        self._down = [Link() for _ in range(nodes)]
+        self._least = min(network.latency, (network.inter or network).latency)
+        self._plain = network.inter is None and not network.jitter and not slow
+
+    def route(self, src: int, dst: int) -> tuple[Link, Link, float, float]:
+        """Out-link, in-link, α and β between two ranks."""
+        net = self.network
+        a, b = src // self._per_node, dst // self._per_node
+        if net.inter is None or a == b:
+            out, into = self._out[src], self._in[dst]
+        else:
+            net, out, into = net.inter, self._up[a], self._down[b]
+        slow = max(self.slowdown[src], self.slowdown[dst])
+        return out, into, net.latency, slow / net.bandwidth
+
+    def send(
+        self, now: float, src: int, dst: int, nbytes: int,
+        play: Callable[[float, Callable[[], None]], None], delivered: Callable[[float], None],
+    ) -> tuple[float, float]:  # fmt: skip
+        """Put a message on its way; returns when the out-link is done with it and when it reaches
+        the in-link. ``delivered(at)`` is called as soon as it is known when the last byte is in.
+        """
+        if self._plain:
+            net = self.network
+            out, into, alpha, takes = (
+                self._out[src],
+                self._in[dst],
+                net.latency,
+                nbytes / net.bandwidth,
+            )
+        else:
+            out, into, alpha, beta = self.route(src, dst)
+            takes = nbytes * beta
+        start = now if now > out.free else out.free
+        out.free = left = start + takes
+        arrives = start + alpha
+        if self._draw is not None:
+            arrives += self.network.jitter * self._draw() * (alpha + takes)
+        # In-links serve in order of arrival. Nothing sent later can arrive before now + the least
+        # latency, so most messages can be settled at once; the others when their time comes.
+        if arrives <= now + self._least and not into.coming:
+            into.free = end = (arrives if arrives > into.free else into.free) + takes
+            delivered(end)
+            return left, arrives
+
+        def arrive() -> None:
+            into.coming -= 1
+            into.free = end = max(arrives, into.free) + takes
+            delivered(end)
+
+        into.coming += 1
+        play(arrives, arrive)
+        return left, arrives
+
+    def between(self, ranks: Sequence[int]) -> tuple[float, float]:
+        """α and β that a collective over ``ranks`` is charged: those of its slowest link."""
+        net = self.network
+        nodes = {r // self._per_node for r in ranks}
+        used = [net] if net.inter is None or len(nodes) == 1 else [net, net.inter]
+        slow = max((self.slowdown[r] for r in ranks), default=1.0)
+        return max(n.latency for n in used), slow * max(1 / n.bandwidth for n in used)

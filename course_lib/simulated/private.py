@@ -1,0 +1,248 @@
+"""What a process has to itself, given to threads: each rank its own.
+
+    function, globals, arguments    a pickled copy for each rank
+    torch's random generator        one for all: its state is swapped when the baton changes hands
+    random's and numpy.random's     functions that ask the calling rank's own generator
+    os.environ                      the mapping behind it is swapped
+    time                            sleep spends, and the clocks show, virtual time
+    sys.stdout, sys.stderr          written to the rank's own pages
+    processes, CUDA                 refused
+
+All of it is put in place when a simulation starts and taken back when it ends. Threads that are
+no ranks see the originals throughout.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+import multiprocessing.process
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from course_lib import context
+from course_lib.simulated import compat
+from course_lib.simulated.scheduler import Rank, Scheduler
+from course_lib.trace import Span
+
+_here = threading.local()  # .rank: the Rank whose thread this is
+_PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
+              "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
+MOST_OUTPUT = 100_000  # characters shown of one rank
+
+
+def current() -> Rank | None:
+    """The rank whose thread is asking, or None."""
+    return getattr(_here, "rank", None)
+
+
+class State:
+    """What is private to one rank."""
+
+    def __init__(self, rank: Rank, environ: dict) -> None:
+        self.environ = environ
+        self.torch_state: torch.Tensor | None = None
+        self.generators: dict[int, Any] = {}
+        self.pages = io.StringIO()
+
+
+class RankContext:
+    """What course_lib.context asks about a simulated rank."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, scheduler: Scheduler, rank: Rank, slowdown: float) -> None:
+        self._scheduler, self._rank, self._slowdown = scheduler, rank, slowdown
+
+    def now(self) -> float:
+        return self._scheduler.mark(self._rank)
+
+    def add_span(self, name: str, start: float, end: float) -> None:
+        self._rank.spans.append(Span(self._rank.number, name, start, end))
+
+    def compute(self, seconds: float) -> None:
+        self._scheduler.check()
+        self._scheduler.sleep_until(self._rank, self._scheduler.now + seconds * self._slowdown)
+
+
+class Privacy:
+    """Swaps what is private when the baton changes hands, and puts all back at the end."""
+
+    def __init__(self, scheduler: Scheduler, world_size: int) -> None:
+        self._scheduler = scheduler
+        self._generator = torch.default_generator
+        self._swap_environ = compat.swap_environ
+        self._environ = os.environ._data  # type: ignore[attr-defined]
+        for rank in scheduler.ranks:
+            environ = dict(self._environ)
+            rank.state = State(rank, environ)
+            for name, value in _torchrun_names(rank.number, world_size).items():
+                environ[os.environ.encodekey(name)] = os.environ.encodevalue(value)
+
+    def switch(self, before: Rank | None, rank: Rank | None) -> None:
+        """The baton goes from one rank to another; None is the caller of simulate()."""
+        state = self._generator.get_state()
+        if before is None:
+            self._callers = state
+        else:
+            before.state.torch_state = state
+        if rank is None:
+            following, environ = self._callers, self._environ
+        else:
+            following, environ = rank.state.torch_state, rank.state.environ
+        if following is not None:
+            self._generator.set_state(following)
+        self._swap_environ(environ)
+
+    def enter(self, rank: Rank, slowdown: float) -> None:
+        """First thing in a rank's own thread."""
+        _here.rank = rank
+        context.install(RankContext(self._scheduler, rank, slowdown), thread_only=True)
+        context.seed_rank(rank.number)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Everything is replaced inside."""
+        threads = torch.get_num_threads()
+        state = self._generator.get_state()
+        with ExitStack() as stack:
+            for owner, name, replacement in self._replacements():
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, replacement)
+            torch.set_num_threads(1)
+            try:
+                yield
+            finally:
+                torch.set_num_threads(threads)
+                self._generator.set_state(state)
+                compat.swap_environ(self._environ)
+                self._restore_c_environ()
+
+    def _restore_c_environ(self) -> None:
+        """Setting a variable also tells C, whose environment nobody swaps."""
+        names = set().union(*(r.state.environ for r in self._scheduler.ranks)) - set(self._environ)
+        for name in names:
+            os.unsetenv(name)
+        for name, value in self._environ.items():
+            if any(r.state.environ.get(name) != value for r in self._scheduler.ranks):
+                os.putenv(name, value)
+
+    def _replacements(self) -> Iterator[tuple[Any, str, Any]]:
+        def clock(scale: float, kind: type) -> Callable[[Rank], Any]:
+            return lambda rank: kind(self._scheduler.read_clock() * scale)
+
+        yield time, "sleep", _for_ranks(time.sleep, self._sleep)
+        for name in ("time", "monotonic", "perf_counter"):
+            yield time, name, _for_ranks(getattr(time, name), clock(1.0, float))
+            name += "_ns"
+            yield time, name, _for_ranks(getattr(time, name), clock(1e9, int))
+        for number, (module, names, make) in enumerate(compat.shared_generators()):
+            for name, method in names.items():
+                draw = functools.partial(_draw, number, make, method)
+                yield module, name, _for_ranks(getattr(module, name), draw)
+        what = "cannot start or end processes: use run(), where ranks are processes"
+        for name in _PROCESSES:
+            if hasattr(os, name):
+                yield os, name, _for_ranks(getattr(os, name), _refuse(what))
+        yield subprocess.Popen, "__init__", _for_method(subprocess.Popen.__init__, what)
+        process = multiprocessing.process.BaseProcess
+        yield process, "start", _for_method(process.start, what)
+        no_cuda = (
+            "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
+        )
+        yield torch.cuda, "_lazy_init", _for_ranks(torch.cuda._lazy_init, _refuse(no_cuda))
+        for stream in ("stdout", "stderr"):
+            yield sys, stream, _Pages(getattr(sys, stream))
+
+    def _sleep(self, rank: Rank, seconds: float) -> None:
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"sleep({seconds!r}): give a time in seconds, zero or more")
+        self._scheduler.check()
+        self._scheduler.sleep_until(rank, self._scheduler.now + seconds)
+
+    def output(self) -> str:
+        """What all ranks printed, rank by rank, each line with its [rank]."""
+        return "".join(_shown(rank) for rank in self._scheduler.ranks)
+
+
+def _torchrun_names(rank: int, world_size: int) -> dict[str, str]:
+    size, number = str(world_size), str(rank)
+    return {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size,
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
+
+
+def _for_ranks(original: Any, replacement: Callable[..., Any]) -> Any:
+    """A function that is ``replacement(rank, …)`` in a rank's thread, the original elsewhere."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        rank = getattr(_here, "rank", None)
+        return original(*args, **kwargs) if rank is None else replacement(rank, *args, **kwargs)
+
+    return functools.wraps(original)(call) if hasattr(original, "__name__") else call
+
+
+def _for_method(original: Any, what: str) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        rank = getattr(_here, "rank", None)
+        if rank is not None:
+            _refuse(what)(rank)
+        return original(self, *args, **kwargs)
+
+    return functools.wraps(original)(call)
+
+
+def _refuse(what: str) -> Callable[..., Any]:
+    def refuse(rank: Rank, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"a simulated rank {what}")
+
+    return refuse
+
+
+def _draw(
+    number: int, make: Callable[[], Any], name: str, rank: Rank, *args: Any, **kwargs: Any
+) -> Any:
+    """Call a function of ``random`` or ``numpy.random`` on the rank's own generator."""
+    generators = rank.state.generators
+    if number not in generators:  # context.seed_rank seeds it at once
+        generators[number] = make()
+    return getattr(generators[number], name)(*args, **kwargs)
+
+
+class _Pages(io.TextIOBase):
+    """Standard output that keeps apart what ranks write."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def write(self, text: str) -> int:
+        rank = current()
+        if rank is None:
+            return self._original.write(text)
+        return rank.state.pages.write(text)
+
+    def flush(self) -> None:
+        if current() is None:
+            self._original.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+def _shown(rank: Rank) -> str:
+    text = rank.state.pages.getvalue()
+    lines = text[:MOST_OUTPUT].splitlines()
+    if len(text) > MOST_OUTPUT:
+        lines.append(f"… {MOST_OUTPUT:,} of {len(text):,} bytes shown")
+    return "".join(f"[{rank.number}] {line}\n" for line in lines)

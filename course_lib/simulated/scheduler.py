@@ -1,0 +1,325 @@
+"""One baton for all ranks: only its holder runs, and the rank with the smallest clock gets it.
+
+        heap of (time, tie, …)                     threads, one per rank
+     ┌───────────────────────────┐        rank 0  ▓▓▓▓░░░░░░░▓▓▓░░░░░
+     │ 0.0  rank 2 is ready      │ ─pop─► rank 1  ░░░░▓▓░░░░░░░░▓▓░░░   ▓ holds the baton
+     │ 5e-6 a message arrives    │        rank 2  ░░░░░░▓▓▓▓▓░░░░░▓▓▓   ░ parked
+     │ 2.0  rank 0 has computed  │
+     └───────────────────────────┘
+
+A rank runs until it has to wait. Then it pops the heap itself: what happens in the network is
+played at once, and the first rank that comes up gets the baton. So everything happens in order of
+virtual time, and in the same order every time. Nobody ready and somebody parked is a deadlock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import heapq
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from course_lib.errors import CourseError
+from course_lib.trace import Span
+
+GRACE = 2.0  # seconds that an overdue rank gets to come out of C code
+_STACK = 1 << 20  # bytes; the least in which backward passes of deep models have room
+
+
+class Abandoned(BaseException):
+    """Unwinds a rank whose simulation is over. Not an Exception, so that nobody catches it."""
+
+
+class Waitable(Protocol):
+    """What a parked rank waits for."""
+
+    op: Any
+
+    @property
+    def on(self) -> tuple[int, ...]:
+        """The ranks any of which could free it, or all of which have to call."""
+
+
+class Rank:
+    """One simulated rank: its thread, its clock and what it has done."""
+
+    __slots__ = (
+        "baton",
+        "clock",
+        "digests",
+        "gone",
+        "number",
+        "ops",
+        "poisoned",
+        "result",
+        "returned",
+        "spans",
+        "started",
+        "state",
+        "thread",
+        "waits",
+    )  # fmt: skip
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.clock = 0.0
+        self.baton = threading.Lock()
+        self.baton.acquire()
+        self.thread: threading.Thread | None = None
+        self.started = self.gone = self.returned = False
+        self.waits: Waitable | None = None
+        self.ops: list[Any] = []
+        self.spans: list[Span] = []
+        self.result: Any = None
+        self.state: Any = None  # what is private to this rank: see private.py
+        self.poisoned: list[int] = []  # for each buffer that was poisoned, the number of the op
+        self.digests: list[tuple[int, int]] = []  # (number of the op, digest) of what it sent
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep the threads that start inside on one core, and let none push another aside when it is
+    woken: handing over takes 2 µs so, and up to 15 µs otherwise (Linux only).
+    """
+    if not hasattr(os, "SCHED_BATCH"):
+        yield
+        return
+    cores, policy = os.sched_getaffinity(0), os.sched_getscheduler(0)
+    os.sched_setaffinity(0, {sorted(cores)[os.getpid() % len(cores)]})
+    if policy == os.SCHED_OTHER:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, os.sched_getparam(0))
+        os.sched_setaffinity(0, cores)
+
+
+class Scheduler:
+    """Runs ``body(rank)`` on every rank, in virtual time."""
+
+    placed: Any = staticmethod(one_core)  # where its threads run
+
+    def __init__(
+        self,
+        world_size: int,
+        seed: int,
+        deadlock: Callable[[list[Rank]], BaseException],
+    ) -> None:
+        self.ranks = [Rank(number) for number in range(world_size)]
+        self.now = 0.0
+        self.error: BaseException | None = None
+        self.running: Rank | None = None
+        # what to do when the baton goes from one rank to another; None is the caller of run()
+        self.switch: Callable[[Rank | None, Rank | None], None] = lambda before, rank: None
+        self._deadlock = deadlock
+        self._heap: list[tuple[float, float, int, Any]] = []
+        self._number = 0
+        self._draw = random.Random(seed).random if seed else None
+        self._finished = threading.Event()
+        self._left_behind: Rank | None = None  # stuck in compiled code
+        self._body: Callable[[Rank], None] = lambda rank: None
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def wake(self, rank: Rank, at: float) -> None:
+        """The rank is ready to run from ``at`` on."""
+        rank.waits = None
+        tie = 1.0 + (self._draw() if self._draw else rank.number)
+        self._number += 1
+        heapq.heappush(self._heap, (at, tie, self._number, rank))
+
+    def play(self, at: float, action: Callable[[], None]) -> None:
+        """Something happens in the network at ``at``, before any rank runs at that time."""
+        tie = self._draw() if self._draw else 0.0
+        self._number += 1
+        heapq.heappush(self._heap, (at, tie, self._number, action))
+
+    def sleep_until(self, rank: Rank, at: float) -> None:
+        """Let the running rank's clock go on to ``at``; others that are earlier run first."""
+        if at <= self.now:
+            return
+        heap = self._heap
+        if not heap or heap[0][0] > at:  # nobody is earlier: keep the baton
+            self.now = rank.clock = at
+            return
+        self.wake(rank, at)
+        self.hand_over(rank)
+
+    def read_clock(self) -> float:
+        """The running rank's clock, for somebody whose next step may depend on it."""
+        return self.now
+
+    def mark(self, rank: Rank) -> float:
+        """The running rank's clock, for somebody who only writes it down."""
+        return self.now
+
+    def note(self, rank: Rank, op: Any) -> None:
+        """A call that takes no time."""
+        op.issued = op.completed = self.now
+
+    def park(self, rank: Rank, waits: Waitable) -> None:
+        """The running rank waits until somebody wakes it."""
+        rank.waits = waits
+        self.hand_over(rank)
+
+    # -- the baton ------------------------------------------------------------------------------
+
+    def _next(self) -> Rank | None:
+        """Play what happens in the network until a rank is ready; None if none ever will be."""
+        heap, pop = self._heap, heapq.heappop
+        while heap:
+            at, _, _, item = pop(heap)
+            self.now = at
+            if type(item) is Rank:
+                item.clock = at
+                return item
+            item()
+            if self.error is not None:
+                return None
+        return None
+
+    def hand_over(self, rank: Rank) -> None:
+        following = self._next()
+        if following is rank:
+            return
+        if following is None:
+            self._stop()
+            raise Abandoned
+        if not self._give(rank, following):
+            raise Abandoned
+        rank.baton.acquire()
+        if self.error is not None:
+            raise Abandoned
+
+    def _give(self, before: Rank | None, rank: Rank | None) -> bool:
+        """Pass the baton on; False if the system has no thread left for the rank."""
+        self.switch(before, rank)
+        self.running = rank
+        if rank is None:
+            return True
+        if not rank.started:
+            rank.thread = threading.Thread(
+                target=self._live, args=(rank,), name=f"rank {rank.number}", daemon=True
+            )
+            try:
+                rank.thread.start()
+            except RuntimeError:
+                rank.thread = None
+                self.switch(rank, before)
+                self.running = before
+                self.fail(CourseError(
+                    f"world_size={len(self.ranks)}: there is no thread for rank {rank.number}; "
+                    f"simulate at most {rank.number} ranks here"
+                ))  # fmt: skip
+                return False
+            rank.started = True
+        rank.baton.release()
+        return True
+
+    def _live(self, rank: Rank) -> None:
+        """A rank's thread from its first turn to its end."""
+        rank.baton.acquire()
+        try:
+            if self.error is None:
+                self._body(rank)
+        except Abandoned:
+            pass  # the error that ended the simulation is kept in self.error
+        finally:
+            self._leave(rank)
+
+    def _leave(self, rank: Rank) -> None:
+        if rank.gone:  # it was given up long ago
+            return
+        rank.gone = True
+        if self.error is None:
+            following = self._next()
+            if following is not None and self._give(rank, following):
+                return
+            if any(not r.gone for r in self.ranks):
+                self._stop()
+        self._unwind(rank)
+
+    def _stop(self) -> None:
+        """Nobody is ready: say why, if nobody has said so already."""
+        if self.error is None:
+            try:
+                self.error = self._deadlock([r for r in self.ranks if not r.gone])
+            except Exception as error:  # a fault of ours must not become a hang
+                self.error = error
+
+    def _unwind(self, before: Rank | None) -> None:
+        """The simulation is over: let the parked ranks leave, one after another."""
+        following = next((r for r in self.ranks if r.started and not r.gone), None)
+        self._give(before, following)
+        if following is None:
+            self._finished.set()
+
+    def fail(self, error: BaseException) -> None:
+        """End the simulation with this error, if it is the first. Called by the running rank."""
+        if self.error is None:
+            self.error = error
+
+    def check(self) -> None:
+        """Raise in a rank that goes on although the simulation is over."""
+        if self.error is not None:
+            raise Abandoned
+
+    # -- from the caller's thread -----------------------------------------------------------------
+
+    def run(
+        self,
+        body: Callable[[Rank], None],
+        limit: float,
+        overdue: Callable[[Rank, Any, bool], BaseException],
+    ) -> None:
+        """Run until all ranks have returned, or ``limit`` wall-clock seconds have passed."""
+        self._body = body
+        for rank in self.ranks:
+            self.wake(rank, 0.0)
+        with self.placed(), _small_stacks():
+            self._give(None, self._next())
+            try:
+                if not self._finished.wait(limit):
+                    self._end_overdue(overdue)
+            except BaseException:  # an interrupt: end the ranks, then pass it on
+                self.fail(Abandoned())
+                self._end_overdue(overdue)
+                raise
+        for rank in self.ranks:
+            if rank.thread is not None and rank.gone and rank is not self._left_behind:
+                rank.thread.join()
+
+    def _end_overdue(self, overdue: Callable[[Rank, Any, bool], BaseException]) -> None:
+        rank = self.running
+        if rank is None or rank.thread is None or self._finished.is_set():
+            return
+        frame = sys._current_frames().get(rank.thread.ident or -1)
+        self.fail(overdue(rank, frame, False))
+        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        for _ in range(int(GRACE / 0.1)):  # again and again: the reader's code may swallow it
+            current = self.running
+            if current is not None and current.thread is not None:
+                raise_in(ctypes.c_ulong(current.thread.ident or 0), ctypes.py_object(Abandoned))
+            if self._finished.wait(0.1):
+                return
+        stuck = self.running
+        if stuck is not None and not isinstance(self.error, Abandoned):
+            self.error = overdue(stuck, frame, True)
+            stuck.gone, self._left_behind = True, stuck
+            self._unwind(None)
+            self._finished.wait(GRACE)
+
+
+@contextmanager
+def _small_stacks() -> Iterator[None]:
+    before = threading.stack_size(_STACK)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)

@@ -1,0 +1,175 @@
+"""A right program gives the same in the simulator as on real ranks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from random_programs import execute_all, make_program
+from torch.nn.parallel import DistributedDataParallel
+
+from course_lib import run
+from course_lib.simulated import simulate
+from course_lib.simulated.hazards import equal
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_random_programs_give_the_same_values(n):
+    programs = [p for p in map(make_program, range(60)) if p["n"] == n][:12]
+    real = run(execute_all, programs, world_size=n, record=False)
+    simulated = simulate(execute_all, programs, world_size=n)
+    assert equal(real.results, simulated.results)
+    buffered = simulate(execute_all, programs, world_size=n, buffered=True, seed=3)
+    assert equal(real.results, buffered.results)
+
+
+def _facts(trace, rank):
+    return [
+        (e.op, e.peer, e.nbytes, e.dtype, e.shape, e.tag, e.reduce_op, e.async_op, e.waited,
+         e.bytes_in, e.bytes_out, e.contiguous, e.line)
+        for e in trace.of(rank)
+    ]  # fmt: skip
+
+
+def every_kind_of_call():
+    n, rank = dist.get_world_size(), dist.get_rank()
+    x = torch.ones(4)
+    dist.all_reduce(x, dist.ReduceOp.MAX)
+    dist.broadcast(x, 1)
+    dist.reduce(x, 1)
+    dist.all_gather([torch.zeros(4) for _ in range(n)], x)
+    dist.all_gather_single(torch.zeros(4 * n), x)
+    dist.gather(x, [torch.zeros(4) for _ in range(n)] if rank == 0 else None, 0)
+    dist.scatter(x, [torch.zeros(4) for _ in range(n)] if rank == 0 else None, 0)
+    dist.reduce_scatter(x, [torch.zeros(4) for _ in range(n)])
+    dist.reduce_scatter_single(x, torch.zeros(4 * n))
+    dist.all_to_all([torch.zeros(4) for _ in range(n)], [torch.zeros(4) for _ in range(n)])
+    dist.all_to_all_single(torch.zeros(2 * n), torch.zeros(2 * n))
+    dist.barrier()
+    dist.all_reduce(x, async_op=True).wait()
+    if rank == 0:
+        dist.send(x, 1, tag=3)
+        dist.isend(x, 1).wait()
+    elif rank == 1:
+        dist.recv(x, 0, tag=3)
+        dist.irecv(x, 0).wait()
+
+
+def test_the_trace_says_what_the_recorder_says():
+    real = run(every_kind_of_call, world_size=3).trace
+    simulated = simulate(every_kind_of_call, world_size=3).trace
+    for rank in range(3):
+        assert _facts(simulated, rank) == _facts(real, rank)
+    assert simulated.groups == real.groups
+
+
+def train():
+    torch.manual_seed(0)
+    model = DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 2))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    losses = []
+    for _ in range(4):
+        loss = model(torch.randn(4, 8, generator=generator)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [p.detach().clone() for p in model.parameters()]
+
+
+def test_ddp_trains_the_same_model():
+    real, simulated = (f(train, world_size=2).results for f in (run, simulate))
+    for (losses, parameters), (their_losses, theirs) in zip(real, simulated, strict=True):
+        assert losses == pytest.approx(their_losses)
+        assert all(torch.allclose(a, b) for a, b in zip(parameters, theirs, strict=True))
+
+
+def ddp_step(hidden):
+    model = DistributedDataParallel(torch.nn.Linear(hidden, hidden))
+    model(torch.ones(2, hidden)).sum().backward()
+
+
+def test_ddp_reduces_each_gradient_byte_once():
+    hidden, n = 64, 8
+    sim = simulate(ddp_step, hidden, world_size=n)
+    gradient = 4 * (hidden * hidden + hidden)
+    for rank in range(n):
+        assert sum(e.nbytes for e in sim.trace.of(rank) if e.op == "all_reduce") == gradient
+
+
+# ---- the patterns of PyTorch's own documentation, written anew -----------------------------------
+
+
+def blocking_pair():
+    x = torch.zeros(1)
+    if dist.get_rank() == 0:
+        x += 1
+        dist.send(x, dst=1)
+    else:
+        dist.recv(x, src=0)
+    return x
+
+
+def immediate_pair():
+    x = torch.zeros(1)
+    if dist.get_rank() == 0:
+        x += 1
+        work = dist.isend(x, dst=1)
+    else:
+        work = dist.irecv(x, src=0)
+    work.wait()
+    return x
+
+
+def neighbours_in_a_batch():
+    rank, n = dist.get_rank(), dist.get_world_size()
+    give, take = torch.arange(2) + 2 * rank, torch.zeros(2, dtype=torch.int64)
+    ops = [
+        dist.P2POp(dist.isend, give, (rank + 1) % n),
+        dist.P2POp(dist.irecv, take, (rank - 1) % n),
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    return take
+
+
+def sum_in_a_group():
+    group = dist.new_group([0, 1])
+    x = torch.ones(1)
+    if dist.get_rank() < 2:
+        dist.all_reduce(x, group=group)
+    return x
+
+
+def uneven_all_to_all():
+    rank, n = dist.get_rank(), dist.get_world_size()
+    give = torch.arange(n * (rank + 1)) + 10 * rank
+    take = torch.zeros(sum(k + 1 for k in range(n)), dtype=torch.int64)
+    dist.all_to_all_single(take, give, [k + 1 for k in range(n)], [rank + 1] * n)
+    return take
+
+
+def objects_scattered():
+    out = [None]
+    dist.scatter_object_list(out, ["a", 2, {1: 2}] if dist.get_rank() == 0 else None, src=0)
+    return out[0]
+
+
+def asynchronous_sum():
+    x = torch.full((3,), dist.get_rank() + 1.0)
+    work = dist.all_reduce(x, async_op=True)
+    other = torch.arange(5.0).sum()
+    work.wait()
+    return x + other
+
+
+@pytest.mark.parametrize(
+    ("pattern", "n"),
+    [(blocking_pair, 2), (immediate_pair, 2), (neighbours_in_a_batch, 3), (sum_in_a_group, 3),
+     (uneven_all_to_all, 3), (objects_scattered, 3), (asynchronous_sum, 2)],
+)  # fmt: skip
+def test_documented_patterns_give_the_same(pattern, n):
+    assert equal(run(pattern, world_size=n).results, simulate(pattern, world_size=n).results)

@@ -1,0 +1,159 @@
+"""Running ahead gives what the plain way gives, byte for byte, or gives way to it."""
+
+from __future__ import annotations
+
+import pickle
+import time
+
+import pytest
+import test_agreement as agreement
+import test_messages as messages
+import test_network as network
+import torch
+import torch.distributed as dist
+from random_programs import execute, make_program
+
+from course_lib import Deadlock, Hazard, Mismatch, RankFailed, compute, span
+from course_lib.simulated import Network, ahead, engine, simulate
+from course_lib.simulated.hazards import equal
+
+
+@pytest.fixture
+def ran_ahead(monkeypatch):
+    """Whether each play that ran ahead was conclusive."""
+    seen: list[bool] = []
+    play = engine.Play.__init__
+
+    def note(self, program, poisons, run_ahead=False):
+        play(self, program, poisons, run_ahead)
+        if run_ahead:
+            seen.append(self.conclusive)
+
+    monkeypatch.setattr(engine.Play, "__init__", note)
+    return seen
+
+
+def both(monkeypatch, program, *args, **words):
+    monkeypatch.setattr(ahead, "FROM", 10**9)
+    plain = simulate(program, *args, **words)
+    monkeypatch.setattr(ahead, "FROM", 1)
+    return plain, simulate(program, *args, **words)
+
+
+def spans_and_groups():
+    with span("outer"):
+        compute(1e-6 * dist.get_rank())
+        group = dist.new_group([0, 2])
+        if dist.get_rank() != 1:
+            dist.barrier(group)
+    return dist.get_rank()
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("kind", ["flat", "jittered", "cluster", "buffered"])
+@pytest.mark.parametrize(
+    ("program", "args", "n"),
+    [
+        (network.ring, (7,), 8), (network.star, (), 8), (network.tree, (), 8),
+        (network.hierarchical, (2,), 8), (messages.busy, (), 6), (messages.overlapped, (1e-5,), 4),
+        (messages.rows_and_columns, (), 4), (agreement.every_kind_of_call, (), 3),
+        (spans_and_groups, (), 3),
+    ],
+)  # fmt: skip
+def test_it_gives_the_same_run(monkeypatch, ran_ahead, program, args, n, kind, seed):
+    net = {"jittered": Network(jitter=0.5), "cluster": Network.cluster(4, 2)}.get(kind, Network())
+    words = {"world_size": n, "network": net, "seed": seed, "buffered": kind == "buffered"}
+    plain, ahead_run = both(monkeypatch, program, *args, **words)
+    assert pickle.dumps(plain.trace) == pickle.dumps(ahead_run.trace)
+    assert equal(plain.results, ahead_run.results)
+    assert plain.seconds == ahead_run.seconds
+    assert ran_ahead
+    assert all(ran_ahead)
+
+
+def test_random_programs_give_the_same_run(monkeypatch, ran_ahead):
+    for program in map(make_program, range(12)):
+        plain, ahead_run = both(monkeypatch, execute, program, world_size=program["n"])
+        assert pickle.dumps(plain.trace) == pickle.dumps(ahead_run.trace)
+        assert equal(plain.results, ahead_run.results)
+    assert any(ran_ahead)
+
+
+def looks_at_the_clock():
+    start = time.perf_counter()
+    compute(0.5)
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize("program", [looks_at_the_clock, messages.first_come, agreement.train])
+def test_what_depends_on_time_is_run_step_by_step(monkeypatch, ran_ahead, program):
+    plain, ahead_run = both(monkeypatch, program, world_size=3)
+    assert not any(ran_ahead)
+    assert pickle.dumps(plain.trace) == pickle.dumps(ahead_run.trace)
+    assert equal(plain.results, ahead_run.results)
+
+
+def both_send_then_fail():
+    """Buffers would let it come to the second line."""
+    x, other = torch.ones(1), 1 - dist.get_rank()
+    dist.send(x, other)
+    dist.recv(x, other)
+    raise KeyError("never reached under rendezvous")
+
+
+def read_too_early():
+    x, other = torch.ones(1), 1 - dist.get_rank()
+    work = dist.isend(x, other)
+    inbox = torch.zeros(1)
+    receiving = dist.irecv(inbox, other)
+    early = inbox.clone()
+    receiving.wait()
+    work.wait()
+    return early
+
+
+def wrong_length():
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(3), 1)
+    else:
+        dist.recv(torch.ones(2), 0)
+
+
+def raises():
+    dist.barrier()
+    raise ValueError("as always")
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [(both_send_then_fail, Deadlock), (read_too_early, Hazard), (wrong_length, Mismatch),
+     (raises, RankFailed)],
+)  # fmt: skip
+def test_errors_are_those_of_the_plain_way(monkeypatch, program, error):
+    texts = []
+    for start in (10**9, 1):
+        monkeypatch.setattr(ahead, "FROM", start)
+        with pytest.raises(error) as caught:
+            simulate(program, world_size=2)
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+
+
+def prints():
+    print("once")
+    dist.barrier()
+
+
+def test_what_was_tried_ahead_in_vain_is_not_shown(monkeypatch, capsys):
+    def program():
+        print("once")
+        time.perf_counter()
+
+    monkeypatch.setattr(ahead, "FROM", 1)
+    simulate(program, world_size=2)
+    assert capsys.readouterr().out == "[0] once\n[1] once\n"
+
+
+def test_large_worlds_run_ahead(ran_ahead):
+    simulate(prints, world_size=ahead.FROM)
+    assert ran_ahead == [True]

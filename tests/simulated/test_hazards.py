@@ -1,0 +1,362 @@
+"""What luck hides is found, always, and told apart; right programs are never accused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_lib import Deadlock, Hazard, Mismatch
+from course_lib.simulated import hazards, simulate
+
+
+def read_before_wait(dtype):
+    x = torch.ones(3).to(dtype)
+    if dist.get_rank() == 0:
+        dist.send(x, 1)
+        return None
+    inbox = torch.zeros(3, dtype=dtype)
+    work = dist.irecv(inbox, 0)
+    result = inbox.clone()
+    work.wait()
+    return result
+
+
+def read_and_passed_on():
+    """Rank 1 sends on what it has not yet received; no result shows it."""
+    rank, x = dist.get_rank(), torch.ones(2)
+    if rank == 0:
+        dist.send(x, 1)
+    elif rank == 1:
+        good, bad = torch.zeros(2), torch.zeros(2)
+        first = dist.irecv(bad, 0)
+        dist.send(bad + 1, 2)
+        first.wait()
+        del good
+    else:
+        dist.recv(x, 1)
+
+
+def branched_on():
+    """What is read decides what is done."""
+    rank, x = dist.get_rank(), torch.ones(1)
+    if rank == 0:
+        dist.send(x, 1)
+        return 0
+    inbox = torch.zeros(1)
+    work = dist.irecv(inbox, 0)
+    answer = 1 if inbox.item() > 0 else 2
+    work.wait()
+    return answer
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8,
+              torch.bool]
+)  # fmt: skip
+def test_reading_before_wait_is_found(dtype):
+    with pytest.raises(Hazard) as caught:
+        simulate(read_before_wait, dtype, world_size=2)
+    error = caught.value
+    assert (error.kind, error.rank) == ("read before wait", 1)
+    assert error.line.source == "work = dist.irecv(inbox, 0)"
+
+
+@pytest.mark.parametrize("program", [read_and_passed_on, branched_on])
+def test_reading_before_wait_is_found_wherever_it_shows(program):
+    with pytest.raises(Hazard, match="reads a buffer"):
+        simulate(program, world_size=3 if program is read_and_passed_on else 2)
+
+
+def one_of_many(bad):
+    rank, x = dist.get_rank(), torch.zeros(1)
+    for k in range(9):
+        if rank == 0:
+            dist.send(torch.ones(1), 1)
+        else:
+            inbox = torch.zeros(1)
+            if k == bad:
+                work = dist.irecv(inbox, 0)  # the bad one
+                x += inbox
+            else:
+                work = dist.irecv(inbox, 0)
+            work.wait()
+    return x
+
+
+@pytest.mark.parametrize("bad", range(9))
+def test_the_one_irecv_that_was_read_is_named(bad):
+    with pytest.raises(Hazard) as caught:
+        simulate(one_of_many, bad, world_size=2)
+    assert "the bad one" in caught.value.line.source
+
+
+def written_before_wait():
+    x = torch.ones(3)
+    if dist.get_rank() == 0:
+        work = dist.isend(x, 1)
+        x.add_(1)
+        work.wait()
+    else:
+        dist.recv(x, 0)
+
+
+def written_around_torch():
+    """Through numpy, where no version counter sees it."""
+    x = torch.ones(3)
+    if dist.get_rank() == 0:
+        work = dist.isend(x, 1)
+        x.numpy()[0] = 5
+        work.wait()
+    else:
+        dist.recv(x, 0)
+
+
+def inbox_written():
+    x = torch.ones(3)
+    if dist.get_rank() == 0:
+        dist.send(x, 1)
+    else:
+        work = dist.irecv(x, 0)
+        x.zero_()
+        work.wait()
+
+
+def outgoing_is_inbox():
+    x, other = torch.full((3,), float(dist.get_rank())), 1 - dist.get_rank()
+    works = [dist.isend(x, other), dist.irecv(x, other)]
+    for work in works:
+        work.wait()
+    return x
+
+
+def sum_changed_on_its_way():
+    x = torch.ones(3)
+    work = dist.all_reduce(x, async_op=True)
+    x.mul_(2)
+    work.wait()
+
+
+@pytest.mark.parametrize(
+    "program", [written_before_wait, written_around_torch, inbox_written, outgoing_is_inbox,
+                sum_changed_on_its_way]
+)  # fmt: skip
+def test_writing_before_wait_is_found(program):
+    with pytest.raises(Hazard) as caught:
+        simulate(program, world_size=2)
+    assert caught.value.kind == "written before wait"
+
+
+def unwaited_send():
+    x = torch.ones(3)
+    if dist.get_rank() == 0:
+        dist.isend(x, 1)
+    else:
+        dist.recv(x, 0)
+
+
+def unwaited_recv():
+    x = torch.ones(3)
+    dist.send(x, 1) if dist.get_rank() == 0 else dist.irecv(x, 0)
+
+
+def unwaited_sum():
+    dist.all_reduce(torch.ones(3), async_op=True)
+    dist.barrier()
+
+
+@pytest.mark.parametrize("program", [unwaited_send, unwaited_recv, unwaited_sum])
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_work_nobody_waits_for_is_found(program, buffered):
+    with pytest.raises(Hazard) as caught:
+        simulate(program, world_size=2, buffered=buffered)
+    assert caught.value.kind == "never waited for" and caught.value.line is not None
+
+
+def tags_crossed():
+    x = torch.ones(1)
+    for tag in (1, 2) if dist.get_rank() == 0 else (2, 1):
+        dist.send(x, 1, tag=tag) if dist.get_rank() == 0 else dist.recv(x, 0, tag=tag)
+
+
+def both_send():
+    x, other = torch.ones(1), 1 - dist.get_rank()
+    dist.send(x, other)
+    dist.recv(x, other)
+
+
+def members_only():
+    if dist.get_rank() < 2:
+        group = dist.new_group([0, 1])
+        dist.all_reduce(torch.ones(1), group=group)
+
+
+def own_group_each():
+    ranks = [0, 1] if dist.get_rank() < 2 else [2, 3]
+    dist.barrier(dist.new_group(ranks))
+
+
+def one_element_more():
+    dist.all_reduce(torch.ones(3 + (dist.get_rank() == 2)))
+
+
+def another_dtype():
+    dist.all_reduce(torch.ones(3, dtype=torch.float64 if dist.get_rank() else torch.float32))
+
+
+def another_op():
+    dist.all_reduce(torch.ones(3)) if dist.get_rank() else dist.broadcast(torch.ones(3), 0)
+
+
+def another_root():
+    dist.broadcast(torch.ones(3), dist.get_rank() % 2)
+
+
+def another_reduce_op():
+    dist.all_reduce(torch.ones(3), [dist.ReduceOp.SUM, dist.ReduceOp.MAX][dist.get_rank() % 2])
+
+
+def short_inbox():
+    x = torch.ones(3)
+    if dist.get_rank() == 0:
+        dist.send(x, 1)
+    elif dist.get_rank() == 1:
+        dist.recv(x[:2], 0)
+
+
+def strided():
+    dist.all_reduce(torch.arange(8.0)[::2])
+
+
+@pytest.mark.parametrize(
+    ("program", "n", "what"),
+    [(tags_crossed, 2, "tag"), (members_only, 4, "group"), (own_group_each, 4, "group"),
+     (one_element_more, 3, "shape"), (another_dtype, 3, "dtype"), (another_op, 3, "op"),
+     (another_root, 3, "root"), (another_reduce_op, 3, "reduce op"), (short_inbox, 2, "shape"),
+     (strided, 2, "stride")],
+)  # fmt: skip
+def test_calls_that_do_not_fit_are_refused(program, n, what):
+    with pytest.raises(Mismatch) as caught:
+        simulate(program, world_size=n)
+    assert caught.value.what == what
+    assert all(line is None or line.function == program.__name__ for line in caught.value.lines)
+
+
+def test_both_sending_first_is_a_deadlock_and_passes_with_buffers():
+    with pytest.raises(Deadlock) as caught:
+        simulate(both_send, world_size=2)
+    assert caught.value.cycle == (0, 1)
+    assert [w.call for w in caught.value.waits] == ["send(dst=1)", "send(dst=0)"]
+    simulate(both_send, world_size=2, buffered=True)
+
+
+def waits_for_one_that_left():
+    if dist.get_rank():
+        dist.barrier()
+
+
+def test_waiting_for_a_rank_that_left_is_a_deadlock():
+    with pytest.raises(Deadlock, match="wait for rank 0, which has already returned"):
+        simulate(waits_for_one_that_left, world_size=3)
+
+
+def late_wait():
+    x = torch.ones(1)
+    other = 1 - dist.get_rank()
+    work = dist.isend(x, other)
+    work.wait()  # the line that stands still
+    dist.recv(x, other)
+
+
+def test_a_deadlock_shows_the_line_that_stands_still():
+    with pytest.raises(Deadlock) as caught:
+        simulate(late_wait, world_size=2)
+    assert all("the line that stands still" in w.line.source for w in caught.value.waits)
+
+
+# ---- never accused ----------------------------------------------------------------------
+
+
+def fresh_randomness():
+    """Not the same twice, and nobody's fault."""
+    import uuid
+
+    x = torch.zeros(1)
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(1), 1)
+    else:
+        dist.irecv(x, 0).wait()
+    return str(uuid.uuid4())
+
+
+def two_inboxes_in_one_tensor():
+    rank, both = dist.get_rank(), torch.zeros(2, 3)
+    if rank == 0:
+        works = [dist.irecv(both[0], 1), dist.irecv(both[1], 2)]
+    else:
+        works = [dist.isend(torch.full((3,), float(rank)), 0)]
+    for work in works:
+        work.wait()
+    return both
+
+
+def futures_instead_of_wait():
+    x = torch.ones(2)
+    return dist.all_reduce(x, async_op=True).get_future().then(lambda f: f.value()[0] * 2).wait()
+
+
+def empty_messages():
+    x = torch.zeros(0)
+    other = 1 - dist.get_rank()
+    work = dist.isend(x, other)
+    dist.irecv(torch.zeros(0), other).wait()
+    work.wait()
+
+
+def nan_on_its_way():
+    x = torch.full((2,), float("nan"))
+    other = 1 - dist.get_rank()
+    work = dist.isend(x, other)
+    inbox = torch.zeros(2)
+    dist.irecv(inbox, other).wait()
+    work.wait()
+    return inbox
+
+
+@pytest.mark.parametrize(
+    ("program", "n"),
+    [(fresh_randomness, 2), (two_inboxes_in_one_tensor, 3), (futures_instead_of_wait, 2),
+     (empty_messages, 2), (nan_on_its_way, 2)],
+)  # fmt: skip
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_right_programs_are_not_accused(program, n, seed):
+    simulate(program, world_size=n, seed=seed)
+
+
+def test_what_is_not_searched_is_said(monkeypatch):
+    monkeypatch.setattr(hazards, "MOST", 0)
+    sim = simulate(empty_messages, world_size=2)
+    assert "not searched for early reads" in sim.trace.note
+
+
+def objects_behind_an_irecv():
+    """Object collectives send unwritten memory behind the pickle: anything may lie there."""
+    rank, out = dist.get_rank(), [None, None]
+    for _ in range(5):
+        inbox, x = torch.zeros(300), torch.ones(300)
+        work = dist.isend(x, 1 - rank)
+        dist.irecv(inbox, 1 - rank).wait()
+        work.wait()
+        del inbox
+        dist.all_gather_object(out, "x" * (1000 * rank))
+        things = ["y" * 900 * (1 + rank)]
+        dist.broadcast_object_list(things, 0)
+    return len(out[1]), things
+
+
+def test_what_lies_behind_an_object_is_not_compared(monkeypatch):
+    """Nor what a broadcast finds in the buffers that it is about to fill."""
+    compared = []
+    monkeypatch.setattr(hazards, "digest", lambda tensor: compared.append(tensor.dtype) or 0)
+    simulate(objects_behind_an_irecv, world_size=2)
+    assert set(compared) == {torch.float32}

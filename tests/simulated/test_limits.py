@@ -1,0 +1,240 @@
+"""Bad programs and bad arguments: a clear error, in time, and no process group is left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_lib import CourseError, Hang, RankDied, RankFailed, compute
+from course_lib.simulated import Network, compat, engine, simulate
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    before = threading.active_count()
+    yield
+    assert not dist.is_initialized()
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+def nothing():
+    return dist.get_rank()
+
+
+def test_a_function_that_never_communicates_just_returns():
+    sim = simulate(nothing, world_size=100)
+    assert sim.results == list(range(100)) and sim.seconds == 0.0 and sim.trace.events == []
+
+
+def loop():
+    dist.barrier()
+    while True:
+        pass
+
+
+def loop_that_swallows():
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            continue
+
+
+def poll_for_ever():
+    work = dist.irecv(torch.zeros(1), 1 - dist.get_rank())
+    while not work.is_completed():
+        compute(0.001)
+
+
+@pytest.mark.parametrize("program", [loop, poll_for_ever])
+def test_a_function_that_never_returns_is_stopped(program):
+    begin = time.monotonic()
+    with pytest.raises(Hang, match=r"did not return within 0\.5 s") as caught:
+        simulate(program, world_size=2, limit=0.5)
+    assert time.monotonic() - begin < 3
+    assert caught.value.waits[0].line.function == program.__name__
+
+
+def stuck_in_c():
+    import select
+
+    select.select([], [], [], 4.0)
+
+
+def test_a_function_stuck_in_c_code_is_named_and_left_behind():
+    torch.manual_seed(5)
+    begin, state = time.monotonic(), torch.get_rng_state()
+    with pytest.raises(Hang, match="inside compiled code") as caught:
+        simulate(stuck_in_c, world_size=2, limit=0.5)
+    assert time.monotonic() - begin < 3.9
+    assert caught.value.waits[0].line.source == "select.select([], [], [], 4.0)"
+    assert torch.equal(torch.get_rng_state(), state)
+    assert simulate(nothing, world_size=2).results == [0, 1]  # the next one works
+
+
+def raises_on_one():
+    dist.barrier()
+    if dist.get_rank() == 2:
+        raise KeyError("no such layer")
+    dist.barrier()
+
+
+def raises_everywhere():
+    raise ValueError("all of us")
+
+
+def test_a_rank_that_raises_is_the_cause():
+    with pytest.raises(RankFailed) as caught:
+        simulate(raises_on_one, world_size=4)
+    error = caught.value
+    assert (error.rank, error.kind) == (2, "KeyError") and isinstance(error.__cause__, KeyError)
+    assert "no such layer" in str(error) and 'raise KeyError("no such layer")' in str(error)
+    assert [e.op for e in error.run.trace.of(2)] == ["barrier"]
+
+
+def test_ranks_that_raise_alike_are_told_together():
+    with pytest.raises(RankFailed, match="ranks 0, 1 and 2 raised ValueError: all of us"):
+        simulate(raises_everywhere, world_size=3)
+
+
+def leaves():
+    if dist.get_rank() == 1:
+        sys.exit(3)
+
+
+def test_a_rank_that_exits_is_named():
+    with pytest.raises(RankDied, match=r"rank 1 left early: it called sys.exit\(3\)"):
+        simulate(leaves, world_size=2)
+
+
+def starts_a_program():
+    subprocess.run(["true"])
+
+
+def forks():
+    import os
+
+    os.fork()
+
+
+def starts_a_process():
+    import multiprocessing
+
+    multiprocessing.get_context("spawn").Process(target=print).start()
+
+
+@pytest.mark.parametrize("program", [starts_a_program, forks, starts_a_process])
+def test_a_rank_that_starts_processes_is_refused(program):
+    with pytest.raises(RankFailed, match="a simulated rank cannot start or end processes"):
+        simulate(program, world_size=2)
+    subprocess.run(["true"], check=True)
+
+
+def uses_cuda():
+    torch.ones(1, device="cuda")
+
+
+def test_a_rank_that_uses_cuda_is_refused():
+    with pytest.raises(RankFailed, match=r"a simulated rank has no GPU: use course_lib.device\(\)"):
+        simulate(uses_cuda, world_size=2)
+
+
+def simulates():
+    simulate(nothing, world_size=2)
+
+
+def test_a_simulation_inside_a_simulation_is_refused():
+    with pytest.raises(RankFailed, match="cannot simulate a world of its own"):
+        simulate(simulates, world_size=2)
+
+
+def sends_to_itself():
+    dist.isend(torch.ones(1), dist.get_rank())
+
+
+def sends_strided():
+    dist.send(torch.ones(4)[::2], 1 - dist.get_rank())
+
+
+def averages_integers():
+    dist.all_reduce(torch.ones(2, dtype=torch.int64), dist.ReduceOp.AVG)
+
+
+def adds_int16():
+    dist.all_reduce(torch.ones(2, dtype=torch.int16))
+
+
+@pytest.mark.parametrize("program", [sends_to_itself, sends_strided, averages_integers, adds_int16])
+def test_what_gloo_refuses_is_refused(program):
+    with pytest.raises(RankFailed) as caught:
+        simulate(program, world_size=2)
+    assert caught.value.kind == "RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [({"world_size": 0}, "world_size=0"), ({"world_size": True}, "world_size=True"),
+     ({"world_size": 10**7}, "this machine can hold"), ({"world_size": 2.0}, "world_size=2.0"),
+     ({"limit": 0}, "limit=0"), ({"network": "fast"}, "network='fast'"),
+     ({"seed": 1.5}, "seed=1.5")],
+)  # fmt: skip
+def test_bad_arguments_get_one_line(words, text):
+    with pytest.raises(CourseError, match=text) as caught:
+        simulate(nothing, **({"world_size": 2} | words))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_pickled_gets_one_line():
+    lock = threading.Lock()
+    with pytest.raises(CourseError, match="lock"):
+        simulate(lambda: lock, world_size=2)
+    with pytest.raises(CourseError, match="needs a function"):
+        simulate(7, world_size=2)
+
+
+def test_a_system_without_threads_says_how_many_ranks_it_has(monkeypatch):
+    start = threading.Thread.start
+
+    def start_some(thread):
+        if thread.name == "rank 5":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    with pytest.raises(CourseError, match="simulate at most 5 ranks here"):
+        simulate(nothing, world_size=9)
+
+
+def test_a_torch_that_cannot_simulate_says_so_in_one_line(monkeypatch):
+    monkeypatch.setattr(
+        compat, "missing", lambda: "simulate() does not know torch 9.9: x is not there"
+    )
+    with pytest.raises(CourseError, match=r"does not know torch 9.9"):
+        simulate(nothing, world_size=2)
+
+
+def test_most_ranks_is_at_least_a_thousand_here():
+    assert engine.most_ranks() >= 1024
+
+
+def test_importing_the_course_does_not_load_the_simulator():
+    code = ("import sys, course_lib, course_lib.simulated; "
+            "print([m for m in sys.modules if 'simulated.' in m])")  # fmt: skip
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert out.strip() == "['course_lib.simulated.network']"
+
+
+def test_the_default_network_is_the_documented_one():
+    assert (Network().latency, Network().bandwidth) == (5e-6, 25e9)

@@ -1,0 +1,247 @@
+"""Which send meets which recv; groups; schedules; the trace."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_lib import CourseError, Hazard, compute
+from course_lib.simulated import Network, explore, simulate
+from course_lib.simulated import ops as records
+
+
+def in_order():
+    if dist.get_rank() == 0:
+        works = [dist.isend(torch.tensor([k]), 1, tag=k % 2) for k in range(6)]
+        for work in works:
+            work.wait()
+        return None
+    inboxes = [torch.zeros(1, dtype=torch.int64) for _ in range(6)]
+    for k in (1, 3, 0, 2, 5, 4):
+        dist.recv(inboxes[k], 0, tag=k % 2)
+    return [int(x) for x in inboxes]
+
+
+def test_messages_of_one_tag_stay_in_order():
+    assert simulate(in_order, world_size=2).results[1] == [0, 1, 2, 3, 4, 5]
+
+
+def first_come(late=0.0):
+    n, rank = dist.get_world_size(), dist.get_rank()
+    compute(0.0 if rank else late)
+    if rank:
+        compute(1.0 / rank)
+        dist.send(torch.tensor([rank]), 0)
+        return None
+    inbox, got = torch.zeros(1, dtype=torch.int64), []
+    for _ in range(n - 1):
+        source = dist.recv(inbox)
+        got.append((source, inbox.item()))
+    return got
+
+
+@pytest.mark.parametrize("late", [0.0, 5.0])
+def test_a_recv_from_any_source_takes_the_earliest_arrival(late):
+    sim = simulate(first_come, late, world_size=4)
+    assert sim.results[0] == [(3, 3), (2, 2), (1, 1)]
+    assert [e.peer for e in sim.trace.of(0)] == [3, 2, 1]
+
+
+def any_then_named():
+    """Posted first, served first: the recv from any source gets rank 1's first message."""
+    if dist.get_rank() == 1:
+        for k in (1, 2):
+            dist.send(torch.tensor([k]), 0)
+        return None
+    a, b = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+    works = [dist.irecv(a), dist.irecv(b, 1)]
+    for work in works:
+        work.wait()
+    return a.item(), b.item()
+
+
+def test_recvs_are_served_in_the_order_of_posting():
+    assert simulate(any_then_named, world_size=2).results[0] == (1, 2)
+
+
+def by_arrival():
+    """The answer depends on who comes first."""
+    got = first_come_together()
+    return [source for source, _ in got] if got else None
+
+
+def first_come_together():
+    n, rank = dist.get_world_size(), dist.get_rank()
+    if rank:
+        dist.send(torch.tensor([rank]), 0)
+        return None
+    inbox = torch.zeros(1, dtype=torch.int64)
+    return [(dist.recv(inbox), inbox.item()) for _ in range(n - 1)]
+
+
+def by_rank():
+    got = first_come_together()
+    return sorted(got) if got else None
+
+
+def test_explore_finds_what_depends_on_the_schedule():
+    found = explore(by_arrival, world_size=5, schedules=20)
+    assert found.broken and found.error is None and found.differs == (0,)
+    assert found.replay().results == found.replay().results
+    assert "gives other results" in str(found)
+    fine = explore(by_rank, world_size=5, schedules=20)
+    assert not fine.broken and fine.tried == 20
+    with pytest.raises(CourseError, match="nothing to replay"):
+        fine.replay()
+
+
+def first_come_first_answered():
+    """Whoever arrives first gets an answer; rank 1 relies on being the one."""
+    rank, x = dist.get_rank(), torch.zeros(1)
+    if rank == 0:
+        first = dist.recv(x)
+        dist.recv(x)
+        dist.send(x, first)
+    else:
+        dist.send(x, 0)
+        if rank == 1:
+            dist.recv(x, 0)
+
+
+def test_explore_finds_the_schedule_that_breaks_and_replays_it():
+    simulate(first_come_first_answered, world_size=3)
+    found = explore(first_come_first_answered, world_size=3, schedules=30)
+    assert found.broken and found.error is not None
+    with pytest.raises(type(found.error)) as caught:
+        found.replay()
+    assert str(caught.value) == str(found.error)
+
+
+def busy():
+    n, rank = dist.get_world_size(), dist.get_rank()
+    x, y = torch.full((5,), float(rank)), torch.zeros(5)
+    for _ in range(4):
+        work = dist.isend(x, (rank + 1) % n)
+        dist.recv(y, (rank - 1) % n)
+        work.wait()
+        dist.all_reduce(y)
+        compute(1e-6 * rank)
+    return y
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_the_same_program_and_seed_give_the_same_trace(seed):
+    network = Network(jitter=0.5)
+    runs = [simulate(busy, world_size=6, network=network, seed=seed) for _ in range(2)]
+    assert pickle.dumps(runs[0].trace) == pickle.dumps(runs[1].trace)
+    other = simulate(busy, world_size=6, network=network, seed=seed + 1)
+    assert (
+        other.trace != runs[0].trace
+        and other.trace.without_times() == runs[0].trace.without_times()
+    )
+
+
+def test_each_send_has_its_recv_in_the_trace():
+    trace = simulate(busy, world_size=6).trace
+    assert len(trace.messages) == 24
+    assert all(
+        m.recv.line.function == "busy" and m.recv.completed > m.send.issued for m in trace.messages
+    )
+    assert trace.groups == {"0": tuple(range(6))}
+
+
+def test_a_long_trace_is_made_when_it_is_looked_at(monkeypatch):
+    short = simulate(busy, world_size=6).trace
+    monkeypatch.setattr("course_lib.simulated.engine._LAZY", 0)
+    trace = simulate(busy, world_size=6).trace
+    events = trace.events
+    assert isinstance(events, records.LazyEvents) and len(events) == len(short.events)
+    assert events[0] == short.events[0] and events[-1] == short.events[-1]
+    assert short.events == events and pickle.loads(pickle.dumps(trace)) == short
+    fresh = simulate(busy, world_size=6).trace
+    assert short.events[3] in fresh.events
+    assert list(reversed(simulate(busy, world_size=6).trace.events)) == short.events[::-1]
+    assert [*simulate(busy, world_size=6).trace.events] == short.events
+
+
+def rows_and_columns():
+    rank, x = dist.get_rank(), torch.tensor([2 ** dist.get_rank()])
+    out = []
+    groups = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3], [0, 2], [1, 3])]
+    for group, ranks in zip(groups, ([0, 1], [2, 3], [0, 2], [1, 3]), strict=True):
+        if rank in ranks:
+            y = x.clone()
+            dist.all_reduce(y, group=group)
+            out.append(y.item())
+        else:
+            assert group == dist.GroupMember.NON_GROUP_MEMBER
+    mine, _ = dist.new_subgroups(2)
+    dist.broadcast(x, dist.get_global_rank(mine, 1), group=mine)
+    return [*out, x.item(), dist.get_rank(mine), dist.get_process_group_ranks(mine)]
+
+
+def test_groups_keep_to_themselves():
+    assert simulate(rows_and_columns, world_size=4).results == [
+        [3, 5, 2, 0, [0, 1]], [3, 10, 2, 1, [0, 1]], [12, 5, 8, 0, [2, 3]], [12, 10, 8, 1, [2, 3]]
+    ]  # fmt: skip
+
+
+def group_in_passing():
+    """Who is no member of a group does not wait for it."""
+    rank, x = dist.get_rank(), torch.zeros(1)
+    if rank < 2:
+        group = dist.new_group([0, 1])
+        dist.barrier(group)
+        if rank == 0:
+            dist.send(x, 2)
+    else:
+        dist.recv(x, 0)
+        dist.new_group([0, 1])
+
+
+def members_alone():
+    if dist.get_rank() > 0:
+        group = dist.new_group([1, 2], use_local_synchronization=True)
+        dist.barrier(group)
+
+
+@pytest.mark.parametrize("program", [group_in_passing, members_alone])
+def test_groups_are_made_as_gloo_makes_them(program):
+    simulate(program, world_size=3)
+
+
+def swapped_collectives():
+    x, y = torch.ones(2), torch.full((2,), 5.0)
+    for tensor in (x, y) if dist.get_rank() == 0 else (y, x):
+        dist.all_reduce(tensor)
+    return x.tolist()
+
+
+def test_swapped_collectives_of_one_signature_are_nobodys_error():
+    """They cannot be told from a right program; the values are wrong, as on gloo."""
+    assert simulate(swapped_collectives, world_size=2).results == [[6.0, 6.0], [6.0, 6.0]]
+
+
+def overlapped(seconds):
+    work = dist.all_reduce(torch.ones(1000), async_op=True)
+    compute(seconds)
+    work.wait()
+
+
+def test_communication_and_computation_overlap():
+    alone = simulate(overlapped, 0.0, world_size=4).seconds
+    assert simulate(overlapped, alone / 2, world_size=4).seconds == pytest.approx(alone)
+    assert simulate(overlapped, alone * 3, world_size=4).seconds == pytest.approx(alone * 3)
+
+
+def test_hazards_carry_what_was_recorded():
+    def program():
+        dist.barrier()
+        dist.isend(torch.ones(1), 1) if dist.get_rank() == 0 else dist.recv(torch.ones(1), 0)
+
+    with pytest.raises(Hazard) as caught:
+        simulate(program, world_size=2)
+    assert [e.op for e in caught.value.run.trace.of(0)] == ["barrier", "send"]

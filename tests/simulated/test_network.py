@@ -1,0 +1,339 @@
+"""The time model, against closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_lib import CourseError, compute
+from course_lib.simulated import Network, simulate
+from course_lib.simulated.costs import messages, textbook_seconds
+
+A, B = 3e-6, 1 / 7e9
+NET = Network(latency=A, bandwidth=1 / B)
+N, S = 256, 4096  # ranks, bytes
+
+
+def exactly(value):
+    return pytest.approx(value, rel=1e-9, abs=0)
+
+
+def star():
+    x, inbox = torch.ones(S // 4), torch.zeros(S // 4)
+    n, rank = dist.get_world_size(), dist.get_rank()
+    if rank:
+        dist.send(x, 0)
+        dist.recv(x, 0)
+        return x[0].item()
+    for peer in range(1, n):
+        dist.recv(inbox, peer)
+        x += inbox
+    for work in [dist.isend(x, peer) for peer in range(1, n)]:
+        work.wait()
+    return x[0].item()
+
+
+def tree():
+    """Binomial: reduce to rank 0, then broadcast from it."""
+    x, inbox = torch.ones(S // 4), torch.zeros(S // 4)
+    n, rank, step = dist.get_world_size(), dist.get_rank(), 1
+    while step < n:
+        if rank & step:
+            dist.send(x, rank - step)
+            break
+        dist.recv(inbox, rank + step)
+        x += inbox
+        step *= 2
+    if rank:
+        dist.recv(x, rank - step)
+    step //= 2
+    while step:
+        dist.send(x, rank + step)
+        step //= 2
+    return x[0].item()
+
+
+def doubling(ranks=None):
+    x, inbox = torch.ones(S // 4), torch.zeros(S // 4)
+    n, rank, step = dist.get_world_size(), dist.get_rank(), 1
+    while step < n:
+        work = dist.isend(x, rank ^ step)
+        dist.recv(inbox, rank ^ step)
+        work.wait()
+        x += inbox
+        step *= 2
+    return x[0].item()
+
+
+def hierarchical(per_node):
+    """Gather in each node, double between the nodes' first ranks, hand out in each node."""
+    x, inbox = torch.ones(S // 4), torch.zeros(S // 4)
+    n, rank = dist.get_world_size(), dist.get_rank()
+    first = rank - rank % per_node
+    if rank != first:
+        dist.send(x, first)
+        dist.recv(x, first)
+        return x[0].item()
+    for peer in range(first + 1, first + per_node):
+        dist.recv(inbox, peer)
+        x += inbox
+    step = per_node
+    while step < n:
+        work = dist.isend(x, rank ^ step)
+        dist.recv(inbox, rank ^ step)
+        work.wait()
+        x += inbox
+        step *= 2
+    for work in [dist.isend(x, peer) for peer in range(first + 1, first + per_node)]:
+        work.wait()
+    return x[0].item()
+
+
+def ring(elements):
+    """Chunked ring all-reduce of n chunks of ``elements`` each."""
+    n, rank = dist.get_world_size(), dist.get_rank()
+    x = torch.arange(n * elements, dtype=torch.float32) % 7 + rank
+    chunks, inbox = x.view(n, elements), torch.empty(elements)
+    right, left = (rank + 1) % n, (rank - 1) % n
+    for step in range(n - 1):
+        sending = dist.isend(chunks[(rank - step) % n], right)
+        dist.irecv(inbox, left).wait()
+        sending.wait()
+        chunks[(rank - step - 1) % n] += inbox
+    for step in range(n - 1):
+        sending = dist.isend(chunks[(rank + 1 - step) % n], right)
+        dist.irecv(chunks[(rank - step) % n], left).wait()
+        sending.wait()
+    return x
+
+
+def test_star_takes_its_formula():
+    sim = simulate(star, world_size=N, network=NET)
+    assert sim.seconds == exactly(2 * (A + (N - 1) * S * B))
+    assert sim.results == [float(N)] * N
+
+
+def test_tree_takes_its_formula():
+    """Up, a send is over when the wire is free again; down, each level waits for the bytes."""
+    sim = simulate(tree, world_size=N, network=NET)
+    assert sim.seconds == exactly(2 * math.log2(N) * (A + S * B))
+    assert sim.results == [float(N)] * N
+
+
+def test_recursive_doubling_takes_its_formula():
+    sim = simulate(doubling, world_size=N, network=NET)
+    assert sim.seconds == exactly(math.log2(N) * (A + S * B))
+    assert sim.results == [float(N)] * N
+
+
+def test_hierarchical_takes_its_formula():
+    outside = Network(latency=11e-6, bandwidth=2e9)
+    network = Network.cluster(N // 8, 8, intra=NET, inter=outside)
+    sim = simulate(hierarchical, 8, world_size=N, network=network)
+    inside = A + 7 * S * B
+    assert sim.seconds == exactly(2 * inside + math.log2(N // 8) * (11e-6 + S / 2e9))
+    assert sim.results == [float(N)] * N
+
+
+def test_ring_takes_its_formula_and_sends_no_byte_too_many():
+    n, elements = 64, 256
+    sim = simulate(ring, elements, world_size=n, network=NET)
+    nbytes = n * elements * 4
+    assert sim.seconds == exactly(2 * (n - 1) * (A + nbytes / n * B))
+    right = (torch.arange(n * elements, dtype=torch.float32) % 7) * n + n * (n - 1) / 2
+    assert all(torch.equal(result, right) for result in sim.results)
+    assert {sim.trace.bytes_sent(r) for r in range(n)} == {2 * (n - 1) * nbytes // n}
+
+
+def one_message(nbytes):
+    x = torch.zeros(nbytes, dtype=torch.uint8)
+    dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 1000, 10**6])
+def test_one_message_takes_alpha_plus_s_beta(nbytes):
+    sim = simulate(one_message, nbytes, world_size=2, network=NET)
+    assert sim.seconds == exactly(A + nbytes * B)
+    send, recv = sim.trace.ops("send")[0], sim.trace.ops("recv")[0]
+    assert send.completed == pytest.approx(nbytes * B)
+    assert recv.completed == exactly(NET.seconds(nbytes))
+
+
+def late_receiver(seconds):
+    x = torch.zeros(S // 4)
+    if dist.get_rank() == 0:
+        dist.send(x, 1)
+    else:
+        compute(seconds)
+        dist.recv(x, 0)
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_send_waits_for_its_recv_unless_buffered(buffered):
+    sim = simulate(late_receiver, 1.0, world_size=2, network=NET, buffered=buffered)
+    assert sim.trace.ops("send")[0].completed == pytest.approx(S * B if buffered else 1.0)
+    assert sim.trace.ops("recv")[0].completed == 1.0  # the wire did not wait
+
+
+def both_ways():
+    x, y = torch.zeros(S // 4), torch.zeros(S // 4)
+    work = dist.isend(x, 1 - dist.get_rank())
+    dist.recv(y, 1 - dist.get_rank())
+    work.wait()
+
+
+def test_links_are_full_duplex():
+    assert simulate(both_ways, world_size=2, network=NET).seconds == exactly(A + S * B)
+
+
+def nodes_exchange(per_node):
+    """Every rank of node 0 sends to its counterpart in node 1."""
+    x, rank = torch.zeros(S // 4), dist.get_rank()
+    dist.send(x, rank + per_node) if rank < per_node else dist.recv(x, rank - per_node)
+
+
+def test_ranks_of_a_node_share_its_uplink():
+    outside = Network(latency=1e-5, bandwidth=1e9)
+    network = Network.cluster(2, 4, intra=NET, inter=outside)
+    sim = simulate(nodes_exchange, 4, world_size=8, network=network)
+    assert sim.seconds == exactly(1e-5 + 4 * S / 1e9)
+
+
+def overtaken():
+    """Rank 0's small message waits behind a large one; rank 1's, sent later, arrives first."""
+    rank = dist.get_rank()
+    if rank == 0:
+        works = [dist.isend(torch.zeros(10**6), 3), dist.isend(torch.zeros(250), 2)]
+    elif rank == 1:
+        compute(1e-4)
+        works = [dist.isend(torch.zeros(250), 2)]
+    elif rank == 2:
+        works = [dist.irecv(torch.zeros(250), 0), dist.irecv(torch.zeros(250), 1)]
+    else:
+        works = [dist.irecv(torch.zeros(10**6), 0)]
+    for work in works:
+        work.wait()
+
+
+def test_a_message_behind_another_does_not_hold_up_a_third():
+    sim = simulate(overtaken, world_size=4, network=NET)
+    from_0, from_1 = sim.trace.ops("recv")[:2]
+    assert from_1.completed == exactly(1e-4 + A + 1000 * B)
+    assert from_0.completed == exactly(4e6 * B + A + 1000 * B)
+
+
+def all_compute():
+    compute(1.0)
+
+
+def test_stragglers_are_chosen_by_seed_and_slow():
+    network = Network(stragglers=0.25, slowdown=3.0)
+    sim = simulate(all_compute, world_size=8, network=network, seed=5)
+    slow = [s.rank for s in sim.trace.spans if s.end == 3.0]
+    assert len(slow) == 2 and sum(s.end == 1.0 for s in sim.trace.spans) == 6
+    again = simulate(all_compute, world_size=8, network=network, seed=5)
+    assert again.trace == sim.trace
+    others = [simulate(all_compute, world_size=8, network=network, seed=k) for k in range(6)]
+    assert len({tuple(s.rank for s in o.trace.spans if s.end == 3.0) for o in others}) > 1
+
+
+def test_jitter_is_drawn_by_seed_and_only_delays():
+    network = Network(latency=A, bandwidth=1 / B, jitter=0.5)
+    times = {
+        simulate(one_message, S, world_size=2, network=network, seed=k).seconds for k in range(5)
+    }
+    assert len(times) == 5
+    assert all(A + S * B <= t <= 1.5 * (A + S * B) for t in times)
+
+
+def one_collective(op, nbytes):
+    n, x = dist.get_world_size(), torch.zeros(nbytes // 4)
+    if op == "all_reduce":
+        dist.all_reduce(x)
+    elif op == "broadcast":
+        dist.broadcast(x, 1)
+    elif op == "all_gather_single":
+        dist.all_gather_single(x, torch.zeros(nbytes // 4 // n))
+    elif op == "all_to_all_single":
+        dist.all_to_all_single(x, torch.zeros(nbytes // 4))
+    else:
+        dist.barrier()
+
+
+@pytest.mark.parametrize(
+    "op", ["all_reduce", "broadcast", "all_gather_single", "all_to_all_single", "barrier"]
+)
+@pytest.mark.parametrize("nbytes", [64, 1 << 20])
+def test_collectives_are_charged_by_the_textbook(op, nbytes):
+    """Thakur, Rabenseifner and Gropp 2005, for 8 ranks."""
+    many, all_but_own = nbytes * B, 7 / 8 * nbytes * B
+    right = {
+        "all_reduce": min(3 * (A + many), 6 * A + 2 * all_but_own),
+        "broadcast": min(3 * (A + many), 10 * A + 2 * all_but_own),
+        "all_gather_single": 3 * A + all_but_own,
+        "all_to_all_single": 7 * A + all_but_own,
+        "barrier": 3 * A,
+    }
+    assert simulate(one_collective, op, nbytes, world_size=8, network=NET).seconds == exactly(
+        right[op]
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "right"),
+    [("all_reduce", 14 * (A + 4096 / 8 * B)), ("broadcast", 3 * (A + 4096 * B)),
+     ("all_gather_single", 7 * (A + 4096 / 8 * B)), ("barrier", 3 * A)],
+)  # fmt: skip
+def test_collectives_can_run_as_messages(op, right):
+    network = Network(latency=A, bandwidth=1 / B, collectives="messages")
+    assert simulate(one_collective, op, 4096, world_size=8, network=network).seconds == exactly(
+        right
+    )
+
+
+@pytest.mark.parametrize("op", ["broadcast", "reduce", "gather", "scatter", "barrier"])
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_the_messages_of_a_collective_reach_everyone(op, n):
+    """Whoever has to have heard of somebody has, along the messages."""
+    heard = [{r} for r in range(n)]
+    for step in messages(op, n, 100.0, root=n // 2):
+        before = [set(h) for h in heard]
+        for src, dst, _ in step:
+            heard[dst] |= before[src]
+    root = n // 2
+    if op in ("reduce", "gather"):
+        assert heard[root] == set(range(n))
+    elif op == "barrier":
+        assert all(h == set(range(n)) for h in heard)
+    else:
+        assert all(root in h for h in heard)
+
+
+def test_nothing_costs_anything_alone():
+    assert textbook_seconds("all_reduce", 1, 1e9, A, B) == 0.0
+
+
+@pytest.mark.parametrize(
+    "make", ["ethernet_10g", "ethernet_100g", "infiniband_ndr", "pcie5", "nvlink4"]
+)
+def test_presets_are_faster_one_after_another(make):
+    network = getattr(Network, make)()
+    assert 1e-6 <= network.latency <= 1e-4 and 1e9 <= network.bandwidth <= 1e12
+    assert getattr(Network, make).__doc__
+
+
+@pytest.mark.parametrize(
+    "words", [{"latency": -1.0}, {"bandwidth": 0}, {"latency": math.nan}, {"jitter": math.inf},
+              {"slowdown": 0.5}, {"collectives": "magic"}, {"bandwidth": "fast"}],
+)  # fmt: skip
+def test_an_impossible_network_is_refused(words):
+    with pytest.raises(ValueError, match="Network"):
+        Network(**words)
+
+
+def test_a_world_larger_than_its_cluster_is_refused():
+    with pytest.raises(CourseError, match="does not fit on 2 nodes"):
+        simulate(all_compute, world_size=9, network=Network.cluster(2, 4))

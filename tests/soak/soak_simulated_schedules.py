@@ -1,0 +1,108 @@
+"""Many schedules: wrong programs are always caught, right ones never accused.
+
+    python tests/soak/soak_simulated_schedules.py [--schedules 50] [--out FILE]
+
+Each program is simulated under many seeds, with and without jitter, with rendezvous and buffered
+sends. A wrong one must get its own error every time, a right one none, and equal results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "simulated"))
+import test_agreement as agreement
+import test_hazards as hazards
+import test_messages as messages
+import test_network as network
+from random_programs import execute, make_program
+
+from course_lib.simulated import Network, simulate
+from course_lib.simulated.hazards import equal
+
+RENDEZVOUS_ONLY = {"both_send", "tags_crossed"}  # what buffers let pass
+WRONG = [
+    (hazards.both_send, 2, "Deadlock"),
+    *((partial(hazards.read_before_wait, dtype), 2, "Hazard")
+      for dtype in (torch.float32, torch.int64, torch.bool)),
+    (hazards.read_and_passed_on, 3, "Hazard"), (hazards.branched_on, 2, "Hazard"),
+    (hazards.written_before_wait, 2, "Hazard"), (hazards.written_around_torch, 2, "Hazard"),
+    (hazards.inbox_written, 2, "Hazard"), (hazards.outgoing_is_inbox, 2, "Hazard"),
+    (hazards.unwaited_send, 2, "Hazard"), (hazards.unwaited_recv, 2, "Hazard"),
+    (hazards.unwaited_sum, 2, "Hazard"), (hazards.tags_crossed, 2, "Mismatch"),
+    (hazards.members_only, 4, "Mismatch"), (hazards.own_group_each, 4, "Mismatch"),
+    (hazards.one_element_more, 3, "Mismatch"), (hazards.another_op, 3, "Mismatch"),
+]  # fmt: skip
+RIGHT = [
+    (agreement.every_kind_of_call, 3), (agreement.immediate_pair, 2), (agreement.blocking_pair, 2),
+    (agreement.neighbours_in_a_batch, 3), (agreement.sum_in_a_group, 3),
+    (agreement.uneven_all_to_all, 3), (agreement.objects_scattered, 3),
+    (agreement.asynchronous_sum, 2), (agreement.train, 2), (messages.in_order, 2),
+    (messages.rows_and_columns, 4), (messages.busy, 5), (messages.group_in_passing, 3),
+    (messages.by_rank, 5), (hazards.two_inboxes_in_one_tensor, 3), (hazards.nan_on_its_way, 2),
+    (hazards.futures_instead_of_wait, 2), (hazards.empty_messages, 2), (network.star, 6),
+    (network.tree, 8), (network.doubling, 8), (partial(network.ring, 5), 6),
+    *((partial(execute, program), program["n"]) for program in map(make_program, range(10))),
+]  # fmt: skip
+
+
+def name(program) -> str:
+    inner = getattr(program, "func", program)
+    return f"{inner.__name__}{[str(a)[:40] for a in getattr(program, 'args', ())] or ''}"
+
+
+def attempt(program, n: int, seed: int, buffered: bool) -> tuple[str, list]:
+    inner, args = getattr(program, "func", program), getattr(program, "args", ())
+    net = Network(jitter=1.0 if seed % 2 else 0.0)
+    try:
+        run = simulate(inner, *args, world_size=n, seed=seed, buffered=buffered, network=net)
+        return "none", run.results
+    except Exception as error:
+        return type(error).__name__, []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--schedules", type=int, default=50)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    begin, missed, accused, tried = time.monotonic(), [], [], 0
+    for program, n, error in WRONG:
+        worlds = (False,) if name(program) in RENDEZVOUS_ONLY else (False, True)
+        for buffered in worlds:
+            for seed in range(options.schedules):
+                got, _ = attempt(program, n, seed, buffered)
+                tried += 1
+                if got != error:
+                    missed.append([name(program), seed, buffered, got])
+    for program, n in RIGHT:
+        first: list = []
+        for seed in range(options.schedules):
+            got, results = attempt(program, n, seed, buffered=seed % 3 == 2)
+            tried += 1
+            first = first or results
+            if got != "none" or not equal(first, results):
+                accused.append([name(program), seed, got])
+    report = {
+        "date": str(date.today()), "schedules": options.schedules, "simulations": tried,
+        "wrong programs": len(WRONG), "right programs": len(RIGHT), "missed": missed,
+        "accused": accused, "seconds": round(time.monotonic() - begin, 1),
+    }  # fmt: skip
+    out = options.out or Path("build/soak") / f"simulated_schedules-{date.today()}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"{tried} simulations: {len(missed)} missed, {len(accused)} accused, "
+          f"{report['seconds']} s → {out}")  # fmt: skip
+    return 1 if missed or accused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
