@@ -1,0 +1,79 @@
+"""Who waits for whom: the graph behind a Deadlock or a Hang."""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+
+from course_lib.draw.style import ALARM, FAINT, INK, PAPER, WAITING, Picture, drawn
+from course_lib.errors import Deadlock, Standstill
+
+_NAMED = 12  # up to this many ranks, each one's call stands beside it
+
+
+@drawn
+def waits(error: Standstill, caption: str = "") -> Picture:
+    """Draw an arrow from each waiting rank to every rank that could free it.
+
+    Ranks that do not wait themselves are white: they have left, or still compute. The cycle of a
+    Deadlock is drawn bold and red.
+    """
+    calls = {wait.rank: wait.call for wait in error.waits}
+    ranks = sorted({*calls, *(on for wait in error.waits for on in wait.on)})
+    turn = 2 * math.pi / max(1, len(ranks))
+    first = -math.pi / 2 if len(ranks) == 2 else 0.0  # two stand side by side, more in a circle
+    places = {r: (math.sin(first + k * turn), math.cos(first + k * turn))
+              for k, r in enumerate(ranks)}  # fmt: skip
+    cycle = _cycle_edges(error)
+    tall = 0.5 if len(ranks) <= 2 else 1.5
+    picture = Picture(1.15 * 2 * tall, _text(error, ranks), 6.0)
+    axes = picture.add_subplot(aspect="equal", xlim=(-2.6, 2.6), ylim=(-tall, tall))
+    axes.set_axis_off()
+    for wait in error.waits:
+        for on in wait.on:
+            _draw_edge(axes, places[wait.rank], places[on], (wait.rank, on) in cycle)
+    for rank, place in places.items():
+        is_in_cycle = any(rank in edge for edge in cycle)
+        _draw_rank(axes, rank, place, calls.get(rank), is_in_cycle, len(ranks) <= _NAMED)
+    picture.caption(caption)
+    return picture
+
+
+def _cycle_edges(error: Standstill) -> set[tuple[int, int]]:
+    cycle = error.cycle if isinstance(error, Deadlock) else ()
+    return set(zip(cycle, cycle[1:] + cycle[:1], strict=True))
+
+
+def _draw_edge(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], is_cycle: bool
+) -> None:
+    style = {"arrowstyle": "-|>", "color": ALARM if is_cycle else FAINT, "shrinkA": 13,
+             "linewidth": 2.2 if is_cycle else 1.0, "shrinkB": 13, "mutation_scale": 14,
+             "connectionstyle": "arc3,rad=0.18"}  # fmt: skip
+    axes.annotate("", xy=end, xytext=start, arrowprops=style)
+
+
+def _draw_rank(
+    axes: Axes, rank: int, place: tuple[float, float], call: str | None, bold: bool, named: bool
+) -> None:
+    x, y = place
+    axes.scatter(x, y, s=520, color=WAITING if call else PAPER, zorder=3,
+                 edgecolor=ALARM if bold else INK, linewidth=2 if bold else 1)  # fmt: skip
+    axes.text(x, y, str(rank), ha="center", va="center", zorder=4, fontsize=10)
+    if named:
+        side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
+        axes.text(x * 1.27, y * 1.34, call or "does not wait", fontsize=8.5, ha=side, va="center")
+
+
+def _text(error: Standstill, ranks: list[int]) -> str:
+    lines = []
+    for wait in sorted(error.waits, key=lambda w: w.rank):
+        on = ", ".join(map(str, wait.on)) or "nobody known"
+        lines.append(f"rank {wait.rank} waits in {wait.call} for {on}")
+    waiting = {wait.rank for wait in error.waits}
+    lines += [f"rank {rank} does not wait" for rank in ranks if rank not in waiting]
+    cycle = error.cycle if isinstance(error, Deadlock) else ()
+    if cycle:
+        lines.append("cycle: " + " → ".join(map(str, cycle + cycle[:1])))
+    return "\n".join(lines)

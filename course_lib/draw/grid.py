@@ -1,0 +1,199 @@
+"""Who has what: values rank by rank, before and after, or step by step.
+
+The colour of a cell says where its value comes from: the colour of the rank that alone had it in
+the first grid, grey for what came about since, white for what more ranks than one had to begin
+with. So give every rank values of its own: 1, 10, 100, … even show in a sum who is in it. A cell
+may be a set of ranks, too: it shows who has contributed, a stripe of colour each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+
+from course_lib.draw.style import (
+    FAINT,
+    INK,
+    PAPER,
+    WAITING,
+    WIDTH,
+    Picture,
+    drawn,
+    rank_color,
+    rank_ticks,
+)
+from course_lib.trace import Run
+
+Cells = list[list[Any]]  # of each rank, its cells
+Corners = list[tuple[float, float]]
+_NAMES = 0.65  # inches for the names of the ranks
+_STILLS = 9
+_FILM_WIDTH = 3.9  # inches; wider ones take too many bytes
+
+
+@drawn
+def values(*grids: Any, titles: Sequence[str] = (), caption: str = "") -> Picture:
+    """Draw what each rank has: rows are ranks, columns their values or chunks.
+
+    A grid is a list with one entry a rank (a tensor, a list, a number, None for nothing) or a
+    Run, whose results are that list; results that are dicts make one grid of each key.
+
+    >>> draw.values(before, after, titles=["before", "after all_reduce"])
+    """
+    lists = [list(grid.results) if isinstance(grid, Run) else list(grid) for grid in grids]
+    names = [*titles, *[""] * (len(lists) - len(titles))]
+    if len(lists) == 1 and lists[0] and all(isinstance(entry, dict) for entry in lists[0]):
+        names = list(lists[0][0])
+        lists = [[entry[name] for entry in lists[0]] for name in names]
+    return _strip([_cells(grid) for grid in lists], names, caption, (0.75, 0.36), across=2)
+
+
+@drawn
+def frames(steps: Any, seconds: float = 0.9, caption: str = "") -> Picture:
+    """Draw grids that follow one another: an animation, with its frames side by side below.
+
+    ``steps`` is a list of grids as ``values`` takes them, or a Run in which every rank returned
+    its list of snapshots. What changed since the step before has a bold edge. Of a long film
+    nine frames stay below, the first and the last among them; the words tell all.
+    """
+    if isinstance(steps, Run):
+        steps = list(zip(*steps.results, strict=True))
+    panels = [_cells(grid) for grid in steps]
+    last = len(panels) - 1
+    titles = ["start", *(f"step {k} of {last}" for k in range(1, last + 1))]
+    wide = (WIDTH / 3 - _NAMES) / _columns(panels)
+    picture = _strip(panels, titles, caption, (min(0.5, wide), 0.27), across=3, is_film=True)
+    stills = []
+    for k in range(len(panels)):
+        still = Picture(0.3 * min(len(panels[0]), 16) + 0.4, "", _FILM_WIDTH)
+        _draw_panel(still.add_subplot(), panels, k, titles[k], _FILM_WIDTH - _NAMES, is_film=True)
+        stills.append(still.pixels())
+    picture.animate(stills, seconds)
+    return picture
+
+
+def _cells(grid: Sequence[Any]) -> Cells:
+    return [list(_cells_of(entry)) for entry in grid]
+
+
+def _cells_of(entry: Any) -> Iterator[Any]:
+    """One rank's entry, cell by cell; tensors and arrays by their first dimension."""
+    entry = entry.tolist() if hasattr(entry, "tolist") else entry
+    if entry is not None:
+        yield from entry if isinstance(entry, list | tuple) else [entry]
+
+
+def _say(cell: Any) -> str:
+    """A cell's text: numbers to four digits, sets of ranks in braces, lists in brackets."""
+    cell = cell.tolist() if hasattr(cell, "tolist") else cell
+    if isinstance(cell, set | frozenset):
+        return "{" + _ranges(sorted(cell)) + "}"
+    if isinstance(cell, list | tuple):
+        return _say(cell[0]) if len(cell) == 1 else "[" + " ".join(map(_say, cell)) + "]"
+    return "–" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def _ranges(ranks: list[int]) -> str:
+    """Numbers in order, three or more in a row as a range: ``0-3,6``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else ",".join(map(str, r)) for r in runs)
+
+
+def _colors(cell: Any, first: Cells) -> list[Any]:
+    """A cell's colours from left to right: one, or of every rank known to be in it."""
+    if isinstance(cell, set | frozenset):
+        return [rank_color(rank, len(first)) for rank in sorted(cell)] or [PAPER]
+    text = _say(cell)
+    owners = [rank for rank, cells in enumerate(first) if text in map(_say, cells)]
+    if len(owners) == 1:
+        return [rank_color(owners[0], len(first))]
+    return [PAPER if owners or cell is None else WAITING]
+
+
+def _columns(panels: list[Cells]) -> int:
+    return max([1, *(len(cells) for panel in panels for cells in panel)])
+
+
+def _strip(
+    panels: list[Cells],
+    titles: list[str],
+    caption: str,
+    cell: tuple[float, float],
+    across: int,
+    is_film: bool = False,
+) -> Picture:
+    """Panels in one picture, up to ``across`` in a row where they fit, cells in inches."""
+    columns, ranks = _columns(panels), max([1, *map(len, panels)])
+    wide = min(WIDTH, cell[0] * columns + _NAMES)
+    across = max(1, min(across, len(panels), int(WIDTH / wide + 0.01)))
+    last = len(panels) - 1
+    count = min(len(panels), _STILLS)
+    shown = [k * last // (count - 1) for k in range(count)] if is_film and last else range(last + 1)
+    down = math.ceil(len(shown) / across)
+    height = down * (min(cell[1], 8 / ranks) * ranks + 0.35) + 0.1 + 0.25 * bool(caption)
+    picture = Picture(height, _words(panels, titles), wide * across)
+    for place, k in enumerate(shown):
+        axes = picture.add_subplot(down, across, place + 1)
+        _draw_panel(axes, panels, k, titles[k], wide - _NAMES, is_film)
+    picture.caption(caption)
+    return picture
+
+
+def _draw_panel(
+    axes: Axes, panels: list[Cells], k: int, title: str, width: float, is_film: bool
+) -> None:
+    """Draw panel ``k``, ``width`` inches wide, with bold edges where a film has moved on."""
+    stripes: list[Corners] = []
+    edges: dict[bool, list[Corners]] = {False: [], True: []}
+    colors: list[Any] = []
+    columns, before = _columns(panels), panels[k - 1 if is_film and k else k]
+    for rank, cells in enumerate(panels[k]):
+        old = [_say(cell) for cell in before[rank]]
+        for column, cell in enumerate(cells):
+            fills = _colors(cell, panels[0])
+            part = 1 / len(fills)
+            stripes += [_box(column + i * part, rank, part) for i in range(len(fills))]
+            colors += fills
+            edges[old[column : column + 1] != [_say(cell)]].append(_box(column, rank, 1))
+    axes.add_collection(PolyCollection(stripes, facecolor=colors, linewidth=0))
+    for is_new, outlines in edges.items():
+        color, thick = (INK, 2.0) if is_new else (FAINT, 0.6)
+        axes.add_collection(PolyCollection(outlines, fc="none", ec=color, linewidth=thick))
+    _write_cells(axes, panels, k, width / columns)
+    rank_ticks(axes, len(panels[k]))
+    axes.set(xlim=(-0.05, columns + 0.05), xticks=[])
+    axes.set_title(title, loc="left")
+    axes.spines[:].set_visible(False)
+
+
+def _write_cells(axes: Axes, panels: list[Cells], k: int, width: float) -> None:
+    """Write what each cell of panel ``k`` says, in one size for all; nothing where too small."""
+    longest = max([3, *(len(_say(cell)) for panel in panels for cells in panel for cell in cells)])
+    fontsize = min(8.5, width * 72 / (0.62 * longest), 400 / len(panels[k]))
+    if fontsize < 4:
+        return
+    for rank, cells in enumerate(panels[k]):
+        for column, cell in enumerate(cells):
+            axes.text(column + 0.5, rank, _say(cell), ha="center", va="center", fontsize=fontsize)
+
+
+def _box(left: float, rank: int, width: float) -> Corners:
+    right, top, bottom = left + width, rank - 0.47, rank + 0.47
+    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+
+
+def _words(panels: list[Cells], titles: list[str]) -> str:
+    lines = []
+    for title, panel in zip(titles, panels, strict=True):
+        lines += [f"{title}:"] if title else []
+        lines += [f"rank {r}: {'  '.join(map(_say, c)) or 'nothing'}" for r, c in enumerate(panel)]
+    return "\n".join(lines)

@@ -1,0 +1,105 @@
+"""Where each Event of a trace belongs in a space-time diagram, before anything is drawn.
+
+Three questions are answered here: which Events are one collective, when the other side of a call
+was there (what lies before was waiting), and how calls that overlap share their rank's lane.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from course_lib.trace import Event, Trace
+
+_FROM_ROOT = ("broadcast", "scatter")  # whoever is not the root waits for the root alone
+_TOP, _BOTTOM = -0.2, 0.38  # a lane's boxes, in lanes from its middle: names of spans go above
+_TOUCHING = 1e-9  # seconds: ends this close are one moment, and a float's last digits
+
+
+@dataclass(frozen=True)
+class Box:
+    """An Event's place: times in seconds, heights in lanes."""
+
+    event: Event
+    ready: float  # when the other side was there
+    top: float
+    bottom: float
+
+    @property
+    def left(self) -> float:
+        return self.event.issued
+
+    @property
+    def right(self) -> float | None:
+        return self.event.completed
+
+    @property
+    def waited_until(self) -> float:
+        """Up to here the call waited; one that was over before the other side came did not."""
+        is_wait = self.right is not None and self.left < self.ready <= self.right
+        return self.ready if is_wait else self.left
+
+
+def collectives(trace: Trace) -> list[list[Event]]:
+    """The Events of each collective: the k-th one of a group on every rank that came."""
+    counts: Counter[tuple[str, int]] = Counter()
+    calls: dict[tuple[str, int, str], list[Event]] = defaultdict(list)
+    for event in in_program_order(trace):
+        if event.is_collective:
+            calls[event.group, counts[event.group, event.rank], event.op].append(event)
+            counts[event.group, event.rank] += 1
+    return list(calls.values())
+
+
+def in_program_order(trace: Trace) -> list[Event]:
+    """By rank, then in order of issue: the order that every run of a program shares."""
+    return sorted(trace.events, key=lambda e: (e.rank, e.seq))
+
+
+def boxes(trace: Trace) -> dict[int, Box]:
+    """The Box of each Event, by the Event's ``id``."""
+    ready, placed = _ready_times(trace), {}
+    lanes: dict[int, list[Event]] = defaultdict(list)
+    for event in sorted(trace.events, key=lambda e: (e.rank, e.issued, e.seq)):
+        lanes[event.rank].append(event)
+    for rank, events in lanes.items():
+        for event, row, rows in _rows(events):
+            height = (_BOTTOM - _TOP) / rows
+            top = rank + _TOP + row * height
+            placed[id(event)] = Box(event, ready.get(id(event), event.issued), top, top + height)
+    return placed
+
+
+def _ready_times(trace: Trace) -> dict[int, float]:
+    """For each Event's id, the time at which those it depends on had called too."""
+    ready = {}
+    for message in trace.messages:
+        if message.recv is not None:
+            ready[id(message.send)] = message.recv.issued
+            ready[id(message.recv)] = message.send.issued
+    for call in collectives(trace):
+        issued = {e.rank: e.issued for e in call}
+        last = max(issued.values())
+        for e in call:
+            root = e.issued if e.peer is None else issued.get(e.peer, e.issued)
+            ready[id(e)] = root if e.op in _FROM_ROOT else last
+    return ready
+
+
+def _rows(events: Iterable[Event]) -> Iterator[tuple[Event, int, int]]:
+    """Share a lane among the calls that are under way together: each one's row, of how many.
+
+    A call without a known end counts as over at once: an overlap is drawn only where it is known.
+    """
+    bunch: list[tuple[Event, int]] = []
+    ends: list[float] = []  # of each row, when its last call ends
+    for event in events:
+        free = [row for row, end in enumerate(ends) if end <= event.issued + _TOUCHING]
+        if len(free) == len(ends):
+            yield from ((e, row, len(ends)) for e, row in bunch)
+            bunch, ends, free = [], [], []
+        row = free[0] if free else len(ends)
+        ends[row : row + 1] = [event.issued if event.completed is None else event.completed]
+        bunch.append((event, row))
+    yield from ((e, row, len(ends)) for e, row in bunch)

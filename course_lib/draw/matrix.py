@@ -1,0 +1,78 @@
+"""Who sent how much to whom: bytes of point-to-point messages, rank by rank."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy
+from matplotlib.axes import Axes
+
+from course_lib.draw.style import INK, PAPER, Picture, drawn, rank_ticks, size
+from course_lib.trace import Event, Run
+
+_ANNOTATED = 16  # up to this many ranks each cell shows its number
+
+
+@drawn
+def traffic(run: Run, caption: str = "") -> Picture:
+    """Draw the bytes that each rank (row) sent to each other one (column).
+
+    Only ``send`` shows in the matrix. What a backend sends inside a collective is not seen from
+    outside, so collectives are listed below, with their calls and the bytes of their tensors.
+    """
+    sent = numpy.zeros((run.world_size, run.world_size), dtype=numpy.int64)
+    for message in run.trace.messages:
+        sent[message.src, message.dst] += message.nbytes
+    collectives = _collectives(run)
+    side = min(6.0, max(2.2, 0.62 * run.world_size))
+    picture = Picture(side + 0.9 + 0.18 * len(collectives), _text(sent, run), side + 2.2)
+    axes = picture.add_subplot()
+    _draw_matrix(axes, sent)
+    picture.caption(caption, *collectives, run.trace.note or "")
+    return picture
+
+
+def _draw_matrix(axes: Axes, sent: numpy.ndarray) -> None:
+    world_size, most = len(sent), max(1, sent.max())
+    image = axes.imshow(sent, cmap="Blues", vmin=0, vmax=most * 1.6)  # dark text stays legible
+    rank_ticks(axes, world_size)
+    ticks = range(0, world_size, -(-world_size // 16))
+    axes.set_xticks(ticks, [str(rank) for rank in ticks])
+    axes.set_xlabel("to rank")
+    axes.set_ylabel("from")
+    axes.spines[:].set_visible(False)
+    if world_size > _ANNOTATED:
+        bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, boundaries=None)
+        bar.ax.set_ylim(0, most)
+        bar.ax.yaxis.set_major_formatter(lambda value, _: size(value))
+        return
+    axes.set_xticks(numpy.arange(world_size + 1) - 0.5, minor=True)
+    axes.set_yticks(numpy.arange(world_size + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color=PAPER, linewidth=2)
+    axes.tick_params(which="minor", length=0)
+    for (src, dst), nbytes in numpy.ndenumerate(sent):
+        axes.text(dst, src, size(nbytes) if nbytes else "·", ha="center", va="center",
+                  fontsize=9 - max(0, world_size - 8) * 0.4, color=INK)  # fmt: skip
+
+
+def _collectives(run: Run) -> list[str]:
+    calls: dict[str, list[Event]] = defaultdict(list)
+    for event in sorted(run.trace.events, key=lambda e: (e.rank, e.seq)):
+        if event.is_collective:
+            calls[event.op].append(event)
+    return [
+        f"{op}: {len(events)} calls on {len({e.rank for e in events})} ranks, "
+        f"tensors of {sum(e.nbytes for e in events):,} bytes in all"
+        for op, events in sorted(calls.items())
+    ]
+
+
+def _text(sent: numpy.ndarray, run: Run) -> str:
+    """Every pair that talked, then the collectives; a matrix of 64 ranks would fill the page."""
+    pairs = [
+        f"rank {src} to rank {dst}: {nbytes:,} bytes"
+        for (src, dst), nbytes in numpy.ndenumerate(sent)
+        if nbytes
+    ]
+    note = [run.trace.note] if run.trace.note else []
+    return "\n".join((pairs or ["no point-to-point messages"]) + _collectives(run) + note)

@@ -1,0 +1,263 @@
+"""The space-time diagram of a run: one lane a rank, time from left to right.
+
+            issued      the other side is there       completed
+               │ waiting (hatched) │     the call's colour │
+    rank 0     └───────────────────┴──────────┬────────────┘
+                                              ╲  a message, from its send to the end of its recv
+    rank 1                             ┌───────╲───────────┐
+
+Times are those of the trace. Where nothing ever told that a call was done, its box stays open.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.patches import FancyArrowPatch, Patch
+
+from course_lib.draw.lanes import Box, boxes, collectives, in_program_order
+from course_lib.draw.style import (
+    COMPUTE,
+    FAINT,
+    INK,
+    KINDS,
+    WAITING,
+    WIDTH,
+    Picture,
+    call_name,
+    drawn,
+    kind,
+    rank_ticks,
+    size,
+    table,
+    time_unit,
+)
+from course_lib.trace import Event, Message, Run, Trace
+
+_ARROWHEADS, _ARROWS = 200, 2000  # with more messages: lines without heads; none at all
+_HATCH = "/////"
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """What is drawn on, and how seconds and lanes become inches."""
+
+    axes: Axes
+    trace: Trace
+    places: dict[int, Box]
+    start: float  # seconds, as all times here; the axis alone names them in its unit
+    end: float
+    lane: float  # inches
+
+    def inches(self, seconds: float) -> float:
+        return seconds / (self.end - self.start) * (WIDTH - 0.9)
+
+    def seconds(self, inches: float) -> float:
+        return inches / (WIDTH - 0.9) * (self.end - self.start)
+
+
+@drawn
+def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = None) -> Picture:
+    """Draw who did what when: calls as boxes, messages as arrows, spans as bands behind.
+
+    The hatched part of a box is waiting: the other side had not called yet. The boxes of one
+    collective are tied by a line at the moment when the last of its ranks came, or at their ends
+    where they left before. A box that stays open on its right is a call whose end nobody
+    recorded. ``between``, in seconds, shows a part of a long run.
+    """
+    start, end = between or _extent(run.trace)
+    margin = 0.02 * (end - start) or 1e-6
+    lane = min(0.62, max(0.14, 6 / run.world_size))
+    picture = Picture(1.1 + lane * run.world_size, _words(run))
+    sheet = _Sheet(picture.add_subplot(), run.trace, boxes(run.trace),
+                   start - margin, end + 2 * margin, lane)  # fmt: skip
+    _prepare_axes(sheet, run.world_size)
+    _draw_spans(sheet)
+    _draw_boxes(sheet)
+    dropped = _draw_messages(sheet)
+    _draw_ties(sheet)
+    _draw_names(sheet)
+    _draw_legend(picture, sheet)
+    picture.caption(caption, dropped, run.trace.note or "")
+    return picture
+
+
+def _extent(trace: Trace) -> tuple[float, float]:
+    """First and last moment that anything is known of, in seconds."""
+    starts = [e.issued for e in trace.events] + [s.start for s in trace.spans]
+    ends = [e.completed or e.issued for e in trace.events] + [s.end for s in trace.spans]
+    return min(starts, default=0.0), max(ends, default=1.0)
+
+
+def _prepare_axes(sheet: _Sheet, world_size: int) -> None:
+    axes, (scale, unit) = sheet.axes, time_unit(sheet.end - sheet.start)
+    rank_ticks(axes, world_size)
+    axes.set_xlim(sheet.start, sheet.end)
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * scale:.6g}")
+    axes.set_xlabel(f"time, {unit}")
+
+
+def _draw_spans(sheet: _Sheet) -> None:
+    for span in sheet.trace.spans:
+        width = span.end - span.start
+        sheet.axes.broken_barh([(span.start, width)], (span.rank - 0.45, 0.9), facecolor=COMPUTE,
+                               alpha=0.3, edgecolor=FAINT, linewidth=0.5)  # fmt: skip
+        if sheet.inches(width) > 0.053 * len(span.name) + 0.05 and sheet.lane > 0.4:
+            sheet.axes.text(span.start + sheet.seconds(0.03), span.rank - 0.43, span.name,
+                            fontsize=6.5, va="top", clip_on=True)  # fmt: skip
+
+
+def _draw_boxes(sheet: _Sheet) -> None:
+    """All boxes of a colour at once: a thousand separate ones would take seconds."""
+    shapes: dict[str, list] = defaultdict(list)
+    for box in sheet.places.values():
+        if box.right is None:
+            shapes["open"].append(_corners(box, box.left + sheet.seconds(0.18), box.left))
+            continue
+        shapes[kind(box.event)].append(_corners(box, box.waited_until, box.right))
+        if box.waited_until > box.left:
+            shapes["waiting"].append(_corners(box, box.left, box.waited_until))
+    line: dict[str, Any] = {
+        "edgecolor": INK,
+        "linewidth": 0.6 if len(sheet.places) < 300 else 0.1,
+        "zorder": 2,
+    }
+    for name, color in KINDS.items():
+        sheet.axes.add_collection(PolyCollection(shapes[name], facecolor=color, **line))
+    waits = PolyCollection(shapes["waiting"], facecolor=WAITING, hatch=_HATCH, **line)
+    stubs = LineCollection(shapes["open"], color=INK, linewidth=1, linestyle=(0, (3, 1)))
+    sheet.axes.add_collection(waits)
+    sheet.axes.add_collection(stubs)
+
+
+def _corners(box: Box, first: float, last: float) -> list[tuple[float, float]]:
+    """From the top at ``first`` round by ``last`` and back; the side at ``first`` stays open."""
+    return [(first, box.top), (last, box.top), (last, box.bottom), (first, box.bottom)]
+
+
+def _draw_messages(sheet: _Sheet) -> str:
+    """An arrow a message where its end is known; says so where there are too many to draw."""
+    arrows = [arrow for m in sheet.trace.messages if (arrow := _arrow(m, sheet.places))
+              and arrow[0][0] < sheet.end and arrow[1][0] > sheet.start]  # fmt: skip
+    for message in sheet.trace.messages:
+        if message.recv is None:
+            lost = sheet.places[id(message.send)]
+            sheet.axes.plot(lost.left, lost.bottom, marker="x", color=INK, markersize=6, zorder=4)
+    if len(arrows) > _ARROWS:
+        return f"{len(arrows):,} messages, too many to draw: choose some by between=(start, end)."
+    if len(arrows) > _ARROWHEADS:
+        thin = LineCollection(arrows, color=INK, linewidth=0.3, alpha=0.6, zorder=3)
+        sheet.axes.add_collection(thin)
+        return ""
+    for tail, head in arrows:
+        sheet.axes.add_patch(FancyArrowPatch(tail, head, arrowstyle="-|>", color=INK, zorder=3,
+                             linewidth=0.9, mutation_scale=9, shrinkA=0, shrinkB=0))  # fmt: skip
+    return ""
+
+
+def _arrow(message: Message, places: dict[int, Box]) -> list[tuple[float, float]] | None:
+    """From the edge of the send's box to the edge of the recv's; None where no end is known."""
+    if message.recv is None or message.recv.completed is None:
+        return None
+    tail, head = places[id(message.send)], places[id(message.recv)]
+    if message.dst > message.src:
+        return [(tail.left, tail.bottom), (message.recv.completed, head.top)]
+    return [(tail.left, tail.top), (message.recv.completed, head.bottom)]
+
+
+def _draw_ties(sheet: _Sheet) -> None:
+    """A line through all ranks of a collective, when the last one came or, if sooner, they left."""
+    for call in collectives(sheet.trace):
+        ends = [sheet.places[id(e)] for e in call]
+        last = max(box.left for box in ends)
+        moments = [last if box.right is None else min(last, box.right) for box in ends]
+        heights = [(box.top + box.bottom) / 2 for box in ends]
+        sheet.axes.plot(moments, heights, color=INK,
+                        linewidth=0.8, marker="o", markersize=2.5, zorder=4)  # fmt: skip
+
+
+def _draw_names(sheet: _Sheet) -> None:
+    """Write each call's name on its box, with bytes where they fit, in the part with more room."""
+    ordered = sorted(sheet.places.values(), key=lambda b: (b.event.rank, b.left))
+    for box, following in zip(ordered, [*ordered[1:], None], strict=False):
+        first, last = box.left, box.right
+        if last is None:
+            is_followed = following is not None and following.event.rank == box.event.rank
+            last = following.left if following and is_followed else sheet.end
+        elif box.waited_until > first:
+            parts = ((first, box.waited_until), (box.waited_until, last))
+            first, last = max(parts, key=lambda part: part[1] - part[0])
+        _draw_name(sheet, box, max(first, sheet.start), min(last, sheet.end))
+
+
+def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
+    name, nbytes = call_name(box.event), box.event.nbytes
+    room = sheet.inches(last - first)
+    fits = [t for t in (f"{name} {size(nbytes)}", name) if 0.054 * len(t) + 0.05 < room]
+    if not fits or (box.bottom - box.top) * sheet.lane < 0.11:
+        return
+    middle = (first + last) / 2 if box.right is not None else first + sheet.seconds(0.05)
+    side = "center" if box.right is not None else "left"
+    sheet.axes.text(middle, (box.top + box.bottom) / 2, fits[0 if nbytes else -1], fontsize=7,
+                    ha=side, va="center_baseline", zorder=5, clip_on=True,
+                    bbox={"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 0.6})  # fmt: skip
+
+
+def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
+    kinds = {kind(box.event) for box in sheet.places.values()}
+    keys = [Patch(facecolor=color, edgecolor=INK, label=name)
+            for name, color in KINDS.items() if name in kinds]  # fmt: skip
+    if any(box.waited_until > box.left for box in sheet.places.values()):
+        keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))
+    if sheet.trace.spans:
+        keys.append(Patch(facecolor=COMPUTE, alpha=0.3, edgecolor=FAINT, label="span"))
+    if keys:
+        picture.legend(handles=keys, loc="outside upper left", ncols=len(keys), frameon=False)
+
+
+def _words(run: Run) -> str:
+    """The calls, rank by rank in order of issue; times only where they are the same every run."""
+    scale, unit = time_unit(_extent(run.trace)[1])
+    columns: dict[str, Callable[[Event], str]] = {
+        "rank": lambda e: str(e.rank),
+        "call": call_name,
+        "peer": lambda e: _peer(e, run),
+        "bytes": lambda e: f"{e.nbytes:,}",
+    }
+    if run.backend == "simulated":
+        places = boxes(run.trace)
+        columns |= {
+            f"issued, {unit}": lambda e: f"{e.issued * scale:.6g}",
+            "completed": lambda e: "" if e.completed is None else f"{e.completed * scale:.6g}",
+            "waiting": lambda e: f"{(places[id(e)].waited_until - e.issued) * scale:.6g}",
+        }
+    rows = [[tell(e) for tell in columns.values()] for e in in_program_order(run.trace)]
+    heading = f"{run.world_size} rank{'s' * (run.world_size != 1)}, {run.backend}"
+    return "\n".join([heading, table(list(columns), rows), *_other_facts(run.trace)])
+
+
+def _peer(event: Event, run: Run) -> str:
+    if event.is_send:
+        return f"to {event.peer}"
+    if event.is_recv:
+        return f"from {'any' if event.peer is None else event.peer}"
+    members = run.trace.groups.get(event.group, ())
+    among = "" if len(members) in (0, run.world_size) else "ranks " + " ".join(map(str, members))
+    root = "" if event.peer is None else f"root {event.peer}"
+    return ", ".join(part for part in (root, among) if part) or "all"
+
+
+def _other_facts(trace: Trace) -> Iterable[str]:
+    """What the table of calls does not hold: spans, messages nobody took, the trace's note."""
+    spans = Counter((s.rank, s.name) for s in sorted(trace.spans, key=lambda s: s.rank))
+    yield from (f"rank {rank}: span {name}" + f" × {count}" * (count > 1)
+                for (rank, name), count in spans.items())  # fmt: skip
+    lost = [m.send for m in trace.messages if m.recv is None]
+    yield from (f"{e}: never received" for e in sorted(lost, key=lambda e: (e.rank, e.seq)))
+    yield from [trace.note] if trace.note else []

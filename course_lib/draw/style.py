@@ -1,0 +1,176 @@
+"""What all pictures share: the palette, the Picture itself, units and tables.
+
+The same colour means the same thing in every lesson, and no meaning hangs on colour alone:
+waiting is hatched, boxes carry their names, and every picture has a text twin. Operations take
+their colours from Okabe and Ito, "Color Universal Design" (2008), ranks from Paul Tol's "light"
+scheme, on which black text stays legible (SRON/EPS/TN/09-002, 2021).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
+
+from course_lib.trace import Event
+
+SEND, RECV, COLLECTIVE = "#E69F00", "#56B4E9", "#009E73"
+WAITING, COMPUTE, ALARM = "#E6E6E6", "#F0E442", "#D55E00"
+INK, FAINT, PAPER = "#222222", "#8A8A8A", "#FFFFFF"
+RANKS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB",
+         "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")  # fmt: skip
+KINDS = {"send": SEND, "recv": RECV, "collective": COLLECTIVE}
+WIDTH = 9.0  # inches: the width of a notebook's output area at 100 pixels an inch
+_SHARPNESS = 1.5  # PNG pixels for one pixel on the page, so that text stays crisp when zoomed
+_LINES_SHOWN = 40
+
+# Stated in full, because a reader's own matplotlib style (a dark one, say) must not leak in.
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans", "font.size": 9, "text.color": INK, "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT, "axes.facecolor": PAPER, "axes.linewidth": 0.8, "axes.grid": False,
+    "axes.labelsize": 9, "axes.titlesize": 9.5, "axes.titlecolor": INK, "xtick.labelsize": 8,
+    "xtick.color": INK, "ytick.labelsize": 8.5, "ytick.color": INK, "legend.fontsize": 8,
+    "hatch.color": FAINT, "hatch.linewidth": 0.6, "axes.spines.top": False,
+    "axes.spines.right": False, "text.usetex": False, "axes.unicode_minus": True,
+}  # fmt: skip
+
+Draws = TypeVar("Draws", bound=Callable[..., "Picture"])
+
+
+class Picture(Figure):
+    """A matplotlib Figure that a cell shows once, without pyplot.
+
+    ``words`` says the same as text, for readers who cannot see the picture. Its first lines are
+    the picture's repr, so a notebook stores them beside the image; ``plain`` replaces them where
+    ``words`` holds measured numbers, which no two runs share.
+    """
+
+    def __init__(self, height: float, words: str, width: float = WIDTH, plain: str | None = None):
+        super().__init__(figsize=(width, height), dpi=100, facecolor=PAPER, layout="constrained")
+        self.words, self.plain = words, plain
+        self._png, self._shown_width = b"", 0
+
+    def __repr__(self) -> str:
+        lines = (self.words if self.plain is None else self.plain).splitlines()
+        more = len(lines) - _LINES_SHOWN
+        cut = [*lines[:_LINES_SHOWN], f"… {more} more lines in .words"] if more > 0 else lines
+        return "\n".join(cut)
+
+    __str__ = __repr__
+
+    def caption(self, *parts: str) -> None:
+        """Write the parts that are not empty under the picture, wrapped to its width."""
+        columns = int(self.get_figwidth() * 15)
+        lines = [textwrap.fill(line, columns) for part in parts for line in part.splitlines()]
+        if lines:
+            self.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9)
+
+    def pixels(self, sharpness: float = 1.0) -> Image.Image:
+        """The picture as it looks, on white."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=100 * sharpness, facecolor=PAPER)
+        return Image.open(buffer).convert("RGB")
+
+    def animate(self, stills: Sequence[Image.Image], seconds: float) -> None:
+        """Show ``stills`` one after another above the picture, ``seconds`` each, without end.
+
+        As an animated PNG: one of 24 colours takes few bytes, and where nothing moves, none.
+        """
+        below = self.pixels()
+        palette, top = below.quantize(24, dither=Image.Dither.NONE), max(s.height for s in stills)
+        canvases = []
+        for still in stills:
+            canvas = Image.new("RGB", (below.width, below.height + top), PAPER)
+            canvas.paste(still, (0, 0))
+            canvas.paste(below, (0, top))
+            canvases.append(canvas.quantize(palette=palette, dither=Image.Dither.NONE))
+        self._png = _png(canvases[0], save_all=True, append_images=canvases[1:], loop=0,
+                         duration=int(seconds * 1000))  # fmt: skip
+        self._shown_width = below.width
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        if not self._png:
+            image = self.pixels(_SHARPNESS)
+            self._shown_width = int(image.width / _SHARPNESS)
+            self._png = _png(image.quantize(64, dither=Image.Dither.NONE))
+        return self._png, {"width": self._shown_width}
+
+
+def _png(image: Image.Image, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="png", optimize=True, **options)
+    return buffer.getvalue()
+
+
+def drawn(function: Draws) -> Draws:
+    """Draw in the course's style, whatever the reader's own settings are."""
+
+    @functools.wraps(function)
+    def styled(*args: Any, **kwargs: Any) -> Picture:
+        with matplotlib.rc_context(_STYLE):
+            return function(*args, **kwargs)
+
+    return styled  # type: ignore[return-value]
+
+
+def kind(event: Event) -> str:
+    """Which of KINDS an Event is."""
+    return "send" if event.is_send else "recv" if event.is_recv else "collective"
+
+
+def call_name(event: Event) -> str:
+    """The call as the learner wrote it: an asynchronous send is an ``isend``."""
+    is_immediate = event.async_op and not event.is_collective and not event.op.startswith("i")
+    return f"i{event.op}" if is_immediate else event.op
+
+
+def rank_color(rank: int, world_size: int) -> tuple[float, float, float]:
+    """A rank's colour: one of RANKS, or a step of a scale where there are more than these."""
+    if world_size <= len(RANKS):
+        return to_rgb(RANKS[rank])
+    return to_rgb(matplotlib.colormaps["cividis"](0.3 + 0.7 * rank / (world_size - 1)))
+
+
+def size(nbytes: float) -> str:
+    """Bytes for people, in powers of 1000 as networks count: ``4.1 kB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 999.5:
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.4g} TB"
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit in which this many seconds read well: how many there are in a second, its name."""
+    return (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text, numbers to the right, words to the left."""
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    number = [all(c[:1].isdigit() or not c for c in column[1:]) for column in columns]
+    lines = [
+        "  ".join(
+            c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, number, strict=True)
+        )
+        for row in zip(*columns, strict=True)
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def rank_ticks(axes: Axes, world_size: int) -> None:
+    """Name the lanes of the y axis, rank 0 at the top, as many names as there is room for."""
+    step = -(-world_size // 32)
+    ranks = range(0, world_size, step)
+    axes.set_yticks(ranks, [f"rank {rank}" for rank in ranks])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(world_size - 0.5, -0.5)

@@ -1,0 +1,170 @@
+"""The digits are the ones of the source, to the pixel, and enough to learn from; no network."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import socket
+import urllib.request
+from pathlib import Path
+from types import ModuleType
+from urllib.error import URLError
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torchvision.datasets import MNIST
+
+from course_lib.data import DIGITS, load_digits, load_mnist
+from course_lib.errors import CourseError
+
+SHA256 = "abb45136c5ecabab6df1d021442e6176740158a81ad0bd164d50c394a7d38068"
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture(scope="module")
+def make() -> ModuleType:
+    """The script that wrote the files; it is no module of the course, so it is loaded by path."""
+    pytest.importorskip("sklearn")
+    spec = importlib.util.spec_from_file_location("make", DIGITS / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted((folder / "MNIST" / "raw").iterdir())}
+
+
+def test_shapes_types_and_range(no_network: None) -> None:
+    for train, count in ((True, 1442), (False, 355)):
+        images, labels = load_digits(train).tensors
+        assert images.shape == (count, 1, 8, 8)
+        assert images.dtype == torch.float32
+        assert labels.shape == (count,)
+        assert labels.dtype == torch.int64
+        assert (images.min(), images.max()) == (0, 1)
+        assert (images * 16 == (images * 16).round()).all()
+
+
+def test_counts_of_each_digit() -> None:
+    train = load_digits().tensors[1].bincount().tolist()
+    test = load_digits(train=False).tensors[1].bincount().tolist()
+    assert train == [143, 146, 142, 147, 145, 146, 145, 144, 140, 144]
+    assert test == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
+
+
+def test_each_call_gives_tensors_of_its_own() -> None:
+    load_digits().tensors[0].zero_()
+    assert load_digits().tensors[0].max() == 1
+
+
+def test_files_are_the_committed_ones_and_stay_alone() -> None:
+    load_digits()
+    content = files(DIGITS)
+    assert len(content) == 4
+    assert hashlib.sha256(b"".join(content.values())).hexdigest() == SHA256
+
+
+def test_the_script_writes_the_committed_files(make: ModuleType, tmp_path: Path) -> None:
+    make.write(tmp_path)
+    assert files(tmp_path) == files(DIGITS)
+
+
+def test_images_are_those_of_the_source(make: ModuleType) -> None:
+    source = make.load_digits()
+    test = make.is_test(source.target)
+    for train, part in ((True, ~test), (False, test)):
+        images, labels = load_digits(train).tensors
+        assert numpy.array_equal(images.squeeze(1).numpy() * 16, source.images[part])
+        assert numpy.array_equal(labels.numpy(), source.target[part])
+
+
+def test_torchvision_reads_them_as_mnist() -> None:
+    image, label = MNIST(str(DIGITS), train=False)[0]
+    assert image.size == (8, 8)
+    assert label == load_digits(train=False).tensors[1][0]
+
+
+def accuracy_of_a_small_network() -> float:
+    torch.manual_seed(0)
+    images, labels = load_digits().tensors
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 36, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(8):
+        for batch in torch.randperm(len(labels)).split(64):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+            optimizer.step()
+    images, labels = load_digits(train=False).tensors
+    with torch.no_grad():
+        return (model(images).argmax(1) == labels).double().mean().item()
+
+
+def test_a_network_of_two_convolutions_learns_them() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a network only gets slower by more
+    try:
+        assert accuracy_of_a_small_network() >= 0.97
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_mnist_without_a_network_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    patience = []
+
+    def refuse(*_: object, **__: object) -> None:
+        patience.append(socket.getdefaulttimeout())
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    with pytest.raises(CourseError) as caught:
+        load_mnist(root=tmp_path)
+    message = str(caught.value)
+    assert "no route to host" in message
+    assert "load_digits()" in message
+    assert "\n" not in message
+    assert patience == [15.0, 15.0]  # two mirrors, neither waited for without end
+    assert socket.getdefaulttimeout() is None
+
+
+def write_mnist(make: ModuleType, folder: Path) -> None:
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for name, count in (("train", 3), ("t10k", 2)):
+        images = numpy.full((count, 28, 28), 255)
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(make.idx(images))
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(make.idx(numpy.arange(count)))
+
+
+def test_mnist_that_is_there_is_read(make: ModuleType, tmp_path: Path, no_network: None) -> None:
+    write_mnist(make, tmp_path)
+    for train, count in ((True, 3), (False, 2)):
+        images, labels = load_mnist(train, tmp_path).tensors
+        assert images.shape == (count, 1, 28, 28)
+        assert (images == 1).all()
+        assert labels.tolist() == list(range(count))
+
+
+@pytest.mark.parametrize("length", [0, 100])
+def test_mnist_cut_short_is_one_clear_line(make: ModuleType, tmp_path: Path, length: int) -> None:
+    write_mnist(make, tmp_path)
+    file = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(CourseError, match=r"load_digits\(\)"):
+        load_mnist(root=tmp_path)

@@ -1,0 +1,540 @@
+"""Pictures tell what the trace says: in words exactly, in shapes where their places matter."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+
+import matplotlib
+import matplotlib.pyplot as plt
+import pytest
+import torch
+import torch.distributed as dist
+from IPython.core.formatters import DisplayFormatter
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.patches import FancyArrowPatch
+from matplotlib.text import Annotation
+from PIL import Image
+
+from course_lib import draw, run
+from course_lib.draw import lanes, style
+from course_lib.errors import Deadlock, Hang, Wait
+from course_lib.trace import Event, Run, Span, Trace
+
+WORLD = {"w": (0, 1, 2, 3), "pair": (0, 1)}
+
+
+def event(
+    rank: int, op: str, peer: int | None, issued: float, completed: float | None, seq: int,
+    nbytes: int = 4000, group: str = "w", async_op: bool = False,
+) -> Event:  # fmt: skip
+    return Event(rank, op, peer, group, nbytes, "float32", (nbytes // 4,), issued, completed,
+                 None, seq=seq, async_op=async_op)  # fmt: skip
+
+
+def a_run(events: list[Event], spans: tuple[Span, ...] = (), backend: str = "gloo") -> Run:
+    events = sorted(events, key=lambda e: (e.issued, e.rank))
+    return Run([None] * 4, Trace(events, list(spans), WORLD), 1.0, 4, backend)
+
+
+SEND = event(0, "send", 1, 2.0, 5.0, 0)
+RECV = event(1, "recv", 0, 1.0, 5.0, 0)
+REDUCES = [event(rank, "all_reduce", None, 6.0 + rank, 10.0, 1) for rank in range(4)]
+STORY = a_run([SEND, RECV, *REDUCES], (Span(3, "forward", 0.0, 4.0),))
+
+
+def waited(events: list[Event]) -> list[float]:
+    """Up to when each Event waited."""
+    places = lanes.boxes(a_run(events).trace)
+    return [places[id(e)].waited_until for e in events]
+
+
+def rows(*events: Event) -> list[tuple[float, float]]:
+    """Where each Event of rank 0 lies in its lane, the lane's boxes from 0 to 1."""
+    places = [lanes.boxes(a_run(list(events)).trace)[id(e)] for e in events]
+    return [(round((p.top + 0.2) / 0.58, 3), round((p.bottom + 0.2) / 0.58, 3)) for p in places]
+
+
+# ---------------------------------------------------------------- waiting and overlap
+
+
+def test_a_recv_waits_until_its_send() -> None:
+    assert waited([SEND, RECV]) == [2.0, 2.0]
+
+
+def test_a_send_waits_until_its_recv() -> None:
+    late = event(1, "recv", 0, 3.0, 5.0, 0)
+    assert waited([SEND, late]) == [3.0, 3.0]
+
+
+def test_a_buffered_send_was_over_before_the_recv_and_did_not_wait() -> None:
+    late = event(1, "recv", 0, 6.0, 7.0, 0)
+    assert waited([SEND, late]) == [2.0, 6.0]
+
+
+def test_a_collective_waits_for_its_last_rank() -> None:
+    assert waited(REDUCES) == [9.0, 9.0, 9.0, 9.0]
+
+
+def test_a_broadcast_waits_for_its_root_alone() -> None:
+    issued = (1.0, 3.0, 2.0, 8.0)
+    calls = [event(rank, "broadcast", 1, at, 9.0, 0) for rank, at in enumerate(issued)]
+    assert waited(calls) == [3.0, 3.0, 3.0, 8.0]
+
+
+def test_a_reduce_does_not_keep_a_rank_that_left_early() -> None:
+    calls = [event(0, "reduce", 0, 1.0, 9.0, 0), event(1, "reduce", 0, 1.0, 2.0, 0),
+             event(2, "reduce", 0, 7.0, 9.0, 0)]  # fmt: skip
+    assert waited(calls) == [7.0, 1.0, 7.0]
+
+
+def test_collectives_meet_by_group_and_count() -> None:
+    calls = [event(0, "all_reduce", None, 1.0, 2.0, 0, group="pair"),
+             event(0, "all_reduce", None, 3.0, 4.0, 1),
+             event(0, "all_reduce", None, 5.0, 6.0, 2),
+             event(1, "all_reduce", None, 1.5, 4.0, 0),
+             event(1, "all_reduce", None, 5.5, 6.0, 1)]  # fmt: skip
+    met = lanes.collectives(a_run(calls).trace)
+    assert [[(e.rank, e.seq) for e in call] for call in met] == [
+        [(0, 0)],
+        [(0, 1), (1, 0)],
+        [(0, 2), (1, 1)],
+    ]
+
+
+def test_calls_under_way_together_share_the_lane() -> None:
+    assert rows(event(0, "send", 1, 1.0, 4.0, 0), event(0, "recv", 1, 2.0, 3.0, 1)) == [
+        (0, 0.5),
+        (0.5, 1),
+    ]
+
+
+def test_calls_that_only_touch_do_not() -> None:
+    ends = 0.1 + 0.2  # 0.30000000000000004
+    assert rows(event(0, "send", 1, 0.1, ends, 0), event(0, "recv", 1, 0.3, 0.5, 1)) == [
+        (0, 1),
+        (0, 1),
+    ]
+
+
+def test_a_free_row_is_used_again() -> None:
+    assert rows(
+        event(0, "all_reduce", None, 0.0, 9.0, 0),
+        event(0, "send", 1, 1.0, 2.0, 1),
+        event(0, "send", 1, 3.0, 4.0, 2),
+    ) == [(0, 0.5), (0.5, 1), (0.5, 1)]
+
+
+def test_no_overlap_is_drawn_from_an_unknown_end() -> None:
+    unknown = [event(0, "all_reduce", None, at, None, int(at)) for at in (1.0, 2.0, 3.0)]
+    assert rows(*unknown) == [(0, 1), (0, 1), (0, 1)]
+
+
+# ---------------------------------------------------------------- timeline
+
+
+STORY_IN_WORDS = """\
+4 ranks, gloo
+rank  call        peer    bytes
+   0  send        to 1    4,000
+   0  all_reduce  all     4,000
+   1  recv        from 0  4,000
+   1  all_reduce  all     4,000
+   2  all_reduce  all     4,000
+   3  all_reduce  all     4,000
+rank 3: span forward"""
+
+SIMULATED_IN_WORDS = """\
+4 ranks, simulated
+rank  call        peer    bytes  issued, s  completed  waiting
+   0  send        to 1    4,000          2          5        0
+   0  all_reduce  all     4,000          6         10        3
+   1  recv        from 0  4,000          1          5        1
+   1  all_reduce  all     4,000          7         10        2
+   2  all_reduce  all     4,000          8         10        1
+   3  all_reduce  all     4,000          9         10        0
+rank 3: span forward"""
+
+
+def artists(picture: draw.Picture, kind: type, **properties: str) -> list:
+    found = [a for a in picture.axes[0].get_children() if type(a) is kind]
+    return [a for a in found if all(to_hex(getattr(a, f"get_{name}")()[0]).upper() == value
+                                    for name, value in properties.items())]  # fmt: skip
+
+
+def polygons(picture: draw.Picture, color: str) -> list[tuple[float, float]]:
+    """From when to when each box of one colour goes."""
+    found = artists(picture, PolyCollection)
+    colored = [c for c in found if to_hex(c.get_facecolor()[0]).upper() == color and c.zorder == 2]
+    boxes = [path.vertices for c in colored for path in c.get_paths()]
+    return [(box[:, 0].min(), box[:, 0].max()) for box in boxes]
+
+
+def test_timeline_in_words() -> None:
+    assert draw.timeline(STORY).words == STORY_IN_WORDS
+
+
+def test_times_are_told_where_they_are_virtual() -> None:
+    simulated = a_run(STORY.trace.events, tuple(STORY.trace.spans), "simulated")
+    assert draw.timeline(simulated).words == SIMULATED_IN_WORDS
+
+
+def test_words_name_peers_groups_and_what_went_wrong() -> None:
+    events = [event(0, "send", 3, 1.0, None, 0, async_op=True),
+              event(1, "recv", None, 1.0, None, 0),
+              event(0, "broadcast", 0, 2.0, 3.0, 1, group="pair"),
+              event(2, "barrier", None, 2.0, 3.0, 0, nbytes=0)]  # fmt: skip
+    lines = [" ".join(line.split()) for line in draw.timeline(a_run(events)).words.splitlines()]
+    assert lines == [
+        "4 ranks, gloo",
+        "rank call peer bytes",
+        "0 isend to 3 4,000",
+        "0 broadcast root 0, ranks 0 1 4,000",
+        "1 recv from any 4,000",
+        "2 barrier all 0",
+        "rank 0 send to 3 4000 bytes: never received",
+    ]
+
+
+def test_boxes_lie_at_their_times_and_waiting_apart() -> None:
+    picture = draw.timeline(STORY)
+    assert polygons(picture, draw.SEND) == [(2.0, 5.0)]
+    assert polygons(picture, draw.RECV) == [(2.0, 5.0)]
+    assert sorted(polygons(picture, draw.COLLECTIVE)) == [(9.0, 10.0)] * 4
+    assert sorted(polygons(picture, draw.WAITING)) == [
+        (1.0, 2.0),
+        (6.0, 9.0),
+        (7.0, 9.0),
+        (8.0, 9.0),
+    ]
+
+
+def test_an_arrow_goes_from_the_send_to_the_end_of_the_recv() -> None:
+    (arrow,) = artists(draw.timeline(STORY), FancyArrowPatch)
+    (x0, y0), (x1, y1) = arrow._posA_posB
+    assert (x0, x1) == (2.0, 5.0)
+    assert 0 < y0 < 0.5 < y1 < 1  # from the lower edge of rank 0's box to the upper of rank 1's
+
+
+def test_ranks_of_a_collective_are_tied_when_the_last_came_or_when_they_left() -> None:
+    calls = [event(rank, "broadcast", 0, 1.0 + rank, 3.0 if rank == 0 else 6.0, 0)
+             for rank in range(4)]  # fmt: skip
+    ties = [
+        line for line in draw.timeline(a_run(calls)).axes[0].lines if len(line.get_xdata()) == 4
+    ]
+    assert [list(tie.get_xdata()) for tie in ties] == [[3.0, 4.0, 4.0, 4.0]]
+
+
+def test_an_unknown_end_is_an_open_stub_and_no_box() -> None:
+    picture = draw.timeline(a_run([event(0, "send", 1, 1.0, None, 0), *REDUCES]))
+    (stubs,) = artists(picture, LineCollection)
+    (stub,) = stubs.get_segments()
+    assert stub[1][0] == stub[2][0] == 1.0  # the closed side
+    assert stub[0][0] == stub[3][0] < 2.0
+    assert polygons(picture, draw.SEND) == []
+
+
+def many(count: int) -> Run:
+    events = []
+    for k in range(count):
+        events += [event(0, "send", 1, k, k + 1, k), event(1, "recv", 0, k, k + 1, k)]
+    return a_run(events)
+
+
+def test_many_messages_are_thin_lines_and_too_many_are_said() -> None:
+    thin = draw.timeline(many(300))
+    assert artists(thin, FancyArrowPatch) == []
+    assert [len(c.get_segments()) for c in artists(thin, LineCollection)] == [0, 300]
+    crowded = draw.timeline(many(2500))
+    assert [len(c.get_segments()) for c in artists(crowded, LineCollection)] == [0]
+    assert "2,500 messages, too many to draw" in crowded.get_supxlabel()
+
+
+def test_between_shows_a_part() -> None:
+    part = draw.timeline(many(2500), between=(10.0, 13.0))
+    assert len(artists(part, FancyArrowPatch)) == 5  # two of them touch the margins
+    low, high = part.axes[0].get_xlim()
+    assert 9 < low < 10
+    assert 13 < high < 14
+
+
+def test_an_empty_trace_says_why() -> None:
+    nothing = Run([], Trace(note="no hooks before torch 2.14"), 0.0, 2, "nccl")
+    for picture in (draw.timeline(nothing), draw.traffic(nothing)):
+        assert picture.words.endswith("no hooks before torch 2.14")
+        assert "no hooks before torch 2.14" in picture.get_supxlabel()
+
+
+def ring(n: int) -> Run:
+    alpha, beta, events = 5e-6, 1e-5, []
+    for step in range(2 * (n - 1)):
+        at = step * (alpha + beta)
+        for r in range(n):
+            sent, came = at + beta, at + alpha + beta
+            events.append(event(r, "send", (r + 1) % n, at, sent, 2 * step, async_op=True))
+            events.append(event(r, "recv", (r - 1) % n, at, came, 2 * step + 1))
+    return Run([None] * n, Trace(events, [], {"w": tuple(range(n))}), 1e-3, n, "simulated")
+
+
+def test_sixty_four_ranks_make_a_small_picture_and_a_short_repr() -> None:
+    picture = draw.timeline(ring(64))
+    assert len(picture._repr_png_()[0]) < 100_000
+    assert len(picture.words.splitlines()) == 2 + 64 * 126 * 2
+    assert len(repr(picture).splitlines()) == 41
+    assert repr(picture).endswith("… 16090 more lines in .words")
+    assert len(picture.axes[0].get_yticks()) == 32
+
+
+# ---------------------------------------------------------------- traffic
+
+
+def test_traffic_counts_messages_and_lists_collectives() -> None:
+    picture = draw.traffic(
+        a_run([SEND, RECV, event(0, "send", 1, 5.5, 6.0, 1, 1_000_000), *REDUCES])
+    )
+    assert picture.words == (
+        "rank 0 to rank 1: 1,004,000 bytes\n"
+        "all_reduce: 4 calls on 4 ranks, tensors of 16,000 bytes in all"
+    )
+    texts = {tuple(t.get_position()): t.get_text() for t in picture.axes[0].texts}
+    assert texts[1, 0] == "1 MB"  # x is the destination, y the source
+    assert sorted(texts.values()) == ["1 MB"] + ["·"] * 15
+
+
+def test_traffic_of_many_ranks_has_a_scale_instead_of_numbers() -> None:
+    picture = draw.traffic(ring(20))
+    assert list(picture.axes[0].texts) == []
+    assert len(picture.axes) == 2
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "said"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (4096, "4.1 kB"), (999_999, "1 MB"),
+     (25e9, "25 GB"), (3e12, "3 TB")],
+)  # fmt: skip
+def test_sizes(nbytes: float, said: str) -> None:
+    assert style.size(nbytes) == said
+
+
+# ---------------------------------------------------------------- values and frames
+
+
+def fills(picture: draw.Picture, panel: int = 0) -> list[str]:
+    return [to_hex(c).upper() for c in picture.axes[panel].collections[0].get_facecolor()]
+
+
+def test_values_say_who_has_what() -> None:
+    before = [torch.tensor([1.0, 2.5]), torch.tensor([10.0, 2.5])]
+    picture = draw.values(before, [[11, None], None], titles=["before", "after"])
+    assert picture.words == (
+        "before:\nrank 0: 1  2.5\nrank 1: 10  2.5\nafter:\nrank 0: 11  –\nrank 1: nothing"
+    )
+
+
+def test_the_colour_is_that_of_the_rank_it_came_from() -> None:
+    picture = draw.values([[1, 5], [2, 5]], [[2, 5], [3, None]])
+    zero, one = draw.RANKS[:2]
+    assert fills(picture, 0) == [zero, style.PAPER, one, style.PAPER]
+    assert fills(picture, 1) == [one, style.PAPER, draw.WAITING, style.PAPER]
+
+
+def test_results_that_are_dicts_make_a_grid_of_each_key() -> None:
+    results = [{"mine": torch.tensor(r), "all": [torch.tensor([0]), torch.tensor([1])]}
+               for r in range(2)]  # fmt: skip
+    picture = draw.values(Run(results, Trace(), 0.0, 2, "gloo"))
+    assert picture.words == "mine:\nrank 0: 0\nrank 1: 1\nall:\nrank 0: 0  1\nrank 1: 0  1"
+    assert [axes.get_title(loc="left") for axes in picture.axes] == ["mine", "all"]
+
+
+def test_contributors_are_stripes_and_ranges() -> None:
+    picture = draw.values([[{0, 1, 2, 5}], [{1}], [set()], [{0, 4, 5}], [0], [0]])
+    assert picture.words.splitlines()[:4] == [
+        "rank 0: {0-2,5}", "rank 1: {1}", "rank 2: {}", "rank 3: {0,4,5}"]  # fmt: skip
+    ranks = [draw.RANKS[r] for r in (0, 1, 2, 5, 1)]
+    assert fills(picture)[:5] == ranks
+
+
+def ring_steps(n: int) -> list[list[list[set[int]]]]:
+    grid = [[{rank} for _ in range(n)] for rank in range(n)]
+    steps = [grid]
+    for step in range(2 * (n - 1)):
+        new = [list(row) for row in grid]
+        for rank in range(n):
+            chunk = (rank - 1 - step) % n
+            new[rank][chunk] = grid[rank][chunk] | grid[(rank - 1) % n][chunk]
+        grid = new
+        steps.append(grid)
+    return steps
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_frames_are_a_small_animation(ranks: int) -> None:
+    picture = draw.frames(ring_steps(ranks))
+    data, _ = picture._repr_png_()
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.n_frames == 2 * ranks - 1
+        assert image.info["loop"] == 0
+    assert len(data) < 100_000
+    assert picture.words.splitlines()[-1] == f"rank {ranks - 1}: " + "  ".join(
+        [f"{{0-{ranks - 1}}}"] * ranks
+    )
+    assert len(picture.axes) == min(9, 2 * ranks - 1)
+
+
+def test_frames_of_a_run_are_its_snapshots_with_changes_bold() -> None:
+    results = [[[[1], [2]], [[1], [12]]], [[[10], [20]], [[10], [20]]]]
+    picture = draw.frames(Run(results, Trace(), 0.0, 2, "gloo"))
+    assert picture.words == (
+        "start:\nrank 0: 1  2\nrank 1: 10  20\nstep 1 of 1:\nrank 0: 1  12\nrank 1: 10  20"
+    )
+    bold = [len(axes.collections[2].get_paths()) for axes in picture.axes]
+    assert bold == [0, 1]
+
+
+# ---------------------------------------------------------------- waits
+
+
+DEADLOCK = Deadlock(
+    "…",
+    [Wait(1, "recv(src=0)", None, (0,)), Wait(0, "recv(src=1)", None, (1,)),
+     Wait(2, "barrier()", None, (0, 1, 3))],
+    (0, 1),
+)  # fmt: skip
+
+
+def test_waits_in_words() -> None:
+    assert draw.waits(DEADLOCK).words == (
+        "rank 0 waits in recv(src=1) for 1\n"
+        "rank 1 waits in recv(src=0) for 0\n"
+        "rank 2 waits in barrier() for 0, 1, 3\n"
+        "rank 3 does not wait\n"
+        "cycle: 0 → 1 → 0"
+    )
+
+
+def test_the_cycle_stands_out() -> None:
+    texts = draw.waits(DEADLOCK).axes[0].texts
+    edges = [text for text in texts if isinstance(text, Annotation)]
+    colors = [to_hex(edge.arrow_patch.get_edgecolor()).upper() for edge in edges]
+    assert sorted(colors) == sorted([draw.ALARM] * 2 + [style.FAINT] * 3)
+
+
+def test_a_hang_claims_no_cycle() -> None:
+    words = draw.waits(Hang("…", DEADLOCK.waits)).words
+    assert "cycle" not in words
+    assert draw.waits(Hang("…")).words == ""
+
+
+# ---------------------------------------------------------------- charts
+
+
+def test_measured_numbers_are_in_the_words_but_not_in_what_a_notebook_stores() -> None:
+    bars = draw.bars({"spawn": 4.123, "forkserver": 0.11}, "s")
+    assert bars.words == "spawn: 4.123 s\nforkserver: 0.11 s"
+    assert repr(bars) == "bars, s: spawn, forkserver"
+    lines = draw.lines({"measured": ([1, 10], [2.0, 3.0])}, "bytes", "s", loglog=True)
+    assert lines.words == "measured: (1, 2), (10, 3)"
+    assert repr(lines) == "lines, s against bytes: measured"
+
+
+def test_exact_numbers_are_in_both() -> None:
+    assert repr(draw.bars({"ring": 3}, "messages", exact=True)) == "ring: 3 messages"
+
+
+def test_formulas_are_dashed() -> None:
+    series = {"measured": ([1, 2], [1, 2]), "model": ([1, 2], [1, 2])}
+    axes = draw.lines(series, "x", "y", formulas=["model"]).axes[0]
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "--"]
+
+
+# ---------------------------------------------------------------- every picture
+
+
+PICTURES: dict[str, Callable[[], draw.Picture]] = {
+    "timeline": lambda: draw.timeline(STORY, caption="A claim"),
+    "traffic": lambda: draw.traffic(STORY, caption="A claim"),
+    "values": lambda: draw.values([[1], [2]], caption="A claim"),
+    "frames": lambda: draw.frames([[[1], [2]], [[2], [1]]], caption="A claim"),
+    "waits": lambda: draw.waits(DEADLOCK, caption="A claim"),
+    "bars": lambda: draw.bars({"a": 1}, "s", caption="A claim"),
+    "lines": lambda: draw.lines({"a": ([1], [1])}, "x", "y", caption="A claim"),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_cell_shows_it_once_as_png_and_words(name: str) -> None:
+    picture = PICTURES[name]()
+    data, metadata = DisplayFormatter().format(picture)
+    assert set(data) == {"image/png", "text/plain"}  # nbval compares all kinds but image/png
+    assert data["text/plain"] == (picture.words if picture.plain is None else picture.plain)
+    with Image.open(io.BytesIO(data["image/png"])) as image:
+        assert image.convert("RGB").getpixel((0, 0)) > (245, 245, 245)
+        assert metadata["image/png"]["width"] <= image.width
+    assert plt.get_fignums() == []  # pyplot does not know it, so nothing shows it again
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_caption_stands_below(name: str) -> None:
+    assert PICTURES[name]().get_supxlabel().startswith("A claim")
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_dark_style_of_the_readers_does_not_leak_in(name: str) -> None:
+    expected = PICTURES[name]()._repr_png_()
+    with matplotlib.style.context("dark_background"):
+        dark = PICTURES[name]()
+    assert dark._repr_png_() == expected
+
+
+def test_importing_the_course_imports_neither_matplotlib_nor_torchvision() -> None:
+    code = (
+        "import sys, course_lib, course_lib.data;"
+        "print([m for m in ('matplotlib', 'torchvision', 'IPython') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+# ---------------------------------------------------------------- from recorded runs
+
+
+def round_trip() -> list[float]:
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    token = torch.tensor([float(10**rank)])
+    mine = token.item()
+    if rank == 0:
+        dist.send(token, 1)
+        dist.recv(token, world_size - 1)
+    else:
+        dist.recv(token, rank - 1)
+        dist.send(token, (rank + 1) % world_size)
+    dist.all_reduce(token)
+    return [mine, token.item()]
+
+
+ROUND_TRIP_IN_WORDS = """\
+3 ranks, gloo
+rank  call        peer    bytes
+   0  send        to 1        4
+   0  recv        from 2      4
+   0  all_reduce  all         4
+   1  recv        from 0      4
+   1  send        to 2        4
+   1  all_reduce  all         4
+   2  recv        from 1      4
+   2  send        to 0        4
+   2  all_reduce  all         4"""
+
+
+def test_pictures_of_a_recorded_run() -> None:
+    recorded = run(round_trip, world_size=3)
+    assert draw.timeline(recorded).words == ROUND_TRIP_IN_WORDS
+    assert len(artists(draw.timeline(recorded), FancyArrowPatch)) == 3
+    assert draw.traffic(recorded).words == (
+        "rank 0 to rank 1: 4 bytes\nrank 1 to rank 2: 4 bytes\nrank 2 to rank 0: 4 bytes\n"
+        "all_reduce: 3 calls on 3 ranks, tensors of 12 bytes in all"
+    )
+    assert draw.values(recorded).words == "rank 0: 1  3\nrank 1: 10  3\nrank 2: 100  3"
