@@ -1,0 +1,292 @@
+"""Every lesson there is: built, compared by nbval, and run in a browser as a learner runs it.
+
+Lessons are found, not listed: a new one in notebooks/src is tested from its first day.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course_lib.notebooks.build import LARGEST, drift, strangers
+from course_lib.notebooks.copies import learner_copy, to_text
+from course_lib.notebooks.execute import clean_environment
+from course_lib.notebooks.folders import Folders
+from course_lib.notebooks.lesson import STUB, Cell, Lesson
+from course_lib.notebooks.source import parse_lesson, read_lesson
+
+ROOT = Path(__file__).resolve().parents[1]
+COURSE = Folders(ROOT)
+SOURCES = sorted(COURSE.sources.glob("*.py"))
+
+each_lesson = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
+
+
+def learner_path(source: Path) -> Path:
+    return COURSE.learner / f"{source.stem}.ipynb"
+
+
+def solved_path(source: Path) -> Path:
+    return COURSE.solutions / f"{source.stem}.ipynb"
+
+
+def test_there_is_a_lesson_and_every_notebook_has_a_source():
+    assert SOURCES, "no lesson in notebooks/src"
+    assert not list(strangers(COURSE))
+
+
+# ------------------------------------------------------------------------------- as it is built
+
+
+@each_lesson
+def test_notebooks_are_what_the_source_says(source: Path):
+    assert not drift(source, COURSE)
+
+
+@each_lesson
+def test_a_lesson_has_one_required_exercise(source: Path):
+    required = [answer.exercise for answer in read_lesson(source).answers if answer.required]
+    assert len(required) == 1
+
+
+@each_lesson
+def test_a_lesson_can_be_read_in_an_hour(source: Path):
+    lesson = read_lesson(source)
+    assert 25 <= len(lesson.cells) <= 40, "a lesson has 25 to 40 cells"
+    for cell in lesson.cells:
+        if cell.kind == "code" and not cell.exercise:
+            assert cell.text.count("\n") < 25, f"cell {cell.id} has more than 25 lines"
+
+
+def leaked(lesson: Lesson, learner_text: str) -> list[str]:
+    """Lines of solutions that a learner would see. Those that say little by themselves, such as
+    ``return total``, may stand elsewhere, too."""
+    squeezed = re.sub(r"\s+", " ", learner_text)
+    lines = {line for answer in lesson.answers for line in answer.solution_lines}
+    return [line for line in sorted(lines) if telling(line) and quoted(line) in squeezed]
+
+
+def telling(line: str) -> bool:
+    return len(line) >= 16 and not re.fullmatch(r"(return|import|from) [\w., ]+", line)
+
+
+def quoted(line: str) -> str:
+    """As it stands in a notebook's JSON."""
+    return re.sub(r"\s+", " ", line.replace("\\", "\\\\").replace('"', '\\"'))
+
+
+@each_lesson
+def test_the_learners_copy_holds_no_line_of_a_solution(source: Path):
+    lesson = read_lesson(source)
+    assert lesson.answers
+    assert not leaked(lesson, learner_path(source).read_text())
+
+
+@each_lesson
+def test_every_stub_raises_the_one_line(source: Path):
+    for answer in read_lesson(source).answers:
+        assert STUB in answer.stub
+        assert ast.get_docstring(first_definition(answer)), f"{answer.exercise} has no docstring"
+
+
+def first_definition(answer: Cell) -> ast.FunctionDef | ast.ClassDef:
+    return next(
+        node
+        for node in ast.parse(answer.stub).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == answer.exercise
+    )
+
+
+@each_lesson
+@pytest.mark.parametrize("copy", [learner_path, solved_path], ids=["learner", "solved"])
+def test_links_inside_the_course_lead_somewhere(source: Path, copy):
+    path = copy(source)
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            found = re.findall(r"""(?:\]\(|(?:src|href)=["'])([^)"'#\s]+)""", cell.source)
+            for target in found:
+                if "://" not in target and not target.startswith(("mailto:", "attachment:")):
+                    assert (path.parent / target).exists(), f"cell {cell.id}: {target}"
+
+
+@each_lesson
+def test_stored_outputs_tell_nothing_of_the_machine(source: Path):
+    path = solved_path(source)
+    assert path.stat().st_size <= LARGEST
+    texts = [
+        text
+        for cell in nbformat.read(path, as_version=4).cells
+        for output in cell.get("outputs", ())
+        for text in (output.get("text"), *output.get("data", {}).values())
+        if text
+    ]
+    for foreign in (str(ROOT), str(Path.home()) + "/", "/tmp/", "\x1b[", "ipykernel_"):
+        assert not [text for text in texts if foreign in text], foreign
+
+
+# ------------------------------------------------------------------------------- nbval
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@each_lesson
+def test_nbval_finds_every_stored_output_again(source: Path, tmp_path: Path):
+    notebook = Path(shutil.copy(solved_path(source), tmp_path))
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"),
+        *("--nbval", "--nbval-cell-timeout=120", f"--nbval-sanitize-with={COURSE.rules}"),
+        *(f"--rootdir={tmp_path}", str(notebook)),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=clean_environment(ROOT, tmp_path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=380,
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
+
+
+# ------------------------------------------------------------------------------- in a browser
+
+# What JupyterLab itself knows about the notebook that is open.
+CELLS = "window.jupyterapp.shell.currentWidget.content.widgets.map(w => w.model)"
+LOADED = f"""name => {{
+    const panel = window.jupyterapp?.shell?.currentWidget;
+    const session = panel?.sessionContext?.session;
+    return panel?.context?.path === name
+        && session?.kernel?.status === 'idle' && {CELLS}.length > 0;
+}}"""
+# The command ends at the first error, also one that is allowed, while the kernel goes on with the
+# cells that it has been sent. So afterwards something is executed that stands behind them all.
+LISTEN = """() => window.jupyterapp.commands.commandExecuted.connect((_, command) => {
+    if (command.id === 'notebook:run-all-cells') {
+        const ended = () => { window.ranAll = true; };
+        command.result.then(ended, ended);
+    }
+})"""
+BEHIND = """() => {
+    const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+    kernel.requestExecute({code: '', silent: true}).done.finally(() => { window.allDone = true; });
+}"""
+
+
+def run_all(browser, address: str, name: str, seconds: float) -> tuple[list[dict], int]:
+    """Open a notebook, click Run → Run All Cells, and wait until that has ended.
+
+    Returns the cells as they are in the page, and how many pictures the page shows.
+    """
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    try:
+        page.set_default_timeout(60_000)
+        page.goto(address.replace("/lab?", f"/lab/tree/{name}?reset&"))
+        page.wait_for_function(LOADED, arg=name)
+        page.evaluate(LISTEN)
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        page.wait_for_function("window.ranAll", timeout=seconds * 1000)
+        page.evaluate(BEHIND)
+        page.wait_for_function("window.allDone", timeout=seconds * 1000)
+        pictures = page.locator(".jp-OutputArea-output img").count()
+        return page.evaluate(f"() => {CELLS}.map(m => m.sharedModel.toJSON())"), pictures
+    finally:
+        page.close()
+
+
+def failing(cells: list[dict]) -> list[dict]:
+    return [
+        cell
+        for cell in cells
+        if any(output["output_type"] == "error" for output in cell.get("outputs", ()))
+    ]
+
+
+def not_reached(cells: list[dict]) -> list[str]:
+    code = [cell for cell in cells if cell["cell_type"] == "code" and cell["source"].strip()]
+    return [cell["id"] for cell in code if cell["execution_count"] is None]
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.timeout(400)
+@each_lesson
+def test_run_all_in_an_untouched_copy_reaches_the_last_cell(
+    source: Path, browser, jupyterlab, tmp_path: Path
+):
+    """In a real JupyterLab: the ranks' output and the pictures are in the page, exactly the
+    exercises that nobody has solved fail, and each says in one line that it is not written."""
+    lesson = read_lesson(source)
+    copy = Path(shutil.copy(learner_path(source), tmp_path))
+    cells, pictures = run_all(browser, jupyterlab(tmp_path), copy.name, seconds=300)
+
+    assert not not_reached(cells)
+    stray = [cell["id"] for cell in failing(cells) if "exercise" not in cell["metadata"]]
+    assert not stray, "cells of the story fail"
+    checks = {c["metadata"]["exercise"] for c in failing(cells) if c["metadata"]["role"] == "check"}
+    assert checks == {answer.exercise for answer in lesson.answers}
+    for cell in failing(cells):
+        assert "not written yet" in cell["outputs"][-1]["evalue"], cell["id"]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    assert any(output["output_type"] == "stream" for output in outputs), "ranks print"
+    assert pictures > 0
+
+
+# ------------------------------------------------------------------------------- the tests tested
+
+SMALL = '''\
+# %% id="00-one"
+print("one")
+
+# %% exercise="two" role="answer" points=1 required=true difficulty=1
+def two() -> int:
+    """Two."""
+    ### BEGIN SOLUTION
+    answer = 1 + int("1")
+    return answer
+    ### END SOLUTION
+
+# %% exercise="two" role="check"
+def check(answer): answer()
+check(two)
+
+# %% id="00-end"
+print("the end")
+'''
+
+
+def test_a_leak_is_seen():
+    lesson = parse_lesson(SMALL, "00_small")
+    assert leaked(lesson, to_text(learner_copy(lesson))) == []
+    careless = parse_lesson(
+        SMALL.replace('print("the end")', 'answer  =  1 + int("1")'), "00_small"
+    )
+    assert leaked(lesson, to_text(learner_copy(careless))) == ['answer = 1 + int("1")']
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_copy_that_stops_is_seen(browser, jupyterlab, tmp_path: Path):
+    notebook = learner_copy(parse_lesson(SMALL, "00_small"))
+    (tmp_path / "goes_on.ipynb").write_text(to_text(notebook))
+    for cell in notebook.cells:
+        cell.metadata.pop("tags", None)
+    (tmp_path / "stops.ipynb").write_text(to_text(notebook))
+    address = jupyterlab(tmp_path)
+
+    cells, pictures = run_all(browser, address, "goes_on.ipynb", seconds=60)
+    assert not_reached(cells) == []
+    assert [cell["id"] for cell in failing(cells)] == ["two-check"]
+    assert pictures == 0
+
+    cells, _ = run_all(browser, address, "stops.ipynb", seconds=60)
+    assert not_reached(cells) == ["00-end"]

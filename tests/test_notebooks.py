@@ -1,0 +1,895 @@
+"""Building and updating notebooks, on small lessons made for the purpose."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from argparse import Namespace
+from datetime import datetime
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_lib import __main__ as command_line
+from course_lib.notebooks import build as building
+from course_lib.notebooks.copies import fingerprint, learner_copy, solved_copy, to_text
+from course_lib.notebooks.execute import clean_environment
+from course_lib.notebooks.folders import Folders, replace_file
+from course_lib.notebooks.ids import header_lines, with_ids
+from course_lib.notebooks.lesson import STUB, LessonError
+from course_lib.notebooks.source import parse_lesson
+from course_lib.notebooks.tidy import clean_text, read_rules, smaller_png
+from course_lib.notebooks.update import merge, update
+
+SOURCE = '''\
+# %% [markdown] id="00-title"
+# # Count
+# One, two.
+
+# %% id="00-setup"
+def check(answer):
+    assert answer(2) == [0, 1]
+    print("right")
+
+# %% exercise="count_to" role="answer" points=10 required=true difficulty=1
+def count_to(n: int) -> list[int]:
+    """The numbers below n."""
+    ### BEGIN SOLUTION
+    numbers = list(range(n))
+    return numbers
+    ### END SOLUTION
+
+# %% exercise="count_to" role="try"
+print(count_to(3))
+
+# %% exercise="count_to" role="check"
+check(count_to)
+
+# %% id="00-end"
+print("the end")
+'''
+
+
+@pytest.fixture
+def course(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
+    """A course with one small lesson, in a folder that is the working directory."""
+    folders = Folders(tmp_path)
+    folders.sources.mkdir(parents=True)
+    (folders.sources / "00_count.py").write_text(SOURCE)
+    folders.rules.write_text((root / "notebooks" / "sanitize.cfg").read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    return folders
+
+
+def run_command(*argv: str) -> int:
+    return command_line.main(argv)
+
+
+def fake_execution(notebook, root, **_) -> None:
+    """As if every cell had printed its own id."""
+    for count, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
+        cell.execution_count = count
+        cell.outputs = [nbformat.v4.new_output("stream", text=f"{cell.id}\n")]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lessons are not executed: for tests in which it does not matter what they print."""
+    monkeypatch.setattr(building, "execute", fake_execution)
+
+
+# ------------------------------------------------------------------------------- ids
+
+
+def test_ids_are_added_once_and_only_where_they_are_missing():
+    text = "# %% [markdown]\n# Hello\n\n# %%\na = 1\n\n# %%\na = 1\n"
+    first = with_ids(text, "07_groups")
+    assert with_ids(first, "07_groups") == first
+    ids = [cell.id for cell in parse_lesson(first, "07_groups").cells]
+    assert len(set(ids)) == 3
+    assert all(id.startswith("07-") for id in ids)
+    assert [line for line in first.splitlines() if "# %%" not in line] == [
+        line for line in text.splitlines() if "# %%" not in line
+    ]
+
+
+def test_an_id_stays_when_its_cell_is_edited_or_moved():
+    first = with_ids("# %%\na = 1\n\n# %%\nb = 2\n", "00_a")
+    one, two = (cell.id for cell in parse_lesson(first, "00_a").cells)
+    lines = first.splitlines()
+    edited = "\n".join([*lines[3:], "", lines[0], "a = 'another'", "", "# %%", "new = 3"]) + "\n"
+    cells = {cell.id: cell.text for cell in parse_lesson(with_ids(edited, "00_a"), "00_a").cells}
+    assert cells[one] == "a = 'another'"
+    assert cells[two] == "b = 2"
+    assert len(cells) == 3
+
+
+def test_exercise_cells_need_no_id():
+    assert with_ids(SOURCE, "00_count") == SOURCE
+    ids = [cell.id for cell in parse_lesson(SOURCE, "00_count").cells]
+    assert ids[2:5] == ["count_to-answer", "count_to-try", "count_to-check"]
+
+
+@given(st.lists(st.text("ab1 #%'\"=\n", max_size=30), min_size=1, max_size=6))
+def test_cells_are_those_that_jupytext_reads(bodies: list[str]):
+    text = "".join(f"# %%\n{body.strip()}\n\n" for body in bodies)
+    try:
+        lesson = parse_lesson(with_ids(text, "00_any"), "00_any")
+    except LessonError:
+        return  # a header inside of a string: refused
+    expected = jupytext.reads(text, fmt="py:percent").cells
+    assert [c.text for c in lesson.cells] == [c.source for c in expected]
+    assert [c.line for c in lesson.cells] == header_lines(text)
+
+
+# ------------------------------------------------------------------------------- refusals
+
+ANSWER = SOURCE[SOURCE.index("# %% exercise") : SOURCE.index('# %% exercise="count_to" role="try"')]
+TRY = '# %% exercise="count_to" role="try"\nprint(count_to(3))\n\n'
+CHECK = '# %% exercise="count_to" role="check"\ncheck(count_to)\n\n'
+END = "    ### END SOLUTION\n"
+
+REFUSED = {
+    "no end": (END, "", "line 13: BEGIN SOLUTION without an END SOLUTION"),
+    "no begin": ("    ### BEGIN SOLUTION\n", "", "END SOLUTION without a BEGIN SOLUTION"),
+    "begin twice": (END, "    ### BEGIN SOLUTION\n", "BEGIN SOLUTION again; line 13"),
+    "misspelt": ("### END SOLUTION", "## end solution", "the markers are"),
+    "empty": ("    numbers = list(range(n))\n    return numbers\n", "", "an empty solution"),
+    "not in a function": (
+        "def count_to(n: int)",
+        "### BEGIN SOLUTION\na = 1\n### END SOLUTION\ndef count_to(n: int)",
+        "a solution has to lie inside a function",
+    ),
+    "no solution": (
+        "    ### BEGIN SOLUTION\n    numbers = list(range(n))\n    return numbers\n" + END,
+        "    return []\n",
+        "no BEGIN SOLUTION in its answer",
+    ),
+    "solution in a story cell": (
+        'print("the end")',
+        "### BEGIN SOLUTION\nprint()\n### END SOLUTION",
+        'a solution outside of a cell with role="answer"',
+    ),
+    "solution in a try cell": (
+        "print(count_to(3))",
+        "### BEGIN SOLUTION\nprint(count_to(3))\n### END SOLUTION",
+        "a solution belongs into its answer cell",
+    ),
+    "another function": ("def count_to(", "def count(", "no function or class of that name"),
+    "no parse": ("numbers = list(range(n))", "numbers = list(range(n)", "does not parse"),
+    "no check": (CHECK, "", 'no cell with role="check"'),
+    "no answer": (ANSWER, "", 'no cell with role="answer"'),
+    "check without check": ("check(count_to)\n", "count_to(3)\n", "no check(count_to)"),
+    "wrong order": (TRY + CHECK, CHECK + TRY, "in the order answer, try, check"),
+    "two answers": (TRY, ANSWER, "an exercise has one answer cell"),
+    "a stranger between": (TRY, TRY + '# %% id="00-x"\na = 1\n\n', "is not its own stands between"),
+    "used outside": ('print("the end")', "count_to(4)", "used or defined outside of its cells"),
+    "used in a magic cell": ('print("the end")', "# %time count_to(4)", "used or defined outside"),
+    "defined outside": ('print("the end")', "def count_to(): 3", "used or defined outside"),
+    "no points": ("points=10 ", "", "needs points= (int)"),
+    "points in quotes": ("points=10", 'points="10"', "needs points= (int)"),
+    "zero points": ("points=10", "points=0", "points are 1 or more"),
+    "difficulty 4": ("difficulty=1", "difficulty=4", "difficulty is 1, 2 or 3"),
+    "required 1": ("required=true", "required=1", "needs required= (bool)"),
+    "points on the check": ('role="check"', 'role="check" points=3', "'points' belongs into its"),
+    "unknown role": ('role="try"', 'role="tri"', 'role="answer", "try" or "check"'),
+    "role alone": ('# %% id="00-end"', '# %% id="00-end" role="try"', "'role' without an exercise"),
+    "no name": ('exercise="count_to"', 'exercise="count to"', "is not named like its function"),
+    "own id": ('role="try"', 'role="try" id="00-t"', "get their ids from its name"),
+    "same id": ('id="00-end"', 'id="00-setup"', "line 24: id '00-setup' is that of the cell at"),
+    "id of an exercise": ('id="00-end"', 'id="count_to-try"', "take it out of the newer cell"),
+    "odd id": ('id="00-end"', 'id="the end"', "letters, digits, - and _"),
+    "no id": (' id="00-end"', "", "line 24: a cell without an id"),
+    "unknown key": ('id="00-end"', 'id="00-end" difficult=1', "'difficult' is no part"),
+    "title": ('# %% id="00-end"', '# %% The end id="00-end"', "'title' is no part"),
+    "raw cell": ('# %% [markdown] id="00-title"', '# %% [raw] id="00-title"', "a raw cell"),
+    "may fail": ('id="00-end"', 'id="00-end" tags=["raises-exception"]', "with expect("),
+    "nbval tag": ('id="00-end"', 'id="00-end" tags=["nbval-skip"]', "with expect("),
+    "nbval comment": ('print("the end")', "# NBVAL_IGNORE_OUTPUT\nprint()", "an nbval marker"),
+    "text above": ("# %% [markdown]", "import os\n\n# %% [markdown]", "every cell starts with"),
+    "header in a string": ("One, two.", "One, two.\n\n'''\n# %% a\n'''", "line"),
+    "no cells": (SOURCE, "", "every cell starts with"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_malformed_source_is_refused_in_one_line(old: str, new: str, sentence: str):
+    assert old in SOURCE
+    with pytest.raises(LessonError) as caught:
+        parse_lesson(SOURCE.replace(old, new), "00_count")
+    message = str(caught.value)
+    assert sentence in message
+    assert message.startswith("00_count.py, line ")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["hello", "0_hello", "00-hello", "00_Hello", "00_"])
+def test_a_lesson_has_a_number_and_a_name(name: str):
+    with pytest.raises(LessonError, match="named like 00_hello_ranks"):
+        parse_lesson(SOURCE, name)
+
+
+def test_a_source_that_is_no_text(course: Folders, capsys: pytest.CaptureFixture):
+    (course.sources / "00_count.py").write_bytes(b"# %%\n\xff\xfe\n")
+    assert run_command("build", "--check") == 1
+    assert run_command("build") == 1
+    assert capsys.readouterr().err.count("00_count.py: not UTF-8") == 2
+
+
+def test_a_refused_source_changes_no_file(course: Folders, quick: None):
+    source = course.sources / "00_count.py"
+    broken = SOURCE.replace(END, "").replace(' id="00-end"', "")
+    source.write_text(broken)
+    assert run_command("build") == 1
+    assert source.read_text() == broken
+    assert not list(course.learner.glob("*.ipynb"))
+
+
+# ------------------------------------------------------------------------------- copies
+
+
+def test_the_learners_copy_has_stubs_and_nothing_of_a_solution():
+    lesson = parse_lesson(SOURCE, "00_count")
+    notebook = learner_copy(lesson)
+    text = to_text(notebook)
+    assert [cell.id for cell in notebook.cells] == [cell.id for cell in lesson.cells]
+    for line in ("numbers = list(range(n))", "return numbers", "SOLUTION"):
+        assert line not in text
+    answer = notebook.cells[2]
+    assert answer.source == (
+        f'def count_to(n: int) -> list[int]:\n    """The numbers below n."""\n    {STUB}'
+    )
+    block = {"exercise": "count_to", "points": 10, "required": True, "difficulty": 1}
+    for cell, role in zip(notebook.cells[2:5], ("answer", "try", "check"), strict=True):
+        assert cell.metadata["role"] == role
+        assert cell.metadata["tags"] == ["raises-exception"]
+        assert block.items() <= cell.metadata.items()
+    for cell in (*notebook.cells[:2], notebook.cells[5]):
+        assert set(cell.metadata) == {"given"}
+    assert all(not cell.get("outputs") for cell in notebook.cells)
+
+
+def test_links_are_as_deep_as_the_copy_that_they_are_in():
+    links = "![a](../../figures/a.png) [b](../../README.md) <img src='../../c.png'> [d](01_d.ipynb)"
+    lesson = parse_lesson(SOURCE.replace("One, two.", links), "00_count")
+    assert links in solved_copy(lesson).cells[0].source
+    assert (
+        learner_copy(lesson)
+        .cells[0]
+        .source.endswith(
+            "![a](../figures/a.png) [b](../README.md) <img src='../c.png'> [d](01_d.ipynb)"
+        )
+    )
+
+
+def test_the_stub_says_that_nothing_is_written_yet():
+    space: dict = {}
+    exec(parse_lesson(SOURCE, "00_count").cells[2].stub, space)
+    with pytest.raises(NotImplementedError, match=r"^not written yet$"):
+        space["count_to"](3)
+
+
+def test_every_solution_of_a_class_becomes_a_stub():
+    source = (
+        SOURCE.replace("def count_to(n: int) -> list[int]:", "class count_to(list):")
+        .replace("    numbers = list(range(n))\n    return numbers\n", "    a = 1\n")
+        .replace("    ### BEGIN", "    def f(self):\n        ### BEGIN")
+        .replace("    a = 1", "        a = 1")
+        .replace(
+            END, "        ### END SOLUTION\n\n    def g(self):\n        ### BEGIN SOLUTION\n"
+            "        return 2\n        ### END SOLUTION\n",
+        )
+    )  # fmt: skip
+    answer = parse_lesson(source, "00_count").cells[2]
+    assert answer.stub.count(STUB) == 2
+    assert answer.solution_lines == ["a = 1", "return 2"]
+    assert "SOLUTION" not in answer.solved
+
+
+def test_the_solved_copy_has_solutions_and_may_not_fail():
+    notebook = solved_copy(parse_lesson(SOURCE, "00_count"))
+    assert "numbers = list(range(n))" in notebook.cells[2].source
+    assert "SOLUTION" not in to_text(notebook)
+    assert not any("raises-exception" in cell.metadata.get("tags", ()) for cell in notebook.cells)
+    assert not any("given" in cell.metadata for cell in notebook.cells)
+
+
+# ------------------------------------------------------------------------------- outputs
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("File /home/ada/course/course_lib/trace.py:3", "File …/trace.py:3"),
+        ("'/tmp/tmpq3/store'", "'…/store'"),
+        ("file:///tmp/tmpq3/store", "file:///…/store"),
+        ("/tmp/ipykernel_812/33.py, line 3", "cell.py, line 3"),
+        ("<object at 0x7f0a1b2c3d4e>", "<object at 0x…>"),
+        (
+            "https://pytorch.org/docs/stable/index.html",
+            "https://pytorch.org/docs/stable/index.html",
+        ),
+        ("1/2/3 and a/b/c and ./x/y and /dev/shm/x", "1/2/3 and a/b/c and ./x/y and /dev/shm/x"),
+        ("0xff", "0xff"),
+        ("0.12 s", "0.12 s"),
+    ],
+)
+def test_outputs_are_cleaned_when_they_are_written(root: Path, text: str, cleaned: str):
+    rules = read_rules(root / "notebooks" / "sanitize.cfg")
+    assert clean_text(text, rules) == cleaned
+    assert clean_text(cleaned, rules) == cleaned
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "piece", ["x", "/", "/a", " ", "9", "a.", "file:///", "~ ", "9 ", "0x", "-"]
+)
+def test_no_rule_is_slow_on_long_lines(root: Path, piece: str):
+    """nbval applies them to everything that a cell prints, and some cells print too much."""
+    from nbval.plugin import get_sanitize_patterns
+
+    text = piece * 300_000
+    for pattern, replacement in get_sanitize_patterns(
+        (root / "notebooks" / "sanitize.cfg").read_text()
+    ):
+        re.sub(pattern, replacement, text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("took 0.12 s", "took 11.5 s", True),
+        ("|    1.20 ms |", "|   11.20 ms |", True),
+        ("3.4 GB/s", "12 GB/s", True),
+        ("1.2e-05 s", "3 s", True),
+        ("ratio ~1.3×", "ratio ~11.25×", True),
+        ("ratio 1.3×", "ratio 1.4×", False),
+        ("accuracy 97.2 %", "accuracy 97.3 %", False),
+        ("~97.2 %", "~97.3 %", True),
+        ("4 ranks", "5 ranks", False),
+        ("3 sends", "4 sends", False),
+        ("8 MB", "9 MB", False),
+        ("tcp://127.0.0.1:4121", "tcp://127.0.0.1:50123", True),
+        ("(pid 812)", "(pid 90)", True),
+        ("loss 0.120", "loss 0.121", False),
+        ("layer1s", "layer2s", False),
+    ],
+)
+def test_times_may_differ_and_nothing_else(root: Path, one: str, other: str, same: bool):
+    from nbval.plugin import get_sanitize_patterns
+
+    def compared(text: str) -> str:
+        patterns = get_sanitize_patterns((root / "notebooks" / "sanitize.cfg").read_text())
+        for pattern, replacement in patterns:
+            text = re.sub(pattern, replacement, text)
+        return text
+
+    assert (compared(one) == compared(other)) is same
+
+
+def test_the_rules_are_those_that_nbval_reads(root: Path):
+    from nbval.plugin import get_sanitize_patterns
+
+    path = root / "notebooks" / "sanitize.cfg"
+    seen = dict(get_sanitize_patterns(path.read_text()))
+    written = {pattern.pattern: replacement for pattern, replacement in read_rules(path)}
+    assert written.items() < seen.items()
+    assert len(seen) == path.read_text().count("\n[")
+
+
+def test_a_picture_gets_smaller_and_keeps_its_looks():
+    from matplotlib.figure import Figure
+    from PIL import Image, ImageChops
+
+    figure = Figure()
+    figure.subplots().plot([1, 3, 2])
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    before = base64.b64encode(buffer.getvalue()).decode()
+    after = smaller_png(before)
+    assert len(after) < 0.8 * len(before)
+    old, new = (Image.open(io.BytesIO(base64.b64decode(x))).convert("RGB") for x in (before, after))
+    assert old.size == new.size
+    assert max(high for _, high in ImageChops.difference(old, new).getextrema()) <= 16
+
+
+# ------------------------------------------------------------------------------- build
+
+
+@pytest.mark.slow
+def test_build_check_nbval_and_an_altered_output(course: Folders, root: Path):
+    source = course.sources / "00_count.py"
+    measured = 'import time\nprint(f"{time.perf_counter_ns() % 997} ms, ~{time.time_ns() % 97}×")'
+    source.write_text(
+        SOURCE.replace("check(count_to)", "check(count_to)\nprint(object())").replace(
+            'print("the end")', f"{measured}\nprint('the end', __name__)"
+        )
+    )
+    assert run_command("build") == 0
+    assert run_command("build", "--check") == 0
+    solved = course.solutions / "00_count.ipynb"
+    stored = solved.read_text()
+    assert "right" in stored
+    assert "<object object at 0x…>" in stored
+    assert nbval(solved, course) == 0, "as it was built"
+
+    altered = stored.replace("[0, 1, 2]", "[0, 1, 3]")
+    assert altered != stored
+    solved.write_text(altered)
+    assert nbval(solved, course) == 1, "a digit of an output was changed"
+    assert run_command("build", "--check") == 1
+    assert run_command("build") == 0
+    assert "[0, 1, 2]" in solved.read_text(), "executed again"
+
+
+def nbval(notebook: Path, course: Folders) -> int:
+    """The exit code of a strict comparison."""
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval"),
+        f"--nbval-sanitize-with={course.rules}",
+        f"--rootdir={notebook.parent}",
+        str(notebook),
+    ]
+    environment = clean_environment(Path(os.environ["PYTHONPATH"]), notebook.parent)
+    return subprocess.run(command, env=environment, capture_output=True, timeout=120).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("1 / 0", "00_count.py: cell 00-end fails: ZeroDivisionError: division by zero"),
+        ("import os; os._exit(3)", "00_count.py: the kernel died in cell 00-end"),
+        ("print('x' * 400_000)", "allowed; largest: 00-end 400 KB"),
+    ],
+    ids=["raises", "dies", "too large"],
+)
+def test_a_lesson_that_cannot_be_built(course: Folders, capsys, code: str, sentence: str):
+    source = course.sources / "00_count.py"
+    source.write_text(SOURCE.replace('print("the end")', code))
+    assert run_command("build") == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert len(error.splitlines()) == 1
+    assert not (course.solutions / "00_count.ipynb").exists()
+
+
+def test_a_cell_that_never_ends_is_named(course: Folders):
+    from course_lib.notebooks.execute import execute
+
+    notebook = solved_copy(
+        parse_lesson(SOURCE.replace('print("the end")', "while True: pass"), "00_count")
+    )
+    with pytest.raises(LessonError, match="cell 00-end still runs after 2 s"):
+        execute(notebook, Path(os.environ["PYTHONPATH"]), cell_seconds=2)
+
+
+def test_a_kernel_sees_nobodys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("PYTEST_CURRENT_TEST", "JUPYTER_PATH", "MPLBACKEND"):
+        monkeypatch.setenv(name, "somebody's")
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", "somebody's")
+    environment = clean_environment(tmp_path, tmp_path)
+    assert "somebody's" not in environment.values()
+    assert environment["PYTHONPATH"].startswith(str(tmp_path))
+
+
+def test_build_is_the_same_every_time_and_runs_only_what_changed(
+    course: Folders, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    assert run_command("build") == 0
+    files = [course.learner / "00_count.ipynb", course.solutions / "00_count.ipynb"]
+    before = [path.read_bytes() for path in files]
+
+    def refuse(*_, **__):
+        raise AssertionError("executed although nothing had changed")
+
+    monkeypatch.setattr(building, "execute", refuse)
+    assert run_command("build") == 0
+    assert "up to date" in capsys.readouterr().out
+    monkeypatch.setattr(building, "execute", fake_execution)
+    assert run_command("build", "--force", "00") == 0
+    assert [path.read_bytes() for path in files] == before
+
+
+def edit_source(course: Folders, old: str, new: str) -> None:
+    path = course.sources / "00_count.py"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def edit_json(path: Path, change) -> None:
+    stored = json.loads(path.read_text())
+    change(stored)
+    path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+
+
+def of(stored: dict, id: str) -> dict:
+    return next(cell for cell in stored["cells"] if cell["id"] == id)
+
+
+DRIFTS = {
+    "story text": (
+        lambda c: edit_source(c, "the end", "end"),
+        ["notebooks/00_count.ipynb: cell 00-end", "solutions/00_count.ipynb: cell 00-end"],
+    ),
+    "markdown": (
+        lambda c: edit_source(c, "One, two.", "One."),
+        ["notebooks/00_count.ipynb: cell 00-title", "solutions/00_count.ipynb: cell 00-title"],
+    ),
+    "a solution": (
+        lambda c: edit_source(c, "numbers = list", "numbers = sorted"),
+        ["solutions/00_count.ipynb: cell count_to-answer differs"],
+    ),
+    "points": (
+        lambda c: edit_source(c, "points=10", "points=11"),
+        ["notebooks/00_count.ipynb: cell count_to-answer", "solutions/00_count.ipynb: cell"],
+    ),
+    "a cell more": (
+        lambda c: edit_source(c, '# %% id="00-end"', '# %% id="00-new"\nb = 1\n\n# %% id="00-end"'),
+        ["notebooks/00_count.ipynb: cell 00-new", "solutions/00_count.ipynb: cell 00-new"],
+    ),
+    "a cell less": (
+        lambda c: edit_source(c, '\n# %% id="00-end"\nprint("the end")\n', ""),
+        ["6 cells, and the source has 5", "6 cells, and the source has 5"],
+    ),
+    "no learner's copy": (
+        lambda c: (c.learner / "00_count.ipynb").unlink(),
+        ["notebooks/00_count.ipynb is missing"],
+    ),
+    "no solution": (
+        lambda c: (c.solutions / "00_count.ipynb").unlink(),
+        ["notebooks/solutions/00_count.ipynb is missing"],
+    ),
+    "an output in the learner's copy": (
+        lambda c: edit_json(
+            c.learner / "00_count.ipynb", lambda s: of(s, "00-end").update(execution_count=3)
+        ),
+        ["notebooks/00_count.ipynb differs outside of its cells"],
+    ),
+    "an edited output": (
+        lambda c: edit_json(
+            c.solutions / "00_count.ipynb",
+            lambda s: of(s, "00-end")["outputs"][0].update(text=["invented\n"]),
+        ),
+        ["outputs are not those that were executed"],
+    ),
+    "outputs cleared": (
+        lambda c: edit_json(
+            c.solutions / "00_count.ipynb",
+            lambda s: of(s, "00-end").update(outputs=[], execution_count=None),
+        ),
+        ["cell 00-end was not executed"],
+    ),
+    "no notebook": (
+        lambda c: (c.solutions / "00_count.ipynb").write_text("<<<<<<< ours"),
+        ["solutions/00_count.ipynb is not a notebook of this course"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), DRIFTS.values(), ids=DRIFTS.keys())
+def test_check_names_what_drifted_and_build_mends_it(
+    course: Folders, quick: None, capsys: pytest.CaptureFixture, change, expected: list[str]
+):
+    assert run_command("build") == 0
+    assert run_command("build", "--check") == 0
+    assert capsys.readouterr().out.endswith("no drift in 1 lesson\n")
+    change(course)
+    assert run_command("build", "--check") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(expected)
+    for line, part in zip(lines, expected, strict=True):
+        assert part in line
+        assert line.endswith("run: python -m course_lib build 00")
+    assert run_command("build") == 0
+    assert run_command("build", "--check") == 0
+
+
+def test_a_picture_is_no_drift(course: Folders, quick: None):
+    assert run_command("build") == 0
+    solved = course.solutions / "00_count.ipynb"
+
+    def with_picture(data: str):
+        picture = {"image/png": data, "text/plain": "<Figure>"}
+        return lambda s: of(s, "00-end")["outputs"].append(
+            {"output_type": "display_data", "data": picture, "metadata": {}}
+        )
+
+    edit_json(solved, with_picture("AAAA"))
+    notebook = nbformat.read(solved, as_version=4)
+    notebook.metadata.course.executed = building._digest(notebook)
+    solved.write_text(to_text(notebook))
+    assert run_command("build", "--check") == 0
+    solved.write_text(solved.read_text().replace("AAAA", "BBBB"))
+    assert run_command("build", "--check") == 0
+
+
+def test_check_writes_nothing(course: Folders):
+    edit_source(course, ' id="00-end"', "")
+    before = {path: path.stat().st_mtime_ns for path in course.root.rglob("*")}
+    assert run_command("build", "--check") == 1
+    assert {path: path.stat().st_mtime_ns for path in course.root.rglob("*")} == before
+
+
+def test_a_notebook_without_a_source_is_drift(course: Folders, quick: None, capsys):
+    assert run_command("build") == 0
+    (course.learner / "01_old.ipynb").write_text("{}")
+    assert run_command("build", "--check") == 1
+    assert "notebooks/01_old.ipynb: no notebooks/src/01_old.py" in capsys.readouterr().err
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch):
+    path = tmp_path / "a.ipynb"
+    replace_file(path, "old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# ------------------------------------------------------------------------------- update
+
+NOW = datetime(2026, 5, 4, 3, 2, 1)
+
+
+@pytest.fixture
+def copied(course: Folders, quick: None) -> Folders:
+    """The lesson is built, and the learner has a copy."""
+    assert run_command("build") == 0
+    assert run_command("update", "--missing") == 0
+    return course
+
+
+def work(course: Folders) -> Path:
+    return course.work / "00_count.ipynb"
+
+
+def in_copy(course: Folders, change) -> None:
+    notebook = nbformat.read(work(course), as_version=4)
+    change(notebook)
+    nbformat.write(notebook, work(course))
+
+
+def write(course: Folders, id: str, text: str) -> None:
+    in_copy(course, lambda notebook: cell_of(notebook, id).update(source=text))
+
+
+def cell_of(notebook, id: str):
+    return next(cell for cell in notebook.cells if cell.id == id)
+
+
+def newer(course: Folders, old: str, new: str) -> list[str]:
+    """The lesson changes; returns what update tells the learner."""
+    edit_source(course, old, new)
+    assert run_command("build") == 0
+    return list(update(work(course), course.learner / "00_count.ipynb", NOW))
+
+
+ANSWERED = "def count_to(n):\n    return [*range(n)]"
+
+
+def test_missing_copies_are_made_and_existing_ones_stay(copied: Folders, capsys):
+    assert work(copied).read_text() == (copied.learner / "00_count.ipynb").read_text()
+    work(copied).write_text("mine")
+    assert run_command("update", "--missing") == 0
+    assert work(copied).read_text() == "mine"
+
+
+def test_nothing_new_changes_nothing(copied: Folders):
+    write(copied, "count_to-answer", ANSWERED)
+    before = work(copied).read_bytes()
+    told = list(update(work(copied), copied.learner / "00_count.ipynb", NOW))
+    assert told == ["work/00_count.ipynb: up to date"]
+    assert work(copied).read_bytes() == before
+    assert not (copied.work / "backup").exists()
+
+
+def test_an_answer_is_carried_into_a_newer_lesson(copied: Folders):
+    write(copied, "count_to-answer", ANSWERED)
+    in_copy(copied, lambda n: n.cells.append(nbformat.v4.new_markdown_cell("My note.", id="mine")))
+    before = work(copied).read_bytes()
+    told = newer(copied, "The numbers below n.", "The whole numbers below n.")
+    notebook = nbformat.read(work(copied), as_version=4)
+    assert cell_of(notebook, "count_to-answer").source == ANSWERED
+    assert notebook.cells[-1].source == "My note."
+    assert told == [
+        "work/00_count.ipynb: updated, 2 cells of yours carried over; "
+        "the old one is work/backup/00_count.2026-05-04-030201.ipynb"
+    ]
+    assert (copied.work / "backup" / "00_count.2026-05-04-030201.ipynb").read_bytes() == before
+    again = list(update(work(copied), copied.learner / "00_count.ipynb", NOW))
+    assert again == ["work/00_count.ipynb: up to date"]
+
+
+def test_the_story_changes_under_an_untouched_copy(copied: Folders):
+    told = newer(copied, 'print("the end")', 'print("fin")')
+    assert "0 cells of yours" in told[0]
+    assert len(told) == 1
+    assert work(copied).read_text() == (copied.learner / "00_count.ipynb").read_text()
+
+
+def test_edits_of_the_story_are_kept_where_the_lesson_has_not_changed(copied: Folders):
+    write(copied, "00-end", "guess = 3")
+    told = newer(copied, "One, two.", "One, two, three.")
+    notebook = nbformat.read(work(copied), as_version=4)
+    assert cell_of(notebook, "00-end").source == "guess = 3"
+    assert "three" in cell_of(notebook, "00-title").source
+    assert len(told) == 1
+
+
+def test_what_both_have_changed_is_named(copied: Folders):
+    write(copied, "00-end", "guess = 3")
+    told = newer(copied, 'print("the end")', 'print("fin")')
+    assert "fin" in cell_of(nbformat.read(work(copied), as_version=4), "00-end").source
+    assert told[1:] == [
+        "  not placed: the cell that begins 'guess = 3': yours and the lesson's have both changed"
+    ]
+
+
+def test_an_edited_cell_that_is_gone_is_named(copied: Folders):
+    write(copied, "00-end", "guess = 3")
+    told = newer(copied, '\n# %% id="00-end"\nprint("the end")\n', "")
+    assert told[1:] == [
+        "  not placed: the cell that begins 'guess = 3': the lesson has this cell no more"
+    ]
+    backup = copied.work / "backup" / "00_count.2026-05-04-030201.ipynb"
+    assert "guess = 3" in backup.read_text()
+
+
+def test_an_untouched_cell_that_is_gone_goes(copied: Folders):
+    assert len(newer(copied, '\n# %% id="00-end"\nprint("the end")\n', "")) == 1
+    assert len(nbformat.read(work(copied), as_version=4).cells) == 5
+
+
+def test_own_cells_keep_their_neighbours(copied: Folders):
+    def insert(notebook):
+        new = nbformat.v4.new_code_cell
+        notebook.cells.insert(0, new("top = 1", id="top"))
+        notebook.cells.insert(3, new("a = 1", id="one"))
+        notebook.cells.insert(4, new("b = 2", id="two"))
+
+    in_copy(copied, insert)
+    newer(copied, "One, two.", "One, two, three.")
+    ids = [cell.id for cell in nbformat.read(work(copied), as_version=4).cells]
+    assert ids[:5] == ["top", "00-title", "00-setup", "one", "two"]
+    assert len(ids) == 9
+
+
+def test_outputs_of_unchanged_cells_stay(copied: Folders):
+    output = nbformat.v4.new_output("stream", text="seen\n")
+    in_copy(copied, lambda n: cell_of(n, "00-end").update(outputs=[output], execution_count=4))
+    in_copy(copied, lambda n: cell_of(n, "00-setup").update(outputs=[output], execution_count=2))
+    newer(copied, 'print("right")', 'print("yes")')
+    notebook = nbformat.read(work(copied), as_version=4)
+    assert cell_of(notebook, "00-end").outputs == [output]
+    assert cell_of(notebook, "00-setup").outputs == []
+
+
+def test_an_answer_is_found_when_an_editor_dropped_the_ids(copied: Folders):
+    write(copied, "count_to-answer", ANSWERED)
+
+    def forget(stored: dict) -> None:
+        stored.update(nbformat_minor=4)
+        for cell in stored["cells"]:
+            del cell["id"]
+
+    edit_json(work(copied), forget)
+    newer(copied, "One, two.", "One, two, three.")
+    answer = cell_of(nbformat.read(work(copied), as_version=4), "count_to-answer")
+    assert answer.source == ANSWERED
+
+
+def test_backups_never_overwrite_one_another(copied: Folders):
+    for word in ("one", "two", "three"):
+        write(copied, "00-end", word)
+        edit_source(copied, "# # Count", f"# # Count {word}")
+        assert run_command("build") == 0
+        list(update(work(copied), copied.learner / "00_count.ipynb", NOW))
+    backups = [path.read_text() for path in sorted((copied.work / "backup").iterdir())]
+    assert len(set(backups)) == 3
+
+
+@pytest.mark.parametrize("content", ["", "mine", "[]", "{}", '{"nbformat": 3, "worksheets": []}'])
+def test_a_copy_that_is_no_notebook_is_named_and_left(copied: Folders, capsys, content: str):
+    work(copied).write_text(content)
+    assert run_command("update") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("work/00_count.ipynb is not a notebook")
+    assert len(error.splitlines()) == 1
+    assert work(copied).read_text() == content
+
+
+@given(
+    st.sets(st.integers(0, 5)), st.lists(st.integers(0, 6), max_size=3), st.sets(st.integers(0, 5))
+)
+def test_no_word_of_a_learner_is_lost(edited: set[int], extra: list[int], changed: set[int]):
+    """Whatever was edited, added and changed: each text of the learner's is in the result or named,
+    and the result has every cell of the new lesson, in its order."""
+    lesson = parse_lesson(SOURCE, "00_count")
+    mine, new = learner_copy(lesson), learner_copy(lesson)
+    for place in edited:
+        mine.cells[place].source = f"edited {place}"
+    for number, place in enumerate(extra):
+        cell = nbformat.v4.new_code_cell(f"extra {number}", id=f"extra-{number}")
+        mine.cells.insert(place, cell)
+    for place in changed:
+        new.cells[place].source += "\n# newer"
+        new.cells[place].metadata["given"] = fingerprint(new.cells[place].source)
+    merged = merge(mine, new)
+    texts = {cell.source for cell in merged.notebook.cells}
+    for place in edited:
+        role = lesson.cells[place].role
+        title = f"count_to, {role} cell" if role else f"'edited {place}'"
+        told = any(title in line for line in merged.unplaced)
+        assert (f"edited {place}" in texts) != told
+    assert {f"extra {number}" for number in range(len(extra))} <= texts
+    ids = [cell.id for cell in merged.notebook.cells if not cell.id.startswith("extra")]
+    assert ids == [cell.id for cell in new.cells]
+    assert merge(merged.notebook, new).notebook == merged.notebook
+
+
+# ------------------------------------------------------------------------------- command line
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["bild"], "no command 'bild'; there are "),
+        (["build", "--chek"], "unrecognized arguments: --chek"),
+        (["build", "42"], "no lesson '42' in notebooks/src: 00_count"),
+        (["check", "my_share"], "the following arguments are required: FILE.py"),
+    ],
+)
+def test_what_is_unknown_gets_one_line_and_exit_2(course: Folders, capsys, argv, sentence):
+    try:
+        code = run_command(*argv)
+    except SystemExit as ended:
+        code = ended.code
+    error = capsys.readouterr().err
+    assert code == 2
+    assert sentence in error
+    assert len(error.splitlines()) == 1
+
+
+def test_outside_of_a_course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path):
+    monkeypatch.chdir(tmp_path)
+    assert Folders.found().root == root
+    monkeypatch.chdir(root / "notebooks")
+    assert Folders.found().root == root
+
+
+def test_every_command_has_a_handler():
+    import importlib
+
+    for command in command_line.COMMANDS.values():
+        module, function = command.handler.split(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_a_command_passes_on_its_exit_code(monkeypatch: pytest.MonkeyPatch):
+    seen = []
+
+    def handler(args: Namespace) -> int:
+        seen.append(args)
+        return 7
+
+    monkeypatch.setattr(building, "main", handler)
+    assert run_command("build", "00", "--force") == 7
+    assert (seen[0].lessons, seen[0].check, seen[0].force) == (["00"], False, True)
