@@ -1,0 +1,107 @@
+"""One case: a world, a length, a kind of tensor, and the numbers that every rank holds.
+
+The numbers are small integers, so that sums are exact in any order of adding. Three ways to
+choose them, by ``case.numbers``:
+
+    "digits"   rank r holds (i + 1) · 10^r: a sum spells who is in it, 111 is everybody once
+    "codes"    one power of 4 for each (rank, element): ``contributions`` reads a sum back
+    "random"   drawn from the case's seed
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LAYOUTS = ("contiguous", "strided", "transposed", "matrix", "scalar")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one play of an exercise is played with. ``length`` means what the exercise says."""
+
+    world: int
+    length: int = 0
+    dtype: str = "float32"
+    layout: str = "contiguous"
+    numbers: str = "digits"
+    seed: int = 0
+    calls: int = 1  # how often the function is called, one call after the other
+    options: dict[str, Any] = field(default_factory=dict)  # what else the exercise needs
+
+    def call(self, number: int) -> Case:
+        """The same case with the numbers of its ``number``-th call."""
+        return replace(self, seed=self.seed + 7919 * number) if number else self
+
+    def random(self, *salt: object) -> random.Random:
+        return random.Random(repr((self.seed, self.world, self.length, *salt)))
+
+
+def numbers(case: Case, rank: int) -> list[int]:
+    """The ``case.length`` numbers of one rank."""
+    n = case.length
+    if case.numbers == "codes":
+        return [4 ** (n * rank + i) for i in range(n)]
+    if case.numbers == "digits" and case.world <= 5 and case.dtype in ("float32", "int64"):
+        return [(i % 9 + 1) * 10**rank for i in range(n)]
+    rng, most = case.random("numbers", rank), 2 if case.dtype == "bool" else 8
+    return [rng.randrange(most) if most == 2 else rng.randrange(1, most) for _ in range(n)]
+
+
+def tensor(case: Case, rank: int) -> Tensor:
+    """The numbers of one rank as a tensor of the case's dtype and layout."""
+    flat = torch.tensor(numbers(case, rank), dtype=getattr(torch, case.dtype))
+    return lay_out(flat, case.layout)
+
+
+def lay_out(flat: Tensor, layout: str) -> Tensor:
+    """The same elements in another shape, or spread in memory with foreign elements between."""
+    if layout == "strided":
+        base = flat.new_full((2 * len(flat) + 1,), -7)
+        base[1::2] = flat
+        return base[1::2]
+    rows = 2 if len(flat) % 2 == 0 else 1
+    if layout == "transposed":
+        return flat.reshape(rows, -1 if len(flat) else 0).t()
+    if layout == "matrix":
+        return flat.reshape(rows, -1 if len(flat) else 0)
+    return flat.reshape(()) if layout == "scalar" else flat
+
+
+def contributions(case: Case, value: float) -> Counter[tuple[int, int]] | None:
+    """For numbers that are codes: how often (rank, element) is in this sum. None: not a sum."""
+    if value != int(value) or value < 0 or value >= 4 ** (case.world * case.length):
+        return None
+    found: Counter[tuple[int, int]] = Counter()
+    rest, place = int(value), 0
+    while rest:
+        rest, times = divmod(rest, 4)
+        if times:
+            found[divmod(place, case.length)] = times
+        place += 1
+    return found
+
+
+def cases(worlds: Iterable[int], lengths: Iterable[int], **rest: Any) -> list[Case]:
+    """Every world with every length."""
+    lengths = list(lengths)
+    return [Case(world, length, **rest) for world in worlds for length in lengths]
+
+
+def smaller(case: Case) -> Iterator[Case]:
+    """Cases that say the same with less, smallest world first, plain before special."""
+    plain = replace(case, dtype="float32", layout="contiguous", calls=1)
+    kinds = [plain] if plain == case else [plain, replace(case, calls=1), case]
+    if case.layout == "scalar":
+        kinds = [replace(case, calls=1)]
+    lengths = [case.length] if case.layout == "scalar" else range(min(case.length, 9) + 1)
+    for world in range(1, case.world + 1):
+        for length in lengths:
+            for kind in kinds:
+                yield replace(kind, world=world, length=length, numbers="digits", seed=0)

@@ -1,0 +1,161 @@
+"""``check(fn)``: play the cases of each level, judge them, shrink what fails, say why."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Iterable
+from types import CodeType
+
+from course_lib.checks import play as playing
+from course_lib.checks.cases import Case
+from course_lib.checks.diagnoses import diagnose
+from course_lib.checks.exercise import Evidence, Exercise, Finding, Play, find
+from course_lib.checks.judge import judge
+from course_lib.checks.play import NOT_WRITTEN, Answer
+from course_lib.checks.verdict import LevelResult, Verdict
+from course_lib.errors import CheckFailed
+
+WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
+MOST_SMALLER = 48  # how many smaller cases are tried in search of the smallest that fails
+
+
+class NotPassed(CheckFailed):
+    """CheckFailed as a notebook shows it: the verdict, and no word before it."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()
+
+
+def check(fn: Callable) -> Verdict:
+    """Check an answer to an exercise, which is found by the function's name.
+
+    Returns the Verdict of a right answer; raises CheckFailed, whose text is the verdict, where
+    it is wrong or not written yet. Call it from a notebook or a script, not from a rank.
+
+    >>> check(ring_all_reduce)
+    """
+    name = getattr(fn, "__name__", None)
+    if not callable(fn) or name is None:
+        raise TypeError(f"check() takes a function, not {type(fn).__name__}")
+    verdict = verdict_on(find(name), Answer(name, fn))
+    if not verdict.failed:
+        return verdict
+    raise NotPassed(str(verdict), verdict)
+
+
+def verdict_on(exercise: Exercise, answer: Answer) -> Verdict:
+    """The verdict on an answer, right or wrong. Never raises because of the answer."""
+    rng = random.Random(_seed(answer))
+    core, sturdy = exercise.core(rng), exercise.sturdy(rng)
+    if not playing.simulator_works():
+        return _on_real_ranks(exercise, answer, core)
+    plays = playing.simulated(exercise, answer, core + sturdy)
+    if not_written(plays):
+        return Verdict(exercise.title, exercise.points, written=False)
+    for play in plays:
+        judge(exercise, play)
+    in_core, in_sturdy = plays[: len(core)], plays[len(core) :]
+    if exercise.in_ranks and len(in_core) == len(core) and not any(p.findings for p in in_core):
+        play = playing.real(exercise, answer, max(core[:1] + _for_real(core), key=_size))
+        judge(exercise, play)
+        in_core.append(play)
+    levels = {"core": _level("core", in_core, [p for p in in_core if p.findings], len(core))}
+    if exercise.budget:
+        counted = [p for p in plays if p.done and p.case.calls == 1]
+        levels["budget"] = _level("budget", counted, [p for p in counted if p.broken], 1)
+    if sturdy:
+        levels["sturdy"] = _level("sturdy", in_sturdy, [p for p in in_sturdy if p.findings],
+                                  len(sturdy))  # fmt: skip
+    for level in levels.values():
+        if level.evidence.failed:
+            _explain(exercise, answer, level)
+    return Verdict(exercise.title, exercise.points, levels)
+
+
+def _on_real_ranks(exercise: Exercise, answer: Answer, core: list[Case]) -> Verdict:
+    """Without the simulator: a few cases of core, values only; the rest is named, not graded."""
+    plays: list[Play] = []
+    for case in _few(core):
+        plays.append(playing.real(exercise, answer, case))
+        if not_written(plays):
+            return Verdict(exercise.title, exercise.points, written=False)
+        judge(exercise, plays[-1])
+        if plays[-1].findings:
+            break
+    level = _level("core", plays, [p for p in plays if p.findings], len(plays))
+    if level.evidence.failed:
+        _explain(exercise, answer, level)
+    return Verdict(exercise.title, exercise.points, {"core": level}, ungraded=WITHOUT_SIMULATOR)
+
+
+def _few(core: list[Case]) -> list[Case]:
+    small = [c for c in core if c.world <= 3]
+    return small[1::2][:5]
+
+
+def not_written(plays: list[Play]) -> bool:
+    return any(seen.returned == NOT_WRITTEN for p in plays[:1] for by in p.seen for seen in by
+               if isinstance(seen.returned, str))  # fmt: skip
+
+
+def _size(case: Case) -> tuple[int, int]:
+    return case.world, case.length
+
+
+def _for_real(core: list[Case]) -> list[Case]:
+    return [c for c in core if c.world <= 3 and c.numbers != "codes"]
+
+
+def _level(name: str, plays: list[Play], failed: list[Play], due: int) -> LevelResult:
+    failed = sorted(failed, key=lambda p: _size(p.case))
+    return LevelResult(Evidence(name, plays, failed), reached=len(plays) >= due)
+
+
+def _explain(exercise: Exercise, answer: Answer, level: LevelResult) -> None:
+    level.diagnosis = diagnose(exercise, level.evidence)
+    level.play = _smallest(exercise, answer, level)
+    level.case = exercise.describe(level.play.case)
+
+
+def _wrong(level: LevelResult, play: Play) -> list[Finding]:
+    return play.broken if level.evidence.level == "budget" else play.findings
+
+
+def _smallest(exercise: Exercise, answer: Answer, level: LevelResult) -> Play:
+    """The smallest world and length in which the same thing goes wrong."""
+    known = next((p for p in level.evidence.failed if p.case.numbers != "codes"),
+                 level.evidence.failed[0])  # fmt: skip
+    if playing.died(known) or known.world != "simulated":
+        return known
+    cases = _candidates(exercise, level, known.case)
+    plays = playing.simulated(exercise, answer, cases) if cases else []
+    kind = _wrong(level, known)[0].kind
+    for play in plays:
+        judge(exercise, play)
+    alike = [p for p in plays if any(f.kind == kind for f in _wrong(level, p))]
+    return alike[0] if alike else known
+
+
+def _candidates(exercise: Exercise, level: LevelResult, case: Case) -> list[Case]:
+    cases = [c for c in exercise.smaller(case) if _size(c) <= _size(case)]
+    if level.evidence.level != "sturdy":
+        cases = [c for c in cases if exercise.fits(c)]
+    return cases[:MOST_SMALLER]
+
+
+def _seed(answer: Answer) -> int:
+    """The same for the same answer, and not to be known while it is being written."""
+    if answer.source:
+        return zlib.crc32(answer.source.encode())
+    code = getattr(answer.function, "__code__", None)
+    return zlib.crc32(b"".join(_bytes_of(code))) if code else 0
+
+
+def _bytes_of(code: CodeType) -> Iterable[bytes]:
+    yield code.co_code + repr(code.co_names).encode()
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _bytes_of(const)
+        else:
+            yield repr(const).encode()

@@ -1,0 +1,66 @@
+"""``python -m course_lib check EXERCISE FILE.py [--json]``: one exercise against one file."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from course_lib.checks.checking import verdict_on
+from course_lib.checks.exercise import find
+from course_lib.checks.play import Answer
+from course_lib.errors import CheckFailed
+
+
+class BadInput(ValueError):
+    """There is nothing to check: one line says why."""
+
+
+def main(exercise: str | Namespace, file: str = "", as_json: bool = False) -> int:
+    """Print the verdict; takes the parsed command line, or what is in it.
+
+    Returns 0 for full marks, 1 for less, 2 where there is nothing to check.
+    """
+    if isinstance(exercise, Namespace):
+        return check_file(exercise.exercise, exercise.file, exercise.json)
+    return check_file(exercise, file, as_json)
+
+
+def check_file(exercise: str, file: str, as_json: bool) -> int:
+    try:
+        found = find(exercise)
+        answer = read_answer(exercise, file)
+    except (BadInput, CheckFailed) as error:
+        print(f"check: {error}", file=sys.stderr)
+        return 2
+    verdict = verdict_on(found, answer)
+    print(json.dumps(verdict.as_json(), indent=2) if as_json else verdict)
+    return 0 if verdict.passed else 1
+
+
+def read_answer(name: str, file: str) -> Answer:
+    """The answer in a file of source. The file is parsed here, and run elsewhere."""
+    path = Path(file)
+    try:
+        source = path.read_text(encoding="utf-8")
+        tree = ast.parse(source, path.name)
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is not a text file in UTF-8") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise BadInput(f"{file}{line} is not Python: {getattr(error, 'msg', error)}") from None
+    if not any(defines(node, name) for node in ast.walk(tree)):
+        raise BadInput(f"{file} defines no function {name}")
+    return Answer(name, source=source, file=path.name)
+
+
+def defines(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.name == name
+    if isinstance(node, ast.alias):
+        return (node.asname or node.name) == name
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)

@@ -1,0 +1,61 @@
+"""Judge a play: compare what the ranks have with what they should have, then apply the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from course_lib.checks.compare import leaves, same, same_kind, stray_writes
+from course_lib.checks.exercise import Exercise, Finding, Play
+from course_lib.checks.play import Broken
+from course_lib.errors import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied, RankFailed
+
+KINDS = {Deadlock: "deadlock", Hang: "hang", Hazard: "hazard", Mismatch: "mismatch",
+         RankDied: "died", RankFailed: "raised"}  # fmt: skip
+NOTES = {
+    "shared": "the tensors that are returned share memory with one another",
+    "argument's memory": "what is returned shares memory with an argument",
+    "earlier memory": "what is returned shares memory with what an earlier call returned",
+    "replaced entry": "an entry of the list has been replaced; it works in place",
+}
+
+
+def judge(exercise: Exercise, play: Play) -> None:
+    """Fill in ``play.findings`` and, for what came to its end, ``play.broken``."""
+    if play.error is not None:
+        kind = KINDS.get(type(play.error), "raised")
+        kind = {CourseError: "refused", Broken: "broken"}.get(type(play.error), kind)
+        play.findings = [Finding(kind, str(play.error))]
+        return
+    play.findings = list(_values(exercise, play))
+    if play.world == "simulated":
+        play.findings += [f for rule in exercise.rules for f in rule(play)]
+        play.broken = [f for rule in exercise.budget for f in rule(play)]
+
+
+def _values(exercise: Exercise, play: Play) -> Iterator[Finding]:
+    for call in range(play.case.calls):
+        for rank, want in enumerate(exercise.expected(play, call)):
+            got, before = play.seen[call][rank], play.inputs[call][rank]
+            yield from _returned(got.returned, want.returned, rank, exercise.tolerance)
+            if want.args is not None:
+                yield from _args(before, got.args or (), want.args, rank, exercise.tolerance)
+            yield from (Finding("memory", NOTES[note], rank) for note in got.notes)
+
+
+def _returned(got: Any, want: Any, rank: int, tolerance: float) -> Iterator[Finding]:
+    if not same(got, want, tolerance):
+        kind = "type" if not same_kind(got, want) else "returned"
+        yield Finding(kind, "returns", rank, got, want)
+
+
+def _args(before: tuple, got: tuple, want: tuple, rank: int, tolerance: float) -> Iterator[Finding]:
+    for old, now, then in zip(before, got, want, strict=True):
+        if not same(now, then, tolerance):
+            meant = not same(old, then, tolerance)
+            yield Finding("left" if meant else "argument changed", "has", rank, now, then)
+        for (_, a), (_, b) in zip(leaves(old), leaves(now), strict=False):
+            if isinstance(a, Tensor) and isinstance(b, Tensor) and stray_writes(a, b):
+                yield Finding("stray", "memory between the tensor's elements has changed", rank)

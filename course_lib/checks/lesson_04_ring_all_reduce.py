@@ -1,0 +1,583 @@
+"""Lesson 04: the sum of everybody's tensor, along a ring, and what it costs."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from course_lib.checks.cases import Case, cases, contributions, tensor
+from course_lib.checks.compare import ANYTHING, same
+from course_lib.checks.diagnoses import (
+    all_wait_in,
+    both,
+    every,
+    found,
+    hazard,
+    only_where,
+    returns,
+    some,
+)
+from course_lib.checks.exercise import (
+    Diagnosis,
+    Evidence,
+    Exercise,
+    Finding,
+    Play,
+    Seen,
+    declare,
+)
+from course_lib.checks.rules import (
+    bytes_at_most,
+    bytes_in_total_at_least,
+    hears_of,
+    no_collectives,
+    peers,
+    sends,
+    sends_at_most,
+    trace_of,
+)
+
+Table = list[list[dict[tuple[int, int], int] | None]]  # [rank][element]: who is in this sum
+
+
+# ---- what is in a sum ------------------------------------------------------------------------
+
+
+def table(play: Play, value: Callable[[Play, int], Tensor]) -> Table:
+    """For a play with codes for numbers: the contributions to every element on every rank."""
+    return [[contributions(play.case, v) for v in value(play, r).flatten().tolist()]
+            for r in range(play.case.world)]  # fmt: skip
+
+
+def coded(e: Evidence) -> list[Play]:
+    """The plays of at least three ranks that came to an end with codes for numbers."""
+    return [p for p in e.plays if p.case.numbers == "codes" and p.case.world > 2 and p.done]
+
+
+def complete(entry: dict[tuple[int, int], int] | None, world: int, element: int) -> bool:
+    return entry == {(r, element): 1 for r in range(world)}
+
+
+def on_table(
+    test: Callable[[list, int], bool], value: Callable[[Play, int], Tensor]
+) -> Callable[[Evidence], bool]:
+    """The test holds for every row of every coded play; there is one, and something is wrong."""
+
+    def when(e: Evidence) -> bool:
+        plays = coded(e)
+        if not plays or not e.failed or not all(p.done for p in e.failed):
+            return False
+        tables = [(table(p, value), p.case.world) for p in plays]
+        rows = [(row, world) for rows, world in tables for row in rows]
+        right = all(complete(x, w, i) for row, w in rows for i, x in enumerate(row))
+        return not right and all(None not in row and test(row, w) for row, w in rows)
+
+    return when
+
+
+def own_again(row: list, world: int) -> bool:
+    """Every sum that is wrong has one rank in it, more than once: nothing that came was added."""
+    wrong = [x for i, x in enumerate(row) if not complete(x, world, i)]
+    return len(wrong) == len(row) and all(
+        len({rank for rank, _ in x}) == 1 and sum(x.values()) > 1 for x in wrong)  # fmt: skip
+
+
+def twice(row: list, world: int) -> bool:
+    """Everybody is in every sum, at its place, and somebody more than once in some."""
+    return all(set(x) == {(r, i) for r in range(world)} for i, x in enumerate(row)) and any(
+        times > 1 for x in row for times in x.values())  # fmt: skip
+
+
+def partial(entry: dict, element: int) -> bool:
+    """Some ranks are in it, once each; others are missing."""
+    return bool(entry) and all(i == element and t == 1 for (_, i), t in entry.items())
+
+
+def one_stale(row: list, world: int) -> bool:
+    """All sums of this rank are complete but one chunk's, which is partial."""
+    wrong = [i for i, x in enumerate(row) if not complete(x, world, i)]
+    return len(wrong) * world == len(row) and all(partial(row[i], i) for i in wrong)
+
+
+def never_complete(row: list, world: int) -> bool:
+    return all(partial(x, i) and not complete(x, world, i) for i, x in enumerate(row))
+
+
+def in_tensor(play: Play, rank: int) -> Tensor:
+    args = play.got(rank).args
+    assert args is not None
+    return args[0]
+
+
+def alike_everywhere(e: Evidence) -> bool:
+    return all(torch.equal(in_tensor(p, 0), in_tensor(p, r))
+               for p in coded(e) for r in range(p.case.world))  # fmt: skip
+
+
+# ---- ring_all_reduce -------------------------------------------------------------------------
+
+
+def summed(play: Play, call: int) -> list[Seen]:
+    """The sum in one process, in every rank's own layout."""
+    total = sum(args[0].clone() for args in play.inputs[call])
+    return [Seen(None, (total,)) for _ in play.inputs[call]]
+
+
+def ring_core(rng: random.Random) -> list[Case]:
+    drawn = [Case(w, w * rng.randrange(4, 120), numbers="random", seed=w) for w in (2, 3, 4, 5)]
+    codes = [Case(2, 2, numbers="codes"), Case(2, 4, numbers="codes"), Case(3, 3, numbers="codes")]
+    plain = [c for w in range(2, 6) for c in cases([w], [w, 2 * w])]
+    return plain + codes + drawn + [Case(3, 6, numbers="random", seed=9, calls=2)]
+
+
+def ring_sturdy(rng: random.Random) -> list[Case]:
+    uneven = [c for w in range(2, 6) for c in cases([w], [0, 1, w - 1, w + 1, 3 * w - 1])]
+    uneven += [Case(w, rng.randrange(20, 300), numbers="random", seed=w) for w in (3, 4, 5, 7)]
+    kinds = [Case(3, n, layout=s) for s in ("strided", "transposed", "matrix") for n in (6, 10)]
+    kinds += [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
+    kinds += [Case(4, 9, dtype, numbers="random") for dtype in ("float16", "bfloat16")]
+    return cases([1, 8], [0, 1, 8, 19]) + uneven + kinds + [Case(2, 1, layout="scalar"),
+                                                           Case(4, 1, layout="scalar")]  # fmt: skip
+
+
+def one_way_round(play: Play) -> Iterator[Finding]:
+    """Messages go to the one neighbour, on every rank the same one; so they come from the other."""
+    world = play.case.world
+    right = {r: {(r + 1) % world} for r in range(world)}
+    left = {r: {(r - 1) % world} for r in range(world)}
+    if any(all(peers(play, r) <= way[r] for r in range(world)) for way in (right, left)):
+        return
+    for rank in range(world):
+        others = sorted(peers(play, rank) - right[rank])
+        if others:
+            text = f"rank {rank} sends to {', '.join(map(str, sorted(peers(play, rank))))}"
+            yield Finding("peers", text + f"; its one neighbour is {(rank + 1) % world}", rank,
+                          sorted(peers(play, rank)), sorted(right[rank]))  # fmt: skip
+
+
+def itemsize(play: Play) -> int:
+    return play.inputs[0][0][0].element_size()
+
+
+def ring_bytes(play: Play) -> int:
+    """2(n−1) chunks, each as large as the largest: Patarasuk and Yuan, 2009."""
+    n = play.case.world
+    return 2 * (n - 1) * -(-play.case.length // n) * itemsize(play)
+
+
+def least_bytes(play: Play) -> int:
+    """Every element is sent n−1 times to be summed and n−1 times to be known."""
+    return 2 * (play.case.world - 1) * play.case.length * itemsize(play)
+
+
+def of_budget(e: Evidence) -> bool:
+    """It is the pattern of messages that fails, whatever the values are."""
+    return e.level == "budget"
+
+
+def large(e: Evidence) -> list[Play]:
+    """Plays in which a pattern of messages can be told from a ring."""
+    return [p for p in e.plays if p.case.world > 3 and p.case.length >= p.case.world]
+
+
+def everyone_to_everyone(e: Evidence) -> bool:
+    return bool(large(e)) and all(len(peers(p, r)) == p.case.world - 1
+                                  for p in large(e) for r in range(p.case.world))  # fmt: skip
+
+
+def through_a_root(e: Evidence) -> bool:
+    """One rank is an end of every message, and everybody else sends to it."""
+    return bool(large(e)) and all(any(
+        all(root in (m.src, m.dst) for m in trace_of(p).messages)
+        and all(root in peers(p, r) for r in range(p.case.world) if r != root)
+        for root in range(p.case.world)) for p in large(e))  # fmt: skip
+
+
+def along_the_ring(p: Play) -> bool:
+    n = p.case.world
+    return all(peers(p, r) <= {(r + 1) % n, (r - 1) % n} for r in range(n))
+
+
+def whole_tensors(e: Evidence) -> bool:
+    """Every message between neighbours is as long as the tensor."""
+    return bool(large(e)) and all(along_the_ring(p) and trace_of(p).messages and all(
+        m.nbytes >= p.case.length * itemsize(p) for m in trace_of(p).messages)
+        for p in large(e))  # fmt: skip
+
+
+def once_round(e: Evidence) -> bool:
+    return all(len(sends(p, r)) == p.case.world - 1 for p in large(e) for r in range(p.case.world))
+
+
+def divided(e: Evidence) -> bool:
+    """Every rank has the sum divided by the number of ranks."""
+    return every(lambda p: p.done and p.case.world > 1 and all(torch.equal(
+        in_tensor(p, r) * p.case.world, sum(a[0].clone() for a in p.inputs[0])
+    ) for r in range(p.case.world)))(e)  # fmt: skip
+
+
+def tail_untouched(play: Play) -> bool:
+    """The first n·⌊length/n⌋ elements have the sum, and the rest what it was."""
+    n, length = play.case.world, play.case.length
+    even = n * (length // n)
+    want = sum(a[0].clone() for a in play.inputs[0]).flatten()
+    if not play.done or length == even:
+        return False
+    return all(torch.equal(in_tensor(play, r).flatten()[:even], want[:even]) and torch.equal(
+        in_tensor(play, r).flatten()[even:], play.inputs[0][r][0].flatten()[even:])
+        for r in range(n))  # fmt: skip
+
+
+def fewer_chunks(play: Play) -> bool:
+    """torch.chunk, which rounds the size up, would make fewer chunks than there are ranks."""
+    return len(torch.empty(play.case.length).chunk(play.case.world)) < play.case.world
+
+
+def untouched(play: Play) -> bool:
+    return play.done and all(same(in_tensor(play, r), play.inputs[0][r][0])
+                             for r in range(play.case.world))  # fmt: skip
+
+
+SEND_FIRST = Diagnosis(
+    "send-first", "Everyone sends and nobody takes: each send waits for its recv, all the way "
+    "round. Which call starts a message without waiting for it?", every(all_wait_in("send")),
+)  # fmt: skip
+IN_FLIGHT = Diagnosis(
+    "in-flight", "A chunk is changed while it is on its way to the neighbour. When may it be "
+    "written again?", some(hazard("written before wait")),
+)  # fmt: skip
+
+declare(Exercise(
+    "04.1", "ring_all_reduce",
+    inputs=lambda case, rank: (tensor(case, rank),),
+    expected=summed,
+    core=ring_core,
+    sturdy=ring_sturdy,
+    fits=lambda case: case.world > 1 and case.length > 0 and case.length % case.world == 0,
+    budget=[no_collectives, one_way_round, sends_at_most(lambda p: 2 * (p.case.world - 1)),
+            bytes_at_most(ring_bytes), bytes_in_total_at_least(least_bytes)],
+    diagnoses=[
+        SEND_FIRST, IN_FLIGHT,
+        Diagnosis("collective", "torch made this sum. The exercise is what is inside of that "
+                  "call: send and recv.", some(found("collective"))),
+        Diagnosis("wrong-buffer", "What arrives is never added: each rank adds something of its "
+                  "own again. Which tensor did recv fill?", on_table(own_again, in_tensor)),
+        Diagnosis("added-twice", "Everybody is in the sum, and somebody more than once. How many "
+                  "steps does the adding half take, and what does the second half do with what "
+                  "arrives?", on_table(twice, in_tensor)),
+        Diagnosis("gather-short", "All chunks but one are right on each rank: the last one has "
+                  "not arrived. How many steps does it take to see n−1 chunks go by?",
+                  on_table(one_stale, in_tensor)),
+        Diagnosis("off-by-one-owner", "What goes round in the second half are not the finished "
+                  "sums. After the adding half, which chunk is complete on this rank?",
+                  both(on_table(never_complete, in_tensor), alike_everywhere)),
+        Diagnosis("divides", "This is the mean; the sum is asked for.", divided),
+        Diagnosis("remainder-dropped", "The last elements are as they were: the length is no "
+                  "multiple of the number of ranks, and the chunks do not cover it.",
+                  every(tail_untouched)),
+        Diagnosis("fewer-chunks", "For some lengths the tensor is cut into fewer chunks than there "
+                  "are ranks: count them for 4 ranks and length 5.",
+                  both(only_where(fewer_chunks), some(lambda p: p.case.length > p.case.world))),
+        Diagnosis("short-tensor", "With fewer elements than ranks some chunks are empty, and "
+                  "they are chunks all the same.",
+                  only_where(lambda p: p.case.length < p.case.world > 1)),
+        Diagnosis("alone", "A rank that is alone has the sum already, and nobody to send to.",
+                  only_where(lambda p: p.case.world == 1)),
+        Diagnosis("copy-not-written-back", "The sum was made in a copy: of a tensor whose "
+                  "elements do not lie side by side, reshape and contiguous return one.",
+                  both(only_where(lambda p: p.case.layout in ("strided", "transposed")),
+                       every(untouched))),
+        Diagnosis("whole-tensor-ring", "It goes round the ring with the whole tensor in every "
+                  "message. What if each message were one n-th of it?",
+                  both(of_budget, whole_tensors, once_round)),
+        Diagnosis("whole-tensor-each-way", "One whole tensor after the other travels there and "
+                  "back, while most ranks wait. What if everybody sent a part at each step?",
+                  both(of_budget, whole_tensors)),
+        Diagnosis("gather-to-root", "One rank hears everybody and tells everybody: its link "
+                  "carries n−1 tensors while the others idle.", both(of_budget, through_a_root)),
+        Diagnosis("everyone-to-everyone", "Everyone sends to everyone. On a ring each rank knows "
+                  "one neighbour to send to and one to hear.",
+                  both(of_budget, everyone_to_everyone)),
+    ],
+))  # fmt: skip
+
+
+# ---- the two halves --------------------------------------------------------------------------
+
+
+def split(case: Case, rank: int) -> list[Tensor]:
+    """The rank's numbers as n chunks, each a tensor of its own; sizes differ by at most one."""
+    return [chunk.clone() for chunk in tensor(case, rank).tensor_split(case.world)]
+
+
+def owner_of(play: Play, rank: int) -> int | None:
+    index = play.got(rank).returned
+    fine = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < play.case.world
+    return index if fine else None
+
+
+def scattered(play: Play, call: int) -> list[Seen]:
+    """The chunk that a rank says it owns is the sum; the others may hold anything."""
+    out = []
+    for rank, args in enumerate(play.inputs[call]):
+        chunks: list = [ANYTHING] * len(args[0])
+        index = play.seen[call][rank].returned
+        valid = isinstance(index, int) and not isinstance(index, bool)
+        if valid and 0 <= index < len(chunks):
+            chunks[index] = sum(a[0][index].clone() for a in play.inputs[call])
+        out.append(Seen(ANYTHING if valid else 0, (chunks,)))
+    return out
+
+
+def distinct_owners(play: Play) -> Iterator[Finding]:
+    """Every rank owns one chunk, and every chunk has an owner."""
+    claimed: dict[object, int] = {}
+    for rank in range(play.case.world):
+        index = play.got(rank).returned
+        if isinstance(index, int) and not 0 <= index < play.case.world:
+            yield Finding("owner", f"rank {rank} says that it owns chunk {index}; there are chunks "
+                          f"0 to {play.case.world - 1}", rank)  # fmt: skip
+        elif isinstance(index, int) and claimed.setdefault(index, rank) != rank:
+            text = f"ranks {claimed[index]} and {rank} both say that they own chunk {index}"
+            yield Finding("owner", text, rank)
+
+
+def owned_chunk(play: Play, rank: int) -> Tensor:
+    args, index = play.got(rank).args, owner_of(play, rank)
+    assert args is not None
+    return args[0][index or 0]
+
+
+def owned_entries(e: Evidence) -> list[tuple[Counter | None, int, int, int]]:
+    """(contributions, world, element, rank) for the chunk that each rank says it owns."""
+    out = []
+    for p in coded(e):
+        for r in range(p.case.world):
+            for v in owned_chunk(p, r).tolist():
+                out.append((contributions(p.case, v), p.case.world, owner_of(p, r) or 0, r))
+    return out
+
+
+def owned_are(test: Callable[[dict, int, int, int], bool]) -> Callable[[Evidence], bool]:
+    def when(e: Evidence) -> bool:
+        entries = owned_entries(e) if all(p.done for p in e.failed) else []
+        return bool(entries) and all(x is not None and test(x, w, i, r) for x, w, i, r in entries)
+
+    return when
+
+
+def complete_elsewhere(e: Evidence) -> bool:
+    """Each rank has one finished sum, and returns the index of another chunk."""
+
+    def holds(p: Play, r: int) -> bool:
+        args = p.got(r).args
+        if args is None or owner_of(p, r) is None:
+            return False
+        finished = [i for i, c in enumerate(args[0])
+                    if all(complete(contributions(p.case, v), p.case.world, i)
+                           for v in c.tolist())]  # fmt: skip
+        return len(finished) == 1 and p.got(r).returned not in finished
+
+    plays = coded(e)
+    return bool(plays) and all(holds(p, r) for p in plays for r in range(p.case.world))
+
+
+def halves_core(rng: random.Random) -> list[Case]:
+    plain = [c for w in range(2, 6) for c in cases([w], [w, 3 * w])]
+    drawn = [Case(w, w * rng.randrange(4, 90), numbers="random", seed=w) for w in (3, 4, 5)]
+    return [*plain, Case(3, 3, numbers="codes"), *drawn]
+
+
+def halves_sturdy(rng: random.Random) -> list[Case]:
+    uneven = cases(range(2, 6), [0, 1, 7, rng.randrange(20, 99)])
+    kinds = [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
+    return cases([1, 8], [0, 3, 16]) + uneven + kinds
+
+
+declare(Exercise(
+    "04.2", "ring_reduce_scatter",
+    inputs=lambda case, rank: (split(case, rank),),
+    expected=scattered,
+    core=halves_core,
+    sturdy=halves_sturdy,
+    fits=lambda case: case.world > 1 and case.length > 0 and case.length % case.world == 0,
+    rules=[no_collectives, distinct_owners, hears_of(lambda p, r: range(p.case.world) if
+                                                     p.case.length >= p.case.world else [])],
+    diagnoses=[
+        SEND_FIRST, IN_FLIGHT,
+        Diagnosis("wrong-buffer", "What arrives is never added: each rank adds something of its "
+                  "own again. Which tensor did recv fill?",
+                  owned_are(lambda x, w, i, r: len({s for s, _ in x}) == 1
+                            and sum(x.values()) > 1)),
+        Diagnosis("added-twice", "Everybody is in the sum, and somebody more than once.",
+                  owned_are(lambda x, w, i, r: set(x) == {(k, i) for k in range(w)}
+                            and max(x.values()) > 1)),
+        Diagnosis("wrong-index", "One chunk is complete on each rank, and another one's index is "
+                  "returned. Follow the last message: which chunk did it carry?",
+                  both(complete_elsewhere, every(lambda p: p.done))),
+        Diagnosis("scatter-short", "In the chunk that is returned somebody is missing. A chunk "
+                  "passes n−1 links to meet everyone.",
+                  owned_are(lambda x, w, i, r: partial(x, i) and len(x) < w)),
+        Diagnosis("short-tensor", "Chunks may be empty, and are chunks all the same.",
+                  only_where(lambda p: p.case.length < p.case.world > 1)),
+        Diagnosis("alone", "A rank that is alone owns its only chunk already.",
+                  only_where(lambda p: p.case.world == 1)),
+    ],
+))  # fmt: skip
+
+
+def before_gather(case: Case, rank: int) -> tuple[list[Tensor], int]:
+    """Chunks of which number (rank + c) mod n is finished; −1 is left over in all the others."""
+    owned = (rank + case.options["c"]) % case.world
+    finished = split(case, 0)
+    return [c if i == owned else torch.full_like(c, -1) for i, c in enumerate(finished)], owned
+
+
+def gathered(play: Play, call: int) -> list[Seen]:
+    """Every chunk as its owner had it."""
+    finished: dict[int, Tensor] = {args[1]: args[0][args[1]] for args in play.inputs[call]}
+    chunks = [finished[i] for i in range(play.case.world)]
+    return [Seen(None, (chunks, args[1])) for args in play.inputs[call]]
+
+
+def right_chunks(play: Play, rank: int) -> list[bool]:
+    want = gathered(play, 0)[rank].args
+    assert want is not None
+    return [same(a, b) for a, b in zip(in_chunks(play, rank), want[0], strict=True)]
+
+
+def values_only(play: Play) -> bool:
+    return play.done and play.kinds() <= {"left", "no message"}
+
+
+def added_up(play: Play) -> bool:
+    """Each chunk has −1 added to it for every rank that it has passed, as left-over chunks do."""
+    n, c = play.case.world, play.case.options["c"]
+    for rank in range(n):
+        want = gathered(play, 0)[rank].args
+        assert want is not None
+        for i, (got, right) in enumerate(zip(in_chunks(play, rank), want[0], strict=True)):
+            passed = (rank - (i - c)) % n
+            if not any(
+                same(got, right + k * torch.full_like(right, -1)) for k in {passed, min(passed, 1)}
+            ):
+                return False
+    return True
+
+
+def in_chunks(play: Play, rank: int) -> list[Tensor]:
+    args = play.got(rank).args
+    assert args is not None
+    return args[0]
+
+
+def fixed_owner(e: Evidence) -> bool:
+    """It is right for one c, the same in all worlds, and for no other."""
+    return any(only_where(owned_not_at(k))(e) for k in (0, 1))
+
+
+def owned_not_at(k: int) -> Callable[[Play], bool]:
+    return lambda play: play.case.options["c"] % play.case.world != k % play.case.world
+
+
+def gather_core(rng: random.Random) -> list[Case]:
+    plain = [Case(w, n * w, options={"c": c}) for w in range(2, 6) for n in (1, 2)
+             for c in range(w) if c < 3]  # fmt: skip
+    return plain + [Case(w, w * rng.randrange(4, 90), numbers="random", seed=w, options={
+        "c": rng.randrange(w)}) for w in (3, 4, 5)]  # fmt: skip
+
+
+def gather_sturdy(rng: random.Random) -> list[Case]:
+    alone = [Case(w, n, options={"c": c}) for w, c in ((1, 0), (8, 0), (8, 5)) for n in (0, 3, 16)]
+    uneven = [Case(w, n, options={"c": w - 1}) for w in range(2, 6) for n in (0, 1, 7, 23)]
+    kinds = [Case(3, 7, d, numbers="random", options={"c": 2}) for d in (
+        "float64", "bfloat16", "int8", "int64", "bool")]  # fmt: skip
+    return alone + uneven + kinds
+
+
+declare(Exercise(
+    "04.3", "ring_all_gather",
+    inputs=before_gather,
+    expected=gathered,
+    core=gather_core,
+    sturdy=gather_sturdy,
+    fits=lambda case: case.world > 1 and case.length > 0 and case.length % case.world == 0
+    and case.options["c"] < case.world,
+    rules=[no_collectives, hears_of(lambda p, r: range(p.case.world) if
+                                    p.case.length >= p.case.world else [])],
+    diagnoses=[
+        SEND_FIRST, IN_FLIGHT,
+        Diagnosis("assumes-owner", "It is right for one way of owning chunks only; the argument "
+                  "`owned` says which chunk is finished here.", fixed_owner),
+        Diagnosis("gather-short", "On each rank one chunk has not arrived. How many steps does "
+                  "it take to see n−1 chunks go by?",
+                  every(lambda p: values_only(p) and all(right_chunks(p, r).count(False) == 1
+                                                 for r in range(p.case.world)))),
+        Diagnosis("adds", "What arrives is finished: it replaces what was there.",
+                  every(lambda p: values_only(p) and added_up(p))),
+        Diagnosis("alone", "A rank that is alone has every chunk already.",
+                  only_where(lambda p: p.case.world == 1)),
+    ],
+))  # fmt: skip
+
+
+# ---- ring_seconds ----------------------------------------------------------------------------
+
+
+def ring_time(n: int, nbytes: float, alpha: float, beta: float) -> float:
+    """2(n−1)(α + S/n·β), Thakur, Rabenseifner and Gropp, 2005, without the adding."""
+    return 2 * (n - 1) * (alpha + nbytes / n * beta)
+
+
+def arguments(case: Case, _: int) -> tuple[int, int, float, float]:
+    o = case.options
+    return o["n"], o["nbytes"], o["alpha"], o["beta"]
+
+
+def times_as(formula: Callable[[int, int, float, float], float]) -> Callable[[Evidence], bool]:
+    """Every answer is what this formula gives."""
+    return returns(lambda p, _: float(formula(*p.inputs[0][0])))
+
+
+def costs(n: int, nbytes: int, alpha: float, beta: float) -> Case:
+    return Case(1, options={"n": n, "nbytes": nbytes, "alpha": alpha, "beta": beta})
+
+
+def seconds_core(rng: random.Random) -> list[Case]:
+    drawn = [costs(rng.randrange(2, 2000), rng.randrange(1, 10**9), rng.uniform(1e-6, 1e-4),
+                   rng.uniform(1e-12, 1e-9)) for _ in range(12)]  # fmt: skip
+    return [costs(2, 8, 1.0, 1.0), costs(4, 8, 1.0, 0.5), costs(8, 1 << 20, 5e-6, 4e-11), *drawn]
+
+
+declare(Exercise(
+    "04.4", "ring_seconds",
+    inputs=arguments,
+    expected=lambda play, call: [Seen(float(ring_time(*play.inputs[call][0])))],
+    core=seconds_core,
+    sturdy=lambda rng: [costs(1, 8, 1.0, 0.5), costs(1, 0, 1.0, 0.5), costs(4, 0, 1.0, 0.5),
+                        costs(3, 7, 0.0, 0.5), costs(3, 7, 1.0, 0.0)],
+    fits=lambda case: False,
+    smaller=lambda case: [],
+    tolerance=1e-9,
+    in_ranks=False,
+    diagnoses=[
+        Diagnosis("two-n", "Count the steps for two ranks by hand: it is not four.",
+                  times_as(lambda n, s, a, b: 2 * n * (a + s / n * b))),
+        Diagnosis("one-phase", "That is the time of one half; the sums have to come back, too.",
+                  times_as(lambda n, s, a, b: (n - 1) * (a + s / n * b))),
+        Diagnosis("whole-tensor", "A step carries one chunk, not the tensor.",
+                  times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s * b))),
+        Diagnosis("latency-once", "Every step starts a message of its own, and each one waits "
+                  "for its latency.", lambda e: any(times_as(f)(e) for f in (
+                      lambda n, s, a, b: a + 2 * (n - 1) * s / n * b,
+                      lambda n, s, a, b: 2 * a + 2 * (n - 1) * s / n * b))),
+        Diagnosis("chunk-of-n-minus-1", "Into how many chunks is the tensor cut?",
+                  times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s / max(1, n - 1) * b))),
+        Diagnosis("alone", "A rank that is alone sends nothing: how long does that take?",
+                  only_where(lambda p: p.case.options["n"] == 1)),
+    ],
+))  # fmt: skip

@@ -1,0 +1,283 @@
+"""Play a case: call the answer in ranks and bring back what it did, whatever it does.
+
+    check's process                 one fresh process                 ranks, modelled
+    inputs by case  ──── run() ───► play_all: one case after ──────►  in_rank: call the answer,
+    judges          ◄── a file ──── another under simulate()          note what each rank has
+
+The answer and the expected values never meet: this side plays, the other one judges. Every play
+is written down as soon as it is over, so one that kills its process costs only itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import pickle
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+
+from course_lib.checks.cases import Case
+from course_lib.checks.compare import addresses, snapshot, tensors
+from course_lib.checks.exercise import Exercise, Play, Seen
+from course_lib.errors import CourseError, Hang, RankDied, RankFailed
+from course_lib.ranks import recorder
+from course_lib.trace import Run
+
+# Seconds after which a play is called a hang: by the simulator; by the system, where the play
+# keeps even that from running; on real ranks. A busy machine may take long over all of them.
+ONE_PLAY, STUCK, REAL, ALL_PLAYS = 2.5, 8, 6.0, 90.0
+NOT_WRITTEN = "not written yet"
+
+
+class BadSignature(TypeError):
+    """The answer cannot be called with the arguments of its exercise."""
+
+
+class CalledExit(RuntimeError):
+    """The answer ended its rank by ``sys.exit``."""
+
+
+class StartedProcess(RuntimeError):
+    """The answer tried to start a process of its own."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is checked: a function, or a source text that defines one of this name."""
+
+    name: str
+    function: Callable | None = None
+    source: str = ""
+    file: str = ""
+
+    def load(self) -> Callable:
+        if self.function is not None:
+            return self.function
+        linecache.cache[self.file] = (
+            len(self.source),
+            None,
+            self.source.splitlines(True),
+            self.file,
+        )
+        space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
+                                 "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
+        exec(compile(self.source, self.file, "exec", dont_inherit=True), space)
+        return space[self.name]
+
+
+def in_rank(function: Callable, rounds: list[list[tuple]]) -> list[Seen]:
+    """Runs in every rank: call the answer once for each round; what is there afterwards."""
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    mine = [snapshot(by_rank[rank]) for by_rank in rounds]
+    held = [(tensors(args), [list(a) for a in args if isinstance(a, list)]) for args in mine]
+    returned = [_call(function, args) for args in mine]
+    # Only now, after the last call: one that writes into what an earlier one returned shows.
+    return [
+        Seen(snapshot(value), snapshot(args), _notes(args, *before, value, returned[:number]))
+        for number, (value, args, before) in enumerate(zip(returned, mine, held, strict=True))
+    ]
+
+
+def _call(function: Callable, args: tuple) -> Any:
+    try:
+        inspect.signature(function).bind(*args)
+    except TypeError as error:
+        raise BadSignature(str(error)) from None
+    try:
+        return function(*args)
+    except SystemExit as error:
+        raise CalledExit(f"sys.exit({error.code!r})") from None
+    except NotImplementedError as error:
+        if str(error) == NOT_WRITTEN:
+            return NOT_WRITTEN
+        raise
+
+
+def _notes(args: tuple, own: list, lists: list, returned: Any, earlier: list) -> tuple[str, ...]:
+    """What the values do not say: which memory is whose."""
+    notes = []
+    fresh: set[int] = set()
+    for part in tensors(returned):
+        if fresh & (mine := addresses(part)):
+            notes.append("shared")
+        fresh |= mine
+    if fresh & {a for t in own for a in addresses(t)}:
+        notes.append("argument's memory")
+    if fresh & {a for t in tensors(earlier) for a in addresses(t)}:
+        notes.append("earlier memory")
+    now = [a for a in args if isinstance(a, list)]
+    if any(len(a) != len(b) or any(x is not y for x, y in zip(a, b, strict=True))
+           for a, b in zip(now, lists, strict=True)):  # fmt: skip
+        notes.append("replaced entry")
+    return tuple(notes)
+
+
+def _quiet() -> None:
+    """What an answer prints is not part of its verdict, and may be megabytes."""
+    sys.stdout.flush()
+    null = os.open(os.devnull, os.O_WRONLY)
+    for fd in (1, 2):
+        os.dup2(null, fd)
+
+
+def _no_children() -> None:
+    """A rank that forks would leave half a simulator behind: refuse before it happens."""
+
+    def refuse(event: str, _: tuple) -> None:
+        if event in ("os.fork", "os.forkpty", "os.exec", "os.system", "subprocess.Popen"):
+            raise StartedProcess(event)
+
+    sys.addaudithook(refuse)
+
+
+def simulator_works() -> bool:
+    """Whether this torch has what ``simulate`` needs."""
+    from course_lib.simulated import compat
+
+    return compat.missing() is None
+
+
+def _unrecorded() -> None:
+    """Take the recorder of real ranks off: the simulator records by itself, and looks at whose
+    code a call comes from.
+    """
+    modules = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if type(value) is FunctionType and value.__code__.co_filename == recorder.__file__:
+                setattr(module, name, vars(value).get("__wrapped__", value))
+
+
+def play_all(answer: Answer, jobs: list[tuple[Case, int, list[list[tuple]]]], log: str) -> None:
+    """Runs in a process of its own: every job in the simulator, each result into the log."""
+    from course_lib.simulated import simulate
+
+    _quiet()
+    _unrecorded()
+    with open(log, "wb", buffering=0) as out:
+        try:
+            function = answer.load()
+        except BaseException as error:  # the answer's own file: whatever it raises is a verdict
+            text = f"the answer's file raises {type(error).__name__}: {error}"
+            out.write(pickle.dumps(RankFailed(text, 0, "AtImport")))
+            return
+        _no_children()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for case, schedule, rounds in jobs:
+            signal.alarm(STUCK)  # ends the process, whatever it is doing
+            result: Any
+            try:
+                result = simulate(in_rank, function, rounds, world_size=case.world,
+                                  seed=schedule, limit=ONE_PLAY)  # fmt: skip
+            except CourseError as error:
+                result = error
+            out.write(_pickled(result))
+            if isinstance(result, Hang):
+                return
+
+
+def _pickled(result: Run | CourseError) -> bytes:
+    try:
+        return cloudpickle.dumps(result)
+    except Exception as error:  # whatever __reduce__ of the answer's own classes may raise
+        return pickle.dumps(RankFailed(f"what came back cannot be sent: {error}", 0, "Unpicklable"))
+
+
+def _play_real(answer: Answer, rounds: list[list[tuple]]) -> list[Seen]:
+    """Runs in a real rank."""
+    _quiet()
+    return in_rank(answer.load(), rounds)
+
+
+def make(exercise: Exercise, case: Case, world: str = "simulated") -> Play:
+    rounds = [
+        [exercise.inputs(case.call(k), r) for r in range(case.world)] for k in range(case.calls)
+    ]
+    return Play(case, rounds, world=world)
+
+
+def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
+    """Every case once, each under another schedule; fewer plays where one hangs or dies."""
+    from course_lib import run
+
+    plays = [make(exercise, case) for case in cases]
+    jobs = [(p.case, number % 5, p.inputs) for number, p in enumerate(plays)]
+    end: CourseError | None = None
+    with tempfile.TemporaryDirectory(prefix="course-check-") as folder:
+        log = Path(folder) / "plays"
+        log.touch()
+        try:
+            run(play_all, answer, jobs, str(log), world_size=1, init=False, record=False,
+                timeout=ALL_PLAYS)  # fmt: skip
+        except RankDied as error:
+            stuck = error.exit_code == -signal.SIGALRM
+            end = Hang(f"nothing came back within {STUCK} s") if stuck else error
+        except RankFailed as error:
+            end = Broken(f"the check came to grief while it played this: {error}")
+        except CourseError as error:
+            end = error
+        results = _read(log)
+    if end is not None and len(results) < len(plays):
+        results.append(end)
+    for play, result in zip(plays, results, strict=False):
+        _settle(play, result)
+    return plays[: len(results)]
+
+
+def _read(log: Path) -> list[Run | CourseError]:
+    results = []
+    with log.open("rb") as file:
+        while True:
+            try:
+                results.append(pickle.load(file))
+            except (EOFError, pickle.UnpicklingError):  # the end, or a play that was cut short
+                return results
+
+
+def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
+    """The case on real ranks: processes, gloo."""
+    from course_lib import run
+
+    play = make(exercise, case, world="on real ranks")
+    try:
+        outcome: Run | CourseError = run(_play_real, answer, play.inputs, world_size=case.world,
+                                         timeout=REAL)  # fmt: skip
+    except CourseError as error:
+        outcome = error
+    _settle(play, outcome)
+    return play
+
+
+class Broken(CourseError):
+    """The check itself failed while the answer was played."""
+
+
+def _settle(play: Play, outcome: Run | CourseError) -> None:
+    if isinstance(outcome, CourseError):
+        play.error, play.run = outcome, outcome.run
+    else:
+        play.run = outcome
+        play.seen = [list(by_rank) for by_rank in zip(*outcome.results, strict=True)]
+        if not all(_whole(seen, args) for call, rounds in zip(play.seen, play.inputs, strict=True)
+                   for seen, args in zip(call, rounds, strict=True)):  # fmt: skip
+            play.error = Broken("what the ranks had at the end did not come back whole")
+
+
+def _whole(seen: Any, args: tuple) -> bool:
+    return isinstance(seen, Seen) and isinstance(seen.args, tuple) and len(seen.args) == len(args)
+
+
+def died(play: Play) -> bool:
+    """Whether this play took its process along: nothing was played after it."""
+    return isinstance(play.error, RankDied | Hang | Broken)

@@ -1,0 +1,208 @@
+"""What a check says: a table by level, the smallest case that fails, a diagnosis, a hint.
+
+The text is the same every time for the same answer: no times, no addresses, no paths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from course_lib.checks.compare import show
+from course_lib.checks.exercise import POINTS, Diagnosis, Evidence, Finding, Play
+from course_lib.trace import Run
+
+
+@dataclass
+class LevelResult:
+    """How one level went. ``play`` is the smallest case that fails, ``diagnosis`` why."""
+
+    evidence: Evidence
+    reached: bool = True  # False: an earlier case hung or died, and this level was not played out
+    play: Play | None = None
+    case: str = ""  # of this play, in words
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.reached and not self.evidence.failed
+
+    @property
+    def findings(self) -> list[Finding]:
+        if self.play is None:
+            return []
+        return self.play.broken if self.evidence.level == "budget" else self.play.findings
+
+
+@dataclass
+class Verdict:
+    """The outcome of a check. ``passed`` means full marks."""
+
+    title: str
+    worth: dict[str, int]
+    levels: dict[str, LevelResult] = field(default_factory=dict)
+    written: bool = True
+    ungraded: tuple[str, ...] = ()  # what could not be looked at on this machine
+
+    @property
+    def passed(self) -> bool:
+        return self.written and not self.ungraded and all(r.passed for r in self.levels.values())
+
+    @property
+    def failed(self) -> bool:
+        """Something is wrong with the answer; not passed alone may be the machine's fault."""
+        return not self.written or not all(r.passed for r in self.levels.values())
+
+    @property
+    def points(self) -> int:
+        return sum(self.worth[level] for level, r in self.levels.items() if r.passed)
+
+    @property
+    def first_failing(self) -> LevelResult | None:
+        return next((r for r in self.levels.values() if not r.passed and r.play), None)
+
+    @property
+    def diagnosis(self) -> str | None:
+        if not self.written:
+            return "not-written"
+        level = self.first_failing
+        return level.diagnosis.id if level and level.diagnosis else None
+
+    @property
+    def run(self) -> Run | None:
+        """The run of the smallest case that fails, for ``draw``."""
+        level = self.first_failing
+        return level.play.run if level and level.play else None
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        if not self.written:
+            return f"{self.title}: not written yet"
+        state = "passed" if self.passed else f"{self.points} of 100 points"
+        lines = [f"{self.title}: {state}"]
+        lines += [_row(name, self.worth.get(name), self.levels.get(name)) for name in POINTS]
+        lines += [f"  not graded on this machine: {what}" for what in self.ungraded]
+        if level := self.first_failing:
+            lines += ["", *_story(level)]
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``python -m course_lib check --json`` prints."""
+        out: dict[str, Any] = {
+            "exercise": self.title, "passed": self.passed, "points": self.points,
+            "levels": {name: _level_json(r) for name, r in self.levels.items()},
+        }  # fmt: skip
+        if not self.written:
+            return out | {"diagnosis": "not-written", "case": None, "hint": NOT_WRITTEN_HINT}
+        if (level := self.first_failing) and level.diagnosis:
+            out |= {"diagnosis": level.diagnosis.id, "case": case_json(level),
+                    "hint": level.diagnosis.hint}  # fmt: skip
+        if self.ungraded:
+            out["ungraded"] = list(self.ungraded)
+        return out
+
+
+NOT_WRITTEN_HINT = "Replace the line that raises NotImplementedError by your answer."
+
+
+def _row(name: str, worth: int | None, level: LevelResult | None) -> str:
+    if worth is None:
+        return f"  {name:<7}  –   this exercise has none"
+    if level is None:
+        return f"  {name:<7}{0:>3}   not graded"
+    if level.passed:
+        return f"  {name:<7}{worth:>3}   passed   {_count(level.evidence)}"
+    if not level.evidence.failed:
+        return f"  {name:<7}{0:>3}   not reached: the answer did not come back from an earlier case"
+    assert level.diagnosis is not None
+    why = level.diagnosis.id
+    return f"  {name:<7}{0:>3}   failed" + ("" if why.endswith("values-differ") else f"   {why}")
+
+
+def _count(evidence: Evidence) -> str:
+    worlds = sorted({p.case.world for p in evidence.plays})
+    ranks = f"{worlds[0]} to {worlds[-1]} ranks" if len(worlds) > 1 else f"{worlds[0]} ranks"
+    ranks = "1 rank" if worlds == [1] else ranks
+    real = any(p.world != "simulated" for p in evidence.plays)
+    return f"{len(evidence.plays)} cases, {ranks}" + (", one of them on real ranks" if real else "")
+
+
+def _story(level: LevelResult) -> list[str]:
+    assert level.play is not None
+    assert level.diagnosis is not None
+    play = level.play
+    where = "" if play.world == "simulated" else f", {play.world}"
+    lines = [f"{level.evidence.level}, the smallest case that fails: {level.case}{where}"]
+    lines += [f"  {line}" for line in _findings(level)]
+    return [*lines, "", f"{level.diagnosis.id}: {level.diagnosis.hint}"]
+
+
+def _findings(level: LevelResult) -> list[str]:
+    said: list[str] = []
+    values = [
+        f for f in level.findings if f.kind in ("returned", "type", "left", "argument changed")
+    ]
+    if values:
+        said += _table(level.play, values)
+    for finding in level.findings:
+        if finding not in values:
+            prefix = "" if finding.rank is None or f"rank {finding.rank}" in finding.text else (
+                f"rank {finding.rank}: ")  # fmt: skip
+            said += (prefix + finding.text).splitlines()
+    return list(dict.fromkeys(said))[:40]
+
+
+def _table(play: Play | None, values: list[Finding]) -> list[str]:
+    """Rank by rank: what went in, what came out, what should have, and where they differ."""
+    assert play is not None
+    rows = [("rank", "was called with", "has" if values[0].text == "has" else "returned",
+             "should have" if values[0].text == "has" else "should return", "")]  # fmt: skip
+    for f in values:
+        assert f.rank is not None
+        note = "changed, and should not be" if f.kind == "argument changed" else _where(f)
+        given = ", ".join(show(a) for a in play.inputs[0][f.rank])
+        rows.append((str(f.rank), given, show(f.got), show(f.want), note))
+    wide = [max(len(row[i]) for row in rows) for i in range(4)]
+    return [("  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=False)) + "  "
+             + row[4]).rstrip() for row in rows[:9]]  # fmt: skip
+
+
+def _where(f: Finding) -> str:
+    from torch import Tensor
+
+    if f.kind == "type" and not isinstance(f.want, type(None)):
+        return f"a {type(f.got).__name__}, not a {type(f.want).__name__}"
+    if isinstance(f.got, Tensor) and isinstance(f.want, Tensor):
+        if f.got.dtype != f.want.dtype:
+            return "another dtype"
+        if f.got.shape != f.want.shape:
+            return "another shape"
+        at = (f.got != f.want).flatten().nonzero().flatten().tolist()
+        return f"differs at {', '.join(map(str, at[:6]))}" + (" …" if len(at) > 6 else "")
+    return ""
+
+
+def case_json(level: LevelResult) -> dict[str, Any]:
+    """The smallest failing case as plain data."""
+    assert level.play is not None
+    play = level.play
+    return {
+        "text": level.case, "ranks": play.case.world, "length": play.case.length,
+        "dtype": play.case.dtype, "layout": play.case.layout, "where": play.world,
+        "what": _findings(level),
+        "options": {k: show(v) for k, v in play.case.options.items()},
+        "got": [_plain(f.got) for f in level.findings],
+        "expected": [_plain(f.want) for f in level.findings],
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return None if value is None else show(value)
+
+
+def _level_json(level: LevelResult) -> Any:
+    if level.passed:
+        return "passed"
+    return case_json(level) if level.play else "not reached"

@@ -1,0 +1,10 @@
+"""Size and remainder; the first ranks take one of what is left."""
+
+import torch.distributed as dist
+
+
+def my_share(n_items: int) -> range:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    size, extra = divmod(n_items, world)
+    start = rank * size + min(rank, extra)
+    return range(start, start + size + (rank < extra))

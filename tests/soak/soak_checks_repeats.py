@@ -1,0 +1,65 @@
+"""Right answers on a busy machine: no check may ever reject one.
+
+    python tests/soak/soak_checks_repeats.py [--repeats 200] [--out FILE]
+
+Each repeat takes a right answer at random, under a comment that changes the lengths and schedules
+that are drawn, while a process a core keeps the machine busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import statistics
+import time
+from datetime import date
+from pathlib import Path
+
+from course_lib.checks.checking import verdict_on
+from course_lib.checks.exercise import exercises, find
+from course_lib.checks.play import Answer
+
+RIGHT = Path(__file__).resolve().parents[1] / "right_answers"
+
+
+def burn() -> None:
+    while True:
+        sum(range(10_000))
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--repeats", type=int, default=200)
+    options.add_argument("--out", type=Path)
+    asked = options.parse_args()
+    paths = [p for p in sorted(RIGHT.glob("*/*.py")) if p.parent.name in exercises()]
+    load = [multiprocessing.Process(target=burn, daemon=True) for _ in range(os.cpu_count() or 1)]
+    for process in load:
+        process.start()
+    rejected, seconds = [], []
+    for number in range(asked.repeats):
+        path = random.Random(number).choice(paths)
+        source = path.read_text() + f"\n# repeat {number}\n"
+        start = time.monotonic()
+        answer = Answer(path.parent.name, source=source, file=path.name)
+        verdict = verdict_on(find(path.parent.name), answer)
+        seconds.append(time.monotonic() - start)
+        if not verdict.passed:
+            rejected.append(f"repeat {number}, {path.parent.name}/{path.stem}:\n{verdict}")
+            print(rejected[-1], flush=True)
+    for process in load:
+        process.kill()
+    report = {"date": date.today().isoformat(), "repeats": asked.repeats, "rejected": rejected,
+              "median_seconds": round(statistics.median(seconds), 3),
+              "most_seconds": round(max(seconds), 3)}  # fmt: skip
+    print(json.dumps(report, indent=2))
+    if asked.out:
+        asked.out.write_text(json.dumps(report, indent=2) + "\n")
+    return 1 if rejected else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
