@@ -7,6 +7,9 @@
 >>> run(hello)
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from course_lib.context import compute, device, span
 from course_lib.errors import (
     CheckFailed,
@@ -22,6 +25,23 @@ from course_lib.errors import (
 from course_lib.ranks import run
 from course_lib.trace import Event, Run, Span, Trace
 
+if TYPE_CHECKING:
+    import course_lib.draw as draw
+    from course_lib.checks import check
+    from course_lib.data import load_digits, load_mnist
+    from course_lib.simulated import Network, explore, simulate
+
+# Imported when first used, so that ``import course_lib`` brings no matplotlib and no torchvision.
+_LATER = {
+    "Network": "course_lib.simulated",
+    "check": "course_lib.checks",
+    "draw": "course_lib.draw",
+    "explore": "course_lib.simulated",
+    "load_digits": "course_lib.data",
+    "load_mnist": "course_lib.data",
+    "simulate": "course_lib.simulated",
+}
+
 __all__ = [
     "CheckFailed",
     "CourseError",
@@ -30,14 +50,32 @@ __all__ = [
     "Hang",
     "Hazard",
     "Mismatch",
+    "Network",
     "RankDied",
     "RankFailed",
     "Run",
     "Span",
     "Trace",
+    "check",
     "compute",
     "device",
+    "draw",
     "expect",
+    "explore",
+    "load_digits",
+    "load_mnist",
     "run",
+    "simulate",
     "span",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'course_lib' has no attribute {name!r}")
+    module = importlib.import_module(_LATER[name])
+    return module if name == "draw" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

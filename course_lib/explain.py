@@ -136,6 +136,8 @@ def _differences(a: Event, b: Event) -> list[tuple[str, object, object]]:
     out: list[tuple[str, object, object]] = [("op", a.op, b.op), ("root", a.peer, b.peer)]
     if a.op != b.op:
         return out
+    if a.op == "new_group":  # its shape is the list of members
+        return [*out, ("group", str(list(a.shape)), str(list(b.shape)))]
     out += [("reduce op", a.reduce_op, b.reduce_op), ("dtype", a.dtype, b.dtype)]
     if a.op in _READS_EQUAL and a.bytes_in != b.bytes_in:
         out.append(("shape", a.shape, b.shape))
@@ -159,7 +161,7 @@ _RULES = {
     "dtype": "Convert one of them, so that both sides use the same dtype.",
     "shape": "Both sides have to use the same number of elements.",
     "tag": "A send and its recv have to use the same tag.",
-    "group": "Both sides have to use the same group.",
+    "group": "All of them have to name the same group.",
 }
 
 
@@ -207,6 +209,16 @@ def peers_differ(send: Event, recv: Event) -> Mismatch:
         ]
     )
     return Mismatch(text, "peer", (send.rank, recv.rank), (send.line, recv.line))
+
+
+def absent(event: Event, ranks: Collection[int]) -> Mismatch:
+    """The error for a collective that some members of its group never called, though all ended."""
+    text = _alone(
+        event,
+        f"calls {event.op}, and {ranks_text(ranks)} never did.",
+        "Every rank of a group has to make the same calls; for new_group, that is every rank.",
+    )
+    return Mismatch(text, "op", (event.rank, *ranks), (event.line,))
 
 
 def strided(event: Event) -> Mismatch:

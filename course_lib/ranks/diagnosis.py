@@ -94,7 +94,8 @@ def afterthought(standings: Sequence[Standing]) -> CourseError | None:
     """What is wrong with a world in which every rank returned: calls that met and did not fit,
     though the backend "succeeded", or a Work that nobody waited for. None if all is well.
     """
-    if found := board_of(standings).mismatch():
+    board = board_of(standings)
+    if found := board.mismatch() or board.absence():
         return found
     for standing in standings:
         if event := standing.history.unwaited:
@@ -121,8 +122,9 @@ def _alike(a: Standing, b: Standing) -> bool:
 
 
 def _raised(first: Standing, same: Sequence[int], others: Sequence[int]) -> RankFailed:
-    what = f"{first.kind}: {first.message}" if first.message else first.kind
-    lines = [f"{explain.ranks_text(same)} raised {what}", *(f"  {line}" for line in first.lines)]
+    words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
+    what = ": ".join(filter(None, [words, first.message]))
+    lines = [f"{explain.ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
     if others:
         lines.append(f"{explain.ranks_text(others)} fell over because of it.")
     error = RankFailed("\n".join(lines), first.rank, first.kind, others)

@@ -20,6 +20,7 @@ class History:
         self.groups: dict[str, tuple[int, ...]] = {}
         self.direct: set[int] = set()  # events whose Work went to the reader's own code
         self.taken: set[int] = set()  # events whose future somebody took
+        self._done: set[int] = set()  # came back, whether or not anybody knows when the data did
         self.several_threads = False  # the reader's code speaks from more threads than the main one
         self._waiting: tuple[int, Line | None] | None = None  # the Work that is being waited for
         self._lines: dict[int, Line] = {}
@@ -46,13 +47,14 @@ class History:
             )
         )  # fmt: skip
 
-    def _read_C(self, seq: int, at: float, peer: int, waited: bool) -> None:
+    def _read_C(self, seq: int, at: float | None, peer: int, waited: bool) -> None:
         event = self.events[seq]
+        self._done.add(seq)
         if waited:
             self._waiting = None
         self.events[seq] = replace(
             event,
-            completed=at if event.completed is None else min(at, event.completed),
+            completed=event.completed if event.completed is not None else at,
             peer=peer if event.peer is None and peer >= 0 else event.peer,
             waited=event.waited or waited,
         )
@@ -85,7 +87,8 @@ class History:
         if self._waiting is not None:
             return self.events[self._waiting[0]]
         last = self.last
-        return last if last and last.completed is None and not last.async_op else None
+        inside = last is not None and last.seq not in self._done and not last.async_op
+        return last if inside else None
 
     @property
     def blocked_at(self) -> Line | None:

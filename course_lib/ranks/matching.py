@@ -106,6 +106,17 @@ class Board:
                     return found
         return None
 
+    def absence(self) -> Mismatch | None:
+        """For ranks that have all returned: the first collective that some member never called."""
+        for group, members in sorted(self.groups.items()):
+            queues = [self.collectives[group, r] for r in members]
+            k = min(map(len, queues), default=0)
+            calls = [q[k] for q in queues if len(q) > k]
+            if calls:
+                absent = [r for r, q in zip(members, queues, strict=True) if len(q) <= k]
+                return explain.absent(calls[0], absent)
+        return None
+
     def _message_mismatch(self) -> Mismatch | None:
         for key in sorted(self.sends):
             for send, recv in zip(self.sends[key], self.recvs[key], strict=False):

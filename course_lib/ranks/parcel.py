@@ -7,8 +7,10 @@ CPU, and a view brings its own elements and not the whole storage that it looks 
 
 from __future__ import annotations
 
+import importlib
 import io
 import pickle
+import types
 from typing import Any
 
 import cloudpickle
@@ -41,6 +43,8 @@ class _Pickler(cloudpickle.Pickler):
         self._left = most
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
+            return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
         if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
             self._left -= obj.nbytes  # told before gigabytes have been copied
             if self._left < 0:

@@ -61,6 +61,11 @@ def unavailable() -> str | None:
     )
 
 
+@functools.cache
+def _op(name: Any) -> str:
+    return OPS.get(name.name, name.name.lower())
+
+
 class _Call(threading.local):
     """What the wrapper around the current call knows, for the hook that fires inside it."""
 
@@ -81,6 +86,8 @@ class Recorder:
     def __init__(self, fd: int) -> None:
         self.t0 = 0.0
         self._log = Writer(fd)
+        self._wait_means_done = True
+        self._main = threading.main_thread().ident
         self._lock = threading.Lock()
         self._count = 0
         self._pending: dict[tuple[str, int], int] = {}  # between pre-hook and post-hook
@@ -95,14 +102,21 @@ class Recorder:
     # -- writing ------------------------------------------------------------------------------
 
     def issued(
-        self, op: str, group: str, peer: int | None, reads: Any, writes: Any, is_async: bool
+        self,
+        op: str,
+        group: str,
+        peer: int | None,
+        reads: Any,
+        writes: Any,
+        is_async: bool,
+        shape: tuple[int, ...] = (),
     ) -> int:
         first = reads[0] if reads else writes[0] if writes else None
         line = self._line()
         bytes_in = sum(t.nbytes for t in reads)
         bytes_out = sum(t.nbytes for t in writes)
         packed = all(t.is_contiguous() or _is_dense(t) for t in (*reads, *writes))
-        if _call.direct and threading.current_thread() is not threading.main_thread():
+        if _call.direct and threading.get_ident() != self._main:
             self._log.append(("T",))
         with self._lock:
             seq = self._count
@@ -111,13 +125,14 @@ class Recorder:
         self._log.append((
             "E", seq, op, -1 if peer is None else peer, group, bytes_in, bytes_out,
             None if first is None else str(first.dtype).removeprefix("torch."),
-            () if first is None else tuple(first.shape), self.now(), line, call.tag,
+            shape if first is None else tuple(first.shape), self.now(), line, call.tag,
             call.reduce_op, is_async and not call.blocking, call.direct, packed,
         ))  # fmt: skip
         return seq
 
     def completed(self, seq: int, peer: int | None = None, waited: bool = True) -> None:
-        self._log.append(("C", seq, self.now(), -1 if peer is None else peer, waited))
+        at = self.now() if self._wait_means_done else None
+        self._log.append(("C", seq, at, -1 if peer is None else peer, waited))
 
     def span(self, name: str, start: float, end: float) -> None:
         self._log.append(("S", name, start, end))
@@ -139,6 +154,8 @@ class Recorder:
         if not isinstance(group, dist.ProcessGroup) or group.group_name in self._groups:
             return
         name, ranks = group.group_name, tuple(dist.get_process_group_ranks(group))
+        if dist.get_backend(group) == "nccl":
+            self._wait_means_done = False  # there, wait() orders streams and returns at once
         self._groups[name] = ranks
         self._log.append(("G", name, ranks))
         if unavailable() is None:
@@ -146,7 +163,7 @@ class Recorder:
             group.register_post_hook(_HOOK, functools.partial(self._after, name, ranks))
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        op = OPS.get(args.name.name, args.name.name.lower())
+        op = _op(args.name)
         peer = ranks[args.root] if args.root >= 0 else None
         seq = self.issued(op, group, peer, args.input_tensors, args.output_tensors, args.async_op)
         self._pending[group, args.op_id] = seq
@@ -157,12 +174,18 @@ class Recorder:
         if work is None:
             self.completed(seq)
             return
-        op = args.name.name
-        self._live[id(work)] = (work, seq, ranks if op == "RECV" else ())
-        collective = op not in ("SEND", "RECV")
+        op = _op(args.name)
+        self._live[id(work)] = (work, seq, ranks if op == "recv" else ())
+        collective = op not in ("send", "recv")
         if args.async_op and collective and not torch.cuda.is_initialized():
-            key = None if _call.direct else id(work)
-            _get_future(work).then(functools.partial(self._done, seq, key))
+            self._tell_when_done(work, seq, None if _call.direct else id(work))
+
+    def _tell_when_done(self, work: Any, seq: int, key: int | None) -> None:
+        try:
+            future = _get_future(work)
+        except RuntimeError:  # some of gloo's have none (reduce_scatter): only wait() will tell
+            return
+        future.then(functools.partial(self._done, seq, key))
 
     def _done(self, seq: int, key: int | None, _future: Any) -> None:
         """An asynchronous collective is done; nobody may ever wait for one of torch's own."""
@@ -172,8 +195,10 @@ class Recorder:
 
     def waiting(self, work: Any) -> None:
         """Somebody begins to wait for this Work; if that never ends, here is where it stood."""
+        if _call.depth or threading.get_ident() != self._main:
+            return  # inside a blocking call: its own record says where it stands
         entry = self._live.get(id(work))
-        if entry is not None and threading.current_thread() is threading.main_thread():
+        if entry is not None:
             self._log.append(("W", entry[1], self._line()))
 
     def waited(self, work: Any) -> None:
@@ -226,8 +251,18 @@ def begin(recorder: Recorder, t0: float) -> None:
 
 def stop() -> None:
     """Record no more in this process."""
+    resume(None)
+
+
+def resume(recorder: Recorder | None) -> None:
+    """Record with this Recorder again, which has begun before."""
     global _recorder
-    _recorder = None
+    _recorder = recorder
+
+
+def current() -> Recorder | None:
+    """The Recorder that is at work in this process."""
+    return _recorder
 
 
 def _replace(name: str, wrapper: Callable) -> None:
@@ -287,14 +322,20 @@ def _recorded_barrier(function: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def _wrap_maker(function: Callable) -> Callable:
+    ranks_of = _argument(function, "ranks")
+
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
         if _recorder is None:
             return function(*args, **kwargs)
         world = dist.group.WORLD if dist.is_initialized() else None
         seq = None
-        if world is not None and function.__name__ != "init_process_group":
-            seq = _recorder.issued(function.__name__, world.group_name, None, (), (), False)
+        alone = kwargs.get("use_local_synchronization")  # then only members call it
+        if world is not None and function.__name__ != "init_process_group" and not alone:
+            members = ranks_of(args, kwargs) if function.__name__ == "new_group" else None
+            seq = _recorder.issued(
+                function.__name__, world.group_name, None, (), (), False, tuple(members or ())
+            )
         made = function(*args, **kwargs)
         if seq is not None:
             _recorder.completed(seq)

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
+import threading
 
 import torch.distributed as dist
 
@@ -21,22 +21,27 @@ class Server:
     """Starts the fork server when it is first needed, and opens worlds on it."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
         self._door: socket.socket | None = None
 
     def open_world(self) -> socket.socket:
-        """A socket on which ranks can be asked for; closing it ends them all."""
-        if self._process is None or self._process.poll() is not None:
-            self._start()
-        assert self._door is not None
-        here, there = socket.socketpair()
-        with there:
-            try:
-                socket.send_fds(self._door, [b"w"], [there.fileno()])
-            except BrokenPipeError:  # it has died since we asked
+        """A socket on which ranks can be asked for; shutting it down ends them all."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
                 self._start()
-                socket.send_fds(self._door, [b"w"], [there.fileno()])
+            here, there = socket.socketpair()
+            with there:
+                try:
+                    self._hand_over(there)
+                except BrokenPipeError:  # it has died since we asked
+                    self._start()
+                    self._hand_over(there)
         return here
+
+    def _hand_over(self, end: socket.socket) -> None:
+        assert self._door is not None
+        socket.send_fds(self._door, [b"w"], [end.fileno()])
 
     def _start(self) -> None:
         self.forget()
@@ -46,7 +51,8 @@ class Server:
         here, there = socket.socketpair()
         command = [sys.executable, "-P", "-m", "course_lib.ranks.forkserver"]
         path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-        with tempfile.TemporaryFile() as complaints:
+        complaints = nameless_file("complaints")
+        try:
             self._process = subprocess.Popen(
                 [*command, method, str(there.fileno())],
                 env=os.environ | {"PYTHONPATH": path},
@@ -57,12 +63,13 @@ class Server:
                 start_new_session=True,
             )
             there.close()
-            try:
-                wire.receive(here)
-            except EOFError:
-                complaints.seek(0)
-                last = complaints.read().decode(errors="replace").strip().splitlines()[-1:]
-                raise CourseError(f"the process that starts ranks did not start: {last}") from None
+            wire.receive(here)
+        except EOFError:
+            size = os.fstat(complaints).st_size
+            last = os.pread(complaints, size, 0).decode(errors="replace").strip().splitlines()
+            raise CourseError(f"the process that starts ranks did not start: {last[-1:]}") from None
+        finally:
+            os.close(complaints)
         self._door = here
 
     def forget(self) -> None:
@@ -83,10 +90,13 @@ class Store:
     def __init__(self, ready_made: bool) -> None:
         self.fd = nameless_file("store")
         self.port = 0
+        self._tcp: dist.TCPStore | None = None
         if not (ready_made and sys.platform == "linux"):
             with job.short_lookups():
                 self._tcp = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
             self.port = self._tcp.port
 
     def close(self) -> None:
+        """Give back the file, and the port if there is one."""
         os.close(self.fd)
+        self._tcp = None

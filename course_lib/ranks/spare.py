@@ -26,14 +26,14 @@ class Stock:
     def __init__(self) -> None:
         self._server = Server()
         self._lock = threading.Lock()
-        self._spare: World | None = None
+        self.spare: World | None = None
         self._retired: list[World] = []
         self._all: weakref.WeakSet[World] = weakref.WeakSet()
 
     def take(self, plan: job.Plan) -> World:
         """A world for this plan: the spare if it fits, else a new one."""
         with self._lock:
-            spare, self._spare = self._spare, None
+            spare, self.spare = self.spare, None
             retired, self._retired = self._retired, []
         for world in retired:
             world.close()
@@ -63,9 +63,9 @@ class Stock:
         wanted = job.spare_seconds() > 0 and sys.platform == "linux"
         with self._lock:
             self._retired.append(world)
-            if wanted and plan.init and plan.backend == "gloo" and self._spare is None:
+            if wanted and plan.init and plan.backend == "gloo" and self.spare is None:
                 with contextlib.suppress(CourseError):  # the next run starts its own, and tells
-                    self._spare = self._open(plan)
+                    self.spare = self._open(plan)
 
     def after_fork(self) -> None:
         """A fork of the notebook holds copies of all our sockets: let go, and start anew."""

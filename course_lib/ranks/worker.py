@@ -188,11 +188,9 @@ def _work(setup: Setup, job: Job, log: recorder.Recorder, control: socket.socket
         function, args = unpack(job.parcel)
         start = time.perf_counter()
         result = function(*args)
-        answer = ("returned", start, time.perf_counter(), pack(result, job.largest))
+        answer = _answer(start, result, job.largest)
     except SystemExit as error:
         answer = ("left", time.perf_counter(), _code(error), sites.stack_lines(error.__traceback__))
-    except TooLarge as error:
-        answer = ("too large", time.perf_counter(), error.nbytes)
     except BaseException as error:
         answer = ("raised", time.perf_counter(), *_told(error))
     if setup.device != "cpu" and dist.is_initialized() and answer[0] == "returned":
@@ -200,6 +198,17 @@ def _work(setup: Setup, job: Job, log: recorder.Recorder, control: socket.socket
         dist.destroy_process_group()
     _flush()
     wire.send(control, answer)
+
+
+def _answer(start: float, result: object, largest: int) -> tuple:
+    """What to send for a result, which may be too large to travel, or unable to."""
+    end = time.perf_counter()
+    try:
+        return "returned", start, end, pack(result, largest)
+    except TooLarge as error:
+        return "too large", end, error.nbytes
+    except Exception as error:
+        return "cannot travel", end, type(result).__name__, str(error)
 
 
 def _code(error: SystemExit) -> int:

@@ -103,6 +103,8 @@ class World:
 
     def release(self) -> None:
         """Give back this process's files, and leave the world alone."""
+        if self._server.fileno() < 0:
+            return
         self._server.close()
         self._selector.close()
         for rank in self.ranks:
@@ -170,6 +172,8 @@ class World:
                 raise self._told(diagnosis.standstill_error(self.standings))
             if time.perf_counter() > deadline:
                 self._take_stacks()
+                if not any(s.state == "running" for s in self.standings):
+                    break  # they came back while we asked
                 raise self._told(diagnosis.hang(self.standings, self.plan.timeout))
         return self._finished()
 
@@ -259,11 +263,16 @@ class World:
 
     def _on_too_large(self, rank: Rank, at: float, nbytes: int) -> None:
         s = rank.standing
-        s.state, s.at, s.kind = "raised", at, "a complaint"
+        s.state, s.at = "raised", at
         s.message = (
-            f"the function returned {nbytes / 1e6:,.0f} MB or more, and a result may have "
+            f"returned {nbytes / 1e6:,.0f} MB or more, and a result may have "
             f"{Job.largest / 1e6:,.0f} MB: return a summary of it (a shape, a norm, a slice)"
         )
+
+    def _on_cannot_travel(self, rank: Rank, at: float, kind: str, why: str) -> None:
+        s = rank.standing
+        s.state, s.at = "raised", at
+        s.message = f"returned a {kind}, which cannot travel ({why}): return plain data"
 
     def _from_server(self) -> None:
         for kind, *values in self._server_inbox.read():

@@ -11,27 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from processes import alive, gone, started
 
 from course_lib import CourseError, RankDied, RankFailed, run
 from course_lib.ranks.spare import stock
 
 ROOT = Path(__file__).parents[2]
-
-
-def alive(pid):
-    """Whether a process runs: one that is dead and not yet reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def gone(pids, seconds=5.0):
-    """Wait for these processes to end; returns those that did not."""
-    deadline = time.monotonic() + seconds
-    while (left := [p for p in pids if alive(p)]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return left
 
 
 def test_ranks_are_gone_after_a_run():
@@ -96,15 +81,6 @@ STUCK = {
 }
 
 
-def started(path, lines=2, seconds=60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if path.exists() and len(text := path.read_text().splitlines()) == lines:
-            return sorted({int(pid) for line in text for pid in line.split()})
-        time.sleep(0.02)
-    raise AssertionError("the ranks did not start")
-
-
 @pytest.mark.parametrize("where", STUCK)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_ranks_die_with_the_notebook(tmp_path, where, number):
@@ -127,7 +103,7 @@ def test_a_spare_world_dies_with_the_notebook_also_when_a_fork_of_it_lives_on(tm
         if child == 0:
             os.close(1); os.close(2)
             time.sleep(1000)
-        world = stock._spare
+        world = stock.spare
         world.form()
         with open({str(tmp_path / "pids")!r}, "w") as file:
             print(child, file=file)
@@ -193,22 +169,22 @@ def test_a_killed_fork_server_is_told_and_replaced():
 
 def test_the_next_run_takes_the_spare_and_starts_another():
     run(lambda: None, world_size=2)
-    spare = stock._spare
+    spare = stock.spare
     spare.form()
     waiting = [rank.pid for rank in spare.ranks]
     assert run(os.getpid, world_size=2).results == waiting
-    assert stock._spare is not spare
+    assert stock.spare is not spare
 
 
 @pytest.mark.parametrize("change", ["size", "environment", "age"])
 def test_a_spare_that_does_not_fit_is_thrown_away(change, monkeypatch):
     run(lambda: None, world_size=2)
-    stock._spare.form()
-    waiting = [rank.pid for rank in stock._spare.ranks]
+    stock.spare.form()
+    waiting = [rank.pid for rank in stock.spare.ranks]
     if change == "environment":
         monkeypatch.setenv("COURSE_TEST_WORD", "new")
     if change == "age":
-        monkeypatch.setattr(stock._spare, "_born", 0.0)
+        monkeypatch.setattr(stock.spare, "_born", 0.0)
     size = 3 if change == "size" else 2
     results = run(
         lambda: (os.getpid(), os.environ.get("COURSE_TEST_WORD")), world_size=size
@@ -221,8 +197,8 @@ def test_a_spare_that_does_not_fit_is_thrown_away(change, monkeypatch):
 def test_ranks_that_nobody_wants_leave_by_themselves(monkeypatch):
     monkeypatch.setenv("COURSE_LIB_SPARE", "3")
     run(lambda: None, world_size=2)
-    stock._spare.form()
-    pids = [rank.pid for rank in stock._spare.ranks]
+    stock.spare.form()
+    pids = [rank.pid for rank in stock.spare.ranks]
     assert all(map(alive, pids))
     assert gone(pids, 10.0) == []
     assert run(dist.get_rank, world_size=2).results == [0, 1]
@@ -237,7 +213,7 @@ def test_results_and_seeds_are_the_same_with_and_without_a_spare(monkeypatch):
     with_spare = run(draw, world_size=2).results
     monkeypatch.setenv("COURSE_LIB_SPARE", "0")
     without = run(draw, world_size=2).results
-    assert stock._spare is None
+    assert stock.spare is None
     assert with_spare == without
 
 
@@ -246,9 +222,53 @@ def test_a_rank_starts_no_spare_of_its_own():
         from course_lib.ranks.spare import stock
 
         run(lambda: None, world_size=1)
-        return stock._spare is None
+        return stock.spare is None
 
     assert run(nested, world_size=1, init=False).results == [True]
+
+
+def test_a_kept_error_keeps_no_port_and_does_not_disturb_a_fork():
+    with pytest.raises(CourseError) as kept:
+        run(lambda: 1 / 0, world_size=2, init=False)
+    for _ in range(2):
+        run(lambda: None, world_size=2)
+    files = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    own = {os.readlink(file) for file in files if os.path.islink(file)}
+    listening = [line.split()[9] for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]
+                 if line.split()[3] == "0A"]  # fmt: skip
+    assert not [inode for inode in listening if f"socket:[{inode}]" in own]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if run(dist.get_rank, world_size=2).results == [0, 1] else 2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert kept.value.run is not None
+
+
+def test_threads_that_start_at_once_share_one_fork_server():
+    notebook = start_notebook("""
+        import os, threading
+        from course_lib import run
+        results = []
+        def one():
+            results.append(run(os.getppid, world_size=2).results)
+        threads = [threading.Thread(target=one) for _ in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        print(len(results), len({pid for pair in results for pid in pair}))
+    """)
+    assert notebook.communicate(timeout=60)[0].splitlines()[-1] == "4 1"
+
+
+def test_no_disk_is_needed():
+    notebook = start_notebook("""
+        import os, tempfile
+        os.environ["TMPDIR"] = "/dev/null/nowhere"
+        tempfile.tempdir = None
+        import torch, torch.distributed as dist
+        from course_lib import run
+        print(run(lambda: dist.barrier() or 7, world_size=2).results)
+    """)
+    assert notebook.communicate(timeout=60)[0].splitlines()[-1] == "[7, 7]"
 
 
 def test_too_few_files_is_one_clear_line():
@@ -271,7 +291,7 @@ def test_too_few_files_is_one_clear_line():
 
 def test_a_rank_that_dies_in_a_spare_is_told(monkeypatch):
     run(lambda: None, world_size=2)
-    stock._spare.form()
-    os.kill(stock._spare.ranks[1].pid, signal.SIGKILL)
+    stock.spare.form()
+    os.kill(stock.spare.ranks[1].pid, signal.SIGKILL)
     with pytest.raises(RankDied):
         run(lambda: dist.barrier(), world_size=2)

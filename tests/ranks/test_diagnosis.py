@@ -302,6 +302,36 @@ def test_a_sender_and_a_receiver_that_name_other_peers():
     assert str(error).startswith("rank 0 sends to rank 1, which receives from rank 2.")
 
 
+def test_new_group_by_its_members_while_the_other_returns():
+    def members_only():
+        if dist.get_rank() < 2:
+            dist.all_reduce(torch.ones(1), group=dist.new_group([0, 1]))
+
+    error = told(Mismatch, members_only, 3)
+    assert error.what == "op"
+    assert "rank 2 never did" in str(error) or "new_group" in str(error)
+
+
+def test_new_groups_that_each_half_makes_for_itself():
+    def halves():
+        mine = [0, 1] if dist.get_rank() < 2 else [2, 3]
+        dist.all_reduce(torch.ones(1), group=dist.new_group(mine))
+
+    error = told(Mismatch, halves, 4)
+    assert error.what == "group"
+    assert "[0, 1]" in str(error)
+
+
+def test_a_group_that_only_its_members_make_where_that_is_allowed():
+    def local():
+        if dist.get_rank() < 2:
+            group = dist.new_group([0, 1], use_local_synchronization=True)
+            dist.all_reduce(torch.ones(1), group=group)
+        dist.barrier()
+
+    assert run(local, world_size=3).results == [None] * 3
+
+
 def test_groups_that_differ():
     def cross():
         one, two = dist.new_group([0, 1]), dist.new_group([0, 1])

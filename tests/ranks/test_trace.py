@@ -136,6 +136,16 @@ def test_ddp_shows_its_bucket_all_reduces():
     assert all(e.async_op and e.waited and e.completed for e in reduces)
 
 
+def test_an_asynchronous_call_without_a_future_is_recorded_all_the_same():
+    def talk():
+        ones = [torch.ones(2) for _ in range(2)]
+        dist.reduce_scatter(torch.empty(2), ones, async_op=True).wait()
+
+    (event, _) = run(talk, world_size=2).trace.ops("reduce_scatter")
+    assert event.waited
+    assert event.completed is not None
+
+
 def test_spans_are_recorded():
     def work():
         with span("forward"):

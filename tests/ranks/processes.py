@@ -1,0 +1,29 @@
+"""What the tests about processes share: who is alive, who is gone, who has started."""
+
+import time
+from pathlib import Path
+
+
+def alive(pid):
+    """Whether a process runs: one that is dead and not yet reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def gone(pids, seconds=5.0):
+    """Wait for these processes to end; returns those that did not."""
+    deadline = time.monotonic() + seconds
+    while (left := [p for p in pids if alive(p)]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+def started(path, lines=2, seconds=60):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if path.exists() and len(text := path.read_text().splitlines()) == lines:
+            return sorted({int(pid) for line in text for pid in line.split()})
+        time.sleep(0.02)
+    raise AssertionError("the ranks did not start")

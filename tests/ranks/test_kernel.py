@@ -1,0 +1,131 @@
+"""run() in real Jupyter kernels: output, interrupt, restart, death, two notebooks at once."""
+
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from jupyter_client.manager import start_new_kernel
+from processes import gone, started
+
+ROOT = Path(__file__).parents[2]
+
+HANG = """
+def hang(path):
+    with open(path, "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    dist.recv(torch.empty(1), src=1) if dist.get_rank() == 0 else time.sleep(1000)
+run(hang, %r, world_size=2, timeout=1000)
+"""
+
+
+class Kernel:
+    """A notebook's kernel: execute cells, see what they show."""
+
+    def __init__(self, manager, client):
+        self.manager, self.client = manager, client
+
+    def start(self, code):
+        return self.client.execute(code)
+
+    def finish(self, request, seconds=60):
+        """Everything that the cell shows, and its error's text or None."""
+        shown, error = "", None
+        while True:
+            message = self.client.get_iopub_msg(timeout=seconds)
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream":
+                shown += content["text"]
+            elif kind == "error":
+                error = "\n".join(content["traceback"])
+            elif kind == "status" and content["execution_state"] == "idle":
+                return shown, error
+
+    def cell(self, code):
+        return self.finish(self.start(code))
+
+
+@contextmanager
+def kernel():
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(ROOT))
+    try:
+        one = Kernel(manager, client)
+        one.cell("import os, time, torch, torch.distributed as dist\nfrom course_lib import run")
+        yield one
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    with kernel() as one:
+        yield one
+
+
+def test_output_appears_in_the_cell_that_asked_for_it(notebook):
+    shown, error = notebook.cell("r = run(lambda: print('rank', dist.get_rank()), world_size=3)")
+    assert (shown, error) == ("[0] rank 0\n[1] rank 1\n[2] rank 2\n", None)
+
+
+def test_an_error_shows_its_sentence_and_the_cell_and_no_frame_of_ours(notebook):
+    notebook.cell("def fail():\n    x = 1\n    return x / 0")
+    _, error = notebook.cell("run(fail, world_size=2)")
+    first, second = error.splitlines()
+    assert first == "RankFailed: ranks 0 and 1 raised ZeroDivisionError: division by zero"
+    assert second.startswith("  cell [") and second.endswith("], line 3:  return x / 0")
+
+
+def test_it_works_after_backward_in_the_kernel(notebook):
+    shown, error = notebook.cell(
+        "def step():\n"
+        "    x = torch.ones(8, requires_grad=True)\n"
+        "    (x * 2).sum().backward()\n"
+        "    return x.grad.sum().item()\n"
+        "print(step(), run(step, world_size=2).results)"
+    )
+    assert (shown, error) == ("16.0 [16.0, 16.0]\n", None)
+
+
+def test_an_interrupt_gives_the_prompt_back_and_the_next_cell_works(notebook, tmp_path):
+    request = notebook.start(HANG % str(tmp_path / "pids"))
+    ranks = started(tmp_path / "pids")
+    start = time.perf_counter()
+    notebook.manager.interrupt_kernel()
+    _, error = notebook.finish(request)
+    assert "KeyboardInterrupt" in error
+    assert time.perf_counter() - start < 5  # one second on an idle machine
+    assert gone(ranks) == []
+    assert notebook.cell("print(run(dist.get_rank, world_size=2).results)")[0] == "[0, 1]\n"
+
+
+def test_two_notebooks_at_once(notebook):
+    code = """
+def work():
+    x = torch.tensor([float(os.environ["COURSE_TEST_NUMBER"])])
+    for _ in range(20):
+        dist.all_reduce(x, op=dist.ReduceOp.MAX)
+        time.sleep(0.01)
+    return x.item()
+os.environ["COURSE_TEST_NUMBER"] = "%d"
+print(run(work, world_size=3).results)
+"""
+    with kernel() as other:
+        first, second = notebook.start(code % 1), other.start(code % 2)
+        assert notebook.finish(first) == ("[1.0, 1.0, 1.0]\n", None)
+        assert other.finish(second) == ("[2.0, 2.0, 2.0]\n", None)
+
+
+@pytest.mark.parametrize("how", ["restart", "kill"])
+def test_ranks_die_with_their_kernel(how, tmp_path):
+    with kernel() as one:
+        one.start(HANG % str(tmp_path / "pids"))
+        ranks = started(tmp_path / "pids")
+        if how == "restart":
+            one.manager.restart_kernel(now=True)
+        else:
+            os.kill(one.manager.provisioner.pid, 9)
+        assert gone(ranks) == []
