@@ -149,6 +149,9 @@ class World:
     @property
     def fresh(self) -> bool:
         """Whether a world that waits for its job is still what a new one would be."""
+        self._turn(until=0.0)  # has one of its ranks died?
+        if any(s.failed for s in self.standings):
+            return False
         young = time.perf_counter() - self._born < 0.9 * self._keep  # its ranks count, too
         return young and self._surroundings == job.surroundings()
 
@@ -161,7 +164,8 @@ class World:
         self._next_look = t0 + LOOK_SECONDS
         order = Job(parcel, t0, os.getcwd(), list(sys.path), self.plan.record, names, sources)
         for rank in self.ranks:
-            wire.send(rank.control, order)
+            with contextlib.suppress(BrokenPipeError):  # it has just died: the fork server tells
+                wire.send(rank.control, order)
         deadline = t0 + self.plan.timeout
         while any(s.state == "running" for s in self.standings):
             self._turn(min(deadline, time.perf_counter() + LOOK_SECONDS))

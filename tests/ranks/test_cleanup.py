@@ -14,6 +14,7 @@ import torch.distributed as dist
 from processes import alive, gone, started
 
 from course_lib import CourseError, RankDied, RankFailed, run
+from course_lib.ranks import job
 from course_lib.ranks.spare import stock
 
 ROOT = Path(__file__).parents[2]
@@ -289,9 +290,24 @@ def test_too_few_files_is_one_clear_line():
     assert out.splitlines()[-1] == "[1, 1]"
 
 
-def test_a_rank_that_dies_in_a_spare_is_told(monkeypatch):
+def test_a_spare_in_which_a_rank_has_died_is_replaced():
     run(lambda: None, world_size=2)
     stock.spare.form()
     os.kill(stock.spare.ranks[1].pid, signal.SIGKILL)
-    with pytest.raises(RankDied):
-        run(lambda: dist.barrier(), world_size=2)
+    deadline = time.monotonic() + 10
+    while stock.spare.fresh and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert run(dist.get_rank, world_size=2).results == [0, 1]
+
+
+def test_a_rank_that_dies_before_its_job_is_told():
+    run(lambda: None, world_size=2)
+    world = stock.take(stock.spare.plan)
+    try:
+        world.form()
+        os.kill(world.ranks[1].pid, signal.SIGKILL)
+        assert gone([world.ranks[1].pid]) == []
+        with pytest.raises(RankDied, match="SIGKILL"):
+            world.work(job.parcel(dist.barrier, ()))
+    finally:
+        stock.done(world)
