@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -95,6 +96,7 @@ def main(fds: Sequence[int]) -> NoReturn:
     control_fd, output_fd, log_fd, stack_fd, store_fd = fds
     if os.getpid() != os.getsid(0):
         os.setsid()  # own session and group: killed as one, and deaf to the terminal's Ctrl-C
+    _empty_main()
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
@@ -130,6 +132,12 @@ def _listen(control: socket.socket, orders: queue.SimpleQueue[Any]) -> None:
             orders.put(wire.receive(control))
     except (EOFError, ConnectionResetError):
         os.killpg(0, signal.SIGKILL)
+
+
+def _empty_main() -> None:
+    """Functions and classes from cells live in ``__main__``: give them one with nothing in it."""
+    sys.modules["course_lib.ranks.__main__"] = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
 
 
 def _redirect(output_fd: int) -> None:
