@@ -49,15 +49,23 @@ def _line_at(filename: str, number: int, function: str) -> Line:
     return Line(where, number, linecache.getline(filename, number).strip(), function)
 
 
+def find_frame(depth: int = 1) -> FrameType | None:
+    """The reader's frame that led to this call, or None where none is the reader's."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and not is_readers(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def line_of(frame: FrameType) -> Line:
+    """The line at which a frame stands."""
+    return _line_at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
 def find_line(depth: int = 1) -> Line | None:
     """The reader's line that led to this call, or None where no frame is the reader's."""
-    frame: FrameType | None = sys._getframe(depth)
-    while frame is not None:
-        code = frame.f_code
-        if is_readers(code.co_filename):
-            return _line_at(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back
-    return None
+    frame = find_frame(depth + 1)
+    return None if frame is None else line_of(frame)
 
 
 def stack_lines(traceback: TracebackType | None) -> list[Line]:

@@ -31,7 +31,7 @@ from course_lib.checks.cases import Case
 from course_lib.checks.compare import addresses, snapshot, tensors
 from course_lib.checks.exercise import Exercise, Play, Seen
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
-from course_lib.ranks import recorder
+from course_lib.ranks import wrappers
 from course_lib.trace import Run
 
 # Seconds after which a play is called a hang: by the simulator; by the system, where the play
@@ -155,7 +155,7 @@ def _unrecorded() -> None:
     modules = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
     for module in modules:
         for name, value in list(vars(module).items()):
-            if type(value) is FunctionType and value.__code__.co_filename == recorder.__file__:
+            if type(value) is FunctionType and value.__code__.co_filename == wrappers.__file__:
                 setattr(module, name, vars(value).get("__wrapped__", value))
 
 

@@ -13,11 +13,15 @@ from typing import Any
 _LENGTH = struct.Struct("<Q")
 
 
+def packed(message: Any) -> bytes:
+    """One picklable message as it goes over the wire: in one piece, which wakes its reader once."""
+    body = pickle.dumps(message, protocol=5)
+    return _LENGTH.pack(len(body)) + body
+
+
 def send(sock: socket.socket, message: Any) -> None:
     """Send one picklable message; returns when the last byte is on its way."""
-    body = pickle.dumps(message, protocol=5)
-    sock.sendall(_LENGTH.pack(len(body)))
-    sock.sendall(body)
+    sock.sendall(packed(message))
 
 
 def receive(sock: socket.socket) -> Any:

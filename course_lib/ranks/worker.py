@@ -34,7 +34,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib import context, sites
-from course_lib.ranks import recorder, wire
+from course_lib.ranks import recorder, wire, wrappers
+from course_lib.ranks.log import nameless_file
 from course_lib.ranks.parcel import TooLarge, pack, unpack
 
 GROUP_TIMEOUT = timedelta(days=7)
@@ -88,7 +89,7 @@ class RankContext:
 
 def prepare() -> None:
     """What every rank needs and a fork inherits: done once, in the fork server."""
-    recorder.install()
+    wrappers.install()
 
 
 def main(fds: Sequence[int]) -> NoReturn:
@@ -178,8 +179,22 @@ def _set_up(setup: Setup, store_fd: int) -> None:
             timeout=GROUP_TIMEOUT,  # the notebook keeps the time
             device_id=None if setup.device == "cpu" else torch.device(setup.device),
         )
-        dist.all_reduce(torch.zeros(1, device=setup.device))  # the first one takes longest
+        _rehearse(setup.device)
     context.seed_rank(setup.rank)
+
+
+def _rehearse(device: str) -> None:
+    """Do once what a job does. The first time takes longest: of a connection, and of every page
+    of memory that a fork shares until it is touched.
+    """
+    function, args = unpack(pack((dist.all_reduce, (torch.zeros(1, device=device),))))
+    file = nameless_file("rehearsal")
+    log = recorder.Recorder(file)
+    recorder.begin(log, 0.0)
+    function(*args)
+    recorder.stop()
+    log.leave()
+    os.close(file)
 
 
 def _work(setup: Setup, job: Job, log: recorder.Recorder, control: socket.socket) -> None:

@@ -162,10 +162,12 @@ class World:
         names, sources = job.cells()
         t0 = time.perf_counter()
         self._next_look = t0 + LOOK_SECONDS
-        order = Job(parcel, t0, os.getcwd(), list(sys.path), self.plan.record, names, sources)
+        order = wire.packed(
+            Job(parcel, t0, os.getcwd(), list(sys.path), self.plan.record, names, sources)
+        )
         for rank in self.ranks:
             with contextlib.suppress(BrokenPipeError):  # it has just died: the fork server tells
-                wire.send(rank.control, order)
+                rank.control.sendall(order)
         deadline = t0 + self.plan.timeout
         while any(s.state == "running" for s in self.standings):
             self._turn(min(deadline, time.perf_counter() + LOOK_SECONDS))

@@ -1,0 +1,165 @@
+"""Thin wrappers where c10d's hooks are silent: tag, reduce op, whose call it is, new groups, waits.
+
+    the reader's line ─► wrapper: whose call, tag, op ─► torch.distributed ─► hook ─► Recorder
+
+They are put around torch's functions once per process, and do nothing while nobody records.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from course_lib.ranks import recorder
+from course_lib.ranks.recorder import Call, speaking
+from course_lib.sites import is_readers
+
+_CALLS = (
+    "send", "recv", "isend", "irecv", "batch_isend_irecv", "broadcast", "all_reduce", "reduce",
+    "all_gather", "all_gather_single", "all_gather_into_tensor", "gather", "scatter",
+    "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "all_to_all",
+    "all_to_all_single", "barrier", "monitored_barrier", "broadcast_object_list",
+    "all_gather_object", "gather_object", "scatter_object_list",
+)  # fmt: skip
+_GROUP_MAKERS = ("init_process_group", "new_group", "split_group")
+
+
+def install() -> None:
+    """Put the wrappers in place, once per process. They do nothing until a Recorder begins."""
+    if hasattr(dist.Work.wait, "__wrapped__"):
+        return  # a fork has inherited them
+    for name in _CALLS:
+        if hasattr(c10d, name):
+            _replace(name, _wrap_call(name, getattr(c10d, name)))
+    for name in _GROUP_MAKERS:
+        if hasattr(c10d, name):
+            _replace(name, _wrap_maker(getattr(c10d, name)))
+    dist.Work.wait = _wrap_wait(dist.Work.wait)  # type: ignore[method-assign]
+    dist.Work.get_future = _wrap_future(dist.Work.get_future)  # type: ignore[method-assign]
+    dist.Work.is_completed = _wrap_completed(dist.Work.is_completed)  # type: ignore[method-assign]
+    os.register_at_fork(after_in_child=recorder.stop)  # a rank's own children are not the rank
+
+
+def _replace(name: str, wrapper: Callable) -> None:
+    """Give every module of torch.distributed that holds the function the wrapper instead."""
+    original = getattr(c10d, name)
+    for module_name, module in list(sys.modules.items()):
+        torchs = module_name.startswith("torch.distributed")
+        if torchs and module.__dict__.get(name) is original:
+            setattr(module, name, wrapper)
+
+
+def _argument(function: Callable, name: str) -> Callable[[tuple, dict], Any]:
+    """How to find one argument of a call, wherever it was put."""
+    parameters = list(inspect.signature(function).parameters.values())
+    for at, parameter in enumerate(parameters):
+        if parameter.name == name:
+            default = parameter.default
+            return lambda a, k: a[at] if len(a) > at else k.get(name, default)
+    return lambda a, k: None
+
+
+def _wrap_call(name: str, function: Callable) -> Callable:
+    tag_of, op_of = _argument(function, "tag"), _argument(function, "op")
+    blocking = name in ("send", "recv")
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if recorder.at_work is None:
+            return function(*args, **kwargs)
+        now = speaking.call
+        if now is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
+            now.tag = tag_of(args, kwargs) or 0
+            return function(*args, **kwargs)
+        caller = sys._getframe(1)
+        now = Call(caller if is_readers(caller.f_code.co_filename) else None, blocking)
+        now.tag = tag_of(args, kwargs) or 0
+        now.reduce_op = op_of(args, kwargs)
+        speaking.call = now
+        try:
+            if name == "monitored_barrier":
+                return _recorded_barrier(function, args, kwargs)
+            return function(*args, **kwargs)
+        finally:
+            speaking.call = None
+
+    return call
+
+
+def _recorded_barrier(function: Callable, args: tuple, kwargs: dict) -> Any:
+    """``monitored_barrier`` passes no hook: write it down around the call."""
+    log = recorder.at_work
+    assert log is not None
+    group: Any = (args[0] if args else kwargs.get("group")) or dist.group.WORLD
+    seq = log.issued("monitored_barrier", group.group_name, -1, (), (), False)
+    result = function(*args, **kwargs)
+    log.completed(seq)
+    return result
+
+
+def _wrap_maker(function: Callable) -> Callable:
+    ranks_of = _argument(function, "ranks")
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        log = recorder.at_work
+        if log is None:
+            return function(*args, **kwargs)
+        world = dist.group.WORLD if dist.is_initialized() else None
+        seq = None
+        alone = kwargs.get("use_local_synchronization")  # then only members call it
+        if world is not None and function.__name__ != "init_process_group" and not alone:
+            members = ranks_of(args, kwargs) if function.__name__ == "new_group" else None
+            seq = log.issued(
+                function.__name__, world.group_name, -1, (), (), False, tuple(members or ())
+            )
+        made = function(*args, **kwargs)
+        if seq is not None:
+            log.completed(seq)
+        groups: Iterable[Any] = made if isinstance(made, (list, tuple)) else [made]
+        for group in (dist.group.WORLD, *groups):
+            log.watch(group)
+        return made
+
+    return make
+
+
+def _wrap_wait(wait: Callable) -> Callable:
+    @functools.wraps(wait)
+    def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.at_work is not None:
+            recorder.at_work.waiting(self)
+        result = wait(self, *args, **kwargs)
+        if recorder.at_work is not None:
+            recorder.at_work.waited(self)
+        return result
+
+    return waiting
+
+
+def _wrap_future(get_future: Callable) -> Callable:
+    @functools.wraps(get_future)
+    def future(self: Any) -> Any:
+        if recorder.at_work is not None:
+            recorder.at_work.taken(self)
+        return get_future(self)
+
+    return future
+
+
+def _wrap_completed(is_completed: Callable) -> Callable:
+    @functools.wraps(is_completed)
+    def completed(self: Any) -> bool:
+        done = is_completed(self)
+        if done and recorder.at_work is not None:
+            recorder.at_work.taken(self)
+        return done
+
+    return completed
