@@ -92,7 +92,7 @@ draw.timeline(slow, caption="Listening first: each message waits for one it has 
 # %% [markdown] id="01-0221fc"
 # ## Begin now, wait later
 #
-# Rank 1 holds back a message that has been ready from the start, until it has heard another one that has nothing to do with it; rank 2 does the same. Hatched is waiting for a message that has not even left. (The sends are in the picture, too; with 4 bytes they are too short to be seen.) So n ranks take (n − 1)·T. With four it is a nuisance. With a thousand almost all of them stand still almost all of the time.
+# Rank 1 holds back a message that has been ready from the start, until it has heard another one that has nothing to do with it; rank 2 does the same. You see it in the picture, a *space-time diagram*: ranks from top to bottom, time from left to right, an arrow for each message; hatched is waiting for a message that has not even left. (The sends are in the picture, too; with 4 bytes they are too short to be seen.) So n ranks take (n − 1)·T. With four it is a nuisance. With a thousand almost all of them stand still almost all of the time.
 #
 # The remedy is to split a call in two. **`isend` and `irecv`** (i for *immediate*) begin a message and return at once. What they return is a `Work`, a receipt for the message under way. **`Work.wait()`** returns when the message is done:
 #
@@ -186,7 +186,7 @@ assert lucky.results == [3, 0, 1, 2]
 print("where sends are buffered:", lucky.results)
 
 # %% [markdown] id="01-fb7837"
-# A *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions of any deadlock (Coffman and others, 1971), and the one that the order of calls can rule out. `run` compares what each rank has called, sees that no missing call can ever come, and says so. Left alone, gloo would wait for 30 minutes. In the buffered world the same lines give the right answer, which is how they get into programs.
+# A *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions of any deadlock (Coffman and others, 1971), and the one that the order of calls can rule out. `run` compares what each rank has called, sees that no missing call can ever come, and says so. Left alone, gloo would wait for its timeout, by default 30 minutes. In the buffered world the same lines give the right answer, which is how they get into programs.
 #
 # ## Your turn: exchange
 #
@@ -247,7 +247,7 @@ check(exchange)
 # 2. **Do not write** to what an `isend` is sending. The receiver may get either version. Reading it is fine.
 # 3. **Wait for every Work.** A Work that nobody waits for is a message of which nobody knows whether it has left, and an error that nobody hears of.
 #
-# Whoever breaks them usually gets away with it, on a fast network, in a small test. `simulate` does not rely on luck: it runs the function twice, with different numbers in the tensors that are still to be filled, and compares.
+# To break one is a *hazard*: you usually get away with it, on a fast network, in a small test. `simulate` does not rely on luck: it runs the function twice, with different numbers in the tensors that are still to be filled, and compares.
 
 # %% id="01-461354"
 def look_too_soon():
@@ -343,7 +343,7 @@ with expect(Mismatch):
 #
 # **Optional · 01.3 · difficulty ●●○ · about 15 minutes**
 #
-# A message carries data, and it also carries *time*: after a recv you know that everything which the sender did before its send has happened. Sometimes that is all you want. Four ranks have to write to one file, rank 0 first, then 1, and so on. No clock can arrange that, and no sleep; a word passed along can.
+# A message carries data, and it also carries *time*: after a recv you know that everything which the sender did before its send has happened (Lamport, 1978). Sometimes that is all you want. Four ranks have to write to one file, rank 0 first, then 1, and so on. No clock can arrange that, and no sleep; a word passed along can.
 #
 # **Goal.** `in_order(work)` calls `work()` once on every rank, on rank 0 first. None begins before the previous one has ended, however long it takes. Send and receive only: a barrier brings everybody together, and here only two have to know.
 #
@@ -415,7 +415,7 @@ draw.lines({"gloo, two processes": (sizes, list(one_way.values()))}, "bytes", "s
 #
 # ## In practice
 #
-# In training, point-to-point messages carry activations and gradients between the stages of a pipeline, and keys and values round the ring of Ring Attention (Liu and others, 2023). The call that most such code uses is **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here every rank trades edges with both neighbours, a *halo*, to smooth the heights.
+# In training, point-to-point messages carry activations and gradients between the stages of a pipeline, and keys and values round the ring of Ring Attention (Liu and others, 2023). PyTorch's own pipelines do it by **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here every rank trades edges with both neighbours, a *halo*, to smooth the heights.
 
 # %% id="01-1e93cf"
 def smooth(heights):
@@ -436,11 +436,11 @@ assert torch.equal(torch.cat(smoothed.results), (padded[:-2] + padded[1:-1] + pa
 assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 
 # %% [markdown] id="01-c8cd81"
-# On gloo the batch is a convenience. **On NCCL it is the only safe way to exchange**, and two habits from this page have to go:
+# On gloo the batch is a convenience. **On NCCL it is the way to exchange**, and three habits from this page have to go:
 #
 # * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error. Rely on the order.
-# * *An isend and an irecv of their own do not run side by side there.* They are queued on the GPU, one behind the other; if both ranks queue their send first, each may wait for a recv that stands behind it. A batch becomes one group of NCCL calls, which progress together. If it is the first call in its group of ranks, all of them have to take part.
-# * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait for the message. What you compute on that stream afterwards is safe; a clock that you stop on the CPU measures nothing.
+# * *An isend and an irecv of their own need not run side by side there.* They may be queued on the GPU, one behind the other; if both ranks queue their send first, each waits for a recv that stands behind it. A batch becomes one group of NCCL calls, which progress together. If it is the first call in its group of ranks, all of them have to take part.
+# * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait for the message. What you compute on that stream afterwards is safe. But a clock on the CPU measures nothing, and a token orders nothing there: it would hold up the GPU, and not your file.
 #
 # Nothing on this page was measured on a GPU.
 #
@@ -468,5 +468,6 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 # * NVIDIA: [NCCL, point-to-point communication](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html) (grouped calls) · [nccl#479](https://github.com/NVIDIA/nccl/issues/479) (both send first) · [nccl#783](https://github.com/NVIDIA/nccl/issues/783) (a send may block until its recv)
 # * Message Passing Interface Forum, [*MPI: A Message-Passing Interface Standard*, version 4.0](https://www.mpi-forum.org/docs/mpi-4.0/mpi40-report.pdf), 2021, sections 3.4 and 3.5 (when a send is over; unsafe programs)
 # * E. G. Coffman, M. J. Elphick, A. Shoshani, *System Deadlocks*, ACM Computing Surveys 3(2), 1971, [doi:10.1145/356586.356588](https://doi.org/10.1145/356586.356588)
+# * L. Lamport, *Time, Clocks, and the Ordering of Events in a Distributed System*, Communications of the ACM 21(7), 1978, [doi:10.1145/359545.359563](https://doi.org/10.1145/359545.359563)
 # * R. W. Hockney, *The communication challenge for MPP: Intel Paragon and Meiko CS-2*, Parallel Computing 20(3), 1994, [doi:10.1016/S0167-8191(06)80021-9](https://doi.org/10.1016/S0167-8191(06)80021-9)
 # * H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, [arXiv:2310.01889](https://arxiv.org/abs/2310.01889)
