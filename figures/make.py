@@ -5,8 +5,9 @@
 
 readme.png          computing, a message round the ring, and an all_reduce on four ranks
 00_hello_ranks.png  two steps of lesson 00's own training job, its cells taken from the lesson
+01_point_to_point.png  the same messages one after another and all at once, simulated
 
-Times in the pictures are those of the machine that drew them.
+Times in the pictures of real runs are those of the machine that drew them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from course_lib import draw, run, span  # noqa: E402
+from course_lib import Network, draw, run, simulate, span  # noqa: E402
 from course_lib.draw import Picture  # noqa: E402
 from course_lib.notebooks.source import read_lesson  # noqa: E402
 
@@ -78,9 +79,37 @@ def hello_ranks() -> Picture:
     )
 
 
+def to_the_right(mine: torch.Tensor) -> None:
+    """Each rank hands a tensor to the next one: listening first, then all at once."""
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    inbox = torch.empty_like(mine)
+    with span("listen first"):
+        if rank > 0:
+            dist.recv(inbox, rank - 1)
+        if rank < last:
+            dist.send(mine, rank + 1)
+    dist.barrier()
+    with span("all at once"):
+        works = [dist.irecv(inbox, rank - 1)] if rank > 0 else []
+        works += [dist.isend(mine, rank + 1)] if rank < last else []
+        for work in works:
+            work.wait()
+
+
+def point_to_point() -> Picture:
+    network = Network(latency=5e-6, bandwidth=25e9)
+    job = simulate(to_the_right, torch.ones(250_000), world_size=4, network=network)
+    return draw.timeline(
+        job,
+        caption="Three messages of 1 MB on four simulated ranks, twice. Left: each rank listens "
+        "before it speaks, and the others stand still (hatched). Right: all at once.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
+    "01_point_to_point": point_to_point,
 }
 
 

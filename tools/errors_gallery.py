@@ -43,7 +43,7 @@ class Chapter(NamedTuple):
 
 
 HELLO = "[00, Hello ranks](../notebooks/00_hello_ranks.ipynb)"
-MESSAGES = "01, point to point"
+MESSAGES = "[01, Point to point](../notebooks/01_point_to_point.ipynb)"
 COLLECTIVES = "02, collectives"
 AVERAGES = "05, gradient averaging"
 GROUPS = "07, groups"

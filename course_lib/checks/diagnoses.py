@@ -96,8 +96,9 @@ GENERAL = [
               "write.", some(hazard("written before wait"))),
     Diagnosis("never-waited", "Each isend and irecv returns a Work; keep it and wait for it "
               "before the function returns.", some(hazard("never waited for"))),
-    Diagnosis("deadlock", "Follow the arrows: each rank waits for one that waits as well. "
-              "Somebody has to take the other part first.", every(found("deadlock"))),
+    Diagnosis("deadlock", "Follow the arrows: each rank waits for one that waits as well, or that "
+              "has returned. Which call is missing, or comes too late?",
+              every(found("deadlock"))),
     Diagnosis("mismatch", "A send and the recv that takes it must agree in size and dtype.",
               every(found("mismatch"))),
     Diagnosis("raises", "The error comes out of the answer's own line, above.",

@@ -19,6 +19,7 @@ from course_lib.checks.diagnoses import (
     found,
     hazard,
     only_where,
+    raised,
     returns,
     some,
 )
@@ -83,10 +84,15 @@ def one_sided(play: Play) -> bool:
 
 
 def overwritten(play: Play) -> bool:
-    """What arrived is now in the tensor that was sent, on one rank at least."""
+    """The tensor that was sent has been written to, on one rank at least."""
     if hazard("written before wait")(play):
         return True
     return play.done and any(f.kind == "argument changed" for f in play.findings)
+
+
+def between_equals(play: Play) -> bool:
+    """Partners that are both even or both odd."""
+    return play.case.options["distance"] % 2 == 0
 
 
 def exchange_core(rng: random.Random) -> list[Case]:
@@ -121,8 +127,13 @@ declare(Exercise(
         Diagnosis("both-send-first", "Both sides hold out a message and nobody takes it. It would "
                   "work on a network that stores messages; a send may wait for its recv.",
                   every(all_wait_in("send"))),
-        Diagnosis("inbox-is-outbox", "What arrives is written over what is to leave. Receive into "
-                  "a tensor of its own.", both(some(overwritten), every(lambda p: overwritten(p)
+        Diagnosis("by-parity", "It works for neighbours, and ranks 0 and 2 stand still. Which of "
+                  "these two goes first, and how do both of them know?",
+                  both(every(found("deadlock")), only_where(between_equals),
+                       lambda e: any(p.case.options["distance"] == 1 and p.case.world % 2 == 0
+                                     for p in e.passed))),
+        Diagnosis("inbox-is-outbox", "The tensor that is to leave is written over. Receive into a "
+                  "tensor of its own.", both(some(overwritten), every(lambda p: overwritten(p)
                   or found("mismatch")(p)))),
         Diagnosis("returns-own", "Each rank returns what it came with. Which of the two tensors "
                   "has the answer?", every(lambda p: p.done and all(
@@ -132,8 +143,9 @@ declare(Exercise(
         Diagnosis("own-partner", "A rank may be its own partner: nobody sends to itself, yet "
                   "there is an answer.", only_where(lambda p: any(
                       partner(p.case, r) == r for r in range(p.case.world)))),
-        Diagnosis("strided", "A tensor's elements need not lie side by side, and send wants them "
-                  "so.", only_where(lambda p: p.case.layout in ("strided", "transposed"))),
+        Diagnosis("strided", "A tensor's elements need not lie side by side, and send and recv "
+                  "want them so.",
+                  only_where(lambda p: p.case.layout in ("strided", "transposed"))),
     ],
 ))  # fmt: skip
 
@@ -152,10 +164,24 @@ def passed_right(play: Play, call: int) -> list[Seen]:
 
 
 def only_two_talk(play: Play) -> bool:
-    """More than two ranks; ranks 0 and 1 talk to one another, and to nobody else."""
+    """More than two ranks; ranks 0 and 1 talk to one another, and a third one to nobody."""
+    if isinstance(play.error, RankFailed):
+        return play.case.world > 2 and play.error.rank > 1
     pairs = {(e.rank, e.peer) for e in trace_of(play).events if e.is_send}
     apart = all((a in (0, 1)) == (b in (0, 1)) for a, b in pairs)
     return play.case.world > 2 and {(0, 1), (1, 0)} <= pairs and apart
+
+
+def along_a_row(play: Play) -> bool:
+    """Each rank sends to the next one, and the last one to nobody."""
+    pairs = {(e.rank, e.peer) for e in trace_of(play).events if e.is_send}
+    return play.done and play.case.world > 1 and (
+        pairs == {(r, r + 1) for r in range(play.case.world - 1)})  # fmt: skip
+
+
+def asks_for_no_rank(play: Play) -> bool:
+    """A message was to go to, or to come from, a rank that does not exist."""
+    return raised("RuntimeError")(play) and "there is no rank" in str(play.error)
 
 
 def pass_core(rng: random.Random) -> list[Case]:
@@ -177,8 +203,8 @@ declare(Exercise(
                   "all the way round. Who could receive first?", every(all_wait_in("send"))),
         Diagnosis("receive-first", "Everyone waits for a message that nobody has sent yet. Who "
                   "could send first?", every(all_wait_in("recv"))),
-        Diagnosis("overwrites-mine", "What arrives is written over what was to be sent: receive "
-                  "into a tensor of its own.", every(overwritten)),
+        Diagnosis("overwrites-mine", "The tensor that is to be sent is written over: receive into "
+                  "a tensor of its own.", every(overwritten)),
         Diagnosis("passes-left", "Everyone has the tensor of a neighbour, and of the wrong one. "
                   "Which way is right?", returns(from_rank(1))),
         Diagnosis("pairs", "Ranks swap in pairs. That is a ring for two ranks only: with four, "
@@ -186,12 +212,18 @@ declare(Exercise(
                   both(returns(lambda p, r: p.inputs[0][r ^ 1][0],
                                lambda p: p.case.world % 2 == 0 and p.case.calls == 1),
                        every(lambda p: p.case.world > 2))),
+        Diagnosis("open-ring", "It is passed along a row: after the last rank comes rank 0 again. "
+                  "Whose tensor does rank 0 get?", every(along_a_row)),
         Diagnosis("two-ranks-only", "It is right for two ranks; who is the third one's neighbour?",
                   both(every(only_two_talk), only_where(lambda p: p.case.world > 2))),
+        Diagnosis("no-such-rank", "Ranks are counted from 0 to n − 1. Whose neighbour has been "
+                  "given a number that nobody has?",
+                  every(asks_for_no_rank)),
         Diagnosis("alone", "A rank that is alone is its own neighbour, and nobody sends to "
                   "itself.", only_where(lambda p: p.case.world == 1)),
-        Diagnosis("strided", "A tensor's elements need not lie side by side, and send wants them "
-                  "so.", only_where(lambda p: p.case.layout in ("strided", "transposed"))),
+        Diagnosis("strided", "A tensor's elements need not lie side by side, and send and recv "
+                  "want them so.",
+                  only_where(lambda p: p.case.layout in ("strided", "transposed"))),
     ],
 ))  # fmt: skip
 
@@ -274,10 +306,19 @@ def too_early(play: Play) -> bool:
 
 
 def overlap(play: Play) -> bool:
-    """Two ranks work at once, though nobody sends before its own work has ended."""
-    times = sorted(spans(play))
-    late = all(e.issued >= spans(play)[r][1] for r in range(len(times)) for e in sends(play, r))
-    return late and any(a[1] > b[0] for a, b in itertools.pairwise(times))
+    """Two ranks that one rank has told work at once, though each that sends has ended."""
+    times = spans(play)
+    late = all(e.issued >= times[r][1] for r in range(len(times)) for e in sends(play, r))
+    return late and any(
+        tellers(play, a, times[a][0]) & tellers(play, b, times[b][0])
+        and times[a][0] < times[b][1] and times[b][0] < times[a][1]
+        for a, b in itertools.combinations(range(len(times)), 2))  # fmt: skip
+
+
+def tellers(play: Play, rank: int, time: float) -> set[int]:
+    """Whose messages have reached this rank by then."""
+    came = [(m.src, m.recv.completed) for m in trace_of(play).messages if m.dst == rank and m.recv]
+    return {src for src, end in came if end is not None and end <= time}
 
 
 def stuck_last(play: Play) -> bool:

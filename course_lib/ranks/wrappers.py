@@ -68,12 +68,17 @@ def _argument(function: Callable, name: str) -> Callable[[tuple, dict], Any]:
 
 def _wrap_call(name: str, function: Callable) -> Callable:
     tag_of, op_of = _argument(function, "tag"), _argument(function, "op")
+    peer_of = _argument(function, "dst" if "send" in name else "src")
     blocking = name in ("send", "recv")
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if recorder.at_work is None:
             return function(*args, **kwargs)
+        peer = peer_of(args, kwargs)
+        if isinstance(peer, int) and peer < 0:  # gloo would take it for somebody, and wait
+            last = dist.get_world_size() - 1
+            raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {last}")
         now = speaking.call
         if now is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
             now.tag = tag_of(args, kwargs) or 0

@@ -203,10 +203,16 @@ class SimulatedGroup(_ProcessGroup):
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
-        return self._mail.send(self._rank, self._me, tensors[0], dst, tag)
+        return self._mail.send(self._rank, self._me, tensors[0], self._peer(dst), tag)
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
-        return self._mail.recv(self._rank, self._me, tensors[0], src, tag)
+        return self._mail.recv(self._rank, self._me, tensors[0], self._peer(src), tag)
+
+    def _peer(self, rank: int) -> int:
+        """``rank``, if there is such a one: −1 is what ``rank - 1`` makes of rank 0."""
+        if 0 <= rank < self.size():
+            return rank
+        raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self.size() - 1}")
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
         return self._mail.recv(self._rank, self._me, tensors[0], -1, tag)

@@ -439,7 +439,7 @@ draw.bars(took, unit="s", caption="What costs time is importing torch anew in ev
 # * ☑ divide any number of items fairly among any number of ranks;
 # * ☑ read why a job broke, and take your function out of the notebook with torchrun.
 #
-# **Next**, ranks talk to one another in pairs: one sends, the other receives, and two of them soon wait for each other for ever.
+# **Next**, ranks talk to one another in pairs: one sends, the other receives, and two of them soon wait for each other for ever: [01, Send and receive without ever standing still](01_point_to_point.ipynb).
 #
 # ## Sources
 #

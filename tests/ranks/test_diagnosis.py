@@ -51,6 +51,19 @@ def test_an_exception_names_the_rank_and_the_line():
     assert error.seconds < 10
 
 
+def test_a_peer_of_number_minus_one_is_named():
+    """What ``rank - 1`` makes of rank 0: gloo would wait, and nobody knows for whom."""
+
+    def take_from_the_left():
+        dist.recv(torch.empty(1), src=dist.get_rank() - 1)
+
+    error = told(RankFailed, take_from_the_left)
+    assert error.rank == 0
+    first, second = str(error).splitlines()
+    assert first == "rank 0 raised RuntimeError: there is no rank -1: ranks are 0 to 1"
+    assert second.endswith("dist.recv(torch.empty(1), src=dist.get_rank() - 1)")
+
+
 def test_the_same_exception_everywhere_is_told_once():
     def fail():
         return 1 / 0

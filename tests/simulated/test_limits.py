@@ -181,6 +181,21 @@ def test_what_gloo_refuses_is_refused(program):
     assert caught.value.kind == "RuntimeError"
 
 
+def receives_from_minus_one():
+    dist.recv(torch.ones(1), dist.get_rank() - 1)
+
+
+def sends_past_the_end():
+    dist.send(torch.ones(1), 2)
+
+
+@pytest.mark.parametrize("program", [receives_from_minus_one, sends_past_the_end])
+def test_a_peer_that_does_not_exist_is_named(program):
+    """gloo's recv from rank −1 never returns; the simulator does not take it for "anybody"."""
+    with pytest.raises(RankFailed, match=r"there is no rank (-1|2): ranks are 0 to 1"):
+        simulate(program, world_size=2)
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [({"world_size": 0}, "world_size=0"), ({"world_size": True}, "world_size=True"),
