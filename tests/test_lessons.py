@@ -138,6 +138,11 @@ def test_stored_outputs_tell_nothing_of_the_machine(source: Path):
 @pytest.mark.timeout(400)
 @each_lesson
 def test_nbval_finds_every_stored_output_again(source: Path, tmp_path: Path):
+    compare_by_nbval(source, tmp_path)
+
+
+def compare_by_nbval(source: Path, tmp_path: Path) -> None:
+    """Run the solved notebook in an empty folder and compare all its outputs, as nbval does."""
     notebook = Path(shutil.copy(solved_path(source), tmp_path))
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"),
@@ -219,10 +224,11 @@ def not_reached(cells: list[dict]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.timeout(400)
-@each_lesson
-def test_run_all_in_an_untouched_copy_reaches_the_last_cell(
-    source: Path, browser, jupyterlab, tmp_path: Path
-):
+def test_run_all_in_an_untouched_copy_reaches_the_last_cell(browser, jupyterlab, tmp_path: Path):
+    run_an_untouched_copy(SOURCES[0], browser, jupyterlab, tmp_path)  # the others: tests/soak
+
+
+def run_an_untouched_copy(source: Path, browser, jupyterlab, tmp_path: Path) -> None:
     """In a real JupyterLab: the ranks' output and the pictures are in the page, exactly the
     exercises that nobody has solved fail, and each says in one line that it is not written."""
     lesson = read_lesson(source)

@@ -57,12 +57,14 @@ class Stock:
 
     def done(self, world: World) -> None:
         """End a world, and start the next one like it in the background."""
-        with contextlib.suppress(OSError):  # the fork server may be what went wrong
-            world.end()
         plan = world.plan
         wanted = job.spare_seconds() > 0 and sys.platform == "linux"
         with self._lock:
-            self._retired.append(world)
+            if world.went_well:
+                world.end()
+                self._retired.append(world)  # giving back its files can wait for the next call
+            else:
+                world.close()
             if wanted and plan.init and plan.backend == "gloo" and self.spare is None:
                 with contextlib.suppress(CourseError):  # the next run starts its own, and tells
                     self.spare = self._open(plan)

@@ -90,15 +90,20 @@ class World:
         for rank in self.ranks:
             wire.send(rank.control, self._setup(rank.standing.rank))
 
+    @property
+    def went_well(self) -> bool:
+        """Whether it has done its job, and holds no port."""
+        return self.plan.init and all(s.state == "returned" for s in self.standings)
+
     def end(self) -> None:
         """Have the fork server kill what is left of the ranks, and all that they started."""
-        self._server.shutdown(socket.SHUT_RDWR)
+        if self._server.fileno() >= 0:
+            with contextlib.suppress(OSError):  # the fork server may have died before
+                self._server.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End it if need be, and give back its files."""
-        if self._server.fileno() >= 0:
-            with contextlib.suppress(OSError):  # the fork server may have died before
-                self.end()
+        self.end()
         self.release()
 
     def release(self) -> None:

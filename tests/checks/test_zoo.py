@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,23 +26,12 @@ def mine(paths: list[Path]) -> list[Path]:
     return [path for path in paths if path.parent.name in exercises()]
 
 
-@pytest.fixture(scope="module")
-def verdict_of(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Verdict]]:
-    """The verdicts on the chosen answers, two at a time: a check keeps one core busy."""
-    items = (getattr(item, "callspec", None) for item in request.session.items)
-    paths = [item.params["path"] for item in items if item and "path" in item.params]
-    with ThreadPoolExecutor(2) as pool:
-        verdicts = {path: pool.submit(verdict_on_file, path) for path in paths}
-        yield lambda path: verdicts[path].result()
-        pool.shutdown(cancel_futures=True)
-
-
-def verdict_on_file(path: Path) -> Verdict:
+def verdict_of(path: Path) -> Verdict:
     return verdict_on(find(path.parent.name), read_answer(path.parent.name, str(path)))
 
 
 @pytest.mark.parametrize("path", mine(WRONG), ids=name)
-def test_a_wrong_answer_gets_its_own_diagnosis(path: Path, verdict_of) -> None:
+def test_a_wrong_answer_gets_its_own_diagnosis(path: Path) -> None:
     stated = re.match(r'"""Diagnosis: (\S+)\n\n\S', path.read_text())
     assert stated, "a wrong answer states its diagnosis, and why people write it"
     verdict = verdict_of(path)
@@ -54,7 +41,7 @@ def test_a_wrong_answer_gets_its_own_diagnosis(path: Path, verdict_of) -> None:
 
 
 @pytest.mark.parametrize("path", mine(RIGHT), ids=name)
-def test_a_right_answer_gets_full_marks(path: Path, verdict_of) -> None:
+def test_a_right_answer_gets_full_marks(path: Path) -> None:
     verdict = verdict_of(path)
     assert verdict.passed, str(verdict)
     assert verdict.points == 100
