@@ -76,6 +76,6 @@ def lines(
 
 def _name_counts(axes: Axes, xs: set[float]) -> None:
     """A few small whole numbers, of ranks for one, are the only ticks: there is no rank 2.5."""
-    if len(xs) <= 8 and all(x.is_integer() and abs(x) < 10_000 for x in xs):
+    if len(xs) <= 12 and all(x.is_integer() and abs(x) < 10_000 for x in xs):
         axes.set_xticks(sorted(xs), [f"{x:g}" for x in sorted(xs)])
         axes.tick_params(axis="x", which="minor", length=0, labelbottom=False)
