@@ -6,12 +6,15 @@
 readme.png          computing, a message round the ring, and an all_reduce on four ranks
 00_hello_ranks.png  two steps of lesson 00's own training job, its cells taken from the lesson
 01_point_to_point.png  the same messages one after another and all at once, simulated
+03_cost_model.png   lesson 03's own message times and fit, its cells taken from the lesson
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -106,10 +109,32 @@ def point_to_point() -> Picture:
     )
 
 
+def cost_model() -> Picture:
+    """Lesson 03's measured message times and the line through them, its cells as they stand."""
+    lesson = read_lesson(ROOT / "notebooks" / "src" / "03_cost_model.py")
+    names: dict = {"__name__": "__main__"}
+    with contextlib.redirect_stdout(io.StringIO()):  # what the cells print
+        for cell in (cell for cell in lesson.cells if cell.kind == "code"):
+            if "alpha" not in names:
+                exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+    sizes, measured, alpha, beta = (names[n] for n in ("sizes", "measured", "alpha", "beta"))
+    line = [alpha + nbytes * beta for nbytes in sizes]
+    return draw.lines(
+        {"measured on two processes": (sizes, measured), "α + S·β": (sizes, line)},
+        xlabel="size S of the message, bytes",
+        ylabel="time one way, s",
+        loglog=True,
+        formulas=["α + S·β"],
+        caption="Messages between two real processes, from 4 bytes to 4 MiB: two fitted numbers, "
+        "a latency and a time for each byte, draw the line.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
     "01_point_to_point": point_to_point,
+    "03_cost_model": cost_model,
 }
 
 

@@ -450,6 +450,15 @@ def test_formulas_are_dashed() -> None:
     assert [line.get_linestyle() for line in axes.lines] == ["-", "--"]
 
 
+def test_counts_of_ranks_are_the_ticks_and_nothing_lies_between() -> None:
+    ranks = [2, 8, 128]
+    axes = draw.lines({"ring": (ranks, [1, 2, 3])}, "ranks", "s", logx=True).axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8", "128"]
+    axes = draw.lines({"time": ([0.5, 1], [1, 2])}, "hours", "s").axes[0]
+    assert axes.get_xticks().tolist() != [0.5, 1.0]
+
+
 # ---------------------------------------------------------------- every picture
 
 

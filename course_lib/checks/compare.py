@@ -83,8 +83,15 @@ def _same_leaf(got: Any, want: Any, tolerance: float) -> bool:
         with torch._C.DisableTorchFunctionSubclass():  # a subclass may have its own idea of ==
             return _same_tensor(got.detach(), want.detach(), tolerance)
     if isinstance(want, float) and same_kind(got, want):
-        return math.isclose(float.__float__(got + 0.0), want, rel_tol=tolerance, abs_tol=0.0)
+        return math.isclose(_float(got), want, rel_tol=tolerance, abs_tol=0.0)
     return same_kind(got, want) and bool(got == want)
+
+
+def _float(number: float) -> float:
+    try:
+        return float.__float__(number + 0.0)
+    except OverflowError:  # an int that no float can hold
+        return math.inf
 
 
 def _same_tensor(got: Tensor, want: Tensor, tolerance: float) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from matplotlib.axes import Axes
+
 from course_lib.draw.style import COLLECTIVE, Picture, drawn
 
 LINES = (COLLECTIVE, "#0072B2", "#D55E00", "#CC79A7", "#E69F00", "#56B4E9")
@@ -45,8 +47,11 @@ def lines(
     formulas: Collection[str] = (),
     caption: str = "",
     exact: bool = False,
+    logx: bool = False,
 ) -> Picture:
     """Draw each series, ``name: (xs, ys)``; those named in ``formulas`` as dashes, not points.
+
+    ``loglog`` makes both axes logarithmic, ``logx`` the horizontal one alone.
 
     >>> draw.lines({"measured": (sizes, seconds), "α + βS": (sizes, model)}, "bytes", "s",
     ...            loglog=True, formulas=["α + βS"])
@@ -61,9 +66,16 @@ def lines(
     for k, (name, (xs, ys)) in enumerate(series.items()):
         look = "--" if name in formulas else f"{_MARKERS[k % len(_MARKERS)]}-"
         axes.plot(xs, ys, look, color=LINES[k % len(LINES)], label=name, markersize=4)
-    if loglog:
-        axes.set(xscale="log", yscale="log")
+    axes.set(xscale="log" if loglog or logx else "linear", yscale="log" if loglog else "linear")
+    _name_counts(axes, {float(x) for xs, _ in series.values() for x in xs})
     axes.grid(True, color="#E6E6E6", linewidth=0.6)
     axes.legend(frameon=False)
     picture.caption(caption)
     return picture
+
+
+def _name_counts(axes: Axes, xs: set[float]) -> None:
+    """A few small whole numbers, of ranks for one, are the only ticks: there is no rank 2.5."""
+    if len(xs) <= 12 and all(x.is_integer() and abs(x) < 10_000 for x in xs):
+        axes.set_xticks(sorted(xs), [f"{x:g}" for x in sorted(xs)])
+        axes.tick_params(axis="x", which="minor", length=0, labelbottom=False)

@@ -1,0 +1,126 @@
+"""Exercises that are a formula: a plain function of numbers, called without ranks.
+
+    def star_time(n, nbytes, alpha, beta): ...          # what is right, under the stub's names
+
+    declare(formula(
+        "03.1", "star_seconds", star_time,
+        core=lambda rng: [(3, 8, 1.0, 0.5), …],          # tuples of arguments, small ones first
+        sturdy=lambda rng: [(1, 8, 1.0, 0.5), …],
+        diagnoses=[
+            mistake("one-way", "hint", lambda n, s, a, b: a + (n - 1) * s * b),
+            Diagnosis("alone", "hint", only_where(lambda p: p.case.options["n"] == 1)),
+        ],
+    ))
+
+Any real number is an answer: a float or an int, a fraction, a scalar of numpy, a tensor of no
+dimensions. It has to be right to nine digits, so what was computed in float32 is not. A bool, a
+string or None is no number.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy
+import torch
+
+from course_lib.checks.cases import Case
+from course_lib.checks.compare import ANYTHING
+from course_lib.checks.diagnoses import every, raised
+from course_lib.checks.exercise import Diagnosis, Evidence, Exercise, Play, Seen
+
+Formula = Callable[..., float]
+Arguments = Callable[[random.Random], list[tuple]]
+
+TOLERANCE = 1e-9  # relative
+_SCALARS = (Fraction, numpy.float16, numpy.float32, numpy.int32, numpy.int64)
+
+
+def formula(
+    number: str, name: str, right: Formula, core: Arguments, sturdy: Arguments,
+    diagnoses: Sequence[Diagnosis],
+) -> Exercise:  # fmt: skip
+    """An exercise whose answer computes ``right``, whose parameters have the stub's names."""
+    names = list(inspect.signature(right).parameters)
+
+    def cases(arguments: Arguments) -> Callable[[random.Random], list[Case]]:
+        return lambda rng: [
+            Case(1, options=dict(zip(names, values, strict=True))) for values in arguments(rng)
+        ]
+
+    def expected(play: Play, call: int) -> list[Seen]:
+        want, got = float(right(*play.inputs[call][0])), answer(play, call)
+        return [Seen(ANYTHING if got is not None and close(got, want) else want)]
+
+    return Exercise(
+        number, name,
+        inputs=lambda case, rank: tuple(case.options.values()),
+        expected=expected,
+        core=cases(core),
+        sturdy=cases(sturdy),
+        fits=lambda case: False,
+        smaller=lambda case: [],
+        tolerance=TOLERANCE,
+        in_ranks=False,
+        diagnoses=diagnoses,
+    )  # fmt: skip
+
+
+def real_number(value: Any) -> float | None:
+    """What was returned as a float, or None where it is no real number."""
+    if type(value) is torch.Tensor and value.dim() == 0 and value.dtype != torch.bool:
+        value = value.item()
+    if isinstance(value, float):
+        return float.__float__(value)  # of a subclass, too: its own idea of a float is not asked
+    if (isinstance(value, int) and not isinstance(value, bool)) or type(value) in _SCALARS:
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+    return None
+
+
+def answer(play: Play, call: int = 0) -> float | None:
+    """The number that came back from a play, or None."""
+    return real_number(play.got(0, call).returned) if play.done else None
+
+
+def close(got: float, want: float) -> bool:
+    return math.isclose(got, want, rel_tol=TOLERANCE, abs_tol=0.0)
+
+
+def mistake(id: str, hint: str, *formulas: Formula) -> Diagnosis:
+    """Diagnosed where every answer is what one and the same of these formulas gives."""
+    return Diagnosis(id, hint, lambda e: any(_explains(wrong, e) for wrong in formulas))
+
+
+def _explains(wrong: Formula, evidence: Evidence) -> bool:
+    def holds(play: Play) -> bool:
+        try:
+            predicted = float(wrong(*play.inputs[0][0]))
+        except ZeroDivisionError:
+            return raised("ZeroDivisionError")(play)
+        got = answer(play)
+        return got is not None and close(got, predicted)
+
+    return bool(evidence.failed) and all(map(holds, evidence.plays))
+
+
+def rounded(right: Formula, unit: float) -> Diagnosis:
+    """Diagnosed where every wrong number is within 0.1% or within ``unit`` of the right one."""
+
+    def near(play: Play) -> bool:
+        got = answer(play)
+        return got is not None and math.isclose(
+            got, right(*play.inputs[0][0]), rel_tol=1e-3, abs_tol=unit
+        )
+
+    return Diagnosis(
+        "rounded", "It agrees to a few digits and then differs: was something rounded on the way, "
+        "or computed with fewer digits than a float of Python has?", every(near),
+    )  # fmt: skip

@@ -1,0 +1,503 @@
+# %% [markdown] id="03-fc4dda"
+# # Predict what talking costs
+#
+# **Two numbers predict the time of any exchange.**
+#
+# ![Measured message times against size, log-log: flat at the latency on the left, rising with the bytes on the right, and a fitted line through both](../../figures/03_cost_model.png)
+#
+# *Where this goes: every point is a message between two real processes; two numbers, fitted to the points, draw the line.*
+#
+# | | |
+# |---|---|
+# | **Do** | measure messages between real ranks, fit a line, predict a whole exchange with it, compare prediction, simulation and reality, ask what would happen on 128 ranks |
+# | **Learn** | latency α and inverse bandwidth β; algbw and busbw; what a star and a tree cost; lower bounds; when communication is the bottleneck, and what data and model parallelism have to do with it |
+# | **Need** | [02 collectives](02_collectives.ipynb): send, receive, all_reduce |
+# | **Time** | 60 minutes (estimated), one required exercise, two optional ones |
+
+# %% [markdown] id="03-42d4fe"
+# ## One message, by hand
+#
+# In lesson 01 the curve of message times had two halves, one flat and one rising. Each half is a number. Some time passes before the first byte arrives, however short the message is: the call, the way through operating system and network. That is the **latency α**, in seconds. The rest grows with the size, because each byte keeps the link busy for a moment. That is **β**, in seconds per byte, one over the link's **bandwidth** in bytes per second. A message of S bytes takes
+#
+# **T(S) = α + S·β** (s = s + byte · s/byte),
+#
+# the model of Hockney (1994). `simulate` is built on it. Let us give it a link slow enough for pen and paper: α = 1 s, and 2 bytes per second, which makes β = 0.5 s/byte. Eight bytes take 1 + 8 · 0.5 = 5 s.
+#
+# **Predict.** Twice as many bytes, 16: how many seconds?
+
+# %% id="03-76ac89"
+import math
+import time
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from course_lib import Hazard, Network, check, compute, draw, expect, run, simulate
+
+# %% id="03-26ffa6"
+slow = Network(latency=1, bandwidth=2)  # in seconds, and in bytes per second
+
+def one_message(nbytes):
+    message = torch.zeros(nbytes, dtype=torch.uint8)
+    if dist.get_rank() == 0:
+        dist.send(message, dst=1)
+    else:
+        dist.recv(message, src=0)
+
+assert simulate(one_message, 8, world_size=2, network=slow).seconds == 1 + 8 * 0.5 == 5
+guess = None
+
+# %% id="03-a8253f"
+recorded = simulate(one_message, 16, world_size=2, network=slow).seconds
+print(f"your guess: {guess}   simulated: {recorded:g} s")
+assert recorded == 1 + 16 * 0.5 == 9
+
+# %% [markdown] id="03-cb5144"
+# Not ten: the second eight bytes need no start of their own. One long message is cheaper than two short ones, and much of what communication libraries do follows from that.
+#
+# ## Measured on this machine
+#
+# Now two real processes on gloo, and the ping-pong of lesson 01 once more. Why there and back? To time one message we would have to read the sender's clock at the start and the receiver's at the end, and on two machines these do not agree. A round trip needs one clock only.
+#
+# Three habits make it a measurement. A **barrier** first, so that a late partner is not counted as the message's time. **Waiting** until the data are there, which `send` and `recv` do by themselves. And **many rounds**, of which the *fastest* counts: whatever else this machine does can make a message slower, never faster. Each round goes through all sizes, so that a bad moment does not fall on one size alone.
+
+# %% id="03-04c904"
+def ping_pong(message):
+    partner = dist.get_rank() ^ 1  # 0 with 1, 2 with 3
+    dist.barrier()
+    start = time.perf_counter()
+    for turn in (0, 1):
+        if dist.get_rank() % 2 == turn:
+            dist.send(message, dst=partner)
+        else:
+            dist.recv(message, src=partner)
+    return (time.perf_counter() - start) / 2
+
+# %% id="03-bcb87d"
+sizes = [4**k for k in range(1, 12)]  # bytes: 4 to 4,194,304
+
+def sweep(rounds=40):
+    messages = [torch.zeros(nbytes // 4) for nbytes in sizes]
+    best = [math.inf] * len(sizes)
+    for _ in range(rounds):
+        for i, message in enumerate(messages):
+            best[i] = min(best[i], ping_pong(message))
+    return best
+
+measured = run(sweep, world_size=2).results[0]
+for i in (0, 5, 10):
+    print(f"{sizes[i]:>9,} bytes: {1e6 * measured[i]:.0f} µs")
+assert measured[5] < 3 * measured[0] and measured[10] > 3 * measured[5]
+
+# %% [markdown] id="03-cc100b"
+# From the first line to the second the bytes grow a thousandfold, and the time by less than three. Another thousandfold, and bytes are nearly all that counts.
+#
+# ## The fit, and what it leaves over
+#
+# A line through eleven points: *least squares* finds the α and β whose prediction is nearest. Nearest in what? With plain seconds the largest message would decide alone, because an error of one percent there is more than all that the short ones take. So each point's error is divided by its time t, and *relative* errors are made small: α/t + β·S/t should be 1 everywhere. For two unknowns that is one call of `lstsq`.
+#
+# The first picture shows the parts, too. Left, where α rules, the time does not depend on the size; right, where S·β rules, it is proportional to it. In the second one the line has been taken away: what is left are the **residuals**. Look at them before you believe any model. Where neighbouring points lie on the same side of zero, something happens that two numbers cannot say: a buffer that is full, a cache that is too small, another way of sending from some size on. For planning, a model that is right within some tens of percent over a million different sizes is a good one.
+
+# %% id="03-1fc486"
+S, t = torch.tensor([sizes, measured], dtype=torch.float64)
+rows = torch.stack([1 / t, S / t], dim=1)
+fit = torch.linalg.lstsq(rows, torch.ones_like(t).unsqueeze(1)).solution
+alpha, beta = fit.flatten().tolist()
+print(f"α: {1e6 * alpha:.0f} µs   1/β: {1 / beta / 1e9:.2f} GB/s   (1 GB is 1e9 bytes)")
+assert alpha > 0 and beta > 0
+
+# %% id="03-41dd5c"
+draw.lines(
+    {"measured": (sizes, measured), "α + S·β": (sizes, alpha + S * beta),
+     "α": (sizes, [alpha] * 11), "S·β": (sizes[5:], (S * beta)[5:])},
+    xlabel="size S, bytes", ylabel="one way, s", loglog=True, formulas=["α + S·β", "α", "S·β"],
+    caption="Short messages cost the latency, long ones their bytes, and one line holds both.",
+)
+
+# %% id="03-2a3324"
+residuals = 100 * (t / (alpha + S * beta) - 1)
+draw.lines(
+    {"measured against α + S·β": (S.log2(), residuals), "the line": (S.log2(), [0] * 11)},
+    xlabel="log₂ of the size in bytes", ylabel="residual, %", formulas=["the line"],
+    caption="What the two numbers leave over: positive where a message took longer than they say.",
+)
+
+# %% [markdown] id="03-a7fb43"
+# ## From a message to an exchange: the star
+#
+# The problem in one process: add up four tensors, [1, 1] + [2, 2] + [3, 3] + [4, 4] = [10, 10]. That is the *reference*, and it costs no message. With a tensor on each of four ranks, the naive way is a **star**: everybody sends to rank 0, which adds up and sends the sum back to everybody. You could call it all_reduce.
+#
+# To predict it, one more rule is needed: what do messages do that travel at the same time? Each rank has *one* link out and one in. Messages that arrive together **queue** for the link, byte after byte; their latencies **overlap**, because waiting for a first byte keeps no link busy.
+#
+# **Predict.** Four ranks, 8 bytes each, the slow link from above. Follow the last message on its way to rank 0, then the last one on the way back. How many seconds until every rank has the sum?
+
+# %% id="03-d18c5b"
+def star(tensor):
+    if dist.get_rank() > 0:
+        dist.send(tensor, dst=0)
+        dist.recv(tensor, src=0)
+        return
+    inbox = torch.empty_like(tensor)
+    for peer in range(1, dist.get_world_size()):
+        dist.recv(inbox, src=peer)
+        tensor += inbox
+    for work in [dist.isend(tensor, dst=peer) for peer in range(1, dist.get_world_size())]:
+        work.wait()
+
+def add_up():
+    mine = torch.full((2,), dist.get_rank() + 1.0)  # float32: 8 bytes
+    star(mine)
+    return mine.tolist()
+
+guess = None
+
+# %% id="03-7f73a7"
+by_hand = simulate(add_up, world_size=4, network=slow)
+print(f"your guess: {guess}   simulated: {by_hand.seconds:g} s")
+assert by_hand.results == [[10, 10]] * 4 and by_hand.seconds == (1 + 3 * 4) + (1 + 3 * 4) == 26
+assert [by_hand.trace.bytes_sent(rank) for rank in range(4)] == [24, 8, 8, 8]
+draw.timeline(by_hand, caption="All three messages to rank 0 are under way at once, and come in one "
+              "after the other; so does the sum on its way back.")
+
+# %% [markdown] id="03-e66413"
+# ## Your turn: star_seconds
+#
+# **Required · 03.1 · difficulty ●○○ · about 10 minutes**
+#
+# One second until the first byte is in, then three times four seconds, because three messages of 8 bytes share rank 0's link: 13 s. The way back costs the same. Turn that into a formula for any number of ranks, any size and any link.
+#
+# **Goal.** A function of four numbers that needs no loop and no communication. `nbytes` is the size of one rank's tensor, S, in bytes.
+#
+# From this lesson on *core* and *sturdy* are both asked for. Sturdy is: a single rank, an empty tensor, a link without latency or with endless bandwidth. What does a star cost that has nobody at its ends?
+#
+# <details>
+# <summary>Hint: two ways, two parts</summary>
+#
+# How many messages come into rank 0? Which part of their time do they spend side by side, and which one after the other? Try it on the 26 seconds above.
+#
+# </details>
+
+# %% exercise="star_seconds" role="answer" points=10 required=true difficulty=1
+def star_seconds(n: int, nbytes: float, alpha: float, beta: float) -> float:
+    """Seconds of a star: everybody sends a tensor to a root, which sends the sum back to everybody.
+
+    Messages to the root queue at its link, and so do messages from it; their latencies overlap.
+    Adding costs nothing.
+
+    Args:
+        n: the number of ranks, the root included, 1 or more.
+        nbytes: the size of one rank's tensor in bytes, 0 or more.
+        alpha: latency in seconds.
+        beta: seconds for each byte on a link, one over the bandwidth.
+
+    Returns:
+        Seconds, unrounded, until every rank has the sum; 0 for one rank, which has it already.
+
+    star_seconds(4, 8, 1.0, 0.5) is 26.0.
+    """
+    ### BEGIN SOLUTION
+    if n == 1:
+        return 0.0
+    one_way = alpha + (n - 1) * nbytes * beta
+    return 2 * one_way
+    ### END SOLUTION
+
+# %% exercise="star_seconds" role="try"
+for n in (1, 2, 4, 8):
+    simulated = simulate(add_up, world_size=n, network=slow).seconds
+    print(f"n = {n}: {star_seconds(n, 8, 1.0, 0.5):g} s by your formula, {simulated:g} s simulated")
+
+# %% exercise="star_seconds" role="check"
+check(star_seconds)
+
+# %% [markdown] id="03-7187ed"
+# ## Formula, simulation, reality
+#
+# Now three answers to one question: how long does a star take with 1 MiB a rank, on the link that we have measured? The formula and the simulator follow the same rules and agree to nine digits; the cell asserts it. The third answer comes from real processes: the same function, timed by the same line, on 2 to 5 ranks.
+#
+# Reality need not agree, and on a small machine it is usually slower. The model gives each rank links of its own, which nobody else uses, and additions that cost nothing. Here, "links" are copies in memory, made by the same few cores that run the ranks and add up the tensors. With five ranks on two cores somebody always waits for a core, and no α or β knows about that.
+#
+# To check this explanation, `timed_star` also counts **processor time**: what the ranks spend on cores, added up. A network card moves bytes by itself; here that is work, and it has to be divided among the cores. The second cell compares five ranks with the model, in which a second pair of ranks does not even slow down a ping-pong.
+
+# %% id="03-2ba294"
+def timed_star(nbytes, rounds):
+    best, cores = math.inf, time.process_time()
+    for _ in range(rounds):
+        tensor = torch.ones(nbytes // 4)
+        dist.barrier()
+        start = time.perf_counter()
+        star(tensor)
+        best = min(best, time.perf_counter() - start)
+    return best, (time.process_time() - cores) / rounds
+
+here, ranks, real, modelled, busy = Network(alpha, 1 / beta), [2, 3, 4, 5], [], [], []
+for n in ranks:
+    times = torch.tensor(run(timed_star, 1 << 20, 20, world_size=n).results)
+    real.append(1e3 * times[:, 0].max().item())
+    busy.append(1e3 * times[:, 1].sum().item())
+    modelled.append(1e3 * max(simulate(timed_star, 1 << 20, 1, world_size=n, network=here).results)[0])
+    by_formula = 2 * alpha + 2 * (n - 1) * (1 << 20) * beta
+    assert math.isclose(modelled[-1], 1e3 * by_formula, rel_tol=1e-9)
+draw.lines({"real processes": (ranks, real), "formula and simulation": (ranks, modelled)},
+           xlabel="ranks", ylabel="ms", formulas=["formula and simulation"],
+           caption="A star of 1 MiB a rank: simulated it follows the formula exactly; real "
+           "processes also share cores and memory.")
+
+# %% id="03-6ab32b"
+message = torch.zeros(1 << 18)  # 1 MiB
+one, two = (simulate(ping_pong, message, world_size=n, network=here).results[0] for n in (2, 4))
+assert math.isclose(one, two, rel_tol=1e-9)  # modelled links are nobody else's
+print(f"five ranks, modelled: ~{modelled[3]:.1f} ms, measured: ~{real[3]:.1f} ms")
+print(f"processor time for it: ~{busy[3]:.1f} ms, to be divided among this machine's cores")
+
+# %% [markdown] id="03-d22d05"
+# So wall-clock time on a crowded machine says little about an algorithm. What holds everywhere is counted instead: bytes, messages, steps. The course shows measured times and grades counts.
+#
+# ## Better than a star, and how good it can get
+#
+# The star's cost grows with n because one link carries everything. In a **binomial tree** half of the ranks hand their tensor to a partner, which adds; half of the partners hand on; after ⌈log₂ n⌉ rounds rank 0 has the sum, and the same tree backwards hands it out: **2⌈log₂ n⌉·(α + S·β)** seconds.
+#
+# And how good can it get? There are two lower bounds for any way of doing it with sends and receives:
+#
+# * **Bandwidth.** For the n tensors to come together at least n−1 transfers of S bytes are needed, and n−1 more until everybody knows the sum. That makes 2(n−1)·S bytes, which n links can at best share evenly: **2(n−1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
+# * **Latency.** The textbooks let a rank start one message at a time. Then the number of ranks that have heard of a tensor at most doubles in each round, and it takes **⌈log₂ n⌉·α**. Our model is kinder, as latencies overlap in it: the star needs two of them for any n. With tiny messages real networks lie between the two.
+#
+# The cell plays S = 262,144 bytes on 100 Gb/s Ethernet. `collectives="messages"` sends `reduce` and `broadcast` along binomial trees; otherwise a collective is charged the cheapest of the textbook's formulas (Thakur, Rabenseifner and Gropp, 2005).
+
+# %% id="03-d496e2"
+ethernet = Network.ethernet_100g()  # α = 5 µs, 12.5 GB/s
+in_messages, tensor = replace(ethernet, collectives="messages"), torch.ones(1 << 16)
+
+def tree(tensor):
+    dist.reduce(tensor, dst=0)
+    dist.broadcast(tensor, src=0)
+
+def library(tensor):
+    dist.all_reduce(tensor)
+
+ranks, took = [2, 4, 8, 16, 32, 64, 128], {}
+for way, network in ((star, ethernet), (tree, in_messages), (library, ethernet)):
+    took[way.__name__] = [simulate(way, tensor, world_size=n, network=network).seconds for n in ranks]
+assert math.isclose(took["tree"][-1], 2 * 7 * ethernet.seconds(262_144), rel_tol=1e-9)
+bound = [2 * (n - 1) / n * 262_144 / ethernet.bandwidth for n in ranks]
+assert round(took["star"][-1] / took["tree"][-1], 1) == 14.7
+assert round(took["library"][-1] / bound[-1], 1) == 2.7
+assert math.isclose(took["library"][-1] - bound[-1], 2 * 7 * ethernet.latency, rel_tol=1e-9)
+draw.lines({name: (ranks, seconds) for name, seconds in took.items()} | {"bandwidth bound": (ranks, bound)},
+           xlabel="ranks", ylabel="s", loglog=True, formulas=["bandwidth bound"], exact=True,
+           caption="The star's time grows with the ranks, the tree's with their logarithm, "
+           "and the bandwidth bound comes to rest.")
+
+# %% [markdown] id="03-9d7e26"
+# On 128 ranks the star takes 14.7 times as long as the tree, and the library's best algorithm 2.7 times the bound, the difference being latency, 14 α. The bound comes to rest at twice S·β. That is the good news of this lesson: more ranks need not mean more bytes on a link. How to get there is lesson 04.
+#
+# ## Your turn: bus_bandwidth
+#
+# **Optional · 03.2 · difficulty ●○○ · about 10 minutes**
+#
+# How good is a measured all_reduce? NVIDIA's *nccl-tests*, the benchmark that everybody quotes, prints two rates. **algbw** is S/t, the size of the tensor over the time. With more ranks it falls even on perfect links, since each link has more to carry. **busbw** corrects for that: bytes that each link must *at least* carry, over the time. It can be compared with the link's own bandwidth, for any number of ranks. On perfect links they are equal.
+#
+# **Goal.** busbw of an all_reduce in bytes per second, from the bandwidth bound above.
+#
+# <details>
+# <summary>Hint: one rank, two ranks, very many</summary>
+#
+# For a single rank no byte has to move. For two ranks busbw and algbw are equal; for very many busbw comes near twice algbw.
+#
+# </details>
+
+# %% exercise="bus_bandwidth" role="answer" points=5 required=false difficulty=1
+def bus_bandwidth(n: int, nbytes: float, seconds: float) -> float:
+    """The bus bandwidth of an all_reduce as nccl-tests defines it.
+
+    Args:
+        n: the number of ranks, 1 or more.
+        nbytes: the size of the tensor that each rank reduces, in bytes, 0 or more.
+        seconds: how long the all_reduce took, more than 0.
+
+    Returns:
+        Bytes per second, unrounded: what each rank's link must at least carry, over the time;
+        0 for one rank.
+
+    bus_bandwidth(4, 8, 2.0) is 6.0.
+    """
+    ### BEGIN SOLUTION
+    least = 2 * (n - 1) / n * nbytes
+    return least / seconds
+    ### END SOLUTION
+
+# %% exercise="bus_bandwidth" role="try"
+perfect, ranks = Network(latency=0, bandwidth=10e9), [2, 4, 8, 16, 32, 64]
+times = {n: simulate(library, tensor, world_size=n, network=perfect).seconds for n in ranks}
+algbw = [tensor.nbytes / times[n] / 1e9 for n in ranks]
+busbw = [bus_bandwidth(n, tensor.nbytes, times[n]) / 1e9 for n in ranks]
+draw.lines({"algbw": (ranks, algbw), "busbw": (ranks, busbw)}, xlabel="ranks", ylabel="GB/s", logx=True,
+           caption="On links of 10 GB/s without latency: algbw falls, busbw should not.")
+
+# %% exercise="bus_bandwidth" role="check"
+check(bus_bandwidth)
+
+# %% [markdown] id="03-779c7f"
+# ## What if: networks that we do not have
+#
+# `Network` has presets for links that one can buy:
+#
+# | | α | 1/β | |
+# |---|---|---|---|
+# | `ethernet_10g()` | 25 µs | 1.25 GB/s | IEEE 802.3ae, TCP |
+# | `ethernet_100g()` | 5 µs | 12.5 GB/s | IEEE 802.3ba, RoCE |
+# | `infiniband_ndr()` | 2 µs | 50 GB/s | 400 Gb/s a port |
+# | `pcie5()` | 3 µs | 63 GB/s | PCI Express 5.0 ×16 |
+# | `nvlink4()` | 2 µs | 450 GB/s | inside a machine with H100 GPUs |
+#
+# The bandwidths are what the standards promise, less line coding; the latencies are typical published figures, good to a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) has the sources, and what was measured on such machines: a large all_reduce on eight H100 GPUs, for one, reached 370 GB/s busbw of the 450.
+#
+# Take ResNet-50, 25,557,032 parameters, float32: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step, and then averages the gradient. Which part of the step is computing? (The model sees S only in S·β. So a thousandth of the bytes on a thousandth of the bandwidth takes the same time, and a thousandth of the memory.)
+
+# %% id="03-3e960a"
+def step():
+    compute(0.1)  # seconds of the virtual clock
+    dist.all_reduce(torch.ones(25_557_032 // 1000))
+
+ranks, useful = [1, 2, 8, 32, 128], {}
+for name in ("infiniband_ndr", "ethernet_100g", "ethernet_10g"):
+    link = getattr(Network, name)()
+    link = replace(link, bandwidth=link.bandwidth / 1000)
+    steps = [simulate(step, world_size=n, network=link).seconds for n in ranks]
+    useful[name] = (ranks, [100 * 0.1 / seconds for seconds in steps])
+assert [round(percent[-1]) for _, percent in useful.values()] == [96, 86, 38]
+draw.lines(useful, xlabel="ranks", ylabel="computing, % of the step", logx=True, exact=True,
+           caption="The same training step on three networks: from eight ranks on, the link decides and "
+           "their number hardly matters.")
+
+# %% [markdown] id="03-5cdfc3"
+# On 128 ranks 96% of the step are useful on InfiniBand, 86% on 100 Gb/s Ethernet, 38% on 10 Gb/s. Two things help: a larger batch for each rank, which means more computing for the same 102 MB; and sending while computing, which DistributedDataParallel does in lesson 06.
+#
+# ## Your turn: half_bandwidth_bytes
+#
+# **Optional · 03.3 · difficulty ●○○ · about 5 minutes**
+#
+# Which of the two numbers should you worry about? That depends on the size of the message. There is one size at which latency and transfer take equally long. Well below, only fewer messages help; well above, only fewer bytes. At this size a link reaches half of its bandwidth, hence the name; Hockney calls it n½.
+#
+# **Goal.** That size in bytes. Try it on the presets: do faster links reach half of their bandwidth with smaller messages or with larger ones?
+#
+# <details>
+# <summary>Hint: units</summary>
+#
+# Only one way of combining seconds with seconds per byte gives bytes.
+#
+# </details>
+
+# %% exercise="half_bandwidth_bytes" role="answer" points=5 required=false difficulty=1
+def half_bandwidth_bytes(alpha: float, beta: float) -> float:
+    """The size of a message whose latency and transfer take equally long.
+
+    Args:
+        alpha: latency in seconds, 0 or more.
+        beta: seconds for each byte, more than 0.
+
+    Returns:
+        Bytes, unrounded.
+
+    half_bandwidth_bytes(3.0, 0.5) is 6.0.
+    """
+    ### BEGIN SOLUTION
+    return alpha / beta
+    ### END SOLUTION
+
+# %% exercise="half_bandwidth_bytes" role="try"
+for name in ("ethernet_10g", "ethernet_100g", "infiniband_ndr", "pcie5", "nvlink4"):
+    link = getattr(Network, name)()
+    print(f"{name:<15}{half_bandwidth_bytes(link.latency, 1 / link.bandwidth):>9,.0f} bytes")
+
+# %% exercise="half_bandwidth_bytes" role="check"
+check(half_bandwidth_bytes)
+
+# %% [markdown] id="03-44477d"
+# ## When data, when model parallelism
+#
+# When talking is the bottleneck, it pays to ask *what* is sent. Take one linear layer, w × w, float32, and a batch of B rows on n ranks.
+#
+# **Data parallelism**: each rank has the whole layer and B/n rows, and the *gradient of the weights* goes through all_reduce: 4w² bytes, whatever the batch. **Model parallelism**: each rank has w/n of the layer's outputs, and all B rows. The *activations* travel: all_gather puts the outputs together, and on the way back all_reduce adds up the gradients of the inputs, 4·B·w bytes each, whatever the number of weights.
+#
+# By the bounds above a link carries 2(n−1)/n of what is all-reduced and (n−1)/n of what is all-gathered. So the two ways are equal where 2·4w² = 3·4·B·w, at **B = ⅔·w**. The cell counts it from recorded calls on four real ranks, w = 384, B = 64, 256 and 1024.
+
+# %% id="03-b0eba3"
+def data_parallel(batch, width):
+    inputs = torch.ones(batch // dist.get_world_size(), width)
+    outputs_grad = inputs @ torch.ones(width, width)  # as if the loss were half of |outputs|²
+    dist.all_reduce(outputs_grad.T @ inputs)
+
+def model_parallel(batch, width):
+    mine = torch.ones(width // dist.get_world_size(), width)  # some of the layer's rows
+    outputs = torch.ones(batch, width) @ mine.T
+    dist.all_gather([torch.empty_like(outputs) for _ in range(dist.get_world_size())], outputs)
+    dist.all_reduce(outputs @ mine)
+
+def link_bytes(way, batch):
+    calls = run(way, batch, 384).trace.of(0)
+    return sum({"all_reduce": 2, "all_gather": 1}[call.op] * call.nbytes for call in calls) * 3 // 4
+
+for batch in (64, 256, 1024):
+    print(f"batch {batch:>4}: {link_bytes(data_parallel, batch):,} bytes a link with data parallelism, "
+          f"{link_bytes(model_parallel, batch):,} with model parallelism")
+assert link_bytes(data_parallel, 256) == link_bytes(model_parallel, 256) == 884_736
+
+# %% [markdown] id="03-6da425"
+# Few weights and many activations, as in convolutions: data parallelism. Many weights and few activations, as in wide linear layers: model parallelism. Krizhevsky (2014) found about 5% of a network's parameters and 90–95% of its computing in the convolutional layers, the reverse in the linear ones, and divided the former by data, the latter by model. A model too large for one rank leaves no choice; lessons 13 to 15 are about that.
+#
+# ## Break it
+#
+# Somebody times a message, on the slow link, and gets a wonderful bandwidth. One call is missing. **Predict:** what does the stopwatch of rank 0 show, and what will the course say about it?
+
+# %% id="03-a2f911"
+def too_good():
+    message = torch.zeros(8, dtype=torch.uint8)
+    start = time.perf_counter()
+    if dist.get_rank() == 0:
+        dist.isend(message, dst=1)  # the wrong line
+    else:
+        dist.recv(message, src=0)
+    print(f"8 bytes in {time.perf_counter() - start:g} s")
+
+with expect(Hazard):
+    simulate(too_good, world_size=2, network=slow)
+
+# %% [markdown] id="03-5c8b96"
+# `isend` returns a `Work` at once, and what was timed is the giving of an order. The time ends when `wait()` has returned. On GPUs this mistake is the usual one, and no Hazard tells you: with NCCL even a plain `dist.all_reduce` returns before the data have moved. Put `torch.cuda.synchronize()` before reading the clock, or use CUDA events.
+#
+# ## In practice
+#
+# * **Measure α and β of your cluster** before you blame it. Between GPUs nccl-tests sweeps the sizes, `./build/all_reduce_perf -b 8 -e 128M -f 2 -g 8`, and prints time, algbw and busbw for each: the first lines tell the latency, the last ones the bandwidth.
+# * **When the model differs.** Libraries change protocol and algorithm with the size, so α and β hold for a range of sizes each. Switches get congested, and other jobs share the network. Take the prediction as what a good day can give.
+# * **On GPUs** the formulas stay, the numbers change. Nothing on this page was measured on a GPU.
+#
+# ## Roads not taken
+#
+# * **LogP** (Culler and others, 1993) also counts what a message costs the processor, and the gap between two messages. With it a star of tiny messages costs a root's processor n−1 turns; here their latencies overlap for nothing.
+# * **Packet simulators** know switches and queues; they need to be told a whole network, and take their time.
+# * **Measuring everything** on the real cluster is the last word, where one has it.
+
+# %% [markdown] id="03-1cf231"
+# ## What you can do now
+#
+# * ☑ measure messages fairly, fit α and β, and look at the residuals before believing them;
+# * ☑ predict what a star costs, and say why five processes on two cores do not keep to it;
+# * ☑ compare an algorithm with the lower bounds of latency and bandwidth;
+# * ☑ read algbw and busbw, and say which one to compare with a data sheet;
+# * ☑ ask what a training step would cost on another network, with many more ranks;
+# * ☑ say whether communication is the bottleneck, and whether weights or activations should travel.
+#
+# **Next**, [04 ring all-reduce](04_ring_all_reduce.ipynb): an algorithm that comes to the bandwidth bound, and you write it. Before: [02 collectives](02_collectives.ipynb).
+#
+# ## Sources
+#
+# * R. W. Hockney, *The communication challenge for MPP: Intel Paragon and Meiko CS-2*, Parallel Computing 20(3), 1994, [doi:10.1016/S0167-8191(06)80021-9](https://doi.org/10.1016/S0167-8191(06)80021-9)
+# * R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of Collective Communication Operations in MPICH*, International Journal of High Performance Computing Applications 19(1), 2005, [doi:10.1177/1094342005051521](https://doi.org/10.1177/1094342005051521)
+# * E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn, *Collective communication: theory, practice, and experience*, Concurrency and Computation: Practice and Experience 19(13), 2007, [doi:10.1002/cpe.1206](https://doi.org/10.1002/cpe.1206)
+# * P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, Journal of Parallel and Distributed Computing 69(2), 2009, [doi:10.1016/j.jpdc.2008.09.002](https://doi.org/10.1016/j.jpdc.2008.09.002)
+# * NVIDIA, nccl-tests: [Performance reported by NCCL tests](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md) (algbw, busbw, the bound on all_reduce) · [nccl-tests#212](https://github.com/NVIDIA/nccl-tests/issues/212) (busbw on eight H100)
+# * D. Culler and others, *LogP: towards a realistic model of parallel computation*, PPoPP 1993, [doi:10.1145/155332.155333](https://doi.org/10.1145/155332.155333)
+# * A. Krizhevsky, *One weird trick for parallelizing convolutional neural networks*, 2014, [arXiv:1404.5997](https://arxiv.org/abs/1404.5997)
+# * torchvision: [ResNet-50](https://docs.pytorch.org/vision/stable/models/generated/torchvision.models.resnet50.html) (its number of parameters)

@@ -1,0 +1,5 @@
+"""alpha = S beta."""
+
+
+def half_bandwidth_bytes(alpha: float, beta: float) -> float:
+    return alpha / beta
