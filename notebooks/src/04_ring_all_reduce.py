@@ -38,6 +38,11 @@ from course_lib import CheckFailed, Network, check, draw, expect, run, simulate
 def numbers(rank):
     return torch.tensor([1.0, 2.0, 3.0, 4.0]) * 10**rank
 
+def summed_by(way, holds=numbers):  # what a rank holds once way() has summed it in place
+    tensor = holds(dist.get_rank())
+    way(tensor)
+    return tensor
+
 reference = sum(numbers(rank) for rank in range(4))
 print(reference.tolist())
 
@@ -52,9 +57,9 @@ def pass_it_on(tensor):
         sent.wait()
         total += arriving
         passing = arriving
-    return total
+    tensor.copy_(total)
 
-naive = run(lambda: pass_it_on(numbers(dist.get_rank())))
+naive = run(summed_by, pass_it_on)
 assert all(torch.equal(total, reference) for total in naive.results)
 assert {naive.trace.bytes_sent(rank) for rank in range(4)} == {3 * 16}
 draw.traffic(naive, caption="Each rank sends 48 bytes, three whole tensors of 16 bytes.")
@@ -62,7 +67,7 @@ draw.traffic(naive, caption="Each rank sends 48 bytes, three whole tensors of 16
 # %% [markdown] id="04-39306c"
 # ## Where the waste is
 #
-# The work is shared evenly now, and there is n times as much of it. Every rank sends (n−1)·S, as the star's root did, and every rank does the same additions as all the others.
+# The load is even now, and it is as heavy on everybody as it was on the star's root: every rank sends (n−1)·S, and every rank does the same additions as all the others.
 #
 # Nobody needs to add everything. Let rank r be responsible for *one chunk*, an n-th of the tensor: it collects this chunk from the others, adds it up, and tells them the result. Everybody is the root of a star, for an n-th of the bytes.
 #
@@ -107,6 +112,10 @@ def ring_of_four(tensor):
         target.copy_(target + arriving if step < 3 else arriving)
         yield
 
+def by_the_table(tensor):
+    for _ in ring_of_four(tensor):
+        pass
+
 # %% id="04-5a525a"
 guess = None
 
@@ -136,19 +145,15 @@ draw.frames(film, caption="Who is in which chunk. In three steps each rank finis
 #
 # **T = 2(n−1)·(α + S/n·β)**  (Thakur, Rabenseifner and Gropp, 2005, without the time for adding),
 #
-# with T and α in seconds, S in bytes, β in seconds per byte. The modelled network has α = 5 µs and 1/β = 25 GB/s. For one megabyte on four ranks that makes six steps of 5 + 10 µs, 90 µs in all, where the star takes 2(α + 3Sβ) = 250 µs. The simulated ring agrees to nine digits, and its timeline shows why it is good: nobody waits, no link is idle.
+# with T and α in seconds, S in bytes, β in seconds per byte. The modelled network has α = 5 µs and 1/β = 25 GB/s. For one megabyte on four ranks that makes six steps of 5 + 10 µs, 90 µs in all, where the star takes 2(α + 3Sβ) = 250 µs. The simulated ring agrees to nine digits, and its timeline shows why it is good: nobody waits for another, and every step uses every link.
 
 # %% id="04-e61497"
-def one_sum(elements):
-    for _ in ring_of_four(torch.zeros(elements)):
-        pass
-
 alpha, beta = 5e-6, 1 / 25e9  # of Network()
-megabyte = simulate(one_sum, 250_000, world_size=4)
+megabyte = simulate(by_the_table, torch.zeros(250_000), world_size=4)
 assert math.isclose(megabyte.seconds, 6 * (alpha + 1e6 / 4 * beta), rel_tol=1e-9)
-assert math.isclose(megabyte.seconds, 90e-6, rel_tol=1e-9)
-assert math.isclose(2 * (alpha + 3 * 1e6 * beta), 250e-6, rel_tol=1e-9)
-draw.timeline(megabyte, caption="One megabyte, simulated: in each of the six steps every rank sends and receives.")
+assert round(1e6 * megabyte.seconds) == 90 and round(1e6 * 2 * (alpha + 3 * 1e6 * beta)) == 250
+draw.timeline(megabyte, caption="One megabyte, simulated: in each of the six steps every rank "
+              "sends and receives, and none waits for another.")
 
 # %% [markdown] id="04-c213de"
 # ## The least that anybody can send
@@ -176,16 +181,20 @@ def only_the_messages(nbytes):
 
 S, worlds = 65_536, (2, 4, 8, 16, 32, 64)
 rings = {n: simulate(only_the_messages, S, world_size=n) for n in worlds}
-chunks = [job.trace.bytes_sent(0) / S for job in rings.values()]
-whole = [simulate(pass_it_on, torch.zeros(S // 4), world_size=n).trace.bytes_sent(0) / S for n in worlds]
-print(f"your guess: {guess}   recorded: {chunks[-1]} tensors in {len(rings[64].trace.of(0)) // 2} messages")
-assert whole == [n - 1 for n in worlds] and chunks == [2 * (n - 1) / n for n in worlds]
+wholes = {n: simulate(pass_it_on, torch.zeros(S // 4), world_size=n) for n in worlds}
+chunks, whole = ([job.trace.bytes_sent(0) / S for job in jobs.values()] for jobs in (rings, wholes))
 for n, job in rings.items():
     assert math.isclose(job.seconds, 2 * (n - 1) * (alpha + S / n * beta), rel_tol=1e-9)
-draw.lines(
-    {"whole tensors": (worlds, whole), "chunks": (worlds, chunks), "2(n − 1)/n": (worlds, chunks)},
-    xlabel="ranks n", ylabel="sent by each rank, in tensors", loglog=True, formulas=["2(n − 1)/n"], exact=True,
-    caption="Recorded: whole tensors cost each rank n − 1 of them, chunks never more than two.")
+    assert all(job.trace.bytes_sent(rank) == 2 * (n - 1) * S // n for rank in range(n))
+print(f"your guess: {guess}   recorded: {chunks[-1]} tensors in {len(rings[64].trace.of(0)) // 2} messages")
+print(f"a billion float32 gradients, 4 GB: {4 * whole[-1]:.0f} GB or {4 * chunks[-1]:.1f} GB from each rank")
+
+# %% id="04-81b19b"
+bound = [2 * (n - 1) / n for n in worlds]
+assert chunks == bound and whole == [n - 1 for n in worlds]
+draw.lines({"chunked ring": (worlds, chunks), "naive ring": (worlds, whole), "2(n − 1)/n": (worlds, bound)},
+           xlabel="ranks n", ylabel="tensors sent by each rank", formulas=["2(n − 1)/n"], exact=True,
+           caption="Recorded: the naive ring sends n − 1 tensors from each rank, the chunked one less than two.")
 
 # %% [markdown] id="04-b6ccd2"
 # ## Your turn: ring_all_reduce
@@ -241,12 +250,7 @@ def ring_all_reduce(tensor: Tensor) -> None:
     ### END SOLUTION
 
 # %% exercise="ring_all_reduce" role="try"
-def attempt():
-    tensor = numbers(dist.get_rank())
-    ring_all_reduce(tensor)
-    return tensor
-
-mine = run(attempt)
+mine = run(summed_by, ring_all_reduce)
 print("bytes sent by each rank:", [mine.trace.bytes_sent(rank) for rank in range(4)])
 draw.values(map(numbers, range(4)), mine, titles=["before", "after"],
             caption="Every column should hold the same sum on all ranks; six chunks are 24 bytes.")
@@ -255,13 +259,15 @@ draw.values(map(numbers, range(4)), mine, titles=["before", "after"],
 check(ring_all_reduce)
 
 # %% [markdown] id="04-523f7c"
-# ## The halves, one by one
+# ## Three more: the halves, and the formula
 #
-# **Optional · 04.2 ring_reduce_scatter · difficulty ●●○** and **04.3 ring_all_gather · difficulty ●○○ · about 10 minutes each**
+# **Optional · 04.2 ring_reduce_scatter ●●○ and 04.3 ring_all_gather ●○○ · about 10 minutes each**
 #
 # Here the tensor comes as a list of chunks, cut by somebody else. The first half adds in place and returns the index of the chunk that this rank has finished; what is in the other chunks afterwards is nobody's business. The second half is told that index, and fills in the rest. Any pattern of sends and receives that is right is accepted; there is no budget.
 #
 # **Goal of 04.3.** Do not assume that rank r owns chunk r, or r+1: look at `owned`. All you may rely on is that the owners are shifted evenly, rank r owning chunk (r + c) mod n, with the same c everywhere.
+#
+# **Optional · 04.4 ring_seconds ●○○ · about 5 minutes.** The time of a chunked ring as a function. Its check cell prints your value beside the one that was recorded for 64 ranks.
 #
 # <details>
 # <summary>Hint: may I receive straight into the chunk?</summary>
@@ -272,17 +278,10 @@ check(ring_all_reduce)
 
 # %% exercise="ring_reduce_scatter" role="answer" points=4 required=false difficulty=2
 def ring_reduce_scatter(chunks: list[Tensor]) -> int:
-    """Add up the chunks of all ranks so that each rank finishes one of them.
+    """Add up the chunks of all ranks, in place, so that each rank finishes another one.
 
-    Every rank calls it with as many chunks as there are ranks; chunk i has the same length and
-    dtype everywhere, which may be 0. Chunks are changed in place, and stay the same tensors.
-
-    Args:
-        chunks: this rank's part of each of the n sums.
-
-    Returns:
-        The index of the chunk that now holds the sum over all ranks, another one on each rank;
-        the other chunks may hold anything.
+    Every rank calls it with n chunks; chunk i has the same length, perhaps 0, on all of them.
+    Returns the index of the chunk that now holds the sum; the others may hold anything.
     """
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -300,25 +299,22 @@ def ring_reduce_scatter(chunks: list[Tensor]) -> int:
 
 # %% exercise="ring_reduce_scatter" role="try"
 def first_half():
-    chunks = list(numbers(dist.get_rank()).split(1))
-    index = ring_reduce_scatter(chunks)
-    return {"chunks": torch.cat(chunks), "returned": index}
+    mine = list(numbers(dist.get_rank()).split(1))
+    return ring_reduce_scatter(mine), [who(chunk) for chunk in mine]
 
-draw.values(run(first_half), caption="The chunk whose index was returned should hold 1111, 2222, 3333 or 4444.")
+indices, parts = zip(*run(first_half).results, strict=True)
+print("returned:", indices)
+draw.values(parts, caption="The chunk whose index a rank returned has all four colours.")
 
 # %% exercise="ring_reduce_scatter" role="check"
 check(ring_reduce_scatter)
 
 # %% exercise="ring_all_gather" role="answer" points=3 required=false difficulty=1
 def ring_all_gather(chunks: list[Tensor], owned: int) -> None:
-    """Hand the finished chunks round until every rank has all of them.
+    """Hand the finished chunks round, in place, until every rank has all of them.
 
-    Every rank calls it with as many chunks as there are ranks. Chunks are changed in place.
-
-    Args:
-        chunks: chunk ``owned`` is finished, the others hold leftovers of the same length and dtype.
-        owned: the index of the chunk that is finished here: (rank + c) mod n, with the same c,
-            whatever it is, on every rank.
+    Every rank calls it with n chunks. Chunk ``owned`` is finished here, which is (rank + c) mod n
+    with the same c on every rank; the others hold leftovers of the right length and dtype.
     """
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -331,25 +327,11 @@ def ring_all_gather(chunks: list[Tensor], owned: int) -> None:
 # %% exercise="ring_all_gather" role="check"
 check(ring_all_gather)
 
-# %% [markdown] id="04-a1e9f2"
-# ## The formula
-#
-# **Optional · 04.4 ring_seconds · difficulty ●○○ · about 5 minutes**
-#
-# **Goal.** The time of a chunked ring, as a function. Its check cell prints your value beside what the simulation recorded for 64 ranks and 65,536 bytes.
-
 # %% exercise="ring_seconds" role="answer" points=3 required=false difficulty=1
 def ring_seconds(n: int, nbytes: int, alpha: float, beta: float) -> float:
-    """The time that a chunked ring all-reduce takes; adding costs nothing.
+    """Seconds that a chunked ring all-reduce of nbytes bytes takes on n ranks; adding is free.
 
-    Args:
-        n: ranks, 1 or more.
-        nbytes: size of the whole tensor in bytes.
-        alpha: latency of one message in seconds.
-        beta: time of one byte on a link in seconds, the inverse of the bandwidth.
-
-    Returns:
-        Seconds from the first message to the last; 0 for a rank that is alone.
+    A message takes a latency of alpha seconds and beta seconds a byte. One rank alone: 0.
     """
     ### BEGIN SOLUTION
     return 2 * (n - 1) * (alpha + nbytes / n * beta)
@@ -367,18 +349,14 @@ check(ring_seconds)
 # In the chunked ring each chunk is added up *once*, along one path, and then copied. All ranks end with the same bits. The last digits may differ from those of one process, or of another number of ranks; they never differ between ranks.
 
 # %% id="04-85c17e"
-def with_fractions():
-    tensor = torch.rand(1000, generator=torch.Generator().manual_seed(dist.get_rank()))
-    passed_on = pass_it_on(tensor)
-    for _ in ring_of_four(tensor):
-        pass
-    return passed_on, tensor
+def fractions(rank):
+    return torch.rand(1000, generator=torch.Generator().manual_seed(rank))
 
-naive_sums, ring_sums = zip(*run(with_fractions).results, strict=True)
-for name, sums in (("naive ring", naive_sums), ("chunked ring", ring_sums)):
-    differ = sum(len({row[i].item() for row in sums}) > 1 for i in range(1000))
+for name, way in {"naive ring": pass_it_on, "chunked ring": by_the_table}.items():
+    sums = torch.stack(run(summed_by, way, fractions).results)
+    differ = (sums != sums[0]).any(dim=0).sum().item()
     print(f"{name}: on {differ} of 1000 elements the ranks do not agree")
-assert all(torch.equal(total, ring_sums[0]) for total in ring_sums)
+    assert (differ == 0) == (name == "chunked ring")
 
 # %% [markdown] id="04-df4db5"
 # ## A thousand ranks, and small tensors
@@ -404,18 +382,18 @@ for n, by_ring, by_tree in zip(many, took[ring_way], took[tree_way], strict=True
     assert math.isclose(by_tree, 2 * math.ceil(math.log2(n)) * (alpha + S * beta), rel_tol=1e-9)
 assert math.isclose(took[ring_way][2], rings[64].seconds, rel_tol=1e-9)
 draw.lines({"ring": (many, took[ring_way]), "trees": (many, took[tree_way])}, xlabel="ranks",
-           ylabel="s", loglog=True, exact=True,
-           caption="64 kB, simulated up to 1024 ranks: the ring pays for its steps, trees for only twice log₂ n.")
+           ylabel="time, s", loglog=True, exact=True,
+           caption="64 KiB, simulated up to 1024 ranks: the ring pays for 2(n − 1) steps, trees for 2⌈log₂ n⌉.")
 
 # %% id="04-68620f"
-sizes = [4**k for k in range(5, 12)]  # bytes: 1 kB to 4 MB
+sizes = [4**k for k in range(5, 12)]  # bytes: 1 KiB to 4 MiB
 slow = Network(latency=25e-6, bandwidth=1.25e9, collectives="messages")  # 10 Gb/s Ethernet
 at = {way: [simulate(way, size // 4, world_size=16, network=slow).seconds for size in sizes]
       for way in (ring_way, tree_way)}
 sooner = [by_ring < by_tree for by_ring, by_tree in zip(at[ring_way], at[tree_way], strict=True)]
 print("the ring is faster from", sizes[sooner.index(True)], "bytes on")
 assert sooner == [size > 100_000 for size in sizes]
-draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlabel="bytes", ylabel="s",
+draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlabel="bytes", ylabel="time, s",
            loglog=True, exact=True, caption="16 ranks on 10 Gb/s Ethernet, simulated: trees win "
            "while the tensor is small, the ring once it is large.")
 
@@ -424,15 +402,11 @@ draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlab
 #
 # ## On this machine: ring against gloo
 #
-# Now with real ranks and a real clock: gloo's own `all_reduce`, our chunked ring and the naive one, the middle one of five rounds each.
+# Now with real ranks and a real clock: our chunked ring, the naive one, and gloo's own `all_reduce`, each the median of five rounds on the slowest rank.
 #
-# Look at the picture, and do not rank algorithms by it. Four ranks here share a machine, perhaps two cores. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. So what counts is how much is copied *in all*, and how many times a process must be woken, while the ring's merit is that no single link carries much. Gather-to-root, the worst on a cluster, is often faster than a ring here. The times are shown, and no exercise is graded by them.
+# Look at the picture, and do not rank algorithms by it. Four ranks here share a machine, perhaps two cores. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. So what counts is how much is copied *in all*, and how many times a process must be woken, while the ring's merit is that no single link carries much. The times are shown, and no exercise is graded by them.
 
 # %% id="04-dbb947"
-def by_the_table(tensor):
-    for _ in ring_of_four(tensor):
-        pass
-
 def clocked(way, elements):
     tensor, took = torch.zeros(elements), []
     for _ in range(5):
@@ -442,11 +416,11 @@ def clocked(way, elements):
         took.append(time.perf_counter() - start)
     return sorted(took)[2]
 
-elements = [4**k for k in range(6, 12)]  # 16 kB to 16 MB
-ways = {"gloo's all_reduce": dist.all_reduce, "chunked ring": by_the_table, "naive ring": pass_it_on}
+elements = [4**k for k in range(6, 11)]  # 16 KiB to 4 MiB
+ways = {"chunked ring": by_the_table, "naive ring": pass_it_on, "gloo's all_reduce": dist.all_reduce}
 clock = {name: [max(run(clocked, way, size).results) for size in elements] for name, way in ways.items()}
 draw.lines({name: ([4 * size for size in elements], times) for name, times in clock.items()},
-           xlabel="bytes", ylabel="s", loglog=True,
+           xlabel="bytes", ylabel="time, s", loglog=True,
            caption="Four real ranks on the cores of one machine: shown, not ranked, because no network is between them.")
 
 # %% [markdown] id="04-6a60c9"
@@ -467,10 +441,9 @@ def famous(tensor):
         total += tensor  # not what has arrived
         passing, arriving = arriving, passing
     tensor.copy_(total)
-    return tensor
 
-print("ones:   ", run(lambda: famous(torch.ones(2))).results[0].tolist())
-print("numbers:", run(lambda: famous(numbers(dist.get_rank()))).results[0].tolist())
+print("ones:   ", run(summed_by, famous, lambda rank: torch.ones(4)).results[0].tolist())
+print("numbers:", run(summed_by, famous).results[0].tolist())
 
 # %% id="04-6e4e9c"
 famous.__name__ = "ring_all_reduce"  # check() finds the exercise by the name
