@@ -108,6 +108,11 @@ def never_complete(row: list, world: int) -> bool:
     return all(partial(x, i) and not complete(x, world, i) for i, x in enumerate(row))
 
 
+def turned(row: list, world: int) -> bool:
+    """Not everywhere the same ranks are in a sum: they change from chunk to chunk."""
+    return len({frozenset(rank for rank, _ in x) for x in row}) > 1
+
+
 def in_tensor(play: Play, rank: int) -> Tensor:
     args = play.got(rank).args
     assert args is not None
@@ -287,7 +292,8 @@ declare(Exercise(
                   on_table(one_stale, in_tensor)),
         Diagnosis("off-by-one-owner", "What goes round in the second half are not the finished "
                   "sums. After the adding half, which chunk is complete on this rank?",
-                  both(on_table(never_complete, in_tensor), alike_everywhere)),
+                  both(on_table(never_complete, in_tensor), on_table(turned, in_tensor),
+                       alike_everywhere)),
         Diagnosis("divides", "This is the mean; the sum is asked for.", divided),
         Diagnosis("another-tensor", "On every rank the tensor is as it was before the call. "
                   "Whatever has been made, the caller's own tensor was never written.",
@@ -389,7 +395,8 @@ def owned_entries(e: Evidence) -> list[tuple[Counter | None, int, int, int]]:
 
 def owned_are(test: Callable[[dict, int, int, int], bool]) -> Callable[[Evidence], bool]:
     def when(e: Evidence) -> bool:
-        entries = owned_entries(e) if all(p.done for p in e.failed) else []
+        known = all(owner_of(p, r) is not None for p in coded(e) for r in range(p.case.world))
+        entries = owned_entries(e) if known and all(p.done for p in e.failed) else []
         return bool(entries) and all(x is not None and test(x, w, i, r) for x, w, i, r in entries)
 
     return when
@@ -444,6 +451,9 @@ declare(Exercise(
         Diagnosis("wrong-index", "One chunk is complete on each rank, and another one's index is "
                   "returned. Follow the last message: which chunk did it carry?",
                   both(complete_elsewhere, every(lambda p: p.done))),
+        Diagnosis("owners", "Two ranks name the same chunk, or one names a chunk that is not "
+                  "there. Each of the n ranks finishes one of the n chunks, and no other rank does.",
+                  every(found("owner"))),
         Diagnosis("scatter-short", "In the chunk that is returned somebody is missing. A chunk "
                   "passes n−1 links to meet everyone.",
                   owned_are(lambda x, w, i, r: partial(x, i) and len(x) < w)),
@@ -501,8 +511,8 @@ def in_chunks(play: Play, rank: int) -> list[Tensor]:
 
 
 def fixed_owner(e: Evidence) -> bool:
-    """It is right for one c, the same in all worlds, and for no other."""
-    return any(only_where(owned_not_at(k))(e) for k in (0, 1))
+    """It is right for one c, the same in all worlds, and for no other: core has several c."""
+    return e.level == "core" and any(only_where(owned_not_at(k))(e) for k in (0, 1))
 
 
 def owned_not_at(k: int) -> Callable[[Play], bool]:

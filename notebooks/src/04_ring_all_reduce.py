@@ -152,8 +152,8 @@ alpha, beta = 5e-6, 1 / 25e9  # of Network()
 megabyte = simulate(by_the_table, torch.zeros(250_000), world_size=4)
 assert math.isclose(megabyte.seconds, 6 * (alpha + 1e6 / 4 * beta), rel_tol=1e-9)
 assert round(1e6 * megabyte.seconds) == 90 and round(1e6 * 2 * (alpha + 3 * 1e6 * beta)) == 250
-draw.timeline(megabyte, caption="One megabyte, simulated: in each of the six steps every rank "
-              "sends and receives, and none waits for another.")
+draw.timeline(megabyte, between=(0, 45e-6), caption="One megabyte, simulated, the first three of "
+              "six steps: in each of them every rank sends and receives.")
 
 # %% [markdown] id="04-c213de"
 # ## The least that anybody can send
@@ -426,7 +426,7 @@ draw.lines({name: ([4 * size for size in elements], times) for name, times in cl
 # %% [markdown] id="04-6a60c9"
 # ## Break it: the tutorial's ring
 #
-# For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor. Its function had two arguments, `send` and `recv`, and two buffers, `send_buff` and `recv_buff`. Messages went through the buffers; what it added up were the arguments. The messages arrived, and nobody read them. It was reported in December 2019 (pytorch/pytorch#31572) and mended in June 2020 (pytorch/tutorials#1039).
+# For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor. Its function had two arguments, `send` and `recv`, and two buffers, `send_buff` and `recv_buff`. Messages went through the buffers; what it added up were the arguments. What arrived was passed on, and never added. It was reported in December 2019 (pytorch/pytorch#31572) and mended in June 2020 (pytorch/tutorials#1039).
 #
 # Here is the same mistake in our own words: everything is received, and the rank adds *its own* tensor again. **Predict:** four ranks of ones, so that the sum is four. What does the wrong ring say?
 
@@ -471,9 +471,9 @@ with expect(CheckFailed):
 # ## Roads not taken
 #
 # * **Recursive halving and doubling** (Rabenseifner, 2004) sends as few bytes in 2·log₂ n steps, to partners far away; it likes powers of two and a network on which distance costs nothing.
-# * **Two trees at once**, each rank a leaf in one of them (Sanders, Speck and Träff, 2009): NCCL's way to few steps *and* few bytes.
-# * **Both ways round** at once halves the time where links carry both directions.
-# * **A switch that adds** breaks the bound, for the bound counts on ranks doing the adding.
+# * **Two trees at once**, no rank an inner node of both (Sanders, Speck and Träff, 2009): NCCL's way to few steps *and* few bytes.
+# * **Both ways round** at once, half of the tensor to the right, half to the left, where a rank has a link of its own to either neighbour.
+# * **A switch that adds** (NVLink SHARP) gets below the bound, which counts on ranks doing the adding.
 
 # %% [markdown] id="04-7f9ff2"
 # ## What you can do now
