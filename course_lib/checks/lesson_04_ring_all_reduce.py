@@ -452,7 +452,7 @@ declare(Exercise(
                   "returned. Follow the last message: which chunk did it carry?",
                   both(complete_elsewhere, every(lambda p: p.done))),
         Diagnosis("owners", "Two ranks name the same chunk, or one names a chunk that is not "
-                  "there. Each of the n ranks finishes one of the n chunks, and no other rank does.",
+                  "there. Each rank has to finish a chunk of its own, and there are n of each.",
                   every(found("owner"))),
         Diagnosis("scatter-short", "In the chunk that is returned somebody is missing. A chunk "
                   "passes n−1 links to meet everyone.",
