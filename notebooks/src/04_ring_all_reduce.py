@@ -82,7 +82,8 @@ def in_two_halves():
 
 halves = run(in_two_halves)
 assert all(torch.equal(result["all_gather"], reference) for result in halves.results)
-draw.values(halves, caption="reduce_scatter leaves each rank one finished chunk, and all_gather hands them round.")
+draw.values(halves, caption="reduce_scatter leaves each rank one finished chunk, "
+            "and all_gather hands them round.")
 
 # %% [markdown] id="04-69b5f2"
 # ## Round the ring, chunk by chunk
@@ -137,7 +138,7 @@ draw.frames(film, caption="Who is in which chunk. In three steps each rank finis
             "in three more the finished ones reach everybody.")
 
 # %% [markdown] id="04-c7c36b"
-# Rank r finishes chunk r+1: the chunk that set out at its right neighbour and has come all the way round. Mind that number; it is the place where rings are written wrong.
+# Rank r finishes chunk r+1: the chunk that set out at its right neighbour and has come all the way round. Mind that number: a second half that sets out with chunk r hands round sums that are not finished.
 #
 # ## What it costs
 #
@@ -152,8 +153,8 @@ alpha, beta = 5e-6, 1 / 25e9  # of Network()
 megabyte = simulate(by_the_table, torch.zeros(250_000), world_size=4)
 assert math.isclose(megabyte.seconds, 6 * (alpha + 1e6 / 4 * beta), rel_tol=1e-9)
 assert round(1e6 * megabyte.seconds) == 90 and round(1e6 * 2 * (alpha + 3 * 1e6 * beta)) == 250
-draw.timeline(megabyte, between=(0, 45e-6), caption="One megabyte, simulated, the first three of "
-              "six steps: in each of them every rank sends and receives.")
+draw.timeline(megabyte, between=(0, 43.5e-6), caption="One megabyte, simulated, the first three "
+              "of six steps: in each of them every rank sends and receives.")
 
 # %% [markdown] id="04-c213de"
 # ## The least that anybody can send
@@ -186,15 +187,17 @@ chunks, whole = ([job.trace.bytes_sent(0) / S for job in jobs.values()] for jobs
 for n, job in rings.items():
     assert math.isclose(job.seconds, 2 * (n - 1) * (alpha + S / n * beta), rel_tol=1e-9)
     assert all(job.trace.bytes_sent(rank) == 2 * (n - 1) * S // n for rank in range(n))
-print(f"your guess: {guess}   recorded: {chunks[-1]} tensors in {len(rings[64].trace.of(0)) // 2} messages")
-print(f"a billion float32 gradients, 4 GB: {4 * whole[-1]:.0f} GB or {4 * chunks[-1]:.1f} GB from each rank")
+messages = len(rings[64].trace.of(0)) // 2  # each with a send and a recv
+print(f"your guess: {guess}   recorded: {chunks[-1]} tensors in {messages} messages")
+print(f"a billion float32 gradients, 4 GB: {4 * whole[-1]:.0f} GB or {4 * chunks[-1]:.1f} GB a rank")
 
 # %% id="04-81b19b"
-bound = [2 * (n - 1) / n for n in worlds]
-assert chunks == bound and whole == [n - 1 for n in worlds]
-draw.lines({"chunked ring": (worlds, chunks), "naive ring": (worlds, whole), "2(n − 1)/n": (worlds, bound)},
-           xlabel="ranks n", ylabel="tensors sent by each rank", formulas=["2(n − 1)/n"], exact=True,
-           caption="Recorded: the naive ring sends n − 1 tensors from each rank, the chunked one less than two.")
+curves = {"chunked ring": chunks, "naive ring": whole, "2(n − 1)/n": [2 * (n - 1) / n for n in worlds]}
+assert chunks == curves["2(n − 1)/n"] and whole == [n - 1 for n in worlds]
+draw.lines({name: (worlds, sent) for name, sent in curves.items()}, formulas=["2(n − 1)/n"],
+           xlabel="ranks n", ylabel="tensors sent by each rank", exact=True,
+           caption="Recorded: the naive ring sends n − 1 tensors from each rank, "
+           "the chunked one less than two.")
 
 # %% [markdown] id="04-b6ccd2"
 # ## Your turn: ring_all_reduce
@@ -338,7 +341,8 @@ def ring_seconds(n: int, nbytes: int, alpha: float, beta: float) -> float:
     ### END SOLUTION
 
 # %% exercise="ring_seconds" role="check"
-print(f"yours: {1e6 * ring_seconds(64, S, alpha, beta):.3f} µs   recorded: {1e6 * rings[64].seconds:.3f} µs")
+yours, recorded = ring_seconds(64, S, alpha, beta), rings[64].seconds
+print(f"yours: {1e6 * yours:.3f} µs   recorded: {1e6 * recorded:.3f} µs")
 check(ring_seconds)
 
 # %% [markdown] id="04-a9fe43"
@@ -383,7 +387,8 @@ for n, by_ring, by_tree in zip(many, took[ring_way], took[tree_way], strict=True
 assert math.isclose(took[ring_way][2], rings[64].seconds, rel_tol=1e-9)
 draw.lines({"ring": (many, took[ring_way]), "trees": (many, took[tree_way])}, xlabel="ranks",
            ylabel="time, s", loglog=True, exact=True,
-           caption="64 KiB, simulated up to 1024 ranks: the ring pays for 2(n − 1) steps, trees for 2⌈log₂ n⌉.")
+           caption="64 KiB, simulated up to 1024 ranks: the ring pays for 2(n − 1) steps, "
+           "trees for 2⌈log₂ n⌉.")
 
 # %% id="04-68620f"
 sizes = [4**k for k in range(5, 12)]  # bytes: 1 KiB to 4 MiB
@@ -391,10 +396,10 @@ slow = Network(latency=25e-6, bandwidth=1.25e9, collectives="messages")  # 10 Gb
 at = {way: [simulate(way, size // 4, world_size=16, network=slow).seconds for size in sizes]
       for way in (ring_way, tree_way)}
 sooner = [by_ring < by_tree for by_ring, by_tree in zip(at[ring_way], at[tree_way], strict=True)]
-print("the ring is faster from", sizes[sooner.index(True)], "bytes on")
+print("of these sizes, the ring is faster from", sizes[sooner.index(True)], "bytes on")
 assert sooner == [size > 100_000 for size in sizes]
-draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlabel="bytes", ylabel="time, s",
-           loglog=True, exact=True, caption="16 ranks on 10 Gb/s Ethernet, simulated: trees win "
+draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlabel="bytes",
+           ylabel="time, s", loglog=True, exact=True, caption="16 ranks on 10 Gb/s Ethernet, simulated: trees win "
            "while the tensor is small, the ring once it is large.")
 
 # %% [markdown] id="04-fb6d6d"
@@ -418,10 +423,12 @@ def clocked(way, elements):
 
 elements = [4**k for k in range(6, 11)]  # 16 KiB to 4 MiB
 ways = {"chunked ring": by_the_table, "naive ring": pass_it_on, "gloo's all_reduce": dist.all_reduce}
-clock = {name: [max(run(clocked, way, size).results) for size in elements] for name, way in ways.items()}
+clock = {name: [max(run(clocked, way, size).results) for size in elements]
+         for name, way in ways.items()}
 draw.lines({name: ([4 * size for size in elements], times) for name, times in clock.items()},
            xlabel="bytes", ylabel="time, s", loglog=True,
-           caption="Four real ranks on the cores of one machine: shown, not ranked, because no network is between them.")
+           caption="Four real ranks on the cores of one machine: shown, not ranked, "
+           "because no network is between them.")
 
 # %% [markdown] id="04-6a60c9"
 # ## Break it: the tutorial's ring
