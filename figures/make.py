@@ -7,6 +7,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 00_hello_ranks.png  two steps of lesson 00's own training job, its cells taken from the lesson
 01_point_to_point.png  the same messages one after another and all at once, simulated
 03_cost_model.png   lesson 03's own message times and fit, its cells taken from the lesson
+04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step, animated
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -130,11 +131,27 @@ def cost_model() -> Picture:
     )
 
 
+def ring_all_reduce() -> Picture:
+    """Lesson 04's film of four ranks: its first code cells, up to the one that films."""
+    lesson = read_lesson(ROOT / "notebooks" / "src" / "04_ring_all_reduce.py")
+    code = [cell.text for cell in lesson.cells if cell.kind == "code"]
+    films = next(number for number, text in enumerate(code) if "def filmed" in text)
+    names: dict = {"__name__": "__main__"}
+    for text in code[: films + 1]:
+        exec(compile(text, f"<{lesson.name}>", "exec"), names)
+    return draw.frames(
+        names["film"],
+        caption="A ring all-reduce on four ranks, as recorded. Partial sums go round for three "
+        "steps, finished ones for three more.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
     "01_point_to_point": point_to_point,
     "03_cost_model": cost_model,
+    "04_ring_all_reduce": ring_all_reduce,
 }
 
 

@@ -121,6 +121,8 @@ GENERAL = [
               "another one in a message.", every(lambda p: p.kinds() == {"no message"})),
     Diagnosis("too-few-bytes", "Fewer bytes travel than the data need; where did the rest come "
               "from?", every(lambda p: p.kinds() == {"too few bytes"})),
+    Diagnosis("over-budget", "Count what one rank sends, and to whom: the case says where that is "
+              "more than allowed.", every(lambda p: p.kinds() <= {"sends", "bytes", "peers"})),
 ]  # fmt: skip
 
 NONE_FITS = Diagnosis("values-differ", "Play this case by hand, rank by rank, and compare.",

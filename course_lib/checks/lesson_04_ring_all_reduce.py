@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -107,6 +108,11 @@ def never_complete(row: list, world: int) -> bool:
     return all(partial(x, i) and not complete(x, world, i) for i, x in enumerate(row))
 
 
+def turned(row: list, world: int) -> bool:
+    """Not everywhere the same ranks are in a sum: they change from chunk to chunk."""
+    return len({frozenset(rank for rank, _ in x) for x in row}) > 1
+
+
 def in_tensor(play: Play, rank: int) -> Tensor:
     args = play.got(rank).args
     assert args is not None
@@ -184,6 +190,11 @@ def large(e: Evidence) -> list[Play]:
     return [p for p in e.plays if p.case.world > 3 and p.case.length >= p.case.world]
 
 
+def no_neighbour(p: Play) -> bool:
+    """Somebody sends to a rank that is not next to it."""
+    return found("peers")(p) and not along_the_ring(p)
+
+
 def everyone_to_everyone(e: Evidence) -> bool:
     return bool(large(e)) and all(len(peers(p, r)) == p.case.world - 1
                                   for p in large(e) for r in range(p.case.world))  # fmt: skip
@@ -242,9 +253,15 @@ def untouched(play: Play) -> bool:
                              for r in range(play.case.world))  # fmt: skip
 
 
+def talked(e: Evidence) -> bool:
+    """Messages arrived: what came could have been used."""
+    return all(any(m.recv for m in trace_of(p).messages) for p in coded(e))
+
+
 SEND_FIRST = Diagnosis(
     "send-first", "Everyone sends and nobody takes: each send waits for its recv, all the way "
-    "round. Which call starts a message without waiting for it?", every(all_wait_in("send")),
+    "round. Which call starts a message without waiting for it, and where does its wait belong?",
+    every(all_wait_in("send")),
 )  # fmt: skip
 IN_FLIGHT = Diagnosis(
     "in-flight", "A chunk is changed while it is on its way to the neighbour. When may it be "
@@ -265,7 +282,8 @@ declare(Exercise(
         Diagnosis("collective", "torch made this sum. The exercise is what is inside of that "
                   "call: send and recv.", some(found("collective"))),
         Diagnosis("wrong-buffer", "What arrives is never added: each rank adds something of its "
-                  "own again. Which tensor did recv fill?", on_table(own_again, in_tensor)),
+                  "own again. Which tensor did recv fill?",
+                  both(on_table(own_again, in_tensor), talked)),
         Diagnosis("added-twice", "Everybody is in the sum, and somebody more than once. How many "
                   "steps does the adding half take, and what does the second half do with what "
                   "arrives?", on_table(twice, in_tensor)),
@@ -274,8 +292,12 @@ declare(Exercise(
                   on_table(one_stale, in_tensor)),
         Diagnosis("off-by-one-owner", "What goes round in the second half are not the finished "
                   "sums. After the adding half, which chunk is complete on this rank?",
-                  both(on_table(never_complete, in_tensor), alike_everywhere)),
+                  both(on_table(never_complete, in_tensor), on_table(turned, in_tensor),
+                       alike_everywhere)),
         Diagnosis("divides", "This is the mean; the sum is asked for.", divided),
+        Diagnosis("another-tensor", "On every rank the tensor is as it was before the call. "
+                  "Whatever has been made, the caller's own tensor was never written.",
+                  both(lambda e: e.level == "core", every(untouched))),
         Diagnosis("remainder-dropped", "The last elements are as they were: the length is no "
                   "multiple of the number of ranks, and the chunks do not cover it.",
                   every(tail_untouched)),
@@ -302,6 +324,15 @@ declare(Exercise(
         Diagnosis("everyone-to-everyone", "Everyone sends to everyone. On a ring each rank knows "
                   "one neighbour to send to and one to hear.",
                   both(of_budget, everyone_to_everyone)),
+        Diagnosis("not-a-neighbour", "Some messages go to a rank that is not the next one. On this "
+                  "ring rank r knows r+1 and r−1, and nobody else.",
+                  both(of_budget, every(no_neighbour))),
+        Diagnosis("both-ways", "Messages go round both ways. On this ring a rank sends to one of "
+                  "its neighbours, every time the same one, and hears only the other.",
+                  both(of_budget, some(found("peers")), every(along_the_ring))),
+        Diagnosis("over-budget", "A rank sends more than 2(n−1) chunks. Count the messages of one "
+                  "rank, step by step: which of them is not a chunk on its way?",
+                  both(of_budget, every(found("sends", "bytes")))),
     ],
 ))  # fmt: skip
 
@@ -364,7 +395,8 @@ def owned_entries(e: Evidence) -> list[tuple[Counter | None, int, int, int]]:
 
 def owned_are(test: Callable[[dict, int, int, int], bool]) -> Callable[[Evidence], bool]:
     def when(e: Evidence) -> bool:
-        entries = owned_entries(e) if all(p.done for p in e.failed) else []
+        known = all(owner_of(p, r) is not None for p in coded(e) for r in range(p.case.world))
+        entries = owned_entries(e) if known and all(p.done for p in e.failed) else []
         return bool(entries) and all(x is not None and test(x, w, i, r) for x, w, i, r in entries)
 
     return when
@@ -411,14 +443,17 @@ declare(Exercise(
         SEND_FIRST, IN_FLIGHT,
         Diagnosis("wrong-buffer", "What arrives is never added: each rank adds something of its "
                   "own again. Which tensor did recv fill?",
-                  owned_are(lambda x, w, i, r: len({s for s, _ in x}) == 1
-                            and sum(x.values()) > 1)),
+                  both(talked, owned_are(lambda x, w, i, r: len({s for s, _ in x}) == 1
+                                         and sum(x.values()) > 1))),
         Diagnosis("added-twice", "Everybody is in the sum, and somebody more than once.",
                   owned_are(lambda x, w, i, r: set(x) == {(k, i) for k in range(w)}
                             and max(x.values()) > 1)),
         Diagnosis("wrong-index", "One chunk is complete on each rank, and another one's index is "
                   "returned. Follow the last message: which chunk did it carry?",
                   both(complete_elsewhere, every(lambda p: p.done))),
+        Diagnosis("owners", "Two ranks name the same chunk, or one names a chunk that is not "
+                  "there. Each rank has to finish a chunk of its own, and there are n of each.",
+                  every(found("owner"))),
         Diagnosis("scatter-short", "In the chunk that is returned somebody is missing. A chunk "
                   "passes n−1 links to meet everyone.",
                   owned_are(lambda x, w, i, r: partial(x, i) and len(x) < w)),
@@ -476,8 +511,8 @@ def in_chunks(play: Play, rank: int) -> list[Tensor]:
 
 
 def fixed_owner(e: Evidence) -> bool:
-    """It is right for one c, the same in all worlds, and for no other."""
-    return any(only_where(owned_not_at(k))(e) for k in (0, 1))
+    """It is right for one c, the same in all worlds, and for no other: core has several c."""
+    return e.level == "core" and any(only_where(owned_not_at(k))(e) for k in (0, 1))
 
 
 def owned_not_at(k: int) -> Callable[[Play], bool]:
@@ -575,6 +610,9 @@ declare(Exercise(
                   "for its latency.", lambda e: any(times_as(f)(e) for f in (
                       lambda n, s, a, b: a + 2 * (n - 1) * s / n * b,
                       lambda n, s, a, b: 2 * a + 2 * (n - 1) * s / n * b))),
+        Diagnosis("bandwidth", "β is the time that one byte takes, in seconds per byte: what would "
+                  "twice as large a β mean?",
+                  times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s / n / b) if b else math.inf)),
         Diagnosis("chunk-of-n-minus-1", "Into how many chunks is the tensor cut?",
                   times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s / max(1, n - 1) * b))),
         Diagnosis("alone", "A rank that is alone sends nothing: how long does that take?",
