@@ -10,7 +10,6 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from course_lib.context import compute, device, span
 from course_lib.errors import (
     CheckFailed,
     CourseError,
@@ -22,24 +21,30 @@ from course_lib.errors import (
     RankFailed,
     expect,
 )
-from course_lib.ranks import run
 from course_lib.trace import Event, Run, Span, Trace
 
 if TYPE_CHECKING:
     import course_lib.draw as draw
     from course_lib.checks import check
+    from course_lib.context import compute, device, span
     from course_lib.data import load_digits, load_mnist
+    from course_lib.ranks import run
     from course_lib.simulated import Network, explore, simulate
 
-# Imported when first used, so that ``import course_lib`` brings no matplotlib and no torchvision.
+# Imported when first used, so that ``import course_lib`` brings no matplotlib and no torchvision,
+# and ``python -m course_lib doctor`` can say what is wrong with a torch that does not import.
 _LATER = {
     "Network": "course_lib.simulated",
     "check": "course_lib.checks",
+    "compute": "course_lib.context",
+    "device": "course_lib.context",
     "draw": "course_lib.draw",
     "explore": "course_lib.simulated",
     "load_digits": "course_lib.data",
     "load_mnist": "course_lib.data",
+    "run": "course_lib.ranks",
     "simulate": "course_lib.simulated",
+    "span": "course_lib.context",
 }
 
 __all__ = [

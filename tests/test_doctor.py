@@ -214,6 +214,18 @@ def test_the_command_from_the_shell():
         assert f" {name} " in done.stdout
 
 
+def test_a_torch_that_does_not_import_is_a_finding(tmp_path):
+    (tmp_path / "torch.py").write_text('raise ImportError("libcudart.so: no such file")')
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "course_lib", "doctor"], cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "MISSING torch            ImportError: libcudart.so: no such file" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fall_over(monkeypatch):
     terminal = io.TextIOWrapper(io.BytesIO(), "ascii")
     monkeypatch.setattr(sys, "stdout", terminal)
