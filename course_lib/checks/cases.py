@@ -1,11 +1,12 @@
 """One case: a world, a length, a kind of tensor, and the numbers that every rank holds.
 
-The numbers are small integers, so that sums are exact in any order of adding. Three ways to
+The numbers are integers, so that sums are exact in any order of adding. Four ways to
 choose them, by ``case.numbers``:
 
     "digits"   rank r holds (i + 1) · 10^r: a sum spells who is in it, 111 is everybody once
     "codes"    one power of 4 for each (rank, element): ``contributions`` reads a sum back
     "random"   drawn from the case's seed
+    "large"    too large for a dtype of fewer bits to hold
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LAYOUTS = ("contiguous", "strided", "transposed", "matrix", "scalar")
+LAYOUTS = ("contiguous", "strided", "transposed", "matrix", "scalar", "mixed")
+LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,13 @@ class Case:
     numbers: str = "digits"
     seed: int = 0
     calls: int = 1  # how often the function is called, one call after the other
+    longer: int = 0  # by how much each call is longer than the one before
     options: dict[str, Any] = field(default_factory=dict)  # what else the exercise needs
 
     def call(self, number: int) -> Case:
-        """The same case with the numbers of its ``number``-th call."""
-        return replace(self, seed=self.seed + 7919 * number) if number else self
+        """The same case with the numbers, and the length, of its ``number``-th call."""
+        length = self.length + self.longer * number
+        return replace(self, seed=self.seed + 7919 * number, length=length) if number else self
 
     def random(self, *salt: object) -> random.Random:
         return random.Random(repr((self.seed, self.world, self.length, *salt)))
@@ -46,6 +50,8 @@ class Case:
 def numbers(case: Case, rank: int) -> list[int]:
     """The ``case.length`` numbers of one rank."""
     n = case.length
+    if case.numbers == "large":
+        return [LARGE[case.dtype] + 10 * i + rank + 1 for i in range(n)]
     if case.numbers == "codes":
         return [4 ** (n * rank + i) for i in range(n)]
     if case.numbers == "digits" and case.world <= 5 and case.dtype in ("float32", "int64"):
@@ -57,6 +63,9 @@ def numbers(case: Case, rank: int) -> list[int]:
 def tensor(case: Case, rank: int) -> Tensor:
     """The numbers of one rank as a tensor of the case's dtype and layout."""
     flat = torch.tensor(numbers(case, rank), dtype=getattr(torch, case.dtype))
+    if case.layout == "mixed":  # equal shapes, and on every other rank another order in memory
+        matrix = lay_out(flat, "matrix")
+        return matrix.t().contiguous().t() if rank % 2 else matrix
     return lay_out(flat, case.layout)
 
 
@@ -96,12 +105,13 @@ def cases(worlds: Iterable[int], lengths: Iterable[int], **rest: Any) -> list[Ca
 
 def smaller(case: Case) -> Iterator[Case]:
     """Cases that say the same with less, smallest world first, plain before special."""
-    plain = replace(case, dtype="float32", layout="contiguous", calls=1)
-    kinds = [plain] if plain == case else [plain, replace(case, calls=1), case]
+    plain = replace(case, dtype="float32", layout="contiguous", calls=1, longer=0)
+    kinds = [plain] if plain == case else [plain, replace(case, calls=1, longer=0), case]
     if case.layout == "scalar":
         kinds = [replace(case, calls=1)]
     lengths = [case.length] if case.layout == "scalar" else range(min(case.length, 9) + 1)
     for world in range(1, case.world + 1):
         for length in lengths:
             for kind in kinds:
-                yield replace(kind, world=world, length=length, numbers="digits", seed=0)
+                how = case.numbers if case.numbers == "large" and kind.dtype in LARGE else "digits"
+                yield replace(kind, world=world, length=length, numbers=how, seed=0)

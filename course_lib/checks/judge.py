@@ -19,6 +19,7 @@ NOTES = {
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
     "replaced entry": "an entry of the list has been replaced; it works in place",
+    "replaced memory": "an argument's memory has been replaced; whoever looks into it sees nothing",
 }
 
 

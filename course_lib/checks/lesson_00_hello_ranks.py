@@ -25,8 +25,9 @@ def sizes(items: int, ranks: int) -> list[int]:
     return [len(part) for part in torch.empty(items).tensor_split(ranks)]
 
 
-def expected(play: Play, _: int) -> list[Seen]:
-    return [Seen(block) for block in blocks(sizes(play.case.length, play.case.world))]
+def expected(play: Play, call: int) -> list[Seen]:
+    (items,) = play.inputs[call][0]
+    return [Seen(block) for block in blocks(sizes(items, play.case.world))]
 
 
 def mistake(share: Share) -> Callable[[Evidence], bool]:
@@ -70,7 +71,9 @@ def core(rng: random.Random) -> list[Case]:
 
 def sturdy(rng: random.Random) -> list[Case]:
     few = [c for w in range(2, 6) for c in cases([w], [0, 1, w - 1])]
-    return cases([1, 8], [0, 1, 5, 8, 19]) + few + [Case(rng.choice((6, 7)), rng.randrange(99))]
+    again = Case(3, 7, calls=2, longer=4)
+    drawn = Case(rng.choice((6, 7)), rng.randrange(99))
+    return [*cases([1, 8], [0, 1, 5, 8, 19]), *few, drawn, again]
 
 
 declare(Exercise(

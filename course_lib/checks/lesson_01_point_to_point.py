@@ -46,6 +46,9 @@ def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list
     kinds = [Case(rng.choice(worlds), 6, layout=layout, **rest) for layout in SHAPES]
     kinds += [Case(rng.choice(worlds), rng.randrange(1, most), dtype, numbers="random", **rest)
               for dtype in MOVABLE]  # fmt: skip
+    kinds += [Case(worlds[-1], 6, layout="mixed", **rest),
+              Case(worlds[0], 5, "int64", numbers="large", **rest),
+              Case(worlds[0], 4, calls=2, longer=3, **rest)]  # fmt: skip
     return [*kinds, Case(worlds[0], 1, layout="scalar", **rest), Case(worlds[-1], 0, **rest)]
 
 

@@ -145,6 +145,8 @@ def ring_sturdy(rng: random.Random) -> list[Case]:
     uneven += [Case(w, rng.randrange(20, 300), numbers="random", seed=w) for w in (3, 4, 5, 7)]
     kinds = [Case(3, n, layout=s) for s in ("strided", "transposed", "matrix") for n in (6, 10)]
     kinds += [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
+    kinds += [Case(3, 8, dtype, numbers="large") for dtype in ("float64", "int32", "int64")]
+    kinds += [Case(4, 8, layout="mixed"), Case(3, 6, calls=2, longer=3)]
     kinds += [Case(4, 9, dtype, numbers="random") for dtype in ("float16", "bfloat16")]
     return cases([1, 8], [0, 1, 8, 19]) + uneven + kinds + [Case(2, 1, layout="scalar"),
                                                            Case(4, 1, layout="scalar")]  # fmt: skip

@@ -80,7 +80,8 @@ def in_rank(function: Callable, rounds: list[list[tuple]]) -> list[Seen]:
     """Runs in every rank: call the answer once for each round; what is there afterwards."""
     rank = dist.get_rank() if dist.is_initialized() else 0
     mine = [snapshot(by_rank[rank]) for by_rank in rounds]
-    held = [(tensors(args), [list(a) for a in args if isinstance(a, list)]) for args in mine]
+    held = [(tensors(args), [list(a) for a in args if isinstance(a, list)], _places(args))
+            for args in mine]  # fmt: skip
     returned = [_call(function, args) for args in mine]
     # Only now, after the last call: one that writes into what an earlier one returned shows.
     return [
@@ -104,7 +105,15 @@ def _call(function: Callable, args: tuple) -> Any:
         raise
 
 
-def _notes(args: tuple, own: list, lists: list, returned: Any, earlier: list) -> tuple[str, ...]:
+def _places(args: tuple) -> list[tuple]:
+    """Where in memory each tensor among the arguments lies, and how."""
+    plain = [a for arg in args for a in (arg if isinstance(arg, list) else [arg])]
+    return [(t.data_ptr(), t.stride()) for t in plain if isinstance(t, torch.Tensor) and t.numel()]
+
+
+def _notes(
+    args: tuple, own: list, lists: list, places: list, returned: Any, earlier: list
+) -> tuple[str, ...]:
     """What the values do not say: which memory is whose."""
     notes = []
     fresh: set[int] = set()
@@ -112,7 +121,9 @@ def _notes(args: tuple, own: list, lists: list, returned: Any, earlier: list) ->
         if fresh & (mine := addresses(part)):
             notes.append("shared")
         fresh |= mine
-    if fresh & {a for t in own for a in addresses(t)}:
+    if fresh & {a for t in own for a in addresses(t)} or any(
+        part is argument for part in tensors(returned) for argument in own
+    ):
         notes.append("argument's memory")
     if fresh & {a for t in tensors(earlier) for a in addresses(t)}:
         notes.append("earlier memory")
@@ -120,6 +131,8 @@ def _notes(args: tuple, own: list, lists: list, returned: Any, earlier: list) ->
     if any(len(a) != len(b) or any(x is not y for x, y in zip(a, b, strict=True))
            for a, b in zip(now, lists, strict=True)):  # fmt: skip
         notes.append("replaced entry")
+    elif _places(args) != places:
+        notes.append("replaced memory")
     return tuple(notes)
 
 
