@@ -34,6 +34,7 @@ class Case:
     seed: int = 0
     calls: int = 1  # how often the function is called, one call after the other
     options: dict[str, Any] = field(default_factory=dict)  # what else the exercise needs
+    jitter: float = 0.0  # how much longer than it should a message may take, see Network
 
     def call(self, number: int) -> Case:
         """The same case with the numbers of its ``number``-th call."""
