@@ -5,6 +5,7 @@
 
 readme.png          computing, a message round the ring, and an all_reduce on four ranks
 00_hello_ranks.png  two steps of lesson 00's own training job, its cells taken from the lesson
+02_collectives.png  who has what, before and after five collectives
 
 Times in the pictures are those of the machine that drew them.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -78,9 +80,33 @@ def hello_ranks() -> Picture:
     )
 
 
+def five_collectives() -> dict[str, Any]:
+    """What this rank has before and after; rank r begins with 1, 2, 3, 4 times 10^r."""
+    mine = torch.tensor([1, 2, 3, 4]) * 10 ** dist.get_rank()
+    told, total = mine.clone(), mine.clone()
+    everything, block = mine.new_empty(4), mine.new_empty(1)
+    boxes = [mine.new_empty(1) for _ in range(4)] if dist.get_rank() == 1 else None
+    dist.broadcast(told, src=2)
+    dist.gather(mine[:1], boxes, dst=1)
+    dist.all_gather_single(everything, mine[:1])
+    dist.all_reduce(total)
+    dist.reduce_scatter_single(block, mine.clone())
+    return {"before": mine, "broadcast from rank 2": told, "gather on rank 1": boxes,
+            "all_gather": everything, "all_reduce": total, "reduce_scatter": block}  # fmt: skip
+
+
+def collectives() -> Picture:
+    return draw.values(
+        run(five_collectives),
+        caption="Four real ranks, as recorded; the gathers take the first number of each. A cell "
+        "has the colour of the rank that it comes from; grey are sums.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
+    "02_collectives": collectives,
 }
 
 

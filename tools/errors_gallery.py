@@ -44,7 +44,7 @@ class Chapter(NamedTuple):
 
 HELLO = "[00, Hello ranks](../notebooks/00_hello_ranks.ipynb)"
 MESSAGES = "01, point to point"
-COLLECTIVES = "02, collectives"
+COLLECTIVES = "[02, Collectives](../notebooks/02_collectives.ipynb)"
 AVERAGES = "05, gradient averaging"
 GROUPS = "07, groups"
 DEBUGGING = "11, debugging"
