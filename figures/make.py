@@ -8,6 +8,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 01_point_to_point.png  the same messages one after another and all at once, simulated
 03_cost_model.png   lesson 03's own message times and fit, its cells taken from the lesson
 04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step, animated
+02_collectives.png  who has what, before and after five collectives
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -19,6 +20,7 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -146,12 +148,36 @@ def ring_all_reduce() -> Picture:
     )
 
 
+def five_collectives() -> dict[str, Any]:
+    """What this rank has before and after; rank r begins with 1, 2, 3, 4 times 10^r."""
+    mine = torch.tensor([1, 2, 3, 4]) * 10 ** dist.get_rank()
+    told, total = mine.clone(), mine.clone()
+    everything, block = mine.new_empty(4), mine.new_empty(1)
+    boxes = [mine.new_empty(1) for _ in range(4)] if dist.get_rank() == 1 else None
+    dist.broadcast(told, src=2)
+    dist.gather(mine[:1], boxes, dst=1)
+    dist.all_gather_single(everything, mine[:1])
+    dist.all_reduce(total)
+    dist.reduce_scatter_single(block, mine.clone())
+    return {"before": mine, "broadcast from rank 2": told, "gather on rank 1": boxes,
+            "all_gather": everything, "all_reduce": total, "reduce_scatter": block}  # fmt: skip
+
+
+def collectives() -> Picture:
+    return draw.values(
+        run(five_collectives),
+        caption="Four real ranks, as recorded; the gathers take the first number of each. A cell "
+        "has the colour of the rank that it comes from; grey are sums.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
     "01_point_to_point": point_to_point,
     "03_cost_model": cost_model,
     "04_ring_all_reduce": ring_all_reduce,
+    "02_collectives": collectives,
 }
 
 

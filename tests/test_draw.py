@@ -304,6 +304,18 @@ def test_traffic_counts_messages_and_lists_collectives() -> None:
     assert sorted(texts.values()) == ["1 MB"] + ["·"] * 15
 
 
+def test_traffic_of_several_runs_stands_side_by_side_in_one_scale() -> None:
+    small, large = a_run([SEND, RECV]), a_run([event(0, "send", 1, 5.5, 6.0, 1, 1_000_000)])
+    picture = draw.traffic(small, large, small, titles=["small", "large"])
+    assert picture.words == (
+        "small:\nrank 0 to rank 1: 4,000 bytes\nlarge:\nrank 0 to rank 1: 1,000,000 bytes\n"
+        "rank 0 to rank 1: 4,000 bytes"
+    )
+    assert [axes.get_title() for axes in picture.axes] == ["small", "large", ""]
+    assert {axes.images[0].norm.vmax for axes in picture.axes} == {1_600_000.0}
+    assert picture.get_figwidth() <= style.WIDTH
+
+
 def test_traffic_of_many_ranks_has_a_scale_instead_of_numbers() -> None:
     picture = draw.traffic(ring(20))
     assert list(picture.axes[0].texts) == []

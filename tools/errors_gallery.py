@@ -44,8 +44,8 @@ class Chapter(NamedTuple):
 
 HELLO = "[00, Hello ranks](../notebooks/00_hello_ranks.ipynb)"
 MESSAGES = "[01, Point to point](../notebooks/01_point_to_point.ipynb)"
-COLLECTIVES = "02, collectives"
-AVERAGES = "05, gradient averaging"
+COLLECTIVES = "[02, Collectives](../notebooks/02_collectives.ipynb)"
+AVERAGES = "[05, Gradient averaging](../notebooks/05_gradient_averaging.ipynb)"
 GROUPS = "07, groups"
 DEBUGGING = "11, debugging"
 

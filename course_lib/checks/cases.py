@@ -37,6 +37,7 @@ class Case:
     calls: int = 1  # how often the function is called, one call after the other
     longer: int = 0  # by how much each call is longer than the one before
     options: dict[str, Any] = field(default_factory=dict)  # what else the exercise needs
+    jitter: float = 0.0  # how much longer than it should a message may take, see Network
 
     def call(self, number: int) -> Case:
         """The same case with the numbers, and the length, of its ``number``-th call."""

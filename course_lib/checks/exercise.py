@@ -160,6 +160,7 @@ class Exercise:
             words += [f"{self.length_is} {case.length}"] if self.length_is else []
         words += [w for w in (case.dtype, case.layout) if w not in ("float32", "contiguous")]
         words += [f"{name} {value}" for name, value in case.options.items()]
+        words += ["messages of uneven speed"] if case.jitter else []
         return ", ".join(words + ([f"called {case.calls} times"] if case.calls > 1 else []))
 
 

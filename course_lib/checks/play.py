@@ -174,7 +174,7 @@ def _unrecorded() -> None:
 
 def play_all(answer: Answer, jobs: list[tuple[Case, int, list[list[tuple]]]], log: str) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
-    from course_lib.simulated import simulate
+    from course_lib.simulated import Network, simulate
 
     _quiet()
     _unrecorded()
@@ -192,7 +192,8 @@ def play_all(answer: Answer, jobs: list[tuple[Case, int, list[list[tuple]]]], lo
             result: Any
             try:
                 result = simulate(in_rank, function, rounds, world_size=case.world,
-                                  seed=schedule, limit=ONE_PLAY)  # fmt: skip
+                                  network=Network(jitter=case.jitter), seed=schedule,
+                                  limit=ONE_PLAY)  # fmt: skip
             except CourseError as error:
                 result = error
             out.write(_pickled(result))

@@ -3,37 +3,59 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy
 from matplotlib.axes import Axes
 
-from course_lib.draw.style import INK, PAPER, Picture, drawn, rank_ticks, size
+from course_lib.draw.style import INK, PAPER, WIDTH, Picture, drawn, rank_ticks, size
 from course_lib.trace import Event, Run
 
 _ANNOTATED = 16  # up to this many ranks each cell shows its number
 
 
 @drawn
-def traffic(run: Run, caption: str = "") -> Picture:
-    """Draw the bytes that each rank (row) sent to each other one (column).
+def traffic(*runs: Run, titles: Sequence[str] = (), caption: str = "") -> Picture:
+    """Draw the bytes that each rank (row) sent to each other one (column); runs side by side.
 
     Only ``send`` shows in the matrix. What a backend sends inside a collective is not seen from
     outside, so collectives are listed below, with their calls and the bytes of their tensors.
+
+    >>> draw.traffic(star, tree, titles=["a star", "a tree"])
     """
-    sent = numpy.zeros((run.world_size, run.world_size), dtype=numpy.int64)
-    for message in run.trace.messages:
-        sent[message.src, message.dst] += message.nbytes
-    collectives = _collectives(run)
-    side = min(6.0, max(2.2, 0.62 * run.world_size))
-    picture = Picture(side + 0.9 + 0.18 * len(collectives), _text(sent, run), side + 2.2)
-    axes = picture.add_subplot()
-    _draw_matrix(axes, sent)
-    picture.caption(caption, *collectives, run.trace.note or "")
+    names = [*titles, *[""] * (len(runs) - len(titles))]
+    matrices = [_sent(run) for run in runs]
+    below = [line for run in runs for line in [*_collectives(run), *[run.trace.note or ""]] if line]
+    words = "\n".join(
+        f"{name}:\n{text}" if name else text
+        for name, text in zip(names, map(_text, matrices, runs), strict=True)
+    )
+    largest = max(run.world_size for run in runs)
+    side = min(6.0, max(2.2, 0.62 * largest)) if len(runs) == 1 else min(4.2, 0.5 * largest + 0.1)
+    wide = side + (2.2 if len(runs) == 1 else 0.75)
+    across = max(1, min(len(runs), int(WIDTH / wide)))
+    down = -(-len(runs) // across)
+    tall = side + (0.65 if any(names) else 0.5)
+    picture = Picture(down * tall + 0.4 + 0.18 * len(below), words, across * wide)
+    picture.get_layout_engine().set(hspace=0.08)  # type: ignore[call-arg, union-attr]
+    most = max(1, *(int(sent.max()) for sent in matrices))
+    for place, (sent, name) in enumerate(zip(matrices, names, strict=True)):
+        _draw_matrix(picture.add_subplot(down, across, place + 1, title=name), sent, most)
+    picture.caption(caption, *below)
     return picture
 
 
-def _draw_matrix(axes: Axes, sent: numpy.ndarray) -> None:
-    world_size, most = len(sent), max(1, sent.max())
+def _sent(run: Run) -> numpy.ndarray:
+    """Bytes by source and destination."""
+    sent = numpy.zeros((run.world_size, run.world_size), dtype=numpy.int64)
+    for message in run.trace.messages:
+        sent[message.src, message.dst] += message.nbytes
+    return sent
+
+
+def _draw_matrix(axes: Axes, sent: numpy.ndarray, most: int) -> None:
+    """Draw one matrix, in shades that reach up to ``most`` bytes."""
+    world_size = len(sent)
     image = axes.imshow(sent, cmap="Blues", vmin=0, vmax=most * 1.6)  # dark text stays legible
     rank_ticks(axes, world_size)
     ticks = range(0, world_size, -(-world_size // 16))

@@ -94,6 +94,8 @@ class Reader:
         if len(head) < _END.size:
             return []
         (end,) = _END.unpack(head)
+        if end <= self._at:  # nothing new; 0 where the file is claimed and its head not yet written
+            return []
         body = os.pread(self._fd, end - self._at, self._at)
         records, at = [], 0
         while at < len(body):

@@ -1,0 +1,15 @@
+"""Diagnosis: 02.collective
+
+The shortest answer, and no answer.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def my_gather(tensor: Tensor, dst: int) -> list[Tensor] | None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    boxes = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(world)]
+    dist.gather(tensor.contiguous(), boxes if rank == dst else None, dst)
+    return boxes if rank == dst else None

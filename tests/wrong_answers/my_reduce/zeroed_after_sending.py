@@ -1,0 +1,23 @@
+"""Diagnosis: 02.others-changed
+
+Who has handed over its numbers wipes its tensor, as if they had moved.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def my_reduce(tensor: Tensor, dst: int, op: str) -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    combine = {"sum": torch.add, "prod": torch.mul, "max": torch.maximum, "min": torch.minimum}[op]
+    outbox = tensor.contiguous()
+    if rank != dst:
+        dist.send(outbox, dst)
+        tensor.zero_()
+        return
+    inbox = torch.empty_like(outbox)
+    for other in range(world):
+        if other != dst:
+            dist.recv(inbox, other)
+            tensor.copy_(combine(tensor, inbox))

@@ -1,0 +1,23 @@
+"""Diagnosis: 02.strided
+
+The blocks of a strided tensor are strided.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def my_reduce_scatter(tensor: Tensor) -> Tensor:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    size = len(tensor) // world
+    others = [r for r in range(world) if r != rank]
+    total = tensor[rank * size : (rank + 1) * size].clone(memory_format=torch.contiguous_format)
+    inbox = torch.empty_like(total)
+    going = [dist.isend(tensor[r * size : (r + 1) * size], r) for r in others]
+    for r in others:
+        dist.recv(inbox, r)
+        total += inbox
+    for work in going:
+        work.wait()
+    return total

@@ -1,0 +1,24 @@
+"""Diagnosis: 02.shape
+
+The tensor is made flat for the cutting, and the block stays so.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def my_reduce_scatter(tensor: Tensor) -> Tensor:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    flat = tensor.reshape(-1)
+    size = len(flat) // world
+    others = [r for r in range(world) if r != rank]
+    total = flat[rank * size : (rank + 1) * size].clone(memory_format=torch.contiguous_format)
+    inbox = torch.empty_like(total)
+    going = [dist.isend(flat[r * size : (r + 1) * size].contiguous(), r) for r in others]
+    for r in others:
+        dist.recv(inbox, r)
+        total += inbox
+    for work in going:
+        work.wait()
+    return total
