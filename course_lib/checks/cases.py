@@ -21,6 +21,11 @@ import torch
 from torch import Tensor
 
 LAYOUTS = ("contiguous", "strided", "transposed", "matrix", "scalar", "mixed")
+SPREAD = (
+    "strided",
+    "transposed",
+    "mixed",
+)  # elements that do not lie side by side
 LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}
 
 

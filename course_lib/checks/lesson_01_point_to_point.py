@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from course_lib.checks.cases import Case, cases, tensor
+from course_lib.checks.cases import SPREAD, Case, cases, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
     all_wait_in,
@@ -148,7 +148,7 @@ declare(Exercise(
                       partner(p.case, r) == r for r in range(p.case.world)))),
         Diagnosis("strided", "A tensor's elements need not lie side by side, and send and recv "
                   "want them so.",
-                  only_where(lambda p: p.case.layout in ("strided", "transposed"))),
+                  only_where(lambda p: p.case.layout in SPREAD)),
     ],
 ))  # fmt: skip
 
@@ -226,7 +226,7 @@ declare(Exercise(
                   "itself.", only_where(lambda p: p.case.world == 1)),
         Diagnosis("strided", "A tensor's elements need not lie side by side, and send and recv "
                   "want them so.",
-                  only_where(lambda p: p.case.layout in ("strided", "transposed"))),
+                  only_where(lambda p: p.case.layout in SPREAD)),
     ],
 ))  # fmt: skip
 

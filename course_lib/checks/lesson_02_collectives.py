@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import Case, cases, smaller, tensor
+from course_lib.checks.cases import SPREAD, Case, cases, smaller, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import all_wait_in, both, every, found, only_where, some
 from course_lib.checks.exercise import (
@@ -21,7 +21,7 @@ from course_lib.checks.exercise import (
     Seen,
     declare,
 )
-from course_lib.checks.lesson_01_point_to_point import moved, nbytes
+from course_lib.checks.lesson_01_point_to_point import SHAPES, moved, nbytes
 from course_lib.checks.rules import (
     bytes_at_most,
     bytes_in_total_at_least,
@@ -36,8 +36,7 @@ from course_lib.errors import RankFailed
 
 When = Callable[[Evidence], bool]
 OfPlay = Callable[[Play], bool]
-SPREAD = ("strided", "transposed")  # elements that do not lie side by side
-SHAPED = ("matrix", "transposed", "scalar")  # more or fewer dimensions than one
+SHAPED = ("matrix", "transposed", "scalar", "mixed")  # more or fewer dimensions than one
 
 
 # ---- roots -----------------------------------------------------------------------------------
@@ -254,7 +253,8 @@ declare(Exercise(
                   "round?", exactly_where(lambda p: p.case.world & (p.case.world - 1) != 0)),
         Diagnosis("copy-not-written-back", "The message arrives in a copy: of a tensor whose "
                   "elements do not lie side by side, contiguous and reshape return one.",
-                  both(only_where(lambda p: p.case.layout in SPREAD), every(unwritten))),
+                  both(only_where(lambda p: p.case.layout in SPREAD),
+                       every(lambda p: p.case.layout == "mixed" or unwritten(p)))),
         Diagnosis("rebinds", "The message arrives, and the caller's tensor is as it was. A name "
                   "can be given another tensor; the caller still holds the first one.",
                   every(unwritten)),
@@ -481,7 +481,7 @@ def reduce_sturdy(rng: random.Random) -> list[Case]:
               for d, w, n in zip(REDUCIBLE, (2, 3, 5, 4, 3), (7, 5, 9, 6, 8), strict=True)
               for op in ops]  # fmt: skip
     layouts = [Case(3, 6, layout=layout, options={"dst": 2, "op": rng.choice(ops)})
-               for layout in (*SPREAD, "matrix")]  # fmt: skip
+               for layout in SHAPES]  # fmt: skip
     scalar = Case(4, 1, layout="scalar", options={"dst": 1, "op": "sum"})
     return [*alone, *many, *dtypes, *layouts, scalar]
 
@@ -516,8 +516,9 @@ declare(Exercise(
         root_fixed("dst"), ITSELF,
         Diagnosis("copy-not-written-back", "The result is made in a copy: of a tensor whose "
                   "elements do not lie side by side, contiguous and reshape return one.",
-                  both(only_where(lambda p: p.case.layout in SPREAD), every(lambda p: p.done and
-                       same(left(p, root(p.case)), given(p, root(p.case)))))),
+                  both(only_where(lambda p: p.case.layout in SPREAD), every(
+                       lambda p: p.done and (p.case.layout == "mixed" or same(
+                           left(p, root(p.case)), given(p, root(p.case))))))),
         *KINDS,
     ],
 ))  # fmt: skip
@@ -657,7 +658,7 @@ def block_sturdy(rng: random.Random) -> list[Case]:
                                          (7, 2), (4, 0), (4, rng.randrange(9, 40)))]  # fmt: skip
     dtypes = [Case(w, 2 * w, d, numbers="random", seed=w)
               for d, w in zip(REDUCIBLE, (2, 3, 5, 4, 3), strict=True)]  # fmt: skip
-    layouts = [Case(w, 4 * w, layout=layout) for w in (2, 3) for layout in (*SPREAD, "matrix")]
+    layouts = [Case(w, 4 * w, layout=layout) for w in (2, 3) for layout in SHAPES]
     return [*sizes, *dtypes, *layouts, Case(1, 4, layout="strided")]
 
 

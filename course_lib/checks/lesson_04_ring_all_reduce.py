@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import Case, cases, contributions, tensor
+from course_lib.checks.cases import SPREAD, Case, cases, contributions, tensor
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import (
     all_wait_in,
@@ -313,8 +313,8 @@ declare(Exercise(
                   only_where(lambda p: p.case.world == 1)),
         Diagnosis("copy-not-written-back", "The sum was made in a copy: of a tensor whose "
                   "elements do not lie side by side, reshape and contiguous return one.",
-                  both(only_where(lambda p: p.case.layout in ("strided", "transposed")),
-                       every(untouched))),
+                  both(only_where(lambda p: p.case.layout in SPREAD),
+                       every(lambda p: p.case.layout == "mixed" or untouched(p)))),
         Diagnosis("whole-tensor-ring", "It goes round the ring with the whole tensor in every "
                   "message. What if each message were one n-th of it?",
                   both(of_budget, whole_tensors, once_round)),
