@@ -1,5 +1,5 @@
 # %% [markdown] id="05-5e652f"
-# # Train one model on many ranks
+# # Average gradients by hand
 #
 # **Train one model on many ranks, and prove that it is the same model.**
 #
@@ -60,7 +60,7 @@ assert gradient(x) == sum(even) / 2 == -30 and round(sum(uneven) / 2, 2) == -21.
 # 2. `all_reduce` replaces it by the mean, the same on all;
 # 3. each rank takes the same step with it.
 #
-# Nobody ever sends weights. They stay equal by induction: **equal before the step, equal gradient, equal step, so equal after it.** It takes three things: an equal beginning, parts that do not overlap, and an optimizer that depends on nothing but weights and gradients. Somebody who waits for the slowest rank in each step is the price; it is why this is called *synchronous*.
+# Nobody ever sends weights. They stay equal by induction: **equal before the step, equal gradient, equal step, so equal after it.** It takes three things: an equal beginning, parts that do not overlap, and an optimizer whose step depends on nothing but weights, gradients and its own state. The price is that in every step all wait for the slowest; hence *synchronous*.
 #
 # Partitioning comes first. Every rank draws the same order of all images, from a seed that is the epoch's number, and takes its block of each batch. No message is needed: they all know the whole plan. (The classic tutorials cut the data set into one piece a rank before training begins. That works too, but a rank then never sees the rest, and batches mix less.)
 
@@ -89,10 +89,13 @@ draw.values(parts, caption="A batch of 12: three images a rank, by their number;
 # Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, with the whole batch for its part. If data parallelism is what it claims to be, more ranks must give the twin's curve and the twin's accuracy, not similar ones. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 120 steps.
 
 # %% id="05-33fc05"
+from collections import OrderedDict
+
 def make_model(dtype=torch.float32):
     torch.manual_seed(0)  # an equal beginning
-    layers = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
-    return nn.Sequential(*layers, nn.Linear(512, 10)).to(dtype)
+    layers = OrderedDict(conv=nn.Conv2d(1, 32, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2))
+    layers.update(flat=nn.Flatten(), linear=nn.Linear(512, 10))
+    return nn.Sequential(layers).to(dtype)
 
 # %% id="05-66666d"
 def share_gradients(model):
@@ -100,7 +103,7 @@ def share_gradients(model):
         dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
 
 def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=0.2, momentum=0.9)
 
 # %% id="05-48d929"
 def train(epochs=10, size=120, dtype=torch.float32, share=share_gradients, optimizer=sgd):
@@ -140,7 +143,7 @@ draw.lines({"four ranks": (range(120), curve[4]), "the twin": (range(120), curve
 #
 # Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four partial sums are another order than one long sum. In float32 a single rounding is about 6·10⁻⁸ of the number, in float64 about 10⁻¹⁶. If the difference is rounding, it has to shrink by that factor, some hundred million. A bug does not care how many digits you carry.
 #
-# The map shows, for each parameter and after each step, the largest difference between rank 3 of four and the twin, relative to the parameter's largest weight. Rounding grows along the way, since each step starts from weights that are a little different.
+# The map shows, for each parameter and after each step, the largest difference between rank 3 of four and the twin, relative to the parameter's largest weight. Rounding grows along the way, since each step starts from weights that are a little different. Where a row steps up all at once, rounding has tipped a choice: max-pooling takes the larger of two nearly equal pixels, and now it is the other one.
 
 # %% id="05-fab620"
 def difference(job, twin):
@@ -373,7 +376,7 @@ draw.lines({"rate 0.1": (sizes, fixed), "rate 0.1·k": (sizes, scaled)}, xlabel=
            "depends on the batch, until the rule breaks: at a batch of 256 it trains worse.")
 
 # %% [markdown] id="05-4e5a7a"
-# With a fixed rate the loss rises with every doubling. Scaled, it stays below 0.2 up to a batch of 64 and little above at 128; at 256, with a rate of 1.6, it is worse than without. The paper met the same wall at the start of training and got over it by *warm-up*: begin with the small rate and raise it over the first five epochs. So they trained ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
+# With a fixed rate the loss rises with every doubling. Scaled, it stays below 0.2 up to a batch of 64 and little above at 128; at 256, with a rate of 1.6, it is worse than without. The paper met trouble early in training, too, and got over it by *warm-up*: begin with the small rate and raise it over the first five epochs. So they trained ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
 #
 # ## The road not taken: a parameter server
 #
@@ -415,7 +418,7 @@ for n, star, circle in zip(worlds, server, ring):
     assert abs(circle / (2 * (n - 1) * (alpha + nbytes / n * beta)) - 1) < 1e-9
 draw.lines({"parameter server": (worlds, server), "ring": (worlds, ring)}, xlabel="ranks",
            ylabel="s, simulated", loglog=True, exact=True, caption="Twice the workers, twice the "
-           "time at a server. A ring pays for latency only.")
+           "time at a server. In a ring only latency grows.")
 
 # %% [markdown] id="05-239897"
 # Real systems use several servers, each with a share of the weights; with as many servers as workers the load is that of the ring. What a server offers is freedom: workers need not wait for one another, need not be equally fast, and may come and go. The price is gradients that were computed with old weights. Where only few of many weights are touched, in embedding tables of recommender systems, servers live on. PyTorch's tool for this style was `torch.distributed.rpc`; it is in maintenance, and new work goes into collectives.
@@ -478,7 +481,7 @@ for share in (share_gradients, share_weights):
     apart = max(((first[name] - last[name]).abs().max() / last[name].abs().max()).item() for name in first)
     least = min(result["accuracy"] for result in results)
     print(f"{share.__name__:<16} least accuracy: ~{100 * least:.1f} %   ranks 0 and 3 apart: ~{apart:.0e}")
-    assert (apart == 0) == (share is share_gradients) and least > 0.93
+    assert (apart == 0) == (share is share_gradients) and least > 0.9
 
 # %% [markdown] id="05-fd4334"
 # It learns nearly as well: the mean of four slightly different steps is nearly the step of the mean, and a loss curve forgives a lot. What gives it away is that the ranks have four different models. That is what `same_everywhere` is for, and why this lesson compared weights and not curves.
