@@ -92,8 +92,8 @@ def gradient_averaging() -> Picture:
         names["rows"],
         xlabel="training step",
         label="relative difference",
-        caption="Weights of four ranks against those of one process, step by step: about 1e-7 "
-        "apart in float32, 1e-16 in float64. That is rounding; it is one model.",
+        caption="Weights of four ranks against those of one process, step by step, in two "
+        "precisions. What differs is rounding: it is one model.",
     )
 
 

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from course_lib.checks.cases import Case
 from course_lib.checks.compare import ANYTHING, leaves, same
-from course_lib.checks.diagnoses import both, every, found, only_where, some
+from course_lib.checks.diagnoses import both, every, found, hazard, only_where, some
 from course_lib.checks.exercise import (
     Diagnosis,
     Evidence,
@@ -206,6 +206,16 @@ def nothing_replaced(play: Play) -> Iterator[Finding]:
 def weights_not_replaced(play: Play) -> Iterator[Finding]:
     """The same for parameters and buffers; gradients may come and go."""
     return (f for f in nothing_replaced(play) if ".grad is" not in f.text)
+
+
+def still_frozen(play: Play) -> Iterator[Finding]:
+    """What is trained and what is frozen is not the answer's to change."""
+    for rank in ranks(play):
+        now = dict(after(play, rank).named_parameters())
+        for name, p in before(play, rank).named_parameters():
+            if name in now and now[name].requires_grad != p.requires_grad:
+                text = f"rank {rank}: requires_grad of {name} is {now[name].requires_grad} now"
+                yield Finding("flag", text, rank)
 
 
 def silent(play: Play) -> bool:
@@ -544,9 +554,12 @@ declare(Exercise(
     smaller=simpler,
     tolerance=NARROW,
     length_is="",
-    rules=[nothing_replaced],
+    rules=[nothing_replaced, still_frozen],
     diagnoses=[
         NOTHING_SENT, NOT_EVERYBODY,
+        Diagnosis("in-flight", "With async_op=True a call returns before it is done, and the "
+                  "gradient is not yours before wait() on the Work that it returned.",
+                  some(hazard("never waited for", "written before wait"))),
         Diagnosis("sum", "Every rank has the sum of all gradients. As the step on a larger batch "
                   "it is n times too long.", grads_are(sum_over(0))),
         Diagnosis("divided-twice", "It is too small by the number of ranks: somewhere it is "
@@ -728,7 +741,7 @@ declare(Exercise(
     fits=lambda case: case.world > 1,
     smaller=simpler,
     length_is="",
-    rules=[nothing_replaced],
+    rules=[nothing_replaced, still_frozen],
     diagnoses=[
         NOTHING_SENT, NOT_EVERYBODY,
         Diagnosis("parameters-only", "The parameters have arrived, the buffers have not: running "
@@ -1134,6 +1147,11 @@ def loss_of_means(p: Play) -> bool:
     return p.done and any(s.loss_is(s.means(k)) for k in (s.n, s.n - s.sizes.count(0)))
 
 
+def not_a_number(p: Play) -> bool:
+    """NaN came back, on some rank at least."""
+    return p.done and any(isinstance(v := p.got(r).returned, float) and v != v for r in ranks(p))
+
+
 def not_stepped(p: Play) -> bool:
     return p.done and all(params_are(p, r, before(p, r), 1e-7) for r in ranks(p))
 
@@ -1183,7 +1201,7 @@ declare(Exercise(
     smaller=smaller_steps,
     tolerance=STEP,
     length_is="",
-    rules=[weights_not_replaced],
+    rules=[weights_not_replaced, still_frozen],
     diagnoses=[
         NOTHING_SENT,
         Diagnosis("empty-batch-leaves", "A rank whose batch is empty leaves, and the others wait "
@@ -1213,11 +1231,11 @@ declare(Exercise(
                   "everybody's.", every(lambda p: right_step(p) and own_loss(p))),
         Diagnosis("stale-gradients", "It is wrong only where gradients were left over from before: "
                   "backward adds to what is there.", only_where(left_over)),
-        Diagnosis("empty-batch", "It is wrong only where some rank's batch is empty: the mean of "
-                  "nothing is 0/0, and one NaN makes all of them.",
-                  both(only_where(some_empty), every(lambda p: p.done))),
-        Diagnosis("empty-batch-raises", "It fails only where some rank's batch is empty.",
-                  only_where(some_empty)),
+        Diagnosis("empty-batch-nan", "It is wrong only where some rank's batch is empty: the mean "
+                  "of nothing is 0/0, and one NaN makes all of them.",
+                  both(only_where(some_empty), every(not_a_number))),
+        Diagnosis("empty-batch", "It is wrong only where some rank's batch is empty. What does "
+                  "such a rank add to a sum over all samples?", only_where(some_empty)),
         REPLACES, ALONE, DISAGREE,
     ],
 ))  # fmt: skip

@@ -3,7 +3,7 @@
 #
 # **Train one model on many ranks, and prove that it is the same model.**
 #
-# ![A heat map over the training steps: weights of four ranks and of one process differ by about 1e-7 in float32 and 1e-16 in float64](../../figures/05_gradient_averaging.png)
+# ![A heat map over the training steps: weights of four ranks and of one process differ by less than a millionth in float32, and by a billionth of that in float64](../../figures/05_gradient_averaging.png)
 #
 # *The end of this lesson's first half: how far the weights of four ranks are from those of one process, step by step. What differs is rounding; with twice the digits it all but vanishes.*
 #
@@ -143,7 +143,7 @@ draw.lines({"four ranks": (range(120), curve[4]), "the twin": (range(120), curve
 #
 # Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four partial sums are another order than one long sum. In float32 a single rounding is about 6·10⁻⁸ of the number, in float64 about 10⁻¹⁶. If the difference is rounding, it has to shrink by that factor, some hundred million. A bug does not care how many digits you carry.
 #
-# The map shows, for each parameter and after each step, the largest difference between rank 3 of four and the twin, relative to the parameter's largest weight. Rounding grows along the way, since each step starts from weights that are a little different. Where a row steps up all at once, rounding has tipped a choice: max-pooling takes the larger of two nearly equal pixels, and now it is the other one.
+# The map shows, for each parameter and after each step, the largest difference between rank 3 of four and the twin, relative to the parameter's largest weight. Rounding grows along the way, since each step starts from weights that are a little different.
 
 # %% id="05-fab620"
 def difference(job, twin):

@@ -1,4 +1,4 @@
-"""Diagnosis: 05.empty-batch
+"""Diagnosis: 05.empty-batch-nan
 
 The weights are right; but the mean of an empty batch is NaN, and zero times NaN is NaN.
 """

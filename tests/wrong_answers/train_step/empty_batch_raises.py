@@ -1,4 +1,4 @@
-"""Diagnosis: 05.empty-batch-raises
+"""Diagnosis: 05.empty-batch
 
 Without a backward there is no gradient to add.
 """
