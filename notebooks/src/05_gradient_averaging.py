@@ -106,18 +106,18 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.2, momentum=0.9)
 
 # %% id="05-48d929"
-def train(epochs=10, size=120, dtype=torch.float32, share=share_gradients, optimizer=sgd):
+def train(epochs=10, size=120, dtype=torch.float32, share=share_gradients, method=sgd):
     model = make_model(dtype)
-    optimizer = optimizer(model.parameters())
+    opt = method(model.parameters())
     losses, weights = [], []
     for epoch in range(epochs):
         for batch in batches(epoch, size):
             mine = my_part(batch)
-            optimizer.zero_grad()
+            opt.zero_grad()
             loss = nn.functional.cross_entropy(model(images[mine].to(dtype)), labels[mine])
             loss.backward()
             share(model)
-            optimizer.step()
+            opt.step()
             loss = loss.detach()
             dist.all_reduce(loss, op=dist.ReduceOp.AVG)
             losses.append(loss.item())
@@ -147,7 +147,7 @@ draw.lines({"four ranks": (range(120), curve[4]), "the twin": (range(120), curve
 
 # %% id="05-fab620"
 def difference(job, twin):
-    pairs = list(zip(job.results[-1]["weights"], twin.results[0]["weights"]))
+    pairs = list(zip(job.results[-1]["weights"], twin.results[0]["weights"], strict=True))
     return {name: [((a[name] - b[name]).abs().max() / b[name].abs().max()).item() for a, b in pairs]
             for name in pairs[0][0]}
 
@@ -363,7 +363,7 @@ check(train_step)
 
 # %% id="05-e5d27d"
 def last_epoch(k, lr):
-    losses = train(6, 16 * k, optimizer=lambda parameters: torch.optim.SGD(parameters, lr))["loss"]
+    losses = train(6, 16 * k, method=lambda parameters: torch.optim.SGD(parameters, lr))["loss"]
     return torch.tensor(losses).view(6, -1)[-1].mean().item()
 
 ks = (1, 2, 4, 8, 16)
@@ -413,7 +413,7 @@ def seconds(step, n):
     return simulate(lambda: step(torch.zeros(nbytes // 4)), world_size=n, network=network).seconds
 
 server, ring = ([seconds(step, n) for n in worlds] for step in (server_step, dist.all_reduce))
-for n, star, circle in zip(worlds, server, ring):
+for n, star, circle in zip(worlds, server, ring, strict=True):
     assert abs(star / (2 * (alpha + (n - 1) * nbytes * beta)) - 1) < 1e-9
     assert abs(circle / (2 * (n - 1) * (alpha + nbytes / n * beta)) - 1) < 1e-9
 draw.lines({"parameter server": (worlds, server), "ring": (worlds, ring)}, xlabel="ranks",
@@ -456,7 +456,7 @@ draw.lines({"weak: 256 samples a rank": (worlds, weak), "strong: 256 in all": (w
 #
 # **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others two. (Had the shapes been alike, nobody would have hung: the ranks would have averaged one layer's gradient with another's, in silence.)
 #
-# **Second**, a bug that trains. `share_weights` averages the parameter in place of its gradient: one word is different. It happened in a published trainer, whose hook was handed the parameter and not its gradient ([picotron, issue 39](https://github.com/huggingface/picotron/issues/39)). Each rank steps with its own gradient, and the weights are pulled together at the next step. **Predict:** what will the accuracy be?
+# **Second**, a bug that trains. `share_weights` averages the parameter in place of its gradient: one word is different. It happened in a published trainer, whose hook was handed the parameter and not its gradient ([picotron#39](https://github.com/huggingface/picotron/issues/39)). Each rank steps with its own gradient, and the weights are pulled together at the next step. **Predict:** what will the accuracy be?
 
 # %% id="05-9e84da"
 def two_tasks():
@@ -476,7 +476,7 @@ def share_weights(model):
         dist.all_reduce(p.data, op=dist.ReduceOp.AVG)
 
 for share in (share_gradients, share_weights):
-    results = run(lambda: train(share=share)).results
+    results = run(train, 10, 120, torch.float32, share).results
     first, last = (results[rank]["weights"][-1] for rank in (0, 3))
     apart = max(((first[name] - last[name]).abs().max() / last[name].abs().max()).item() for name in first)
     least = min(result["accuracy"] for result in results)
