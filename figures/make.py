@@ -9,6 +9,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 03_cost_model.png   lesson 03's own message times and fit, its cells taken from the lesson
 04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step, animated
 02_collectives.png  who has what, before and after five collectives
+05_gradient_averaging.png
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -171,6 +172,23 @@ def collectives() -> Picture:
     )
 
 
+def gradient_averaging() -> Picture:
+    """Lesson 05's heat map: the lesson's code cells up to the one that draws it."""
+    names: dict = {"__name__": "__main__"}
+    for cell in read_lesson(ROOT / "notebooks" / "src" / "05_gradient_averaging.py").cells:
+        if cell.kind == "code":
+            exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+            if "maps" in names:
+                break
+    return draw.heat(
+        names["rows"],
+        xlabel="training step",
+        label="relative difference",
+        caption="Weights of four ranks against those of one process, step by step, in two "
+        "precisions. What differs is rounding: it is one model.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
@@ -178,6 +196,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "03_cost_model": cost_model,
     "04_ring_all_reduce": ring_all_reduce,
     "02_collectives": collectives,
+    "05_gradient_averaging": gradient_averaging,
 }
 
 

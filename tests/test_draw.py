@@ -471,6 +471,18 @@ def test_counts_of_ranks_are_the_ticks_and_nothing_lies_between() -> None:
     assert axes.get_xticks().tolist() != [0.5, 1.0]
 
 
+def test_heat_is_logarithmic_and_zero_is_white() -> None:
+    rows = {"weight": [0.0, 1e-8, 1e-4], "bias": [0.0, 0.0, 1e-2]}
+    picture = draw.heat(rows, "step", "difference")
+    assert picture.words == "weight: 0, 1e-08, 0.0001\nbias: 0, 0, 0.01"
+    assert repr(picture) == "heat, difference against step: weight, bias"
+    (image,) = picture.axes[0].images
+    shown = image.get_array()
+    assert shown.mask.tolist() == [[True, False, False], [True, True, False]]
+    assert [round(float(image.norm(x)), 6) for x in (1e-8, 1e-5, 1e-2)] == [0, 0.5, 1]
+    assert repr(draw.heat({"equal": [0.0]}, "step", "difference", exact=True)) == "equal: 0"
+
+
 # ---------------------------------------------------------------- every picture
 
 
@@ -482,6 +494,7 @@ PICTURES: dict[str, Callable[[], draw.Picture]] = {
     "waits": lambda: draw.waits(DEADLOCK, caption="A claim"),
     "bars": lambda: draw.bars({"a": 1}, "s", caption="A claim"),
     "lines": lambda: draw.lines({"a": ([1], [1])}, "x", "y", caption="A claim"),
+    "heat": lambda: draw.heat({"a": [0, 1]}, "x", "y", caption="A claim"),
 }
 
 

@@ -130,7 +130,8 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, nn.Module):
-        return ", ".join(f"{path[1:]} {show(leaf)}" for path, leaf in leaves(value))
+        there = (f"{path[1:]} {show(leaf)}" for path, leaf in leaves(value) if leaf is not None)
+        return cut(", ".join(there), 80)
     if value is None or isinstance(value, int | str | range | bool | dict):
         return cut(repr(value))
     return cut(str(value)) if " at 0x" not in repr(value) else f"a {type(value).__name__}"

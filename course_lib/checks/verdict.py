@@ -5,12 +5,17 @@ The text is the same every time for the same answer: no times, no addresses, no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from course_lib.checks.compare import show
+from torch import nn
+
+from course_lib.checks.compare import leaves, same, show
 from course_lib.checks.exercise import POINTS, Diagnosis, Evidence, Finding, Play
 from course_lib.trace import Run
+
+ROUNDING = 1e-6  # of a model that is wrong, tensors that differ by this much are not shown
 
 
 @dataclass
@@ -159,14 +164,29 @@ def _table(play: Play | None, values: list[Finding]) -> list[str]:
     assert play is not None
     rows = [("rank", "was called with", "has" if values[0].text == "has" else "returned",
              "should have" if values[0].text == "has" else "should return", "")]  # fmt: skip
-    for f in values:
-        assert f.rank is not None
+    for f in (part for finding in values for part in _parts(play, finding)):
         note = "changed, and should not be" if f.kind == "argument changed" else _where(f)
-        given = ", ".join(show(a) for a in play.inputs[0][f.rank])
-        rows.append((str(f.rank), given, show(f.got), show(f.want), note))
+        rows.append((str(f.rank), f.text, show(f.got), show(f.want), note))
     wide = [max(len(row[i]) for row in rows) for i in range(4)]
     return [("  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=False)) + "  "
              + row[4]).rstrip() for row in rows[:9]]  # fmt: skip
+
+
+def _parts(play: Play, f: Finding) -> Iterator[Finding]:
+    """The finding with what its rank was given for text; of a model, each tensor that differs."""
+    assert f.rank is not None
+    given = play.inputs[0][f.rank]
+    if not (isinstance(f.got, nn.Module) and isinstance(f.want, nn.Module)):
+        yield replace(f, text=", ".join(show(a) for a in given))
+        return
+    old, want = (
+        dict(leaves(next(a for a in given if isinstance(a, nn.Module)))),
+        dict(leaves(f.want)),
+    )
+    for path, got in leaves(f.got):
+        if not same(got, want.get(path), ROUNDING):
+            text = f"{path[1:]} {show(old.get(path))}"
+            yield replace(f, text=text, got=got, want=want.get(path))
 
 
 def _where(f: Finding) -> str:

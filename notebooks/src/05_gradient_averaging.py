@@ -1,0 +1,517 @@
+# %% [markdown] id="05-5e652f"
+# # Average gradients by hand
+#
+# **Train one model on many ranks, and prove that it is the same model.**
+#
+# ![A heat map over the training steps: weights of four ranks and of one process differ by less than a millionth in float32, and by a billionth of that in float64](../../figures/05_gradient_averaging.png)
+#
+# *The end of this lesson's first half: how far the weights of four ranks are from those of one process, step by step. What differs is rounding; with twice the digits it all but vanishes.*
+#
+# | | |
+# |---|---|
+# | **Do** | train the digits on 1, 2 and 4 ranks by hand; average gradients, begin alike, take a step on batches of any size; count a parameter server |
+# | **Learn** | why averaging gradients trains one model and not four; when the average is wrong; what becomes of the learning rate; strong and weak scaling |
+# | **Need** | [lesson 04](04_ring_all_reduce.ipynb): `all_reduce`, and what it costs |
+# | **Time** | 60 minutes (estimated), one required exercise, three optional ones |
+#
+# ## The problem in one process
+#
+# Four samples and a model with a single weight: *w·x* is to be 2*x*, for *x* = 1, 2, 3, 4, and we begin at *w* = 0. The loss is the mean of the squared errors, (*w·x* − 2*x*)². Its gradient for one sample is 2(*w·x* − 2*x*)·*x*, at *w* = 0 therefore −4*x*²: that is −4, −16, −36, −64. Their mean, **−30**, is our reference.
+#
+# Now divide the samples between two ranks. Each computes the mean over its own samples: −10 over the first two, −50 over the last two. The mean of these two means is −30 again. A gradient is a mean over samples, and a mean of means over *equal* parts is the mean of all. The whole of data parallelism rests on that sentence.
+#
+# **Predict.** Rank 0 gets one sample, rank 1 the other three. What is the mean of their two means now?
+
+# %% id="05-5683b6"
+import torch
+import torch.distributed as dist
+from torch import nn
+from course_lib import Deadlock, Network, check, compute, draw, expect, load_digits, run, simulate
+
+images, labels = load_digits().tensors
+test_images, test_labels = load_digits(train=False).tensors
+
+# %% id="05-bd25ef"
+x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+def gradient(x):
+    w = torch.zeros(1, requires_grad=True)
+    ((w * x - 2 * x) ** 2).mean().backward()
+    return w.grad.item()
+
+guess = None
+
+# %% id="05-45b523"
+even = [gradient(x[:2]), gradient(x[2:])]
+uneven = [gradient(x[:1]), gradient(x[1:])]
+print("one process:", gradient(x), "  even parts:", even, "  their mean:", sum(even) / 2)
+print(f"your guess: {guess}   uneven parts: mean of the means {sum(uneven) / 2:.2f}, "
+      f"weighted by samples {(1 * uneven[0] + 3 * uneven[1]) / 4:.2f}")
+assert gradient(x) == sum(even) / 2 == -30 and round(sum(uneven) / 2, 2) == -21.33
+
+# %% [markdown] id="05-d34e50"
+# One sample of four had half of the say. Weighted by the number of samples, (1·(−4) + 3·(−38.67)) / 4, it comes right. Equal parts first; the others have an exercise of their own below.
+#
+# ## Synchronous SGD
+#
+# *Data parallelism*: every rank has the whole model and a part of every batch. One step is
+#
+# 1. each rank computes the gradient of its own part;
+# 2. `all_reduce` replaces it by the mean, the same on all;
+# 3. each rank takes the same step with it.
+#
+# Nobody ever sends weights. They stay equal by induction: **equal before the step, equal gradient, equal step, so equal after it.** It takes three things: an equal beginning, parts that do not overlap, and an optimizer whose step depends on nothing but weights, gradients and its own state. The price is that in every step all wait for the slowest; hence *synchronous*.
+#
+# Partitioning comes first. Every rank draws the same order of all images, from a seed that is the epoch's number, and takes its block of each batch. No message is needed: they all know the whole plan. (The classic tutorials cut the data set into one piece a rank before training begins. That works too, but a rank then never sees the rest, and batches mix less.)
+
+# %% id="05-eeb606"
+def batches(epoch, size):
+    """All images, shuffled alike on every rank, in batches of one size."""
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
+    return order[: len(order) // size * size].split(size)
+
+def my_part(batch):
+    return batch.tensor_split(dist.get_world_size())[dist.get_rank()]
+
+# %% id="05-f99d56"
+parts = run(lambda: my_part(batches(epoch=0, size=12)[0])).results
+assert torch.equal(torch.cat(parts), batches(0, 12)[0])
+draw.values(parts, caption="A batch of 12: three images a rank, by their number; together the "
+            "batch that one process would take.")
+
+# %% [markdown] id="05-b01fc9"
+# ## The training loop
+#
+# A small convolutional network of 5,450 parameters, SGD with momentum, the 1,442 training digits. Compare `train` with a loop for one device: it asks for its part of the batch, it shares the gradients between `backward()` and `step()`, and it averages the loss that it writes down. Everything else is as you know it.
+#
+# `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, one call a parameter. All parameters of this model have a gradient in every step. In your own version, further down, you will not rely on that.
+#
+# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, with the whole batch for its part. If data parallelism is what it claims to be, more ranks must give the twin's curve and the twin's accuracy, not similar ones. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 120 steps.
+
+# %% id="05-33fc05"
+from collections import OrderedDict
+
+def make_model(dtype=torch.float32):
+    torch.manual_seed(0)  # an equal beginning
+    layers = OrderedDict(conv=nn.Conv2d(1, 32, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2))
+    layers.update(flat=nn.Flatten(), linear=nn.Linear(512, 10))
+    return nn.Sequential(layers).to(dtype)
+
+# %% id="05-66666d"
+def share_gradients(model):
+    for p in model.parameters():
+        dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.2, momentum=0.9)
+
+# %% id="05-48d929"
+def train(epochs=10, size=120, dtype=torch.float32, share=share_gradients, method=sgd):
+    model = make_model(dtype)
+    opt = method(model.parameters())
+    losses, weights = [], []
+    for epoch in range(epochs):
+        for batch in batches(epoch, size):
+            mine = my_part(batch)
+            opt.zero_grad()
+            loss = nn.functional.cross_entropy(model(images[mine].to(dtype)), labels[mine])
+            loss.backward()
+            share(model)
+            opt.step()
+            loss = loss.detach()
+            dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+            losses.append(loss.item())
+            weights.append({name: p.detach().clone() for name, p in model.named_parameters()})
+    correct = model(test_images.to(dtype)).argmax(1) == test_labels
+    return {"loss": losses, "weights": weights, "accuracy": correct.float().mean().item()}
+
+# %% id="05-eb5974"
+runs = {n: run(train, world_size=n) for n in (1, 2, 4)}
+curve = {n: torch.tensor(job.results[0]["loss"]) for n, job in runs.items()}
+for n, job in runs.items():
+    accuracies = [result["accuracy"] for result in job.results]
+    assert min(accuracies) == max(accuracies) >= 0.97
+    apart = (curve[n] - curve[1]).abs().max()
+    assert apart < 1e-4
+    print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f} %   curve differs by: ~{apart:.0e}")
+draw.lines({"four ranks": (range(120), curve[4]), "the twin": (range(120), curve[1])},
+           xlabel="training step", ylabel="loss", formulas=["the twin"],
+           caption="Four ranks, each with a quarter of every batch, follow the curve of one process.")
+
+# %% [markdown] id="05-38e749"
+# ## Prove it: rounding, not a bug
+#
+# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four partial sums are another order than one long sum. In float32 a single rounding is about 6·10⁻⁸ of the number, in float64 about 10⁻¹⁶. If the difference is rounding, it has to shrink by that factor, some hundred million. A bug does not care how many digits you carry.
+#
+# The map shows, for each parameter and after each step, the largest difference between rank 3 of four and the twin, relative to the parameter's largest weight. Rounding grows along the way, since each step starts from weights that are a little different.
+
+# %% id="05-fab620"
+def difference(job, twin):
+    pairs = list(zip(job.results[-1]["weights"], twin.results[0]["weights"], strict=True))
+    return {name: [((a[name] - b[name]).abs().max() / b[name].abs().max()).item() for a, b in pairs]
+            for name in pairs[0][0]}
+
+double = {n: run(lambda: train(dtype=torch.float64), world_size=n) for n in (1, 4)}
+maps = {"float32": difference(runs[4], runs[1]), "float64": difference(double[4], double[1])}
+rows = {f"{name}, {dtype}": row for dtype, map in maps.items() for name, row in map.items()}
+assert all(row[0] < 1e-6 for row in maps["float32"].values())  # after the first step
+assert all(max(row) < 1e-10 for row in maps["float64"].values())
+losses = [torch.tensor(double[n].results[0]["loss"]) for n in (1, 4)]
+assert (losses[0] - losses[1]).abs().max() < 1e-8  # the whole curve
+draw.heat(rows, xlabel="training step", label="relative difference",
+          caption="Rank 3 of four against the twin. With float64 the difference is smaller by "
+          "eight orders of magnitude: it was rounding.")
+
+# %% [markdown] id="05-1266d2"
+# This is the test to remember. Whenever distributed code is to equal undistributed code, run both in float64 for a few steps and compare the weights.
+#
+# ## Your turn: average_gradients
+#
+# **Required · 05.1 · difficulty ●●○ · about 15 minutes**
+#
+# `share_gradients` takes for granted that every gradient exists. A rank lacks one where its part of the batch did not use a layer, and frozen parameters have none at all.
+#
+# **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; what is missing on all ranks may stay None or become zero. Work in place: a gradient that exists stays the same tensor object, of the same dtype; weights and buffers are not touched. Any pattern of communication will do.
+#
+# The *core* level has 2 to 5 ranks and float32. *Sturdy* adds one rank and eight, other dtypes, empty models.
+#
+# <details>
+# <summary>Hint: who calls what?</summary>
+#
+# The k-th collective of one rank meets the k-th of the others. A rank may therefore not leave a call out because it has nothing to say: what number can it contribute that changes no sum?
+#
+# </details>
+
+# %% exercise="average_gradients" role="answer" points=20 required=true difficulty=2
+def average_gradients(model: nn.Module) -> None:
+    """Replace each parameter's gradient by its mean over all ranks, in place on ``.grad``.
+
+    Every rank calls it after backward(), with a model of equal structure.
+
+    Args:
+        model: its gradients are averaged. Where ``.grad`` is None on some ranks it counts as
+            zero there, and is the mean afterwards; where it is None on all, it may stay None
+            or become zero. An existing ``.grad`` keeps its object and dtype.
+    """
+    ### BEGIN SOLUTION
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+    ### END SOLUTION
+
+# %% exercise="average_gradients" role="try"
+def one_has_none():
+    model, rank = nn.Linear(3, 1, bias=False), dist.get_rank()
+    model.weight.grad = None if rank == 2 else torch.full((1, 3), 4.0 * 10**rank)
+    average_gradients(model)
+    return model.weight.grad[0]
+
+draw.values(run(one_has_none), caption="Rank 2 had none: (4 + 40 + 0 + 4000) / 4 on every rank.")
+
+# %% exercise="average_gradients" role="check"
+check(average_gradients)
+
+# %% [markdown] id="05-3a418b"
+# ## Begin alike
+#
+# `make_model` seeds each rank with the same number, so all begin alike. That is luck that you arrange, and it does not last: one rank loads a checkpoint, or draws a random number more than the others, and the models differ from the first step on. Equal gradients keep equal models equal; they never make different ones equal. The safe way is to send one rank's model to everybody, once. A model is more than what is trained: frozen parameters are part of it, and buffers such as BatchNorm's running means and its counter, an int64.
+#
+# ### Your turn: broadcast_parameters
+#
+# **Optional · 05.2 · difficulty ●○○ · about 10 minutes**
+#
+# **Goal.** Afterwards every rank holds the parameters and buffers of rank `src`, in the same tensor objects as before: the optimizer knows those. *Sturdy* adds other dtypes and buffers of every kind.
+#
+# <details>
+# <summary>Hint: what is in a model?</summary>
+#
+# `model.parameters()` has the parameters, frozen ones included, and `model.buffers()` all buffers, also those that are not saved. `dist.broadcast` writes in place; it refuses nothing but a tensor that autograd watches, and `.detach()` gives you the same memory unwatched.
+#
+# </details>
+
+# %% exercise="broadcast_parameters" role="answer" points=10 required=false difficulty=1
+def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
+    """Give every rank the parameters, frozen ones too, and the buffers of rank ``src``, in place.
+
+    Every rank calls it, with a model of equal structure and the same ``src``; the tensors of
+    ``model``, of any dtype, are overwritten on all ranks but src.
+    """
+    ### BEGIN SOLUTION
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), src)
+    ### END SOLUTION
+
+# %% exercise="broadcast_parameters" role="try"
+def four_models():
+    model = nn.BatchNorm1d(2)
+    for tensor in model.state_dict().values():
+        tensor.fill_(dist.get_rank())
+    broadcast_parameters(model, src=2)
+    return dict(model.state_dict())
+
+draw.values(run(four_models), caption="BatchNorm on four ranks: weights, running statistics and "
+            "counter are all those of rank 2.")
+
+# %% exercise="broadcast_parameters" role="check"
+check(broadcast_parameters)
+
+# %% [markdown] id="05-39ba04"
+# ### Your turn: same_everywhere
+#
+# **Optional · 05.3 · difficulty ●●○ · about 15 minutes**
+#
+# And how would you notice that ranks have drifted apart? The loss will not tell, as you will see below. A cheap test, called every few hundred steps, will.
+#
+# **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal: a difference in the last bit counts. *Sturdy* asks for the odd bits: NaN, which is not equal to itself although its bits are; 0 and −0, which are equal although theirs are not; counters too large for a float.
+#
+# <details>
+# <summary>Hint: look at bytes</summary>
+#
+# `t.contiguous().reshape(-1).view(torch.uint8)` is a tensor's memory as whole numbers from 0 to 255. Beware of sums: two differences can cancel.
+#
+# </details>
+
+# %% exercise="same_everywhere" role="answer" points=10 required=false difficulty=2
+def same_everywhere(model: nn.Module) -> bool:
+    """Whether every rank holds bit-equal parameters and buffers: the same answer on every rank.
+
+    Every rank calls it, with a model of equal structure; the model stays as it is.
+    """
+    ### BEGIN SOLUTION
+    alike = True
+    for tensor in (*model.parameters(), *model.buffers()):
+        mine = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        copies = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(copies, mine)
+        alike = alike and all(torch.equal(mine, copy) for copy in copies)
+    return alike
+    ### END SOLUTION
+
+# %% exercise="same_everywhere" role="check"
+check(same_everywhere)
+
+# %% [markdown] id="05-3a18d5"
+# ## Uneven and empty batches
+#
+# The last batch of an epoch is seldom divisible by the number of ranks, and some ranks may go without. Averaging means is then wrong, as −21.33 was. What is right follows from the definition: the global mean is the sum over all samples, divided by their number, **g = Σᵣ Σᵢ gᵣᵢ / Σᵣ Bᵣ**, where rank *r* has Bᵣ samples. An empty batch adds nothing to either sum. Its mean, however, is 0/0, and a single NaN in a sum makes NaN of everything; and a rank that skips the step leaves the others waiting.
+#
+# ### Your turn: train_step
+#
+# **Optional · 05.4 · difficulty ●●● · about 20 minutes**
+#
+# **Goal.** One step with cross-entropy that equals the step of a single process on the union of all ranks' batches, of whatever sizes, empty on some ranks, never on all. Gradients left over from before do not count. Every rank returns the same float: the mean loss over all samples.
+#
+# <details>
+# <summary>Hint: two sums</summary>
+#
+# `cross_entropy(…, reduction="sum")` of an empty batch is 0, not NaN, and its gradients are zeros. How many samples there are in all is a sum over the ranks, too.
+#
+# </details>
+
+# %% exercise="train_step" role="answer" points=20 required=false difficulty=3
+def train_step(model, optimizer, inputs, targets) -> float:
+    """One step, equal to that of a single process on the union of all ranks' batches.
+
+    Every rank calls it, with equal weights and optimizers.
+
+    Args:
+        model: without BatchNorm or dropout. Gradients left from before are ignored.
+        optimizer: of this model's parameters.
+        inputs, targets: this rank's batch, of a size of its own; empty on some ranks, not on all.
+
+    Returns:
+        The mean cross-entropy over all samples of all ranks, before the step.
+    """
+    ### BEGIN SOLUTION
+    samples = torch.tensor(len(targets))
+    dist.all_reduce(samples)
+    optimizer.zero_grad()
+    mean = nn.functional.cross_entropy(model(inputs), targets, reduction="sum") / samples
+    mean.backward()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            dist.all_reduce(parameter.grad)
+    optimizer.step()
+    mean = mean.detach()
+    dist.all_reduce(mean)
+    return mean.item()
+    ### END SOLUTION
+
+# %% exercise="train_step" role="try"
+def two_steps(sizes):
+    torch.manual_seed(0)
+    model, rank = nn.Linear(64, 10), dist.get_rank()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = (t[:6].split(sizes)[rank] for t in (images.flatten(1), labels))
+    return [round(train_step(model, optimizer, x, y), 4) for _ in range(2)]
+
+print("parts of 3, 1, 0 and 2:", run(two_steps, [3, 1, 0, 2]).results)
+print("all 6 in one process:  ", run(two_steps, [6], world_size=1).results)
+
+# %% exercise="train_step" role="check"
+check(train_step)
+
+# %% [markdown] id="05-9971da"
+# ## What becomes of the learning rate
+#
+# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, *k* times fewer steps an epoch. With the old learning rate the model then learns less in an epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. One step with the mean of *k* batches and *k* times the rate is nearly *k* small steps, as long as the gradient changes little on the way.
+#
+# Four ranks follow the twin, so the twin is all we need to try it. Batches of 16·*k*, six epochs each, plain SGD, rate 0.1 or 0.1·*k*; shown is the mean training loss of the last epoch.
+
+# %% id="05-e5d27d"
+def last_epoch(k, lr):
+    losses = train(6, 16 * k, method=lambda parameters: torch.optim.SGD(parameters, lr))["loss"]
+    return torch.tensor(losses).view(6, -1)[-1].mean().item()
+
+ks = (1, 2, 4, 8, 16)
+fixed, scaled = run(lambda: ([last_epoch(k, 0.1) for k in ks], [last_epoch(k, 0.1 * k) for k in ks]),
+                    world_size=1, timeout=300).results[0]
+assert fixed == sorted(fixed) and max(scaled[:3]) < 0.2 < fixed[1] and scaled[4] > fixed[4]
+sizes = [16 * k for k in ks]
+draw.lines({"rate 0.1": (sizes, fixed), "rate 0.1·k": (sizes, scaled)}, xlabel="global batch, 16·k",
+           ylabel="training loss, sixth epoch", caption="With the rate scaled the loss hardly "
+           "depends on the batch, until the rule breaks: at a batch of 256 it trains worse.")
+
+# %% [markdown] id="05-4e5a7a"
+# With a fixed rate the loss rises with every doubling. Scaled, it stays below 0.2 up to a batch of 64 and little above at 128; at 256, with a rate of 1.6, it is worse than without. The paper met trouble early in training, too, and got over it by *warm-up*: begin with the small rate and raise it over the first five epochs. So they trained ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
+#
+# ## The road not taken: a parameter server
+#
+# Before all_reduce took over, one process held the weights: workers sent it gradients and got new weights back (Dean and others, 2012; Li and others, 2014). Here it is, with rank 0 as server and as worker. S is the size of the gradient, for our model 4 · 5,450 = 21,800 bytes.
+#
+# **2(n−1)·S** bytes pass through the server's link, 130,800 with four ranks. In a ring, as you know, each rank's link carries 2(n−1)/n · S a direction: 32,700 bytes, and never more than 2·S. The server's load grows with every worker, the ring's does not. In time, with lesson 03's model: 2(α + (n−1)·S·β) for the server, 2(n−1)(α + S/n·β) for the ring. The cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
+
+# %% id="05-ff8efe"
+def server_step(grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    if rank > 0:
+        dist.send(grad, 0)
+        dist.recv(grad, 0)  # the new weights
+        return
+    inbox = torch.empty_like(grad)
+    for src in range(1, n):
+        dist.recv(inbox, src)
+        grad += inbox
+    weights = -0.1 * grad / n
+    for dst in range(1, n):
+        dist.send(weights, dst)
+
+served = run(server_step, torch.ones(5450))
+at_server = sum(m.nbytes for m in served.trace.messages if 0 in (m.src, m.dst))
+assert at_server == 2 * 3 * 21_800
+draw.traffic(served, caption="Every byte goes into rank 0 or comes out of it; nobody else talks.")
+
+# %% id="05-5651b5"
+alpha, beta, nbytes = 25e-6, 1 / 1.25e9, 2**20
+network = Network(latency=alpha, bandwidth=1 / beta, collectives="messages")
+worlds = (2, 4, 8, 16, 32)
+
+def seconds(step, n):
+    return simulate(lambda: step(torch.zeros(nbytes // 4)), world_size=n, network=network).seconds
+
+server, ring = ([seconds(step, n) for n in worlds] for step in (server_step, dist.all_reduce))
+for n, star, circle in zip(worlds, server, ring, strict=True):
+    assert abs(star / (2 * (alpha + (n - 1) * nbytes * beta)) - 1) < 1e-9
+    assert abs(circle / (2 * (n - 1) * (alpha + nbytes / n * beta)) - 1) < 1e-9
+draw.lines({"parameter server": (worlds, server), "ring": (worlds, ring)}, xlabel="ranks",
+           ylabel="s, simulated", loglog=True, exact=True, caption="Twice the workers, twice the "
+           "time at a server. In a ring only latency grows.")
+
+# %% [markdown] id="05-239897"
+# Real systems use several servers, each with a share of the weights; with as many servers as workers the load is that of the ring. What a server offers is freedom: workers need not wait for one another, need not be equally fast, and may come and go. The price is gradients that were computed with old weights. Where only few of many weights are touched, in embedding tables of recommender systems, servers live on. PyTorch's tool for this style was `torch.distributed.rpc`; it is in maintenance, and new work goes into collectives.
+#
+# ## Strong and weak scaling
+#
+# How good is it to have *n* ranks? Two questions, two answers.
+#
+# * **Strong scaling** (Amdahl, 1967): the same global batch on more ranks. Efficiency is T₁ / (n·Tₙ).
+# * **Weak scaling** (Gustafson, 1988): the same batch *per rank*, so that the work grows with *n*. Efficiency is T₁ / Tₙ.
+#
+# We simulate, since four processes on one machine share its cores and would tell about those. Modelled: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, the network from above.
+
+# %% id="05-b1fb08"
+def step_time(n, samples):
+    def step():
+        compute(25e-6 * samples)
+        dist.all_reduce(torch.zeros(nbytes // 4))
+    return simulate(step, world_size=n, network=network).seconds
+
+worlds = (1, 2, 4, 8, 16, 32)
+one = step_time(1, 256)
+strong = [one / (n * step_time(n, 256 // n)) for n in worlds]
+weak = [one / step_time(n, 256) for n in worlds]
+print(f"on 8 ranks: strong {strong[3]:.0%}, weak {weak[3]:.0%}")
+assert (round(strong[3], 2), round(weak[3], 2)) == (0.31, 0.78)
+draw.lines({"weak: 256 samples a rank": (worlds, weak), "strong: 256 in all": (worlds, strong)},
+           xlabel="ranks", ylabel="efficiency, simulated", exact=True, caption="Communication "
+           "costs the same in both; strong scaling leaves less and less to compute beside it.")
+
+# %% [markdown] id="05-edaea6"
+# Eight ranks finish the same batch in 2.6 ms in place of 6.4, less than three times as fast, since each computes for 0.8 ms and talks for 1.8. Whoever reports scaling has to say which of the two. Weak looks better and is paid for in learning: see the learning rate.
+#
+# ## Break it
+#
+# **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others two. (Had the shapes been alike, nobody would have hung: the ranks would have averaged one layer's gradient with another's, in silence.)
+#
+# **Second**, a bug that trains. `share_weights` averages the parameter in place of its gradient: one word is different. It happened in a published trainer, whose hook was handed the parameter and not its gradient ([picotron#39](https://github.com/huggingface/picotron/issues/39)). Each rank steps with its own gradient, and the weights are pulled together at the next step. **Predict:** what will the accuracy be?
+
+# %% id="05-9e84da"
+def two_tasks():
+    trunk, extra = nn.Linear(4, 4), nn.Linear(4, 1)
+    out = trunk(torch.ones(1, 4))
+    (extra(out) if dist.get_rank() == 0 else out).sum().backward()
+    for p in (*trunk.parameters(), *extra.parameters()):
+        if p.grad is not None:
+            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+
+with expect(Deadlock):
+    run(two_tasks)
+
+# %% id="05-05e6d9"
+def share_weights(model):
+    for p in model.parameters():
+        dist.all_reduce(p.data, op=dist.ReduceOp.AVG)
+
+for share in (share_gradients, share_weights):
+    results = run(train, 10, 120, torch.float32, share).results
+    first, last = (results[rank]["weights"][-1] for rank in (0, 3))
+    apart = max(((first[name] - last[name]).abs().max() / last[name].abs().max()).item() for name in first)
+    least = min(result["accuracy"] for result in results)
+    print(f"{share.__name__:<16} least accuracy: ~{100 * least:.1f} %   ranks 0 and 3 apart: ~{apart:.0e}")
+    assert (apart == 0) == (share is share_gradients) and least > 0.9
+
+# %% [markdown] id="05-fd4334"
+# It learns nearly as well: the mean of four slightly different steps is nearly the step of the mean, and a loss curve forgives a lot. What gives it away is that the ranks have four different models. That is what `same_everywhere` is for, and why this lesson compared weights and not curves.
+#
+# ## In practice
+#
+# Nobody writes this loop by hand. `DistributedDataParallel` sends the model round when it is made, as `broadcast_parameters` does, and averages gradients while `backward()` still runs. It takes the mean of means, so uneven batches are yours to weight. On GPUs every line of `train` stays, with model and batches moved to `device()` and `backend="nccl"`; `all_reduce` and AVG are the same calls. Nothing on this page was measured on a GPU.
+#
+# ## More roads not taken
+#
+# * **Local SGD** averages weights on purpose, every so many steps, to talk less (Stich, 2019).
+# * **Compressed gradients**: fewer bits on the wire, and another optimizer in effect.
+# * **`nn.DataParallel`**: one process, threads, a root GPU that gathers; slower, and no longer advised.
+#
+# ## What you can do now
+#
+# * ☑ train one model on many ranks, and prove with float64 that it is the same model;
+# * ☑ average gradients also where some are missing, and begin alike;
+# * ☑ take an exact step on uneven and empty batches;
+# * ☑ say how the learning rate goes with the global batch, and where that ends;
+# * ☑ count what a parameter server costs, and tell strong from weak scaling.
+#
+# **Next:** [the real one, DistributedDataParallel](06_ddp.ipynb), and out of the notebook.
+#
+# ## Sources
+#
+# * P. Goyal and others, *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, 2017, [arXiv:1706.02677](https://arxiv.org/abs/1706.02677)
+# * J. Dean and others, *Large Scale Distributed Deep Networks*, NeurIPS 2012 · M. Li and others, *Scaling Distributed Machine Learning with the Parameter Server*, [OSDI 2014](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu)
+# * G. M. Amdahl, *Validity of the single processor approach to achieving large scale computing capabilities*, AFIPS 1967, [doi:10.1145/1465482.1465560](https://doi.org/10.1145/1465482.1465560) · J. L. Gustafson, *Reevaluating Amdahl's law*, CACM 31(5), 1988, [doi:10.1145/42411.42415](https://doi.org/10.1145/42411.42415)
+# * P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 69(2), 2009, [doi:10.1016/j.jpdc.2008.09.002](https://doi.org/10.1016/j.jpdc.2008.09.002) (the ring's bytes)
+# * S. U. Stich, *Local SGD Converges Fast and Communicates Little*, ICLR 2019, [arXiv:1805.09767](https://arxiv.org/abs/1805.09767)
+# * PyTorch: [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html) · [RPC](https://docs.pytorch.org/docs/stable/rpc.html) · [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+# * The digits: E. Alpaydin, C. Kaynak, *Optical Recognition of Handwritten Digits*, UCI Machine Learning Repository, 1998, [doi:10.24432/C50P49](https://doi.org/10.24432/C50P49), CC BY 4.0

@@ -1,0 +1,19 @@
+"""Diagnosis: 05.replaces
+
+`grad = grad / n` makes a new tensor. Whoever keeps views of the old ones (a flat bucket, a hook, a
+clipping routine) keeps the sum.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def average_gradients(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad)
+        parameter.grad = parameter.grad / dist.get_world_size()

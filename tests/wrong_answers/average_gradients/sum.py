@@ -1,0 +1,17 @@
+"""Diagnosis: 05.sum
+
+all_reduce adds, and the loop ends there. With a smaller learning rate it even trains.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def average_gradients(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad)

@@ -1,0 +1,20 @@
+"""Diagnosis: 05.skips-integers
+
+Floats are what training changes; so does the counter of steps.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def same_everywhere(model: nn.Module) -> bool:
+    same = True
+    for tensor in (*model.parameters(), *model.buffers()):
+        if not tensor.is_floating_point():
+            continue
+        mine = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, mine)
+        same = same and all(torch.equal(mine, other) for other in every)
+    return same

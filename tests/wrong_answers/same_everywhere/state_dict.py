@@ -1,0 +1,18 @@
+"""Diagnosis: 05.skips-cache
+
+The state_dict is the model, as far as it is saved.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def same_everywhere(model: nn.Module) -> bool:
+    same = True
+    for tensor in model.state_dict().values():
+        mine = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, mine)
+        same = same and all(torch.equal(mine, other) for other in every)
+    return same

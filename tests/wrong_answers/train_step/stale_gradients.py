@@ -1,0 +1,22 @@
+"""Diagnosis: 05.stale-gradients
+
+zero_grad stands in the caller's loop, or nowhere.
+"""
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+
+def train_step(model, optimizer, inputs, targets) -> float:
+    total = torch.tensor(len(targets))
+    dist.all_reduce(total)
+    loss = cross_entropy(model(inputs), targets, reduction="sum") / total
+    loss.backward()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            dist.all_reduce(parameter.grad)
+    optimizer.step()
+    loss = loss.detach()
+    dist.all_reduce(loss)
+    return loss.item()
