@@ -5,6 +5,7 @@
 
 readme.png          computing, a message round the ring, and an all_reduce on four ranks
 00_hello_ranks.png  two steps of lesson 00's own training job, its cells taken from the lesson
+06_ddp.png          one step of lesson 06's network under DDP, its cells taken from the lesson
 
 Times in the pictures are those of the machine that drew them.
 """
@@ -78,9 +79,28 @@ def hello_ranks() -> Picture:
     )
 
 
+def ddp() -> Picture:
+    """A step under DDP as lesson 06 records it: its cells up to the window, as they stand there."""
+    lesson = read_lesson(ROOT / "notebooks" / "src" / "06_ddp.py")
+    names: dict = {"__name__": "__main__"}
+    for cell in (cell for cell in lesson.cells if cell.kind == "code"):
+        text = cell.text.split("between, backward")[0]
+        exec(compile(text, f"<{cell.id}>", "exec"), names)
+        if "def window" in text:
+            break
+    between, _, _ = names["window"](names["wrapped"])
+    return draw.timeline(
+        names["wrapped"],
+        between=between,
+        caption="One training step of two ranks under DDP, as recorded: the first bucket is being "
+        "reduced while backward still computes.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
+    "06_ddp": ddp,
 }
 
 

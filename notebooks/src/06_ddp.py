@@ -37,10 +37,10 @@ reference = (-4 * x**2).mean().item()
 assert reference == -30
 
 def regression():
-    model = nn.Linear(1, 1, bias=False)
+    model = nn.Linear(1, 1, bias=False, device=device())
     nn.init.zeros_(model.weight)
     ddp = DistributedDataParallel(model)
-    mine = x[dist.get_rank() :: dist.get_world_size()]
+    mine = x[dist.get_rank() :: dist.get_world_size()].to(device())
     loss = ((ddp(mine) - 2 * mine) ** 2).mean()
     own = torch.autograd.grad(loss, model.weight, retain_graph=True)[0].item()
     loss.backward()
@@ -68,53 +68,50 @@ guess = None
 def network(width=512):
     torch.manual_seed(0)
     hidden = [layer for _ in range(2) for layer in (nn.Linear(width, width), nn.ReLU())]
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), *hidden, nn.Linear(width, 10))
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), *hidden,
+                         nn.Linear(width, 10)).to(device())
+
+def loss_of(model, size):
+    images, labels = (t.to(device()) for t in load_digits()[:size])
+    return nn.functional.cross_entropy(model(images), labels)
 
 def steps(by_hand, n_steps=4):
     model = network()
     ddp = model if by_hand else DistributedDataParallel(model, bucket_cap_mb=1)
-    images, labels = load_digits()[:256]
     for _ in range(n_steps):
         model.zero_grad()
         with span("forward"):
-            loss = nn.functional.cross_entropy(ddp(images), labels)
+            loss = loss_of(ddp, 256)
         with span("backward"):
             loss.backward()
         for parameter in model.parameters() if by_hand else ():
             dist.all_reduce(parameter.grad)
             parameter.grad /= dist.get_world_size()
 
+# %% id="06-032e9d"
 hand, wrapped = run(steps, True, world_size=2), run(steps, False, world_size=2)
-calls = len([e for e in hand.trace.of(0) if e.op == "all_reduce"]) // 4
+calls = [e.op for e in hand.trace.of(0)].count("all_reduce") // 4
 print(f"your guess: {guess}   recorded: {calls} calls a step by hand")
 assert calls == 8
-
-# %% [markdown] id="06-fab30b"
-# Now everything that rank 0 said under DDP, call by call. Four things are in it.
-#
-# **At the start** the ranks compare how many parameters they have (`all_gather`, 16 bytes) and which shapes (`broadcast`), and then all take over the weights of rank 0: one broadcast of S bytes. Different seeds do no harm to the weights, therefore.
-#
-# **The first step** uses one bucket for everything. DDP only notes in which order gradients become ready.
-#
-# **Once**, after that, the buckets are *rebuilt* in this order, and rank 0 tells the others what they are: the two small broadcasts.
-#
-# **Each later step** reduces three buckets, last layers first. Their bytes add up to S, which the cell asserts.
 
 # %% id="06-55ff42"
 S = 4 * sum(p.numel() for p in network().parameters())
 said = [(e.op, e.nbytes) for e in wrapped.trace.of(0)]
 for op, nbytes in said[:9]:
     print(f"{op:<11}{nbytes:>10,} bytes")
-buckets = [nbytes for op, nbytes in said[-3:]]
 assert said[2] == ("broadcast", S) and said[3] == ("all_reduce", S) and S == 2_254_888
-assert len(said) == 6 + 3 * 3 and sum(buckets) == S
+assert len(said) == 6 + 3 * 3 and sum(nbytes for _, nbytes in said[-3:]) == S
 
 # %% [markdown] id="06-156fb2"
+# That was what rank 0 said under DDP, up to the second step. Four things are in it.
+#
+# **At the start** the ranks compare how many parameters they have (`all_gather`, 16 bytes) and which shapes (`broadcast`), and then all take over the weights of rank 0: one broadcast of S bytes. Different seeds do the weights no harm, therefore. **The first step** uses one bucket for everything; DDP notes in which order gradients become ready. **Once**, after that, the buckets are *rebuilt* in this order, and rank 0 tells the others what they are: two small broadcasts. **Each later step** reduces three buckets, last layers first. Their bytes add up to S, as the cell asserts.
+#
 # ## When it says it
 #
-# Fewer calls are one gain. The other shows only in time. By hand, nothing leaves before `backward()` has ended; then one gradient after the other travels while no rank computes anything. This is the third of the four steps, in each of the two pictures. Yellow is computing.
+# Fewer calls are one gain. The other shows only in time. Of each job the third step, as two real processes on gloo recorded it: by hand, nothing leaves before `backward()` has ended. Under DDP the bucket of the last layers is on its way while the gradients of the first ones are being computed: that is the *overlap*. The times are those of the machine that ran the lesson; what the cells assert is the order.
 #
-# The first picture shows what DDP is for. In the second, the bucket of the last layers is on its way while the gradients of the first ones are being computed: the *overlap*. Both pictures are recordings of two real processes on gloo; the times are those of the machine that ran the lesson. What the cell asserts is the order: by hand all calls come after the backward pass, under DDP the first one comes within it.
+# The trace knows calls. `torch.profiler` knows operators, kernels on GPUs, and names what DDP does. The third cell counts: three buckets are three calls of c10d, eight parameters eight copies from a bucket into `.grad`. `seen.export_chrome_trace(path)` would give a timeline for [ui.perfetto.dev](https://ui.perfetto.dev); `wrapped.trace.save(path)` writes ours for the same page.
 
 # %% id="06-c6559d"
 def window(job, step=2):
@@ -136,6 +133,26 @@ assert len(events) == 3 and events[0].issued < backward.end
 draw.timeline(wrapped, between=between,
               caption="DDP: three buckets; the first is under way while backward goes on.")
 
+# %% id="06-2f6f93"
+import os
+
+from torch.profiler import ProfilerActivity, profile
+
+os.environ["KINETO_LOG_LEVEL"] = "99"  # or the profiler tells us that it finds no GPU
+
+def profiled():
+    ddp = DistributedDataParallel(network(), bucket_cap_mb=1)
+    for _ in range(2):
+        loss_of(ddp, 64).backward()
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        loss_of(ddp, 64).backward()
+    words = ("DistributedData", "c10d::", "gloo:", "reducer::")
+    return {e.key: e.count for e in seen.key_averages() if any(word in e.key for word in words)}
+
+counted = run(profiled, world_size=2).results[0]
+print("\n".join(f"{count:>3} × {name}" for name, count in counted.items()))
+assert counted["c10d::allreduce_"] == 3
+
 # %% [markdown] id="06-39e931"
 # On two cores the overlap saves little, because gloo itself needs a core to add up. On GPUs, where other hardware moves the bytes, it can hide most of the communication (Li and others, 2020). The trace is what you look at when you wonder whether it does.
 #
@@ -148,17 +165,16 @@ draw.timeline(wrapped, between=between,
 # %% id="06-96b6cd"
 from torch.utils.data import DataLoader, DistributedSampler
 
-samplers = [DistributedSampler(range(10), num_replicas=4, rank=r, seed=0) for r in range(4)]
-shares = {}
-for epoch in (0, 1):
-    for sampler in samplers:
-        sampler.set_epoch(epoch)
-    shares[epoch] = [list(sampler) for sampler in samplers]
-    drawn = sorted(sum(shares[epoch], []))
-    assert len(drawn) == 12 and set(drawn) == set(range(10))
-assert shares[0] != shares[1]
-draw.values([{"epoch 0": shares[0][r], "epoch 1": shares[1][r]} for r in range(4)],
-            caption="A row for each rank: its share of samples 0 to 9 in two epochs. Twelve draws, so two repeat.")
+def share(rank, epoch):
+    sampler = DistributedSampler(range(10), num_replicas=4, rank=rank)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+shares = [{f"epoch {epoch}": share(rank, epoch) for epoch in (0, 1)} for rank in range(4)]
+drawn = sum((mine["epoch 0"] for mine in shares), [])
+assert len(drawn) == 12 and set(drawn) == set(range(10))
+draw.values(shares, caption="A row for each rank: its share of samples 0 to 9 in two epochs. "
+            "Twelve draws, so two repeat.")
 
 # %% [markdown] id="06-9669ee"
 # ## Your turn: train_ddp
@@ -206,8 +222,8 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
     order = DistributedSampler(dataset, seed=seed)
     batches = DataLoader(dataset, batch_size, sampler=order)
     history = {"loss": [], "accuracy": []}
-    for epoch in range(epochs):
-        order.set_epoch(epoch)
+    for number in range(epochs):
+        order.set_epoch(number)
         counts = torch.zeros(3, device=here)  # loss, samples drawn, samples recognised
         for pixels, digits in batches:
             pixels, digits = pixels.to(here), digits.to(here)
@@ -249,8 +265,8 @@ from pathlib import Path
 
 import course_lib
 
-jobs = Path(course_lib.__file__).parents[1] / "jobs"
-sys.path.insert(0, str(jobs))
+folder = Path(course_lib.__file__).parents[1] / "jobs"
+sys.path.insert(0, str(folder))
 import train as script
 
 def training(epochs=5, batch_size=64):
@@ -269,12 +285,9 @@ def training(epochs=5, batch_size=64):
 curves = {}
 for n in (1, 2, 4):
     results = run(training, world_size=n).results
-    losses, accuracy = results[0]
-    assert results == [results[0]] * n and accuracy >= 0.97
-    print(f"ranks: {n}   test accuracy: ~{100 * accuracy:.1f} %")
-    curves[f"ranks: {n}"] = (range(len(losses)), losses)
-draw.lines(curves, xlabel="epoch", ylabel="mean loss",
-           caption="One curve for 1, 2 and 4 ranks: the same batches, cut into shares.")
+    assert results == [results[0]] * n and results[0][1] >= 0.97
+    curves[f"ranks: {n}"] = (range(5), results[0][0])
+draw.lines(curves, xlabel="epoch", ylabel="mean loss", caption="One curve for 1, 2 and 4 ranks: the same batches, cut into shares.")
 
 # %% [markdown] id="06-ad2b1b"
 # ## Accumulate: several batches, one message
@@ -289,29 +302,22 @@ draw.lines(curves, xlabel="epoch", ylabel="mean loss",
 guess = None
 
 # %% id="06-2ced73"
-def gather(micro_batches, quiet):
+def gather(quiet, micro_batches=4):
     ddp = DistributedDataParallel(network())
-    images, labels = load_digits()[:64]
-    parts = list(zip(images.chunk(micro_batches), labels.chunk(micro_batches)))
-
-    def add(inputs, targets):
-        (nn.functional.cross_entropy(ddp(inputs), targets) / micro_batches).backward()
-
-    for part in parts[:-1]:
-        if quiet:
+    for number in range(1, micro_batches + 1):
+        if quiet and number < micro_batches:
             with ddp.no_sync():
-                add(*part)
+                (loss_of(ddp, 16) / micro_batches).backward()
         else:
-            add(*part)
-    add(*parts[-1])
+            (loss_of(ddp, 16) / micro_batches).backward()
 
-sent = {}
-for name, quiet in (("every micro-batch reduces", False), ("no_sync for all but the last", True)):
-    events = run(gather, 4, quiet, world_size=2).trace.of(0)
-    sent[name] = sum(e.nbytes for e in events if e.op == "all_reduce") / 1e6
-print(f"your guess: {guess}   recorded: {sent['every micro-batch reduces'] / sum(list(sent.values())[1:]):.0f}")
-assert list(sent.values()) == [4 * S / 1e6, S / 1e6]
-draw.bars(sent, unit="MB", exact=True, caption="Bytes handed to all_reduce in one step of four micro-batches, on rank 0.")
+# %% id="06-951fb0"
+jobs = {name: run(gather, quiet, world_size=2)
+        for name, quiet in (("all of them reduce", False), ("no_sync but for the last", True))}
+sent = {name: sum(e.nbytes for e in job.trace.of(0) if e.op == "all_reduce") for name, job in jobs.items()}
+print(f"your guess: {guess}   recorded: {sent['all of them reduce'] // sent['no_sync but for the last']}")
+assert list(sent.values()) == [4 * S, S]
+draw.bars(sent, unit="bytes", exact=True, caption="What rank 0 hands to all_reduce in a step of four micro-batches.")
 
 # %% [markdown] id="06-f6f2b0"
 # ## If you like: accumulate_step
@@ -361,10 +367,9 @@ def accumulate_step(ddp_model, optimizer, micro_batches, max_norm: float) -> flo
 # %% exercise="accumulate_step" role="try"
 def try_it():
     ddp = DistributedDataParallel(network(32))
-    images, labels = load_digits()[dist.get_rank() : 64 : dist.get_world_size()]
+    mine = [t[dist.get_rank() : 64 : 2].to(device()).chunk(4) for t in load_digits().tensors]
     sgd = torch.optim.SGD(ddp.parameters(), lr=0.1)
-    parts = list(zip(images.chunk(4), labels.chunk(4)))
-    return [round(accumulate_step(ddp, sgd, parts, 1.0), 3) for _ in range(3)]
+    return [round(accumulate_step(ddp, sgd, list(zip(*mine)), 1.0), 3) for _ in range(3)]
 
 run(try_it, world_size=2).results
 
@@ -376,33 +381,25 @@ check(accumulate_step)
 #
 # **Predict:** rank 0 has three batches, rank 1 has two. Rank 1 leaves its loop. What does rank 0 do?
 #
-# We break it in the simulator. DDP waits in C++, where `run` cannot look inside: there you would read about a rank that did not return, after the whole timeout. `simulate` knows at once that nobody is left to answer.
+# We break it in the simulator. DDP waits in C++, where `run` cannot look inside: there you would read, after the whole timeout, that a rank did not return. `simulate` knows at once that nobody is left to answer.
+#
+# The sampler's padding prevents this. Where the number of batches is not known beforehand (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all have ended. The price is an `all_reduce` of 4 bytes before each forward pass, by which the ranks find out who is still there. The first cell leaves `Join` switched off, the second one switches it on.
 
 # %% id="06-30eccf"
-def uneven():
-    ddp = DistributedDataParallel(nn.Linear(1, 1))
-    batches = 3 - dist.get_rank()
-    for _ in range(batches):
-        ddp(torch.ones(1, 1)).sum().backward()
-
-with expect(Deadlock):
-    simulate(uneven, world_size=2)
-
-# %% [markdown] id="06-a1e0af"
-# The sampler's padding prevents this. Where the number of batches is not known beforehand (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all have ended. That costs a small `all_reduce` before each forward pass, by which the ranks find out who is still there.
-
-# %% id="06-4f3ee3"
 from torch.distributed.algorithms.join import Join
 
-def joined():
-    ddp, seen = DistributedDataParallel(nn.Linear(1, 1)), 0
-    with Join([ddp]):
-        for _ in range(3 - dist.get_rank()):
-            ddp(torch.ones(1, 1)).sum().backward()
-            seen += 1
-    return seen
+def uneven(join):
+    ddp, batches = DistributedDataParallel(nn.Linear(1, 1, device=device())), 3 - dist.get_rank()
+    with Join([ddp], enable=join):
+        for _ in range(batches):
+            ddp(torch.ones(1, 1, device=device())).sum().backward()
+    return batches
 
-job = run(joined, world_size=2)
+with expect(Deadlock):
+    simulate(uneven, False, world_size=2)
+
+# %% id="06-4f3ee3"
+job = run(uneven, True, world_size=2)
 questions = [e for e in job.trace.of(0) if e.op == "all_reduce" and e.nbytes == 4]
 print("batches by rank:", job.results, "  small all_reduce calls of rank 0:", len(questions))
 assert job.results == [3, 2]
@@ -413,25 +410,7 @@ assert job.results == [3, 2]
 # AMP, automatic mixed precision, computes the forward pass in bfloat16 or float16 inside `torch.autocast`. The weights stay float32, so their gradients do, and DDP moves as many bytes as before. With float16 a `GradScaler` is needed: unscale after the last backward, before clipping; every rank sees the same averaged gradient, so all skip the same steps.
 #
 # To shrink the messages, tell DDP what to do with a bucket, by a *communication hook*. The one in the cell rounds it to bfloat16 for the way. It is no longer the same training: less is sent than was computed.
-
-# %% id="06-e6e5f0"
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-
-def first_step(kind):
-    ddp = DistributedDataParallel(network())
-    if kind == "bfloat16 for the way":
-        ddp.register_comm_hook(None, bf16_compress_hook)
-    images, labels = load_digits()[:32]
-    with torch.autocast(device().type, torch.bfloat16, enabled=kind == "autocast"):
-        loss = nn.functional.cross_entropy(ddp(images), labels)
-    loss.backward()
-
-for kind in ("float32", "autocast", "bfloat16 for the way"):
-    (event,) = [e for e in run(first_step, kind, world_size=2).trace.of(0) if e.op == "all_reduce"]
-    print(f"{kind:<22}{event.dtype:<10}{event.nbytes:>10,} bytes")
-    assert event.nbytes == (S // 2 if "way" in kind else S)
-
-# %% [markdown] id="06-fc090d"
+#
 # ## What else changes when there are many of you
 #
 # **Seeds.** Weights come from rank 0. The sampler's seed has to be the same on all ranks; those of dropout and augmentation should differ, or all ranks drop the same units: `torch.manual_seed(seed + rank)` after the model is made.
@@ -442,55 +421,53 @@ for kind in ("float32", "autocast", "bfloat16 for the way"):
 #
 # **Saving.** All ranks hold the same weights, so one writes. It writes to another name first and renames: a job that is killed halfway leaves the old file whole. A barrier keeps the others from reading too early. **Loading** is for everybody, each to its own device: `map_location`, or eight ranks load onto GPU 0, from which the file was written. Save `ddp.module.state_dict()`, so that the file opens without DDP, too. These are the script's two functions:
 
+# %% id="06-e6e5f0"
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+def first_step(kind):
+    ddp = DistributedDataParallel(network())
+    if kind == "bfloat16 for the way":
+        ddp.register_comm_hook(None, bf16_compress_hook)
+    with torch.autocast(device().type, torch.bfloat16, enabled=kind == "autocast"):
+        loss = loss_of(ddp, 32)
+    loss.backward()
+
+for kind, expected in (("float32", S), ("autocast", S), ("bfloat16 for the way", S // 2)):
+    events = run(first_step, kind, world_size=2).trace.of(0)
+    (event,) = [e for e in events if e.op == "all_reduce"]
+    print(f"{kind:<22}{event.dtype:<10}{event.nbytes:>10,} bytes")
+    assert event.nbytes == expected
+
 # %% id="06-f2020d"
 import inspect
 
 print(inspect.getsource(script.save))
 print(inspect.getsource(script.load))
 
-# %% [markdown] id="06-46e359"
-# ## Where the time goes
-#
-# The trace knows calls. `torch.profiler` knows operators, and kernels on GPUs, and it names what DDP does. Here is the step after the buckets have been rebuilt. Three buckets make three calls of c10d, eight parameters eight copies into a bucket and back. With `profile(...).export_chrome_trace(path)` you can see the same as a timeline, at [ui.perfetto.dev](https://ui.perfetto.dev); `run(...).trace.save(path)` writes ours for the same page.
-
-# %% id="06-2f6f93"
-import os
-
-from torch.profiler import ProfilerActivity, profile
-
-os.environ["KINETO_LOG_LEVEL"] = "99"  # or the profiler tells us that it finds no GPU
-
-def profiled():
-    ddp = DistributedDataParallel(network(), bucket_cap_mb=1)
-    images, labels = load_digits()[:64]
-    for _ in range(2):
-        nn.functional.cross_entropy(ddp(images), labels).backward()
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
-        nn.functional.cross_entropy(ddp(images), labels).backward()
-    return {event.key: event.count for event in seen.key_averages()}
-
-counted = run(profiled, world_size=2).results[0]
-for name, count in counted.items():
-    if any(word in name for word in ("DistributedData", "c10d::", "gloo:", "reducer::")):
-        print(f"{count:>3} × {name}")
-assert counted["c10d::allreduce_"] == 3
-
 # %% [markdown] id="06-36e182"
 # ## Out of the notebook
 #
-# `torchrun` starts the ranks; the file does the rest. This is `torchrun --standalone --nproc-per-node=2 train.py --epochs=3`, as you would type it in `jobs/`. Two things in the file are there because it is no longer a notebook: it chooses GPU and NCCL if there is a GPU for every local rank, and otherwise gloo; and it goes on from its checkpoint if it finds one.
+# `torchrun` starts the ranks; the file does the rest. The first cell is `torchrun --standalone --nproc-per-node=2 train.py --epochs=3`, as you would type it in `jobs/`. Two things in the file are there because it is no longer a notebook: it chooses GPU and NCCL if there is a GPU for every local rank, and otherwise gloo; and it goes on from its checkpoint if it finds one.
+#
+# On several machines you start one torchrun on each, the *agent* of that machine, all with the same words. They have to find one another:
+#
+# * `--rdzv-endpoint=host:port` is the meeting point. The agent that runs on this host opens a store there, the others come to it;
+# * `--rdzv-backend=c10d` says that the meeting point is a plain store of PyTorch's own; nothing has to be installed or started before;
+# * `--rdzv-id` is the job's name, so that two jobs that share a meeting point do not mix.
+#
+# When `--nnodes` agents have come, they agree on who gives out which ranks. The second cell starts two agents on this machine, each with one rank: for the ranks it looks as if there were two machines. The job goes on where the last one stopped.
 
 # %% id="06-e4f8c6"
 import subprocess
 import tempfile
 
-folder = tempfile.mkdtemp()
+results = tempfile.mkdtemp()
 environment = os.environ | {"OMP_NUM_THREADS": "1"}
 
 def torchrun(options, epochs):
     """The command line of one agent."""
-    return [sys.executable, "-m", "torch.distributed.run", *options.split(), str(jobs / "train.py"),
-            f"--epochs={epochs}", f"--checkpoint={folder}/digits.pt"]
+    return [sys.executable, "-m", "torch.distributed.run", *options.split(), str(folder / "train.py"),
+            f"--epochs={epochs}", f"--checkpoint={results}/digits.pt"]
 
 job = subprocess.run(torchrun("--standalone --nproc-per-node=2", epochs=3), env=environment,
                      capture_output=True, text=True)
@@ -500,24 +477,15 @@ assert job.stdout.startswith("2 ranks, gloo") and accuracy >= 0.9
 print("\n".join(line.split("  loss")[0] for line in job.stdout.splitlines()[:4]))
 print(f"loaded on all ranks: test accuracy ~{accuracy:.3f}")
 
-# %% [markdown] id="06-c06120"
-# On several machines you start one torchrun on each, the *agent* of that machine, all with the same words. They have to find one another:
-#
-# * `--rdzv-endpoint=host:port` is the meeting point. The agent that runs on this host opens a store there, the others come to it;
-# * `--rdzv-backend=c10d` says that the meeting point is a plain store of PyTorch's own; nothing has to be installed or started before;
-# * `--rdzv-id` is the job's name, so that two jobs that share a meeting point do not mix.
-#
-# When `--nnodes` agents have come, they agree on who gives out which ranks. Here are two agents on one machine, each with one rank: for the ranks it looks as if there were two machines. The job goes on where the last one stopped.
-
 # %% id="06-ddbe72"
 import socket
 
-with socket.create_server(("localhost", 0)) as probe:
+with socket.create_server(("127.0.0.1", 0)) as probe:
     port = probe.getsockname()[1]  # one that is free
 options = f"""--nnodes=2 --nproc-per-node=1 --rdzv-id=digits --rdzv-backend=c10d
-              --rdzv-endpoint=localhost:{port} --local-addr=localhost"""
-agents = [subprocess.Popen(torchrun(options, epochs=6), env=environment, text=True,
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+              --rdzv-endpoint=127.0.0.1:{port} --local-addr=127.0.0.1"""
+piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+agents = [subprocess.Popen(torchrun(options, epochs=6), env=environment, **piped) for _ in range(2)]
 answers = [agent.communicate(timeout=60) for agent in agents]
 assert [agent.returncode for agent in agents] == [0, 0], answers
 said = "".join(out for out, _ in answers)
@@ -555,8 +523,7 @@ print(f"loaded on all ranks: test accuracy ~{accuracy:.3f}")
 # * **`gradient_as_bucket_view=True`** lets gradients live in the buckets: one copy of S bytes less.
 # * **FSDP** (`fully_shard`) divides weights, gradients and optimizer state instead of repeating them: for models that do not fit on one GPU.
 # * **Accelerate, Lightning, Composer** wrap what you have seen here.
-
-# %% [markdown] id="06-d24acc"
+#
 # ## What you can do now
 #
 # * ☑ wrap a model, and read in its trace the start-up, the buckets and the overlap;
