@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -28,8 +28,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
     parser.add_argument("--lr", type=float, default=0.01, help="learning rate of Adam")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the shuffles")
-    parser.add_argument("--checkpoint", type=Path, default=Path("digits.pt"),
-                        help="written after each epoch; a job that finds it there goes on from it")  # fmt: skip
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        default=Path("digits.pt"),
+        help="written after each epoch; a job that finds it there goes on from it",
+    )
     return parser.parse_args()
 
 
@@ -47,8 +51,12 @@ def join_the_job() -> torch.device:
 
 def digit_model() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 10)
-    )  # fmt: skip
+        nn.Conv2d(1, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(1024, 10),
+    )
 
 
 def say(*words: object) -> None:

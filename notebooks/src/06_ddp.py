@@ -45,12 +45,12 @@ def regression():
     own = torch.autograd.grad(loss, model.weight, retain_graph=True)[0].item()
     loss.backward()
     torch.optim.SGD(ddp.parameters(), lr=0.01).step()
-    return {"own gradient": [own], "after backward": [model.weight.grad.item()],
-            "weight": [round(model.weight.item(), 6)]}
+    return {"own": [own], "mean": [model.weight.grad.item()],
+            "w": [round(model.weight.item(), 6)]}
 
 line = run(regression, world_size=2)
-assert all(r["after backward"] == [reference] and r["weight"] == [0.3] for r in line.results)
-draw.values(line, caption="When backward() returns, both ranks hold the mean gradient, and take the same step.")
+assert all(r["mean"] == [reference] and r["w"] == [0.3] for r in line.results)
+draw.values(line, caption="After backward() both ranks hold the mean of their gradients, and w is the same.")
 
 # %% [markdown] id="06-548a49"
 # ## What DDP says
@@ -171,7 +171,7 @@ def share(rank, epoch):
     return list(sampler)
 
 shares = [{f"epoch {epoch}": share(rank, epoch) for epoch in (0, 1)} for rank in range(4)]
-drawn = sum((mine["epoch 0"] for mine in shares), [])
+drawn = [sample for mine in shares for sample in mine["epoch 0"]]
 assert len(drawn) == 12 and set(drawn) == set(range(10))
 draw.values(shares, caption="A row for each rank: its share of samples 0 to 9 in two epochs. "
             "Twelve draws, so two repeat.")
@@ -317,7 +317,8 @@ jobs = {name: run(gather, quiet, world_size=2)
 sent = {name: sum(e.nbytes for e in job.trace.of(0) if e.op == "all_reduce") for name, job in jobs.items()}
 print(f"your guess: {guess}   recorded: {sent['all of them reduce'] // sent['no_sync but for the last']}")
 assert list(sent.values()) == [4 * S, S]
-draw.bars(sent, unit="bytes", exact=True, caption="What rank 0 hands to all_reduce in a step of four micro-batches.")
+draw.bars({name: nbytes / 1e6 for name, nbytes in sent.items()}, unit="MB", exact=True,
+          caption="What rank 0 hands to all_reduce in a step of four micro-batches.")
 
 # %% [markdown] id="06-f6f2b0"
 # ## If you like: accumulate_step
@@ -369,7 +370,7 @@ def try_it():
     ddp = DistributedDataParallel(network(32))
     mine = [t[dist.get_rank() : 64 : 2].to(device()).chunk(4) for t in load_digits().tensors]
     sgd = torch.optim.SGD(ddp.parameters(), lr=0.1)
-    return [round(accumulate_step(ddp, sgd, list(zip(*mine)), 1.0), 3) for _ in range(3)]
+    return [round(accumulate_step(ddp, sgd, list(zip(*mine, strict=True)), 1.0), 3) for _ in range(3)]
 
 run(try_it, world_size=2).results
 
@@ -383,7 +384,7 @@ check(accumulate_step)
 #
 # We break it in the simulator. DDP waits in C++, where `run` cannot look inside: there you would read, after the whole timeout, that a rank did not return. `simulate` knows at once that nobody is left to answer.
 #
-# The sampler's padding prevents this. Where the number of batches is not known beforehand (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all have ended. The price is an `all_reduce` of 4 bytes before each forward pass, by which the ranks find out who is still there. The first cell leaves `Join` switched off, the second one switches it on.
+# The sampler's padding prevents this. Where the number of batches is not known beforehand (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all have ended. The price is small `all_reduce` calls of 4 bytes, two before each forward pass and one at the end, by which the ranks find out who is still there. The first cell leaves `Join` switched off, the second one switches it on.
 
 # %% id="06-30eccf"
 from torch.distributed.algorithms.join import Join
@@ -402,7 +403,7 @@ with expect(Deadlock):
 job = run(uneven, True, world_size=2)
 questions = [e for e in job.trace.of(0) if e.op == "all_reduce" and e.nbytes == 4]
 print("batches by rank:", job.results, "  small all_reduce calls of rank 0:", len(questions))
-assert job.results == [3, 2]
+assert job.results == [3, 2] and len(questions) == 2 * 3 + 1
 
 # %% [markdown] id="06-42636d"
 # ## Half the digits, half the bytes?
