@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import math
 import random
 import threading
@@ -55,6 +56,11 @@ def reductions(play: Play, rank: int, above: int) -> list[Event]:
     return [e for e in trace_of(play).of(rank) if e.op in REDUCING and e.nbytes > above]
 
 
+def warm_up() -> None:
+    """Import now what the first optimizer would import later, on the time of the first play."""
+    importlib.import_module("torch._dynamo")
+
+
 # ---- train_ddp: what a model is shown --------------------------------------------------------
 
 
@@ -75,6 +81,11 @@ class Digits(TensorDataset):
         self.seen: list[Shown] = []
         self.fetched: list[int] = []
         super().__init__(images, labels)
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        if not self.seen:  # it has come to be played with
+            warm_up()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -543,6 +554,10 @@ declare(Exercise(
         Diagnosis("not-averaged", "The gradients stay where they are made, so each rank trains a "
                   "model of its own. Which module has to be called for them to travel?",
                   both(some(found("not averaged")), every(lambda p: p.done))),
+        Diagnosis("models-differ", "Two ranks give one sample different classes: their models are "
+                  "not the same, though gradients travel. DDP keeps the parameters equal; whose "
+                  "are the buffers, when the model is called past it?",
+                  every(found("models differ"))),
         Diagnosis("never-steps", "The model is the same after every epoch.",
                   every(found("standing still"))),
         Diagnosis("accuracy-while-training", "The accuracy is that of the training batches, each "
@@ -632,6 +647,10 @@ class Packed(nn.Module):
     def __init__(self, module: nn.Module, stale: bool) -> None:
         super().__init__()
         self.module, self.stale = module, stale
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        warm_up()
 
     def __deepcopy__(self, memo: dict) -> Unpacked:
         model = Unpacked(copy.deepcopy(self.module, memo))

@@ -312,13 +312,12 @@ def gather(quiet, micro_batches=4):
             (loss_of(ddp, 16) / micro_batches).backward()
 
 # %% id="06-951fb0"
-jobs = {name: run(gather, quiet, world_size=2)
-        for name, quiet in (("all of them reduce", False), ("no_sync but for the last", True))}
-sent = {name: sum(e.nbytes for e in job.trace.of(0) if e.op == "all_reduce") for name, job in jobs.items()}
-print(f"your guess: {guess}   recorded: {sent['all of them reduce'] // sent['no_sync but for the last']}")
-assert list(sent.values()) == [4 * S, S]
-draw.bars({name: nbytes / 1e6 for name, nbytes in sent.items()}, unit="MB", exact=True,
-          caption="What rank 0 hands to all_reduce in a step of four micro-batches.")
+traces = [run(gather, quiet, world_size=2).trace for quiet in (False, True)]
+loud, quiet = (sum(e.nbytes for e in trace.of(0) if e.op == "all_reduce") for trace in traces)
+print(f"your guess: {guess}   recorded: {loud // quiet}")
+assert (loud, quiet) == (4 * S, S)
+draw.bars({"all of them reduce": loud / 1e6, "no_sync but for the last": quiet / 1e6}, unit="MB",
+          exact=True, caption="What rank 0 hands to all_reduce in a step of four micro-batches.")
 
 # %% [markdown] id="06-f6f2b0"
 # ## If you like: accumulate_step
