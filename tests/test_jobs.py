@@ -18,7 +18,11 @@ ROOT = Path(__file__).resolve().parents[1]
 JOBS = ROOT / "jobs"
 SBATCH = (JOBS / "train.sbatch").read_text()
 SERVICE, JOB = yaml.safe_load_all((JOBS / "train.yaml").read_text())
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONPATH": str(ROOT),
+}
 
 
 def torchrun(*options: object) -> list[str]:

@@ -419,7 +419,7 @@ assert job.results == [3, 2] and len(questions) == 2 * 3 + 1
 #
 # **Logging.** Print on rank 0. But let **all** ranks compute what is printed: a collective inside `if rank == 0:` waits for ever.
 #
-# **Saving.** All ranks hold the same weights, so one writes. It writes to another name first and renames: a job that is killed halfway leaves the old file whole. A barrier keeps the others from reading too early. **Loading** is for everybody, each to its own device: `map_location`, or eight ranks load onto GPU 0, from which the file was written. Save `ddp.module.state_dict()`, so that the file opens without DDP, too. These are the script's two functions:
+# **Saving.** All ranks hold the same weights, so one writes. It writes to another name first and renames: a job that is killed halfway leaves the old file whole. A barrier keeps the others from reading too early. **Loading** is for everybody, each to its own device: `map_location`, or eight ranks load onto GPU 0, from which the file was written. Save `ddp.module.state_dict()`, so that the file opens without DDP, too. The second cell prints the script's two functions.
 
 # %% id="06-e6e5f0"
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
@@ -462,7 +462,7 @@ import subprocess
 import tempfile
 
 results = tempfile.mkdtemp()
-environment = os.environ | {"OMP_NUM_THREADS": "1"}
+environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # on CPUs
 
 def torchrun(options, epochs):
     """The command line of one agent."""
@@ -486,7 +486,7 @@ options = f"""--nnodes=2 --nproc-per-node=1 --rdzv-id=digits --rdzv-backend=c10d
               --rdzv-endpoint=127.0.0.1:{port} --local-addr=127.0.0.1"""
 piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 agents = [subprocess.Popen(torchrun(options, epochs=6), env=environment, **piped) for _ in range(2)]
-answers = [agent.communicate(timeout=60) for agent in agents]
+answers = [agent.communicate(timeout=110) for agent in agents]
 assert [agent.returncode for agent in agents] == [0, 0], answers
 said = "".join(out for out, _ in answers)
 accuracy = float(said.split()[-1])
