@@ -376,6 +376,9 @@ def reduced_once(play: Play) -> Iterator[Finding]:
     """Each step reduces one gradient's worth, in buckets."""
     a = account(play)
     steps = max(a.steps, default=0) * len(a.drawn)
+    if not steps or (play.case.world > 1 and any(gradients_travel(play))):
+        yield Finding("not reduced", "no gradients are reduced")
+        return
     calls = steps * (2 + a.gradient_bytes // MiB)
     for rank in range(play.case.world if steps and play.case.world > 1 else 0):
         mine = reductions(play, rank, min(STATISTICS, a.gradient_bytes // 2))
@@ -566,7 +569,8 @@ declare(Exercise(
                   both(some(found("unevaluated")), every(lambda p: p.done and not any(
                       account(p).votes(e) for e in range(len(account(p).drawn)))))),
         Diagnosis("part-evaluated", "Only a part of the dataset is evaluated, and the rest is "
-                  "in nobody's count.", every(found("unevaluated"))),
+                  "in nobody's count.", every(lambda p: found("unevaluated")(p) and all(
+                      account(p).votes(e) for e in range(len(account(p).drawn))))),
         Diagnosis("local-accuracy", "Each rank reports the accuracy over its own share; the "
                   "counts have to be added up over the ranks before they are divided.",
                   reports("accuracy", local_accuracy)),
