@@ -9,6 +9,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 03_cost_model.png   lesson 03's own message times and fit, its cells taken from the lesson
 04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step, animated
 02_collectives.png  who has what, before and after five collectives
+06_ddp.png          one step of lesson 06's network under DDP, its cells taken from the lesson
 05_gradient_averaging.png
 
 Times in the pictures of real runs are those of the machine that drew them.
@@ -189,6 +190,24 @@ def gradient_averaging() -> Picture:
     )
 
 
+def ddp() -> Picture:
+    """A step under DDP as lesson 06 records it: its cells up to the window, as they stand there."""
+    lesson = read_lesson(ROOT / "notebooks" / "src" / "06_ddp.py")
+    names: dict = {"__name__": "__main__"}
+    for cell in (cell for cell in lesson.cells if cell.kind == "code"):
+        text = cell.text.split("between, backward")[0]
+        exec(compile(text, f"<{cell.id}>", "exec"), names)
+        if "def window" in text:
+            break
+    between, _, _ = names["window"](names["wrapped"])
+    return draw.timeline(
+        names["wrapped"],
+        between=between,
+        caption="One training step of two ranks under DDP, as recorded: the first bucket is being "
+        "reduced while backward still computes.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
@@ -197,6 +216,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "04_ring_all_reduce": ring_all_reduce,
     "02_collectives": collectives,
     "05_gradient_averaging": gradient_averaging,
+    "06_ddp": ddp,
 }
 
 

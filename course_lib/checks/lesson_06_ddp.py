@@ -1,0 +1,997 @@
+"""Lesson 06: train under DistributedDataParallel; accumulate micro-batches and reduce once.
+
+``train_ddp`` chooses its own model, so its numbers are compared with what its model was seen to do.
+
+    Digits (the dataset)     writes down every forward pass that is shown its images: which ones,
+        │ by rank            what came out, and whether a gradient came back
+    Account (of a play)      by epoch: the samples drawn, their losses, the predictions
+        │
+    rules, expected values, diagnoses
+
+``accumulate_step`` is compared with one process that takes the same step on all micro-batches.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import math
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules import module as hooks
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
+
+from course_lib.checks.cases import Case
+from course_lib.checks.compare import ANYTHING, same
+from course_lib.checks.diagnoses import both, every, found, only_where, some
+from course_lib.checks.exercise import (
+    Diagnosis,
+    Evidence,
+    Exercise,
+    Finding,
+    Play,
+    Seen,
+    declare,
+)
+from course_lib.checks.rules import trace_of
+from course_lib.errors import Deadlock, Mismatch
+from course_lib.trace import Event
+
+REDUCING = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single",
+            "all_reduce_coalesced")  # fmt: skip
+MiB = 1 << 20
+
+
+def reductions(play: Play, rank: int, above: int) -> list[Event]:
+    """This rank's reductions of more than so many bytes: of gradients, not of a count or a loss."""
+    return [e for e in trace_of(play).of(rank) if e.op in REDUCING and e.nbytes > above]
+
+
+def warm_up() -> None:
+    """Import now what the first optimizer would import later, on the time of the first play."""
+    importlib.import_module("torch._dynamo")
+
+
+# ---- train_ddp: what a model is shown --------------------------------------------------------
+
+
+@dataclass
+class Shown:
+    """One forward pass: the numbers of the samples it was shown, and the logits that came out."""
+
+    samples: list[int]
+    logits: Tensor
+    gradient_bytes: int  # of the parameters that are trained
+    trained: bool = False  # a gradient came back
+
+
+class Digits(TensorDataset):
+    """The images and labels of a case. Once somebody looks at them, every model is watched."""
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.seen: list[Shown] = []
+        self.fetched: list[int] = []
+        super().__init__(images, labels)
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        if not self.seen:  # it has come to be played with
+            warm_up()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        _watch(self)
+        return self.data
+
+    @tensors.setter
+    def tensors(self, value: tuple[Tensor, ...]) -> None:
+        self.data = value
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        if isinstance(index, int):
+            self.fetched.append(index)
+        return super().__getitem__(index)
+
+    def __str__(self) -> str:
+        return f"{len(self.data[0])} images"
+
+    __repr__ = __str__
+
+    def which(self, batch: Tensor) -> list[int]:
+        """The numbers of these samples: by their look, whatever their scale and shape; where they
+        have been changed beyond that, by what was fetched last. Empty where they are none."""
+        rows, known = _looks(batch), _looks(self.data[0])
+        if rows.shape[1:] == known.shape[1:]:
+            alike, numbers = (rows @ known.T).max(dim=1)
+            if bool((alike > 0.999).all()):
+                return numbers.tolist()
+        return self.fetched[-len(batch) :] if len(self.fetched) >= len(batch) else []
+
+
+def _looks(batch: Tensor) -> Tensor:
+    rows = batch.detach().double().flatten(1)
+    rows = rows - rows.mean(dim=1, keepdim=True)
+    return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+
+
+_here = threading.local()  # .dataset: what this rank's models are shown; .depth: calls in calls
+_hooked = threading.Lock()
+
+
+def _watch(dataset: Digits) -> None:
+    """From now on note what this thread's models make of ``dataset``."""
+    if getattr(_here, "dataset", None) is not dataset:
+        _here.dataset, _here.depth = dataset, 0
+    if _hooked.acquire(blocking=False):  # once a process, and for good
+        hooks.register_module_forward_pre_hook(_before)
+        hooks.register_module_forward_hook(_after)
+
+
+def _before(_: nn.Module, __: tuple) -> None:
+    _here.depth = getattr(_here, "depth", 0) + 1
+
+
+def _after(module: nn.Module, args: tuple, output: Any) -> None:
+    """Note the outermost call that turns a batch of images into logits."""
+    _here.depth -= 1
+    dataset = getattr(_here, "dataset", None)
+    if dataset is None or _here.depth or not args or not isinstance(output, Tensor):
+        return
+    batch = args[0]
+    if not isinstance(batch, Tensor) or output.dim() != 2 or not 0 < len(batch) == len(output):
+        return
+    if samples := dataset.which(batch):
+        trained = (p for p in module.parameters() if p.requires_grad)
+        size = sum(p.numel() * p.element_size() for p in trained)
+        shown = Shown(samples, output.detach().float().cpu().clone(), size)
+        dataset.seen.append(shown)
+        if output.requires_grad:
+            output.register_hook(lambda _: setattr(shown, "trained", True))
+
+
+def digits(case: Case) -> Digits:
+    """Images of 8 × 8 pixels that nobody could mistake for one another, and their labels."""
+    source = torch.Generator().manual_seed(case.seed + 1000 * case.length)
+    images = torch.randint(17, (case.length, 1, 8, 8), generator=source) / 16
+    return Digits(images, torch.randint(10, (case.length,), generator=source))
+
+
+def training(case: Case, _: int) -> tuple[Digits, int, int, int]:
+    o = case.options
+    return digits(case), o["epochs"], o["batch_size"], o["seed"]
+
+
+# ---- train_ddp: what it comes to -------------------------------------------------------------
+
+
+@dataclass
+class Account:
+    """What the ranks of a play were seen to do. ``steps`` is empty where that says nothing."""
+
+    labels: Tensor
+    steps: list[int] = field(default_factory=list)  # an epoch, by rank
+    drawn: list[list[list[int]]] = field(default_factory=list)  # [epoch][rank]: samples in order
+    losses: list[list[list[list[float]]]] = field(default_factory=list)  # [epoch][rank][batch]
+    evaluated: list[list[list[tuple[int, int]]]] = field(default_factory=list)  # (sample, class)
+    logits: list[dict[int, Tensor]] = field(default_factory=list)  # [epoch][sample]
+    online: list[list[list[bool]]] = field(default_factory=list)  # right while training
+    gradient_bytes: int = 0
+    largest: int = 0  # batch that was trained on
+    found: list[Finding] = field(default_factory=list)
+
+    @property
+    def everything(self) -> list[list[float]]:
+        """By epoch: the loss of every sample drawn, on all ranks."""
+        return [[v for rank in ranks for batch in rank for v in batch] for ranks in self.losses]
+
+    def hits(self, epoch: int, rank: int) -> list[bool]:
+        return [bool(self.labels[i] == c) for i, c in self.evaluated[epoch][rank]]
+
+    def votes(self, epoch: int) -> dict[int, set[int]]:
+        """For each sample the classes that ranks gave it."""
+        out: dict[int, set[int]] = {}
+        for rank in self.evaluated[epoch]:
+            for sample, its_class in rank:
+                out.setdefault(sample, set()).add(its_class)
+        return out
+
+
+def account(play: Play) -> Account:
+    """What a play came to, put together once."""
+    known = play.__dict__.get("_account")
+    if known is None:
+        known = play.__dict__["_account"] = _account(play)
+    return known
+
+
+def _account(play: Play) -> Account:
+    out = Account(play.inputs[0][0][0].data[1])
+    epochs = play.case.options["epochs"]
+    shown = [seen.args[0].seen if seen.args else [] for seen in (play.seen[0] if play.done else [])]
+    counts = [sum(s.trained for s in by_rank) for by_rank in shown]
+    for rank, count in enumerate(counts):
+        if not count:
+            text = f"rank {rank}: no model has learned from the samples"
+            out.found.append(Finding("untrained", text, rank))
+        elif count % epochs:
+            text = f"rank {rank} takes {count} training steps in {epochs} epochs"
+            out.found.append(Finding("steps", text, rank))
+    if out.found or not counts:
+        return out
+    out.steps = [count // epochs for count in counts]
+    for name in ("drawn", "losses", "evaluated", "online"):
+        setattr(out, name, [[[] for _ in shown] for _ in range(epochs)])
+    out.logits = [{} for _ in range(epochs)]
+    for rank, by_rank in enumerate(shown):
+        _fill(out, rank, by_rank)
+    return out
+
+
+def _fill(out: Account, rank: int, by_rank: list[Shown]) -> None:
+    done, steps = 0, out.steps[rank]
+    for s in by_rank:
+        classes = s.logits.argmax(dim=1).tolist()
+        if s.trained:
+            epoch, labels = done // steps, out.labels[s.samples]
+            out.drawn[epoch][rank] += s.samples
+            losses = functional.cross_entropy(s.logits, labels, reduction="none").tolist()
+            out.losses[epoch][rank].append(losses)
+            out.online[epoch][rank] += [c == int(y) for c, y in zip(classes, labels, strict=True)]
+            out.gradient_bytes = max(out.gradient_bytes, s.gradient_bytes)
+            out.largest = max(out.largest, len(s.samples))
+            done += 1
+        elif done and done % steps == 0:
+            epoch = done // steps - 1
+            out.evaluated[epoch][rank] += zip(s.samples, classes, strict=True)
+            out.logits[epoch] |= dict(zip(s.samples, s.logits, strict=True))
+
+
+def mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else math.nan
+
+
+def numbers_of(play: Play, call: int) -> list[Seen]:
+    """The mean loss of the samples drawn, the share of samples that are recognised, by epoch."""
+    a = account(play)
+    if not a.steps:
+        return [Seen({"loss": ANYTHING, "accuracy": ANYTHING}) for _ in play.inputs[call]]
+    accuracy: list = []
+    for epoch in range(len(a.drawn)):
+        votes = a.votes(epoch)
+        settled = len(votes) == len(a.labels) and all(len(v) == 1 for v in votes.values())
+        right = [float(int(a.labels[i]) in v) for i, v in votes.items()]
+        accuracy.append(mean(right) if settled else ANYTHING)
+    right_ones = {"loss": [mean(values) for values in a.everything], "accuracy": accuracy}
+    out = []
+    for rank in range(play.case.world):
+        got = play.seen[call][rank].returned  # in whatever order its two entries are
+        order = list(got) if isinstance(got, dict) and set(got) == set(right_ones) else right_ones
+        out.append(Seen({key: right_ones[key] for key in order}))
+    return out
+
+
+# ---- train_ddp: rules ------------------------------------------------------------------------
+
+
+def all_trained(play: Play) -> Iterator[Finding]:
+    """Every rank trains, as often as the others."""
+    yield from account(play).found
+
+
+def padding(play: Play) -> int:
+    return -play.case.length % play.case.world
+
+
+def shares_apart(play: Play) -> Iterator[Finding]:
+    """In an epoch no sample is drawn twice, but for the padding that makes shares equal."""
+    for epoch, ranks in enumerate(account(play).drawn):
+        count = Counter(i for rank in ranks for i in rank)
+        twice = sum(count.values()) - len(count)
+        if twice > padding(play):
+            text = f"in epoch {epoch} {twice} draws repeat a sample that was drawn already"
+            text += f"; {padding(play)} are needed to make the shares equal" * bool(padding(play))
+            yield Finding("drawn twice", text)
+            return
+
+
+def none_missed(play: Play) -> Iterator[Finding]:
+    """In an epoch every sample is drawn, but for what a last, smaller batch holds."""
+    most = play.case.world * play.case.options["batch_size"] - 1
+    for epoch, ranks in enumerate(account(play).drawn):
+        missed = play.case.length - len({i for rank in ranks for i in rank})
+        if missed > most:
+            yield Finding("missed", f"in epoch {epoch} {missed} samples are never drawn")
+            return
+
+
+def in_new_order(play: Play) -> Iterator[Finding]:
+    """No two epochs draw the samples in the same order on all ranks."""
+    drawn = account(play).drawn
+    for epoch in range(1, len(drawn)):
+        if drawn[epoch] == drawn[0] and max(len(rank) for rank in drawn[0]) > 3:
+            text = f"epoch {epoch} draws the samples in the order of epoch 0, on every rank"
+            yield Finding("same order", text)
+            return
+
+
+def small_batches(play: Play) -> Iterator[Finding]:
+    """No rank takes more than batch_size samples at once."""
+    most, largest = play.case.options["batch_size"], account(play).largest
+    if largest > most:
+        text = f"a rank trains on {largest} samples at once, batch_size is {most}"
+        yield Finding("batch", text, None, largest, most)
+
+
+def all_evaluated(play: Play) -> Iterator[Finding]:
+    """After each epoch every sample is shown to the model on some rank, and all models agree."""
+    a = account(play)
+    for epoch in range(len(a.drawn)):
+        votes = a.votes(epoch)
+        if len(votes) < play.case.length:
+            text = f"after epoch {epoch} {len(votes)} of {play.case.length} samples are evaluated"
+            yield Finding("unevaluated", text)
+            return
+        if any(len(v) > 1 for v in votes.values()):
+            text = f"after epoch {epoch} two ranks give one sample different classes"
+            yield Finding("models differ", text)
+            return
+
+
+def gradients_travel(play: Play) -> Iterator[Finding]:
+    """At least one gradient's worth an epoch is handed to collectives, even in half precision."""
+    a = account(play)
+    least = len(a.drawn) * a.gradient_bytes // 4
+    for rank in range(play.case.world if play.case.world > 1 and a.steps else 0):
+        sent = sum(e.nbytes for e in trace_of(play).of(rank) if e.op != "broadcast")
+        if sent < least:
+            text = f"rank {rank} hands {sent} bytes to collectives, its gradients have {least * 4}"
+            yield Finding("not averaged", text, rank, sent, least * 4)
+            return
+
+
+def weights_move(play: Play) -> Iterator[Finding]:
+    """From epoch to epoch the model says something else."""
+    logits = account(play).logits
+    for epoch in range(1, len(logits)):
+        shared = logits[epoch].keys() & logits[0].keys()
+        if shared and all(torch.equal(logits[epoch][i], logits[0][i]) for i in shared):
+            yield Finding("standing still", f"after epoch {epoch} the model is as after epoch 0")
+            return
+
+
+STATISTICS = 1024  # bytes: a reduction of no more than that is a loss or a count
+
+
+def reduced_once(play: Play) -> Iterator[Finding]:
+    """Each step reduces one gradient's worth, in buckets."""
+    a = account(play)
+    steps = max(a.steps, default=0) * len(a.drawn)
+    if not steps or (play.case.world > 1 and any(gradients_travel(play))):
+        yield Finding("not reduced", "no gradients are reduced")
+        return
+    calls = steps * (2 + a.gradient_bytes // MiB)
+    for rank in range(play.case.world if steps and play.case.world > 1 else 0):
+        mine = reductions(play, rank, min(STATISTICS, a.gradient_bytes // 2))
+        if (sent := sum(e.nbytes for e in mine)) > steps * a.gradient_bytes:
+            text = (f"rank {rank} reduces {sent} bytes in {steps} steps, "
+                    f"the gradients have {a.gradient_bytes} bytes a step")  # fmt: skip
+            yield Finding("reduced bytes", text, rank, sent, steps * a.gradient_bytes)
+            return
+        every_one = reductions(play, rank, 16)
+        if len(every_one) > calls + 4 * len(a.drawn):
+            text = (f"rank {rank} calls {len(every_one)} reductions in {steps} steps; "
+                    f"the gradients would fit into {calls // 2} buckets")  # fmt: skip
+            yield Finding("many calls", text, rank, len(every_one), calls)
+            return
+
+
+# ---- train_ddp: mistakes ---------------------------------------------------------------------
+
+
+def accuracies(play: Play, rank: int) -> list[float]:
+    got = play.got(rank).returned
+    return got.get("accuracy", []) if isinstance(got, dict) else []
+
+
+def series(play: Play, rank: int, key: str) -> list[float]:
+    got = play.got(rank).returned
+    values = got.get(key, []) if isinstance(got, dict) else []
+    return values if isinstance(values, list) else []
+
+
+def reports(key: str, says: Callable[[Account, int, int], float]) -> Callable[[Evidence], bool]:
+    """Every rank's ``key`` is, epoch by epoch, what ``says(account, epoch, rank)`` would be."""
+
+    def like_that(play: Play) -> bool:
+        a = account(play)
+        return bool(a.steps) and all(
+            same(series(play, r, key), [says(a, e, r) for e in range(len(a.drawn))], 1e-4)
+            for r in range(play.case.world))  # fmt: skip
+
+    def wrong(play: Play) -> bool:
+        want = numbers_of(play, 0)
+        return any(not same(series(play, r, key), want[r].returned[key], 1e-4)
+                   for r in range(play.case.world))  # fmt: skip
+
+    return lambda e: all(p.done for p in e.failed) and any(wrong(p) for p in e.failed) and all(
+        like_that(p) for p in e.plays if p.done)  # fmt: skip
+
+
+def alone_in_a_collective(play: Play) -> bool:
+    """One rank comes to a collective on a line of the answer that no other rank ever reaches."""
+    if not isinstance(play.error, Deadlock | Mismatch) or play.run is None:
+        return False
+    by_line: dict[str, set[int]] = {}
+    for event in trace_of(play).events:
+        if event.is_collective and event.line is not None:
+            by_line.setdefault(str(event.line), set()).add(event.rank)
+    return play.case.world > 1 and any(len(ranks) == 1 for ranks in by_line.values())
+
+
+def stands_still(play: Play) -> bool:
+    return isinstance(play.error, Deadlock | Mismatch)
+
+
+def uneven(play: Play) -> bool:
+    """Without padding, some ranks get a sample more than others."""
+    return padding(play) > 0
+
+
+def own_shuffles(play: Play) -> bool:
+    """Every rank draws its share, none of it twice, and the shares overlap."""
+    shares = account(play).drawn
+    fair = -(-play.case.length // play.case.world)
+    return "drawn twice" in play.kinds() and all(
+        len(rank) == len(set(rank)) <= fair for ranks in shares for rank in ranks)  # fmt: skip
+
+
+def whole_each(play: Play) -> bool:
+    """Every rank draws every sample."""
+    drawn = account(play).drawn
+    return (
+        bool(drawn)
+        and play.case.world > 1
+        and all(
+            len(rank) == len(set(rank)) == play.case.length for ranks in drawn for rank in ranks
+        )
+    )
+
+
+def never_shuffled(play: Play) -> bool:
+    return found("same order")(play) and all(  # the last one of a share may be padding
+        rank[:-1] == sorted(rank[:-1]) for rank in account(play).drawn[0])  # fmt: skip
+
+
+def only(*kinds: str) -> Callable[[Play], bool]:
+    return lambda p: p.done and bool(p.kinds()) and p.kinds() <= set(kinds)
+
+
+def padded_hits(a: Account, epoch: int) -> tuple[int, int]:
+    hits = [h for rank in range(len(a.evaluated[epoch])) for h in a.hits(epoch, rank)]
+    return sum(hits), len(hits)
+
+
+def padded_twice(e: Evidence) -> bool:
+    """Accuracy counts what was evaluated, duplicates included."""
+    return any(reports("accuracy", f)(e) for f in (
+        lambda a, epoch, r: padded_hits(a, epoch)[0] / max(1, padded_hits(a, epoch)[1]),
+        lambda a, epoch, r: padded_hits(a, epoch)[0] / len(a.labels)))  # fmt: skip
+
+
+def local_accuracy(a: Account, epoch: int, rank: int) -> float:
+    return mean(map(float, a.hits(epoch, rank)))
+
+
+def train_case(world: int, length: int, batch_size: int, epochs: int = 2, seed: int = 0) -> Case:
+    options = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
+    return Case(world, length, seed=seed, options=options)
+
+
+def train_core(rng: random.Random) -> list[Case]:
+    return [
+        train_case(2, 16, 4),
+        train_case(2, 13, 4, epochs=3, seed=1),
+        train_case(3, 20, 4, seed=rng.randrange(2, 1000)),
+        train_case(4, 4 * rng.randrange(4, 7) + 1, 3, seed=rng.randrange(2, 1000)),
+        train_case(5, rng.randrange(21, 25), 2, seed=3),
+    ]
+
+
+def train_sturdy(rng: random.Random) -> list[Case]:
+    return [train_case(1, 11, 4, seed=5), train_case(8, 19, 2, seed=6), train_case(3, 7, 16),
+            train_case(2, 9, 1, epochs=1, seed=rng.randrange(99))]  # fmt: skip
+
+
+def smaller_training(case: Case) -> Iterator[Case]:
+    o = case.options
+    for world in sorted({1, 2, case.world}):
+        for length in (5, 8, 9, case.length):
+            if world < case.world or length < case.length:
+                yield train_case(world, length, o["batch_size"], o["epochs"], o["seed"])
+    yield case
+
+
+declare(Exercise(
+    "06.1", "train_ddp",
+    inputs=training,
+    expected=numbers_of,
+    core=train_core,
+    sturdy=train_sturdy,
+    smaller=smaller_training,
+    tolerance=1e-4,
+    length_is="samples",
+    rules=[all_trained, shares_apart, none_missed, in_new_order, small_batches, gradients_travel,
+           weights_move, all_evaluated],
+    budget=[reduced_once],
+    diagnoses=[
+        Diagnosis("rank-0-alone", "One rank comes to a collective on a line that no other rank "
+                  "reaches, and waits there for all of them. What does an `if rank == …` shut out?",
+                  both(every(alone_in_a_collective),
+                       lambda e: all(p.case.world == 1 for p in e.passed))),
+        Diagnosis("uneven-shares", "It stands still where the samples cannot be divided evenly: a "
+                  "rank with one batch more than another takes a training step that the other "
+                  "one never comes to.",
+                  both(every(stands_still), only_where(uneven))),
+        Diagnosis("plain-loader", "Every rank draws every sample: all do the same work, and an "
+                  "epoch is as long as with one rank. Who gives each rank a share?",
+                  every(lambda p: p.done and whole_each(p))),
+        Diagnosis("own-shuffles", "Every rank draws a share, and the shares overlap. They are "
+                  "parts of one whole only if all ranks shuffle it alike.",
+                  every(own_shuffles)),
+        Diagnosis("never-shuffled", "Every epoch draws the samples in the order in which they "
+                  "lie there; they are to be shuffled.",
+                  every(lambda p: only("same order")(p) and never_shuffled(p))),
+        Diagnosis("no-set-epoch", "The samples are shuffled, and each epoch in the same way: from "
+                  "what would the sampler know that another epoch has begun?",
+                  every(lambda p: only("same order")(p) and not never_shuffled(p))),
+        Diagnosis("not-averaged", "The gradients stay where they are made, so each rank trains a "
+                  "model of its own. Which module has to be called for them to travel?",
+                  both(some(found("not averaged")), every(lambda p: p.done))),
+        Diagnosis("models-differ", "Two ranks give one sample different classes: their models are "
+                  "not the same, though gradients travel. DDP keeps the parameters equal; whose "
+                  "are the buffers, when the model is called past it?",
+                  every(found("models differ"))),
+        Diagnosis("never-steps", "The model is the same after every epoch.",
+                  every(found("standing still"))),
+        Diagnosis("accuracy-while-training", "The accuracy is that of the training batches, each "
+                  "under weights that were replaced a moment later. It is asked for the weights at "
+                  "the end of the epoch, on the whole dataset.",
+                  both(some(found("unevaluated")), every(lambda p: p.done and not any(
+                      account(p).votes(e) for e in range(len(account(p).drawn)))))),
+        Diagnosis("part-evaluated", "Only a part of the dataset is evaluated, and the rest is "
+                  "in nobody's count.", every(lambda p: found("unevaluated")(p) and all(
+                      account(p).votes(e) for e in range(len(account(p).drawn))))),
+        Diagnosis("local-accuracy", "Each rank reports the accuracy over its own share; the "
+                  "counts have to be added up over the ranks before they are divided.",
+                  reports("accuracy", local_accuracy)),
+        Diagnosis("mean-of-accuracies", "The ranks' accuracies are averaged, though their shares "
+                  "differ in size: add up what is counted, then divide once.",
+                  both(reports("accuracy", lambda a, e, r: mean(
+                      local_accuracy(a, e, k) for k in range(len(a.evaluated[e])))),
+                       lambda e: not padded_twice(e))),
+        Diagnosis("padding-counted", "The sampler fills the last shares up with samples that it "
+                  "has given out already, and the accuracy counts them again.", padded_twice),
+        Diagnosis("local-loss", "Each rank reports the loss of its own samples only.",
+                  reports("loss", lambda a, e, r: mean(v for b in a.losses[e][r] for v in b))),
+        Diagnosis("mean-of-batches", "A smaller last batch counts as much as a full one: the mean "
+                  "over samples is asked for, not the mean of the batches' means.",
+                  lambda e: any(reports("loss", f)(e) for f in (
+                      lambda a, epoch, r: mean(mean(mean(b) for b in rank)
+                                               for rank in a.losses[epoch]),
+                      lambda a, epoch, r: mean(mean(b) for b in a.losses[epoch][r])))),
+        Diagnosis("last-batch", "The loss is that of the epoch's last batch only.",
+                  lambda e: any(reports("loss", f)(e) for f in (
+                      lambda a, epoch, r: mean(a.losses[epoch][r][-1]),
+                      lambda a, epoch, r: mean(v for k in a.losses[epoch] for v in k[-1])))),
+        Diagnosis("batch-too-large", "More than batch_size samples go through the model of one "
+                  "rank at a time.", every(found("batch"))),
+        Diagnosis("reduced-twice", "The gradients are reduced more than once a step. Who has "
+                  "averaged them already when backward() returns?", every(found("reduced bytes"))),
+        Diagnosis("one-call-each", "Every parameter's gradient travels in a call of its own, and "
+                  "each call pays the latency. DistributedDataParallel fills buckets.",
+                  every(found("many calls"))),
+    ],
+))  # fmt: skip
+
+
+# ---- accumulate_step: the model's way to a rank and back -------------------------------------
+
+LEARNING_RATE = 0.5
+
+
+def small_model(case: Case) -> nn.Sequential:
+    source = torch.Generator().manual_seed(case.seed + 17)  # its own: checks run side by side
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.uniform_(-0.5, 0.5, generator=source)
+    if case.options.get("frozen"):
+        model[0].bias.requires_grad_(False)
+    return model.to(getattr(torch, case.dtype))
+
+
+class Weights:
+    """A model's parameters after the step, and how its forward passes were called."""
+
+    def __init__(self, values: dict[str, Tensor], passes: tuple[bool, ...] = (),
+                 gradients: dict[str, Tensor | None] | None = None,
+                 used_no_sync: bool = False) -> None:  # fmt: skip
+        self.values, self.passes, self.used_no_sync = values, passes, used_no_sync
+        self.gradients = gradients or {}
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Weights)
+            and self.values.keys() == other.values.keys()
+            and all(
+                torch.allclose(value, other.values[name], rtol=1e-4, atol=2e-5)
+                for name, value in self.values.items()
+            )
+        )
+
+    def __str__(self) -> str:
+        last = list(self.values.values())[-1].flatten()
+        return "weights … " + ", ".join(f"{v:.4f}" for v in last.tolist())
+
+    __repr__ = __str__
+
+
+class Packed(nn.Module):
+    """A model on its way to a rank. The copy that a rank makes of it is under DDP."""
+
+    def __init__(self, module: nn.Module, stale: bool) -> None:
+        super().__init__()
+        self.module, self.stale = module, stale
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        warm_up()
+
+    def __deepcopy__(self, memo: dict) -> Unpacked:
+        model = Unpacked(copy.deepcopy(self.module, memo))
+        for p in model.parameters() if self.stale else ():
+            p.grad = torch.ones_like(p)
+        return model
+
+    def __str__(self) -> str:
+        return "a model"
+
+    __repr__ = __str__
+
+
+class Unpacked(DistributedDataParallel):
+    """DDP that notes of each forward pass whether its gradients will be reduced."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.passes: list[bool] = []
+        self.used_no_sync = False
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled():
+            self.passes.append(self.require_backward_grad_sync)
+        return super().forward(*args, **kwargs)
+
+    def no_sync(self) -> Any:
+        self.used_no_sync = True
+        return super().no_sync()
+
+    def __deepcopy__(self, memo: dict) -> Weights:
+        values = {k: p.detach().clone() for k, p in self.module.named_parameters()}
+        gradients = {k: None if p.grad is None else p.grad.clone()
+                     for k, p in self.module.named_parameters()}  # fmt: skip
+        return Weights(values, tuple(self.passes), gradients, self.used_no_sync)
+
+
+class Descent(torch.optim.SGD):
+    """SGD whose name fits into a table."""
+
+    def __repr__(self) -> str:
+        return f"SGD(lr={LEARNING_RATE})"
+
+    def __deepcopy__(self, memo: dict) -> Descent:
+        parameters = [copy.deepcopy(p, memo) for group in self.param_groups
+                      for p in group["params"]]  # fmt: skip
+        return Descent(parameters, lr=LEARNING_RATE)
+
+
+def micro_batches(case: Case, rank: int) -> list[tuple[Tensor, Tensor]]:
+    source = torch.Generator().manual_seed(case.seed + 101 * rank + 7 * case.length)
+    size, dtype = case.options.get("size", 2), getattr(torch, case.dtype)
+    return [(torch.randint(-3, 4, (size, 4), generator=source).to(dtype),
+             torch.randint(5, (size,), generator=source)) for _ in range(case.length)]  # fmt: skip
+
+
+def accumulating(case: Case, rank: int) -> tuple:
+    model = small_model(case)
+    optimizer = Descent([p for p in model.parameters() if p.requires_grad], lr=LEARNING_RATE)
+    wrapped = Packed(model, case.options.get("stale", False))
+    return wrapped, optimizer, micro_batches(case, rank), case.options["max_norm"]
+
+
+# ---- accumulate_step: one process that takes the same step, or a mistaken one ----------------
+
+Gradient = list[Tensor]  # one tensor a parameter
+
+
+@dataclass
+class Pieces:
+    """The gradients and losses of every micro-batch, by rank, made in one process."""
+
+    model: nn.Module
+    gradients: list[list[Gradient]]  # [rank][micro-batch]
+    losses: list[list[float]]
+    max_norm: float
+
+    @property
+    def ranks(self) -> int:
+        return len(self.gradients)
+
+    def after(self, gradient: Gradient) -> Weights:
+        """The parameters after a step along it."""
+        trained = (p for p in self.model.parameters() if p.requires_grad)
+        step = dict(zip(map(id, trained), gradient, strict=True))
+        return Weights({k: p.detach() - LEARNING_RATE * step[id(p)] if id(p) in step
+                        else p.detach() for k, p in self.model.named_parameters()})  # fmt: skip
+
+    def clip(self, gradient: Gradient) -> Gradient:
+        norm = torch.cat([g.flatten() for g in gradient]).norm()
+        return times(min(1.0, self.max_norm / (float(norm) + 1e-6)), gradient)
+
+
+def times(factor: float, gradient: Gradient) -> Gradient:
+    return [factor * g for g in gradient]
+
+
+def total(gradients: Iterable[Gradient]) -> Gradient:
+    return [torch.stack(parts).sum(0) for parts in zip(*gradients, strict=True)]
+
+
+def average(gradients: Iterable[Gradient]) -> Gradient:
+    several = list(gradients)
+    return times(1 / len(several), total(several))
+
+
+def pieces(play: Play) -> Pieces:
+    known = play.__dict__.get("_pieces")
+    if known is None:
+        model = small_model(play.case)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        gradients: list[list[Gradient]] = []
+        losses: list[list[float]] = []
+        for args in play.inputs[0]:
+            each = [functional.cross_entropy(model(x), y) for x, y in args[2]]
+            gradients.append([list(torch.autograd.grad(loss, trained)) for loss in each])
+            losses.append([loss.item() for loss in each])
+        known = play.__dict__["_pieces"] = Pieces(model, gradients, losses, play.inputs[0][0][3])
+    return known
+
+
+def right_step(p: Pieces) -> Weights:
+    return p.after(p.clip(average(average(mine) for mine in p.gradients)))
+
+
+def starts_clean_later(play: Play) -> bool:
+    """The gradients that were left over are in the step, and none is left for the next one."""
+    if not play.case.options.get("stale") or not play.done:
+        return False
+    left = [g for seen in play.seen[0] if seen.args for g in seen.args[0].gradients.values()]
+    return all(g is None or not g.any() for g in left)
+
+
+def stepped(play: Play, call: int) -> list[Seen]:
+    p = pieces(play)
+    weights = right_step(p)
+    loss = mean(v for mine in p.losses for v in mine)
+    out = []
+    for rank, args in enumerate(play.inputs[call]):
+        # Whoever clears the gradients last leaves none to the next call: right in its own way.
+        mine = play.seen[call][rank].args if starts_clean_later(play) else None
+        out.append(Seen(loss, (mine[0] if mine else weights, ANYTHING, args[2], args[3])))
+    return out
+
+
+def ends_with(says: Callable[[Pieces, int], Weights]) -> Callable[[Evidence], bool]:
+    """All weights are what this mistake would have made of them, and not all are right."""
+
+    def when(e: Evidence) -> bool:
+        plays = [p for p in e.plays if p.done]
+        return bool(e.failed) and all(p.done for p in e.failed) and any(
+            "left" in p.kinds() for p in e.failed) and all(
+            weights_of(p, r) == says(pieces(p), r) for p in plays for r in range(p.case.world)
+            if not p.case.options.get("stale"))  # fmt: skip
+
+    return when
+
+
+def weights_of(play: Play, rank: int) -> Weights | None:
+    args = play.got(rank).args
+    return args[0] if args else None
+
+
+def any_of(*tests: Callable[[Evidence], bool]) -> Callable[[Evidence], bool]:
+    return lambda e: any(test(e) for test in tests)
+
+
+def says_loss(says: Callable[[Pieces, int], float]) -> Callable[[Evidence], bool]:
+    """The weights are right, and every rank returns this instead of the global mean."""
+    return lambda e: all(only("returned", "type")(p) for p in e.failed) and any(
+        "returned" in p.kinds() for p in e.failed) and all(
+        same(p.got(r).returned, says(pieces(p), r), 1e-4) for p in e.plays if p.done
+        for r in range(p.case.world))  # fmt: skip
+
+
+def clipped_before_last(p: Pieces, rank: int) -> Weights:
+    """What was gathered so far is clipped; the last micro-batch, and the average, are not."""
+    k = len(p.gradients[0])
+    sums = []
+    for mine in p.gradients:
+        before = [times(1 / k, g) for g in mine[:-1]]
+        kept = [p.clip(total(before))] if before else []
+        sums.append(total([*kept, times(1 / k, mine[-1])]))
+    return p.after(average(sums))
+
+
+def clipped_each_time(p: Pieces, rank: int, at_the_end: bool = True) -> Weights:
+    """Clipped after every micro-batch's backward, on each rank by itself."""
+    k = len(p.gradients[0])
+    sums = []
+    for mine in p.gradients:
+        kept = times(1 / k, mine[0])
+        for gradient in mine[1:]:
+            kept = total([p.clip(kept), times(1 / k, gradient)])
+        sums.append(kept)
+    return p.after(p.clip(average(sums)) if at_the_end else average(sums))
+
+
+def each_clipped(p: Pieces, rank: int) -> Weights:
+    """Every rank clips what it has gathered, then all average."""
+    return p.after(average(p.clip(average(mine)) for mine in p.gradients))
+
+
+def on_its_own(p: Pieces, rank: int) -> Weights:
+    return p.after(p.clip(average(p.gradients[rank])))
+
+
+def on_its_own_unscaled(p: Pieces, rank: int) -> Weights:
+    return p.after(p.clip(total(p.gradients[rank])))
+
+
+def stays_local(play: Play) -> bool:
+    """Nothing of the gradients was reduced."""
+    return play.done and not any(reductions(play, r, 16) for r in range(play.case.world))
+
+
+def passes(play: Play) -> list[tuple[bool, ...]]:
+    """By rank: of each forward pass through DDP, whether its gradients were to be reduced."""
+    weights = [weights_of(play, r) for r in range(play.case.world)]
+    return [w.passes for w in weights if w is not None]
+
+
+def once_each(play: Play) -> Iterator[Finding]:
+    """The gradients are reduced once: no more bytes than they have, and no fewer."""
+    size = sum(g.numel() * g.element_size() for g in pieces(play).gradients[0][0])
+    spare = 64 + 8 * play.case.length  # for the loss
+    for rank in range(play.case.world if play.case.world > 1 else 0):
+        got = sum(e.nbytes for e in reductions(play, rank, 0))
+        if got > size + spare:
+            text = f"rank {rank} reduces {got} bytes, the gradients have {size}"
+            yield Finding("reduced bytes", text, rank, got, size)
+            return
+        whole = sum(e.nbytes for e in trace_of(play).of(rank) if e.op not in ("broadcast",))
+        if whole < size:
+            text = f"rank {rank} hands {whole} bytes to collectives, the gradients have {size}"
+            yield Finding("not reduced", text, rank, whole, size)
+            return
+
+
+def step_case(world: int, length: int, max_norm: float, seed: int = 0, **rest: Any) -> Case:
+    dtype = rest.pop("dtype", "float32")
+    return Case(world, length, dtype, seed=seed, options={"max_norm": max_norm, **rest})
+
+
+def step_core(rng: random.Random) -> list[Case]:
+    return [
+        step_case(2, 2, 1e6),
+        step_case(2, 3, 0.1),
+        step_case(3, 2, 0.05, seed=1),
+        step_case(3, 4, 100.0, seed=rng.randrange(99)),
+        step_case(4, 3, 0.2, seed=rng.randrange(99)),
+        step_case(5, 2, 0.1, seed=rng.randrange(99), size=3),
+    ]
+
+
+def step_sturdy(rng: random.Random) -> list[Case]:
+    return [step_case(1, 3, 0.1), step_case(8, 2, 0.1, seed=rng.randrange(99)),
+            step_case(3, 1, 0.1, seed=4), step_case(2, 2, math.inf), step_case(2, 3, 0.1, size=1),
+            step_case(2, 2, 0.1, frozen=True), step_case(3, 2, 0.1, dtype="float64"),
+            step_case(2, 2, 1e6, stale=True)]  # fmt: skip
+
+
+def smaller_step(case: Case) -> Iterator[Case]:
+    rest = {k: v for k, v in case.options.items() if k != "max_norm"}
+    for world in range(1, min(case.world, 3) + 1):
+        for length in range(1, min(case.length, 3) + 1):
+            yield step_case(world, length, case.options["max_norm"], dtype=case.dtype, **rest)
+
+
+declare(Exercise(
+    "06.2", "accumulate_step",
+    inputs=accumulating,
+    expected=stepped,
+    core=step_core,
+    sturdy=step_sturdy,
+    smaller=smaller_step,
+    fits=lambda case: case.world > 1,
+    tolerance=1e-4,
+    length_is="micro-batches",
+    budget=[once_each],
+    diagnoses=[
+        Diagnosis("through-module", "The forward passes go past DDP to the model inside it. Then "
+                  "DDP knows of no backward, reduces nothing, and every rank takes a step of its "
+                  "own.", every(lambda p: stays_local(p) and not any(passes(p)))),
+        Diagnosis("never-synced", "Every forward pass runs inside no_sync, so no bucket is ever "
+                  "reduced, and every rank steps along its own gradients.",
+                  every(lambda p: stays_local(p) and any(passes(p)) and not any(
+                      any(flags) for flags in passes(p)))),
+        Diagnosis("unscaled", "The gradients of the micro-batches are added up, so the step is "
+                  "that of their sum. A mean over all samples is asked for.",
+                  ends_with(lambda p, r: p.after(p.clip(average(total(g) for g in p.gradients))))),
+        Diagnosis("only-last", "Only the last micro-batch has a part in the step.",
+                  any_of(ends_with(lambda p, r: p.after(p.clip(average(
+                      g[-1] for g in p.gradients)))),
+                         ends_with(lambda p, r: p.after(p.clip(times(1 / len(
+                             p.gradients[0]), average(g[-1] for g in p.gradients))))))),
+        Diagnosis("clips-before-sync", "What is clipped is one rank's own gradient. The norm that "
+                  "counts is that of the average, and it is known only after the last backward.",
+                  any_of(ends_with(clipped_before_last), ends_with(each_clipped),
+                         ends_with(clipped_each_time),
+                         ends_with(lambda p, r: clipped_each_time(p, r, at_the_end=False)))),
+        Diagnosis("never-clips", "The step is as long as the gradient is; max_norm has no part "
+                  "in it.", ends_with(lambda p, r: p.after(average(map(average, p.gradients))))),
+        Diagnosis("clips-values", "Each number is clipped by itself. The gradient's norm, over "
+                  "all parameters together, is to be at most max_norm.",
+                  ends_with(lambda p, r: p.after([g.clamp(-p.max_norm, p.max_norm) for g in
+                                                  average(map(average, p.gradients))]))),
+        Diagnosis("divides-again", "The gradients are divided by the number of ranks once too "
+                  "often: DDP has averaged them, not added them up.",
+                  ends_with(lambda p, r: p.after(p.clip(times(1 / p.ranks, average(
+                      map(average, p.gradients))))))),
+        Diagnosis("no-step", "The weights are as they were.",
+                  ends_with(lambda p, r: p.after(times(0.0, average(p.gradients[0]))))),
+        Diagnosis("stale", "Gradients left over from before have a part in the step, and this "
+                  "one's are left for the next.",
+                  both(every(lambda p: bool(p.case.options.get("stale")) and p.done),
+                       lambda e: bool(e.passed))),
+        Diagnosis("local-loss", "Each rank returns the loss of its own micro-batches.",
+                  says_loss(lambda p, r: mean(p.losses[r]))),
+        Diagnosis("last-loss", "The loss that comes back is that of the last micro-batch.",
+                  any_of(says_loss(lambda p, r: p.losses[r][-1]),
+                         says_loss(lambda p, r: mean(mine[-1] for mine in p.losses)))),
+        Diagnosis("sum-of-losses", "The losses are added up; their mean is asked for, over the "
+                  "micro-batches and over the ranks.",
+                  any_of(says_loss(lambda p, r: sum(p.losses[r])),
+                         says_loss(lambda p, r: mean(sum(mine) for mine in p.losses)),
+                         says_loss(lambda p, r: sum(mean(mine) for mine in p.losses)),
+                         says_loss(lambda p, r: sum(v for mine in p.losses for v in mine)))),
+        Diagnosis("forward-outside", "no_sync is used, and yet every forward pass lies outside of "
+                  "it. It is the forward pass that settles whether its gradients are reduced.",
+                  both(every(found("reduced bytes")), every(lambda p: all(
+                      all(flags) for flags in passes(p)) and any(
+                      w is not None and w.used_no_sync for w in (
+                          weights_of(p, r) for r in range(p.case.world)))))),
+        Diagnosis("syncs-each", "The gradients are reduced more than once in this one step. "
+                  "Adding them up needs no other rank; the last reduction alone would do.",
+                  every(found("reduced bytes"))),
+    ],
+))  # fmt: skip

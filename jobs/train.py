@@ -1,0 +1,159 @@
+"""Train on the digits with DistributedDataParallel, on one process or many, CPU or GPU.
+
+    torchrun --standalone --nproc-per-node=2 train.py
+
+torchrun starts the processes and tells each who it is; everything else is in here. On GPUs there is
+one process per GPU, and they talk through NCCL; on CPUs they talk through gloo. train.sbatch and
+train.yaml start the same file on several machines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from course_lib import load_digits
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=10, help="how often through the data")
+    parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
+    parser.add_argument("--lr", type=float, default=0.01, help="learning rate of Adam")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights and the shuffles")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        default=Path("digits.pt"),
+        help="written after each epoch; a job that finds it there goes on from it",
+    )
+    return parser.parse_args()
+
+
+def join_the_job() -> torch.device:
+    """Form the group of all ranks, on this rank's own GPU if every process here can have one."""
+    local_rank, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if torch.cuda.device_count() < here:
+        dist.init_process_group("gloo")
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    return device
+
+
+def digit_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(1024, 10),
+    )
+
+
+def say(*words: object) -> None:
+    """Print once, not once a rank."""
+    if dist.get_rank() == 0:
+        print(*words, flush=True)
+
+
+def save(path: Path, state: dict) -> None:
+    """Write the file on rank 0: all of it, or none. The others wait until it is there."""
+    if dist.get_rank() == 0:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(path.name + ".unfinished")
+        with unfinished.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)  # in one step: whoever opens the file finds it whole
+    dist.barrier()
+
+
+def load(path: Path, device: torch.device) -> dict:
+    """Read the file on every rank, each to its own device, wherever it was written."""
+    return torch.load(path, map_location=device, weights_only=True)
+
+
+def found(path: Path) -> bool:
+    """Whether rank 0 sees the file: one answer for all, whatever other machines see."""
+    answer = [path.exists()]
+    dist.broadcast_object_list(answer, src=0)
+    return answer[0]
+
+
+def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader,
+                device: torch.device) -> float:  # fmt: skip
+    """One pass over this rank's share; returns the mean loss over all ranks' samples."""
+    total = torch.zeros(2, dtype=torch.float32, device=device)
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        loss = nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += torch.stack([loss.detach() * len(labels), loss.new_tensor(len(labels))])
+    dist.all_reduce(total)
+    return (total[0] / total[1]).item()
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, dataset: TensorDataset, device: torch.device) -> float:
+    """Over the whole dataset, every sample counted once: no padding, one sum over the ranks."""
+    images, labels = dataset[dist.get_rank() :: dist.get_world_size()]
+    right = (model(images.to(device)).argmax(1) == labels.to(device)).sum()
+    dist.all_reduce(right)
+    return right.item() / len(dataset)
+
+
+def train(args: argparse.Namespace, device: torch.device) -> None:
+    world_size = dist.get_world_size()
+    say(f"{world_size} ranks, {dist.get_backend()}, rank 0 on {device}")
+    digits, test = load_digits(), load_digits(train=False)
+    sampler = DistributedSampler(digits, seed=args.seed)
+    loader = DataLoader(digits, max(1, args.batch_size // world_size), sampler=sampler)
+
+    torch.manual_seed(args.seed)  # the weights; the sampler has its own
+    model = digit_model().to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+    start = 0
+    if found(args.checkpoint):
+        state = load(args.checkpoint, device)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        start = state["epoch"] + 1
+        say(f"goes on from {args.checkpoint.name} after epoch {state['epoch']}")
+    ddp = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+
+    for epoch in range(start, args.epochs):
+        sampler.set_epoch(epoch)
+        loss = train_epoch(ddp, optimizer, loader, device)
+        say(f"epoch {epoch}  loss {loss:.4f}  test accuracy {accuracy(model, test, device):.4f}")
+        save(args.checkpoint, {"epoch": epoch, "model": model.state_dict(),
+                               "optimizer": optimizer.state_dict()})  # fmt: skip
+
+    fresh = digit_model().to(device)
+    fresh.load_state_dict(load(args.checkpoint, device)["model"])
+    said = accuracy(fresh, test, device)
+    say(f"loaded on all {world_size} ranks: test accuracy {said:.4f}")
+
+
+def main() -> None:
+    args = options()
+    device = join_the_job()
+    try:
+        train(args, device)
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

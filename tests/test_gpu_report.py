@@ -1,0 +1,75 @@
+"""The report of a GPU machine, as far as a machine without one can tell."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+TOOL = ROOT / "tools" / "gpu_report.py"
+spec = importlib.util.spec_from_file_location("gpu_report", TOOL)
+assert spec is not None and spec.loader is not None
+report = importlib.util.module_from_spec(spec)
+sys.modules["gpu_report"] = report
+spec.loader.exec_module(report)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path):
+    done = subprocess.run([sys.executable, TOOL, "--out", tmp_path / "gpu"], capture_output=True,
+                          text=True, timeout=120)  # fmt: skip
+    assert done.returncode == report.NO_GPU
+    assert len(done.stdout.splitlines()) == 1
+    assert "nothing was measured" in done.stdout
+    assert not (tmp_path / "gpu").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_rehearsal_runs_every_part_and_claims_nothing(tmp_path: Path):
+    done = subprocess.run([sys.executable, TOOL, "--rehearse", "--out", tmp_path],
+                          capture_output=True, text=True, timeout=280)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (tmp_path / "report.md").read_text()
+    assert text.startswith("# Rehearsal on CPUs, 0 GPUs")
+    record = json.loads((tmp_path / "report.json").read_text())
+    assert record["machine"]["gpus"] == 0
+    outcomes = {item["name"]: item["outcome"] for item in record["items"]}
+    assert outcomes["06.1 train_ddp"] == outcomes["digits, ranks: 2"] == "passed"
+    assert outcomes["overlap under DDP"] == "not tried"
+
+
+def test_a_part_that_breaks_is_an_item_and_the_next_one_is_tried(monkeypatch):
+    def broken(machine):
+        raise RuntimeError("no such device\nand more")
+
+    def fine(machine):
+        yield report.Item("fine", "passed")
+
+    monkeypatch.setattr(report, "PARTS", (broken, fine))
+    items = report.collect(report.Machine(0))
+    assert [(i.outcome, i.what) for i in items] == [
+        ("failed", "RuntimeError: no such device"),
+        ("passed", ""),
+    ]
+    text = report.text_of(report.Machine(2, ("A", "A"), (2, 29, 0)), items)
+    assert text.startswith("# 2 GPUs: A\n")
+    assert "## failed: 1" in text
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nccl", "most"), [(1, (2, 29, 7), 1), (1, (2, 30, 0), 2), (8, (2, 30, 0), 8)]
+)
+def test_how_many_ranks_are_tried(gpus: int, nccl: tuple[int, ...], most: int):
+    assert report.Machine(gpus, nccl=nccl).most == most
+
+
+def test_overlap_is_the_part_within_the_union():
+    assert report.common([(0, 10)], [(2, 4), (3, 6), (8, 20)]) == 6
+    assert report.common([(0, 1)], []) == 0

@@ -1,0 +1,182 @@
+"""The training script outside of a notebook: torchrun on one machine, and as if on two; the files
+that Slurm and Kubernetes take."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+JOBS = ROOT / "jobs"
+SBATCH = (JOBS / "train.sbatch").read_text()
+SERVICE, JOB = yaml.safe_load_all((JOBS / "train.yaml").read_text())
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONPATH": str(ROOT),
+}
+
+
+def torchrun(*options: object) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", *map(str, options)]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+def accuracies(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"test accuracy (\d\.\d+)", text)]
+
+
+@pytest.mark.slow
+def test_one_torchrun_then_two_agents_that_go_on(tmp_path: Path):
+    """Two ranks of one agent train; two agents with a rank each find the file and go on."""
+    checkpoint = tmp_path / "new" / "digits.pt"
+    first = subprocess.run(
+        torchrun("--standalone", "--nproc-per-node=2", JOBS / "train.py",
+                 "--epochs=3", f"--checkpoint={checkpoint}"),
+        cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.startswith("2 ranks, ")
+    *_, trained, loaded = accuracies(first.stdout)
+    assert trained == loaded
+    assert [path.name for path in checkpoint.parent.iterdir()] == ["digits.pt"]
+
+    command = torchrun(
+        "--nnodes=2", "--nproc-per-node=1", "--rdzv-id=digits", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--local-addr=127.0.0.1", JOBS / "train.py",
+        "--epochs=6", f"--checkpoint={checkpoint}",
+    )  # fmt: skip
+    agents = [
+        subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]  # fmt: skip
+    try:
+        said = [agent.communicate(timeout=120) for agent in agents]
+    finally:
+        for agent in agents:
+            agent.kill()
+    assert [agent.returncode for agent in agents] == [0, 0], said
+    text = "".join(out for out, _ in said)
+    assert text.count("goes on from digits.pt after epoch 2") == 1, "rank 0 alone prints"
+    assert re.findall(r"epoch (\d)  ", text) == ["3", "4", "5"]
+    assert accuracies(text)[-1] >= 0.97
+
+
+@pytest.mark.slow
+def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path):
+    """The file is replaced in one step: what is there is a whole checkpoint, old or new."""
+    probe = f"""
+import sys; sys.path.insert(0, {str(JOBS)!r})
+import pathlib, torch, torch.distributed as dist, train
+dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+path = pathlib.Path({str(tmp_path)!r}) / "digits.pt"
+train.save(path, {{"epoch": 1}})
+def broken(state, file):
+    file.write(b"half of it")
+    raise KeyboardInterrupt
+torch.save = broken
+try:
+    train.save(path, {{"epoch": 2}})
+except KeyboardInterrupt:
+    print(train.load(path, torch.device("cpu")))
+dist.destroy_process_group()
+"""
+    done = subprocess.run([sys.executable, "-c", probe], env=ENVIRONMENT, capture_output=True,
+                          text=True, timeout=60)  # fmt: skip
+    assert done.stdout.strip() == "{'epoch': 1}", done.stderr
+
+
+# ------------------------------------------------------------------------------- Slurm
+
+
+def test_the_slurm_file_parses():
+    done = subprocess.run(["bash", "-n", JOBS / "train.sbatch"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", SBATCH, re.M))
+    assert asked["ntasks-per-node"] == "1", "one agent a node; it starts the ranks"
+    assert int(asked["nodes"]) > 1
+    directives = [line for line in SBATCH.splitlines() if line.startswith("#SBATCH")]
+    assert len(directives) == len(asked), "a directive that Slurm would not read"
+    first_command = SBATCH.index("set -euo")
+    assert all(SBATCH.index(line) < first_command for line in directives)
+    if sbatch := shutil.which("sbatch"):
+        subprocess.run([sbatch, "--test-only", JOBS / "train.sbatch"], check=True)
+
+
+@pytest.mark.slow
+def test_the_slurm_file_starts_the_job(tmp_path: Path):
+    """With stand-ins for Slurm's own two commands, on one node without a GPU."""
+    (tmp_path / "scontrol").write_text(
+        '#!/bin/sh\n[ "$1 $2" = "show hostnames" ] && echo 127.0.0.1\n'
+    )
+    (tmp_path / "srun").write_text('#!/bin/sh\nexec "$@"\n')
+    (tmp_path / "torchrun").write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m torch.distributed.run --local-addr=127.0.0.1 "$@"\n'
+    )
+    for name in ("scontrol", "srun", "torchrun"):
+        (tmp_path / name).chmod(0o755)
+    text = SBATCH.replace(":29500", f":{free_port()}")
+    job = tmp_path / "train.sbatch"
+    job.write_text(text)
+    shutil.copy(JOBS / "train.py", tmp_path)
+    slurm = {"SLURM_JOB_NODELIST": "node[1-1]", "SLURM_NNODES": "1", "SLURM_JOB_ID": "7",
+             "PATH": f"{tmp_path}:{os.environ['PATH']}"}  # fmt: skip
+    done = subprocess.run(["bash", job, "--epochs=1"], cwd=tmp_path, env=ENVIRONMENT | slurm,
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "loaded on all 2 ranks" in done.stdout
+    assert (tmp_path / "digits-7.pt").exists()
+
+
+# ------------------------------------------------------------------------------- Kubernetes
+
+
+def test_the_kubernetes_file_is_a_job_whose_pods_can_find_one_another():
+    assert (SERVICE["kind"], SERVICE["apiVersion"]) == ("Service", "v1")
+    assert (JOB["kind"], JOB["apiVersion"]) == ("Job", "batch/v1")
+    spec, pod = JOB["spec"], JOB["spec"]["template"]["spec"]
+    assert spec["completionMode"] == "Indexed"
+    assert spec["completions"] == spec["parallelism"]
+    assert pod["restartPolicy"] in ("Never", "OnFailure"), "what a Job allows"
+
+    name, service = JOB["metadata"]["name"], SERVICE["metadata"]["name"]
+    assert SERVICE["spec"]["clusterIP"] == "None", "YAML's own None would be an address"
+    assert SERVICE["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
+    assert pod["subdomain"] == service
+
+    (container,) = pod["containers"]
+    options = dict(re.findall(r"--([\w-]+)=(\S+)", " ".join(container["command"])))
+    assert options["nnodes"] == str(spec["completions"])
+    assert options["rdzv-endpoint"].startswith(f"{name}-0.{service}:")
+    assert options["nproc-per-node"] == str(container["resources"]["limits"]["nvidia.com/gpu"])
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts.keys() == {volume["name"] for volume in pod["volumes"]}
+    assert options["checkpoint"].startswith(mounts["checkpoints"])
+
+
+def test_both_files_say_to_torchrun_what_it_knows():
+    """Every option of theirs is one of torchrun's, the script's one of the script's."""
+    from torch.distributed.run import get_args_parser
+
+    known = {o for action in get_args_parser()._actions for o in action.option_strings}
+    script = (JOBS / "train.py").read_text()
+    options = set(re.findall(r"(?<!SBATCH )--[a-z][\w-]+", SBATCH)) | {
+        word.split("=")[0]
+        for word in JOB["spec"]["template"]["spec"]["containers"][0]["command"]
+        if word.startswith("--")
+    }
+    assert {"--nnodes", "--rdzv-id", "--rdzv-endpoint"} <= options
+    assert {o for o in options if o not in known and f'"{o}"' not in script} == set()
