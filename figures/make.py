@@ -6,11 +6,11 @@
 readme.png          computing, a message round the ring, and an all_reduce on four ranks
 00_hello_ranks.png  two steps of lesson 00's own training job, its cells taken from the lesson
 01_point_to_point.png  the same messages one after another and all at once, simulated
+02_collectives.png  who has what, before and after five collectives
 03_cost_model.png   lesson 03's own message times and fit, its cells taken from the lesson
 04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step, animated
-02_collectives.png  who has what, before and after five collectives
+05_gradient_averaging.png  how far the weights of four ranks and of one process are apart
 06_ddp.png          one step of lesson 06's network under DDP, its cells taken from the lesson
-05_gradient_averaging.png
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -212,9 +212,9 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
     "01_point_to_point": point_to_point,
+    "02_collectives": collectives,
     "03_cost_model": cost_model,
     "04_ring_all_reduce": ring_all_reduce,
-    "02_collectives": collectives,
     "05_gradient_averaging": gradient_averaging,
     "06_ddp": ddp,
 }
