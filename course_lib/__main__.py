@@ -42,8 +42,8 @@ COMMANDS = {
         "what this machine can run, and how to mend what is missing",
     ),
     "build": Command(
-        "course_lib.notebooks.build:main",
-        "lessons -> learner and solution notebooks",
+        "course_lib.grading.manifest:main",
+        "lessons -> learner and solution notebooks, and the manifest that marks come from",
         _argument("lessons", "numbers or names (default: all)", nargs="*", metavar="LESSON"),
         _flag("--check", "change nothing; fail where notebooks have drifted from their source"),
         _flag("--force", "execute solutions again, also where nothing has changed"),
@@ -65,6 +65,22 @@ COMMANDS = {
         _argument("exercise", "the exercise's name, as my_share", metavar="EXERCISE"),
         _argument("file", "a file of Python that defines it", metavar="FILE.py"),
         _flag("--json", "print the verdict as JSON"),
+    ),
+    "grade": Command(
+        "course_lib.grading.grade:main",
+        "marks and feedback for submitted notebooks",
+        _argument("submissions", "notebooks, or folders of them", nargs="+", metavar="SUBMISSION"),
+        _argument("--out", "the folder for marks and feedback", required=True, metavar="DIR"),
+        _argument("--manifest", "the release's (default: notebooks/manifest.json)", metavar="FILE"),
+        _argument("--policy", "what the instructor decides, in TOML", metavar="FILE"),
+        _argument("--jobs", "submissions at a time (default: 2)", default=2, metavar="N"),
+    ),
+    "release": Command(
+        "course_lib.grading.release:main",
+        "a folder for students: no sources, solutions, tests or grading",
+        _argument("--lessons", "numbers, as 00,01", required=True, metavar="LESSONS"),
+        _argument("--manifest", "where the release's manifest goes", required=True, metavar="FILE"),
+        _argument("--out", "the folder to make", required=True, metavar="DIR"),
     ),
 }
 

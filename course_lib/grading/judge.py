@@ -24,16 +24,19 @@ from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
 from course_lib.checks.play import Answer, Broken, make, simulator_works
-from course_lib.checks.verdict import LevelResult, Verdict, show
+from course_lib.checks.verdict import LevelResult, Verdict
 from course_lib.errors import CourseError, Hang, RankDied
 from course_lib.grading.carrier import Stage, be_rank, show_lines
 from course_lib.grading.frames import Ended
 from course_lib.grading.namespace import CellText, Namespace, namespace
+from course_lib.grading.oral import questions
+from course_lib.grading.pictures import drawn
 from course_lib.grading.runner import Runner
 from course_lib.grading.walls import UNDEFENDED, Limits
 from course_lib.trace import Run
 
 LARGEST_HIDDEN = 64  # elements of a hidden case
+HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
 
 
 @dataclass
@@ -118,7 +121,7 @@ def hidden(cases: list[Case], rng: random.Random) -> list[Case]:
         known = largest.get(case.world)
         if case.length <= LARGEST_HIDDEN and (known is None or case.length > known.length):
             largest[case.world] = case
-    return [replace(case, numbers="random", seed=rng.getrandbits(60), calls=1)
+    return [replace(case, numbers="random", seed=HIDDEN_FROM + rng.getrandbits(60), calls=1)
             for case in largest.values()]  # fmt: skip
 
 
@@ -154,7 +157,9 @@ class Order:
     reference: list[CellText]  # the same with the instructor's answers
 
 
-def judge(order: Order, address: str, limits: Limits, timing: Timing) -> dict[str, Any]:
+def judge(
+    order: Order, address: str, limits: Limits, timing: Timing, pictures: bool = False
+) -> dict[str, Any]:
     """The record of one exercise. An answer that fails is tried again with reference answers for
     those before it, where it needs any; the better verdict counts."""
     exercise = with_hidden_cases(find(order.exercise), secrets.randbits(60))
@@ -163,12 +168,12 @@ def judge(order: Order, address: str, limits: Limits, timing: Timing) -> dict[st
     own = namespace(order.exercise, answer, order.given)
     best = _attempt(exercise, answer, own, address, limits, timing)
     best.before = "own" if own.uses else ""
-    if own.uses and not best.verdict.passed:
-        other = namespace(order.exercise, answer, order.reference)
+    other = namespace(order.exercise, answer, order.reference)
+    if other.uses and not best.verdict.passed and best.verdict.written:
         second = _attempt(exercise, answer, other, address, limits, timing)
         if second.verdict.points > best.verdict.points:
             best, best.before = second, "reference"
-    return best.record(exercise, own, time.monotonic() - start)
+    return best.record(exercise, own, time.monotonic() - start, pictures)
 
 
 @dataclass
@@ -180,11 +185,13 @@ class Attempt:
     ended: list[str]
     before: str = ""
 
-    def record(self, exercise: Exercise, space: Namespace, seconds: float) -> dict[str, Any]:
+    def record(
+        self, exercise: Exercise, space: Namespace, seconds: float, with_pictures: bool
+    ) -> dict[str, Any]:
         verdict = self.verdict
         levels = {name: _level(verdict, name, worth) for name, worth in exercise.points.items()}
         first = verdict.first_failing
-        story = _public(verdict, first) if first else {}
+        story = _public(first, with_pictures) if first else {}
         return {
             "exercise": exercise.name, "title": exercise.title, "written": verdict.written,
             "passed": verdict.passed, "points": verdict.points, "levels": levels,
@@ -192,7 +199,7 @@ class Attempt:
             "case": story.get("case", ""), "pictures": story.get("pictures", []),
             "reason": _reason(verdict, self.ended, space), "earlier_answers": self.before,
             "carried": "by the judge", "undefended": undefended(self.walls),
-            "seconds": round(seconds, 1), "questions": questions(exercise, verdict),
+            "seconds": round(seconds, 1), "questions": questions(exercise, verdict, space),
         }  # fmt: skip
 
 
@@ -239,20 +246,10 @@ def _reason(verdict: Verdict, ended: list[str], space: Namespace) -> str:
     return f"a rank's process was lost: {ended[0]}" if ended else ""
 
 
-def _public(verdict: Verdict, level: LevelResult) -> dict[str, Any]:
+def _public(level: LevelResult, with_pictures: bool) -> dict[str, Any]:
     """The hint, and of the case what a learner may see: nothing where its numbers are hidden."""
     assert level.diagnosis is not None and level.play is not None
-    if level.play.case.seed >= 1 << 40:
-        return {"hint": level.diagnosis.hint}
-    return {"hint": level.diagnosis.hint, "case": level.case, "pictures": pictures(level.play)}
-
-
-def pictures(play: Play) -> list[str]:
-    return []
-
-
-def questions(exercise: Exercise, verdict: Verdict) -> list[str]:
-    return []
-
-
-_ = show
+    hint = {"hint": level.diagnosis.hint}
+    if level.play.case.seed >= HIDDEN_FROM:
+        return hint
+    return hint | {"case": level.case, "pictures": drawn(level.play) if with_pictures else []}
