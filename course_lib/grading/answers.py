@@ -126,8 +126,13 @@ def _candidates(item: Item, cells: list[_Cell]) -> list[_Cell]:
     """Cells that may hold the answer: those that are marked, or else those that define it."""
     marked = [c for c in cells if c.id == item.answer_cell
               or (c.exercise == item.exercise and c.role == "answer")]  # fmt: skip
-    named = [c for c in cells if c not in marked and c.kind == "code"
-             and re.search(rf"^\s*(?:async\s+def|def|class)\s+{item.exercise}\b", c.source, re.M)]  # fmt: skip
+    named = [
+        c
+        for c in cells
+        if c not in marked
+        and c.kind == "code"
+        and re.search(rf"^\s*(?:async\s+def|def|class)\s+{item.exercise}\b", c.source, re.M)
+    ]
     return [*marked, *named] if not _written(marked, item) else marked
 
 

@@ -368,7 +368,7 @@ def _plainly(what: Callable, *args: Any, **more: Any) -> Any:
     return what(*args, **more)
 
 
-def _template(call: Callable, *args: Any, **more: Any) -> Any: return call(*args, **more)  # noqa: E704
+_template = lambda call, *args, **more: call(*args, **more)  # noqa: E731  # on one line: its first
 
 
 def _standing_at(file: str, number: int, name: str, /) -> Callable:

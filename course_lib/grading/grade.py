@@ -120,8 +120,11 @@ def grade_all(job: Job, files: list[tuple[str, Path]], jobs: int) -> dict[str, M
                 graded[marked.name] = marked
                 left = (time.monotonic() - start) / number * (len(files) - number)
                 more = "" if fresh else ", graded before"
-                print(f"[{number}/{len(files)}] {marked.name}: {marked.said}{more}"
-                      + (f"   (about {left:.0f} s left)" if left > 5 else ""), flush=True)  # fmt: skip
+                print(
+                    f"[{number}/{len(files)}] {marked.name}: {marked.said}{more}"
+                    + (f"   (about {left:.0f} s left)" if left > 5 else ""),
+                    flush=True,
+                )
         except KeyboardInterrupt:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
@@ -175,7 +178,8 @@ def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
     )  # fmt: skip
     seconds = job.policy.submission_seconds
     command = [
-        sys.executable, "-P", str(Path(__file__).with_name("plugin.py")), "-q", "-p", "no:cacheprovider", "--noconftest",
+        sys.executable, "-P", str(Path(__file__).with_name("plugin.py")),
+        "-q", "-p", "no:cacheprovider", "--noconftest",
         "--color=no", "--nbval", "--nbval-current-env", "-c", os.devnull, f"--rootdir={room}",
         f"--grade-seconds={seconds}", f"--cell-seconds={2 * job.policy.exercise_seconds + SLACK}",
         f"--junitxml={folder / 'nbval.xml'}", str(notebook),

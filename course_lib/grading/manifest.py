@@ -2,8 +2,8 @@
 
     lesson → file, hash, exercises → number, points, weights of the levels, cells, hash of the stub
 
-Marks come from this file and from nothing in a submission. An instructor keeps the copy that went
-out with the release; ``build --check`` says when the lessons have moved on from the one in the tree.
+Marks come from this file and from nothing in a submission. An instructor keeps the copy that
+went out with the release; ``build --check`` says when lessons have moved on from the one here.
 """
 
 from __future__ import annotations

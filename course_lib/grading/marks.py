@@ -106,9 +106,7 @@ def _record(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def _marked(
-    item: Item, record: Mapping[str, Any], policy: Policy, reason: str, note: str
-) -> Mark:
+def _marked(item: Item, record: Mapping[str, Any], policy: Policy, reason: str, note: str) -> Mark:
     worth = float(policy.points.get(item.exercise, item.points))
     counts = "full" if item.required else policy.optional
     return Mark(item.exercise, item.number, item.check_cell, worth,

@@ -42,12 +42,15 @@ def _on_messages(play: Play) -> Iterator[tuple[str, str]]:
                f"line of yours chose that rank?", _said(first))  # fmt: skip
     if sends:
         count, nbytes = sum(e.rank == rank for e in sends), trace.bytes_sent(rank)
-        yield (f"How many messages does rank {rank} send in this case, how many bytes in all, and "
-               "how do both change with one rank more?", f"{count} messages, {nbytes} bytes")  # fmt: skip
+        yield (
+            f"How many messages does rank {rank} send in this case, how many bytes in all, and "
+            "how do both change with one rank more?",
+            f"{count} messages, {nbytes} bytes",
+        )
     waits = [(e.completed - e.issued, e) for e in trace.events if e.completed is not None]
     if waits and (longest := max(waits, key=lambda w: w[0]))[0] > 0:
         event = longest[1]
-        yield (f"In which call does somebody wait longest, and for what? (It is rank {event.rank}.)",
+        yield (f"In which call does rank {event.rank} wait longest, and for what?",
                _said(event))  # fmt: skip
     if collectives := [e for e in mine if e.is_collective]:
         yield (f"Rank {rank} calls {collectives[0].op}. What would happen if one rank left it out?",
@@ -59,8 +62,8 @@ def _on_values(exercise: Exercise, play: Play) -> Iterator[tuple[str, str]]:
     if play.done and play.seen:
         got = play.got(rank)
         given = ", ".join(show(a) for a in play.inputs[0][rank])
-        yield (f"Rank {rank} is called with {given}. Play it by hand: what does it have afterwards, "
-               "and why?", f"returned {show(got.returned)}")  # fmt: skip
+        yield (f"Rank {rank} is called with {given}. Play it by hand: what does it "
+               "have afterwards, and why?", f"returned {show(got.returned)}")  # fmt: skip
         if rank and exercise.in_ranks:
             yield ("Which values here would differ on rank 0, and by which expression of yours?",
                    f"rank 0 returned {show(play.got(0).returned)}")  # fmt: skip

@@ -5,7 +5,7 @@ is one buffer here is one buffer there. Only the stretch that the tensors touch 
 
     rank                                judge
     Parcel.of(tensors) ── sent ──────►  Parcel.opened: tensors like these, in memory of its own
-    changed()          ── at wait() ─►  update()      (written while it was on its way? then here too)
+    changed()          ── at wait() ─►  update()      (written to too early? then here too)
     update()           ◄───────────────  changed()     (what has arrived)
 """
 
@@ -42,7 +42,9 @@ class Parcel:
             plain = [t.detach().as_subclass(Tensor) for t in tensors]
         spans: dict[int, list[int]] = {}
         for t in plain:
-            first, stop = (n * t.element_size() for n in span(t.shape, t.stride(), t.storage_offset()))  # fmt: skip
+            first, stop = (
+                n * t.element_size() for n in span(t.shape, t.stride(), int(t.storage_offset()))
+            )
             if stop > first:
                 known = spans.setdefault(t.untyped_storage()._cdata, [first, stop])
                 known[:] = [min(known[0], first), max(known[1], stop)]
@@ -55,8 +57,15 @@ class Parcel:
             at = numbers.get(t.untyped_storage()._cdata, -1)
             empty = t.numel() == 0
             first = 0 if empty or at < 0 else pieces[at][1]
-            rows.append([-1 if empty else at, _NAMES[t.dtype], list(t.shape), list(t.stride()),
-                         0 if empty else t.storage_offset() * t.element_size() - first])  # fmt: skip
+            rows.append(
+                [
+                    -1 if empty else at,
+                    _NAMES[t.dtype],
+                    list(t.shape),
+                    list(t.stride()),
+                    0 if empty else t.storage_offset() * t.element_size() - first,
+                ]
+            )
         return parcel, {"pieces": [_text_of(b) for b in parcel._known], "tensors": rows}
 
     # -- with the judge --------------------------------------------------------------------------
@@ -95,7 +104,9 @@ class Parcel:
             storage, first, count = self._pieces[number]
             if len(data) != count:
                 raise Malformed("news of another size")
-            window(storage, first, count).copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))  # fmt: skip
+            window(storage, first, count).copy_(
+                torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            )
             self._known[number] = data
 
 
@@ -112,10 +123,9 @@ def _tensor(row: Any, storages: list[Tensor]) -> Tensor:
     _, stop = span(shape, stride, 0)
     if offset % size or offset + stop * size > len(storage) or 0 in shape:
         raise Malformed("a tensor that does not fit into its memory")
-    whole = torch.empty(0, dtype=dtype).set_(
+    return torch.empty(0, dtype=dtype).set_(
         storage.untyped_storage(), offset // size, tuple(shape), tuple(stride)
     )
-    return whole
 
 
 def _text_of(data: bytes) -> str:

@@ -1,6 +1,6 @@
 """Values as plain data, and back: what may come out of a process that runs a student's code.
 
-    None, bool, int, float, str      themselves (an int in words, for JSON knows none that are large)
+    None, bool, int, float, str      themselves (an int in words: JSON has no large ones)
     Tensor                           dtype, shape, stride, and the bytes of its piece of memory
     list, tuple, dict, range         a tag and their items
     nn.Module                        its parameters, gradients and buffers by name
@@ -80,7 +80,9 @@ def _state(module: nn.Module) -> list[list[Any]]:
     for name, parameter in module.named_parameters():
         grad = None if parameter.grad is None else encode_tensor(parameter.grad)
         rows.append(["parameter", name, encode_tensor(parameter), grad])
-    rows += [["buffer", name, encode_tensor(buffer), None] for name, buffer in module.named_buffers()]  # fmt: skip
+    rows += [
+        ["buffer", name, encode_tensor(buffer), None] for name, buffer in module.named_buffers()
+    ]
     return rows
 
 
@@ -90,7 +92,7 @@ def encode_tensor(tensor: Tensor) -> dict[str, Any]:
         if plain.layout != torch.strided or plain.is_quantized:
             return {"opaque": "tensor that is not strided"}
         plain = plain.resolve_conj().resolve_neg()
-        first, stop = span(plain.shape, plain.stride(), plain.storage_offset())
+        first, stop = span(plain.shape, plain.stride(), int(plain.storage_offset()))
         whole = plain.untyped_storage()
         size = plain.element_size()
         if whole.nbytes() <= 1 << 20:  # with what lies around it: writes beside it show
@@ -155,9 +157,9 @@ def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
                  for i, item in enumerate(_items(body))]  # fmt: skip
         return items if tag == "list" else tuple(items)
     if tag == "dict":
-        inner = template if isinstance(template, dict) else {}
+        known = template if isinstance(template, dict) else {}
         keys = [_decode(k, None, depth + 1, budget) for k, _ in _items(body)]
-        return {key: _decode(value, inner.get(key), depth + 1, budget)
+        return {key: _decode(value, known.get(key), depth + 1, budget)
                 for key, (_, value) in zip(keys, body, strict=True)}  # fmt: skip
     if tag == "module":
         return _module(body, template)

@@ -8,7 +8,7 @@ cells after a timeout become xfail               a new kernel, the answers again
 NBVAL_SKIP, raises-exception                     no marker and no tag means anything
 skipped and xfailed look harmless in JUnit       both are failures
 cells have numbers                               cell and exercise ids, in JUnit properties
-no end to it all                                 --grade-seconds for the notebook, --cell-seconds each
+no end to it all                                 --grade-seconds in all, --cell-seconds each
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """What the instructor decides: a small TOML file; what it does not say is as here.
 
-    [marks]
-    optional = "full"         # exercises that are not required: "full", "bonus" or "none"
-    points = { my_share = 15 }  # in place of the manifest's
+[marks]
+optional = "full"         # exercises that are not required: "full", "bonus" or "none"
+points = { my_share = 15 }  # in place of the manifest's
 
-    [limits]
-    memory_mb = 1024          # for each rank, on top of what torch takes
-    play_seconds = 10         # one case
-    exercise_seconds = 90     # all cases of one exercise, once
-    submission_seconds = 600  # all exercises
+[limits]
+memory_mb = 1024          # for each rank, on top of what torch takes
+play_seconds = 10         # one case
+exercise_seconds = 90     # all cases of one exercise, once
+submission_seconds = 600  # all exercises
 
-    [feedback]
-    pictures = true
+[feedback]
+pictures = true
 """
 
 from __future__ import annotations

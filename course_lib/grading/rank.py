@@ -72,7 +72,7 @@ class Asker:
             kind, text = reply["error"]
             made = getattr(builtins, kind, None)
             known = isinstance(made, type) and issubclass(made, Exception)
-            raise (made if known else RuntimeError)(text)
+            raise RuntimeError(text) if made is None or not known else made(text)
         return reply
 
 
@@ -81,6 +81,10 @@ def where(depth: int) -> dict[str, Any]:
     site, direct, blocking, carries = call_site(depth + 1)
     line = None if site is None else _line(*site)
     return {"line": plain_line(line), "direct": direct, "blocking": blocking, "carries": carries}
+
+
+def void(_: Any) -> None:
+    """For callbacks that return nothing."""
 
 
 def plain_line(line: Line | None) -> list[Any] | None:
@@ -169,7 +173,7 @@ class ToldCall(dist.Work):
             reply = ask("settle", work=told._number, news=told._parcel.changed())
             told.settle(reply)
             end = reply["end"]
-            if not compat.after_backward(lambda: ask("until", at=end) and None):
+            if not compat.after_backward(lambda: void(ask("until", at=end))):
                 ask("until", at=end)
         future.set_result(self.outputs)
         return future
@@ -329,8 +333,14 @@ def _encoded(value: Any) -> Any:
 
 
 def _torchrun(rank: int, world: int) -> dict[str, str]:
-    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world),
-            "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }
 
 
 def serve(sock: socket.socket, standing: list[str]) -> None:
@@ -418,5 +428,3 @@ def _raised(error: BaseException) -> dict[str, Any]:
     left = isinstance(error, SystemExit)
     return {"do": "raised", "kind": type(error).__name__[:60], "text": text, "lines": lines,
             "left": left}  # fmt: skip
-
-

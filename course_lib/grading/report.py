@@ -1,4 +1,4 @@
-"""What a run writes for instructors and their systems: CSV, JUnit, Gradescope, questions, a summary."""
+"""What a run writes for instructors and their systems: CSV, JUnit, Gradescope, a summary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def write_all(out: Path, results: list[Marked], manifest: Manifest, policy: Poli
     replace_file(out / "junit.xml", junit(results))
     replace_file(out / "summary.txt", summary(results) + "\n")
     for marked in results:
-        replace_file(out / "results" / f"{marked.name}.json", json.dumps(gradescope(marked), indent=1))  # fmt: skip
+        replace_file(
+            out / "results" / f"{marked.name}.json", json.dumps(gradescope(marked), indent=1)
+        )
         replace_file(out / "oral" / f"{marked.name}.md", oral(marked))
 
 
@@ -34,12 +36,27 @@ def grades(results: list[Marked], manifest: Manifest) -> str:
     names = [n for n in names if any(m.exercise == n for r in results for m in r.marks)]
     file = io.StringIO()
     rows = csv.writer(file, lineterminator="\n")
-    rows.writerow(["submission", "lesson", "points", "of", "problem", "undefended",
-                   *(f"{n}{what}" for n in names for what in ("", " diagnosis", " reason"))])  # fmt: skip
+    rows.writerow(
+        [
+            "submission",
+            "lesson",
+            "points",
+            "of",
+            "problem",
+            "undefended",
+            *(f"{n}{what}" for n in names for what in ("", " diagnosis", " reason")),
+        ]
+    )
     for marked in results:
         mine = {m.exercise: m for m in marked.marks}
-        cells: list[Any] = [marked.name, marked.lesson, f"{marked.points:g}", f"{marked.worth:g}",
-                            marked.problem or marked.trouble, " ".join(marked.undefended)]  # fmt: skip
+        cells: list[Any] = [
+            marked.name,
+            marked.lesson,
+            f"{marked.points:g}",
+            f"{marked.worth:g}",
+            marked.problem or marked.trouble,
+            " ".join(marked.undefended),
+        ]
         for name in names:
             mark = mine.get(name)
             cells += [f"{mark.points:g}", mark.diagnosis, mark.reason] if mark else ["", "", ""]
@@ -64,8 +81,12 @@ def junit(results: list[Marked]) -> str:
             case = xml.SubElement(suite, "testcase", classname=marked.lesson, name=mark.exercise,
                                   time=seconds)  # fmt: skip
             properties = xml.SubElement(case, "properties")
-            for name, value in (("cell", mark.cell), ("exercise", mark.exercise),
-                                ("points", f"{mark.points:g}"), ("worth", f"{mark.worth:g}")):  # fmt: skip
+            for name, value in (
+                ("cell", mark.cell),
+                ("exercise", mark.exercise),
+                ("points", f"{mark.points:g}"),
+                ("worth", f"{mark.worth:g}"),
+            ):
                 xml.SubElement(properties, "property", name=name, value=value)
             if not mark.passed:
                 failures += 1
@@ -118,12 +139,20 @@ def undefended(marked: Marked) -> str:
     if not marked.undefended:
         return ""
     what = "; ".join(marked.undefended.values())
-    return f"Undefended on this machine: an answer could {what}. Do not rely on these marks against intent."  # fmt: skip
+    return (
+        f"Undefended on this machine: an answer could {what}. "
+        "Do not rely on these marks against intent."
+    )
 
 
 def oral(marked: Marked) -> str:
     """The instructor's page for a talk: three questions an exercise, with what the trace says."""
-    lines = [f"# {marked.name}", "", "For the instructor. Ask about the answer, not about the topic.", ""]  # fmt: skip
+    lines = [
+        f"# {marked.name}",
+        "",
+        "For the instructor. Ask about the answer, not about the topic.",
+        "",
+    ]
     for mark in marked.marks:
         lines += [f"## {mark.number} {mark.exercise}: {mark.points:g} of {mark.worth:g}", ""]
         asked = mark.record.get("questions", [])
@@ -149,7 +178,9 @@ def summary(results: list[Marked]) -> str:
         why = Counter(m.diagnosis or m.reason or "" for m in all_marks if not m.passed)
         lines += [f"    {count:>3} × {what}" for what, count in why.most_common(5) if what]
     if open_ := {k: v for m in results for k, v in m.undefended.items()}:
-        lines.append(f"UNDEFENDED here: {', '.join(open_)}. An answer could {'; '.join(open_.values())}.")  # fmt: skip
+        lines.append(
+            f"UNDEFENDED here: {', '.join(open_)}. An answer could {'; '.join(open_.values())}."
+        )
     return "\n".join(lines)
 
 

@@ -100,8 +100,10 @@ def _in_words(told: dict[str, Any]) -> str:
     if why == "memory":
         return "it used more memory than allowed"
     if isinstance(code, int) and code < 0:
-        return {-24: "it used more processor time than allowed",
-                -25: "it wrote a larger file than allowed"}.get(code, f"signal {-code} ended it")  # fmt: skip
+        return {
+            -24: "it used more processor time than allowed",
+            -25: "it wrote a larger file than allowed",
+        }.get(code, f"signal {-code} ended it")
     return f"it ended with exit code {code}" if isinstance(code, int) else "it ended"
 
 

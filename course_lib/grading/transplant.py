@@ -41,7 +41,7 @@ def transplant(submission: Submission, items: list[Item], lesson: NotebookNode) 
         found = submission.answers[item.exercise]
         if found.problem:
             continue
-        text = f"{item.exercise} = answer({item.exercise!r}, {ascii(found.source)})"
+        text = f"{item.exercise} = answer({item.exercise!r}, {found.source!a})"
         cells.append(_cell(item.answer_cell, text, role="answer", exercise=item.exercise))
         check = checks.get(item.check_cell, "")
         if not re.fullmatch(rf"\s*check\(\s*{item.exercise}\s*\)\s*", check):
