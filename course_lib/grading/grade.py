@@ -184,7 +184,8 @@ def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
         f"--grade-seconds={seconds}", f"--cell-seconds={2 * job.policy.exercise_seconds + SLACK}",
         f"--junitxml={folder / 'nbval.xml'}", str(notebook),
     ]  # fmt: skip
-    environment = clean_environment(job.folders.root, room) | {VARIABLE: job.address}
+    package = Path(__file__).resolve().parents[2]
+    environment = clean_environment(package, room) | {VARIABLE: job.address}
     with open(folder / "nbval.log", "wb") as log:
         process = subprocess.Popen(command, cwd=room, env=environment, stdin=subprocess.DEVNULL,
                                    stdout=log, stderr=subprocess.STDOUT,

@@ -116,6 +116,17 @@ class Runner:
         self.ended: list[str] = []  # why slots were given up
         self.walls: set[str] | None = None
 
+    @staticmethod
+    def standing() -> set[str]:
+        """The walls that this system allows."""
+        with zygote.Zygote() as started:
+            runner = Runner(started.address, Limits(), {"name": "", "cells": []})
+            try:
+                runner.slots(1)
+                return runner.walls or set()
+            finally:
+                runner.close()
+
     def slots(self, world: int) -> list[Slot]:
         """As many slots as this, all of them ready."""
         for number in range(world):

