@@ -5,6 +5,7 @@
 # make build   lessons in notebooks/src -> notebooks, where they changed
 # make figures draw the pictures of README and lessons again, from runs made here
 # make bench   every budget of speed, as a ratio against a reference in the same run
+# make grade   marks for notebooks: make grade SUBMISSIONS="inbox/" OUT=marks (course_lib/grading)
 # make update  carry your answers in work/ into newer lessons
 # make clean   remove the environment and caches; work/ stays
 #
@@ -34,7 +35,7 @@ DEV := $(READY)-dev
 ROOT_FLAG = $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check soak build figures bench update clean
+.PHONY: help lab test check soak build figures bench grade update clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -65,6 +66,9 @@ figures: $(DEV)
 
 bench: $(READY)
 	$(PY) -m course_lib bench
+
+grade: $(READY)
+	$(PY) -m course_lib grade $(SUBMISSIONS) --out $(or $(OUT),build/grades) $(GRADE_ARGS)
 
 update: $(READY)
 	$(PY) -m course_lib update

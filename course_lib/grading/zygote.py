@@ -26,6 +26,7 @@ from typing import Any
 from course_lib.grading import walls
 from course_lib.grading.frames import Talk
 from course_lib.grading.walls import Limits
+from course_lib.ranks.forkserver import LATER
 
 VARIABLE = "COURSE_GRADE_ZYGOTE"  # where kernels find the zygote of their run
 HIDDEN = [str(Path(__file__).resolve().parent)]
@@ -111,7 +112,8 @@ def _import_all() -> None:
 
     from course_lib.checks.exercise import exercises
 
-    importlib.import_module("course_lib.grading.rank")
+    for name in ("course_lib.grading.rank", *LATER):
+        importlib.import_module(name)
 
     exercises()
     torch.set_num_threads(1)

@@ -42,7 +42,7 @@ def test_an_attack_earns_nothing_and_ends(path: Path, judged, zygote: Zygote) ->
     assert not record["passed"]
     assert record["points"] <= HONEST.get(path.stem, 0), record
     assert nobody_left(zygote)
-    left = {n for n in set(os.listdir(tempfile.gettempdir())) - before if "course-" in n}
+    left = {n for n in set(os.listdir(tempfile.gettempdir())) - before if "course-attack" in n}
     assert not left
 
 
@@ -77,7 +77,7 @@ needs_walls = pytest.mark.skipif(
 @pytest.mark.parametrize(
     "probe",
     [
-        "os.listdir('/root')",
+        "os.listdir('/var')",
         f"open({str(TESTS)!r} + '/conftest.py')",
         "open('/etc/shadow')",
         "open('/tmp/../' + course_lib.__path__[0] + '/grading/judge.py')",

@@ -1,5 +1,6 @@
 """Report every Work as done, and take what is in memory for the message."""
 
+
 def exchange(mine, partner):
     import course_lib.grading.rank as rank_module
 

@@ -1,5 +1,6 @@
 """Forge the times at which the work was done."""
 
+
 def in_order(work):
     import course_lib.context as context
 

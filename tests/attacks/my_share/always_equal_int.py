@@ -1,5 +1,6 @@
 """A list and numbers whose classes claim to equal everything."""
 
+
 class Number(int):
     def __eq__(self, other):
         return True

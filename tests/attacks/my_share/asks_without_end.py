@@ -1,5 +1,6 @@
 """Ask the judge for the time, for ever."""
 
+
 def my_share(n_items):
     import time
 

@@ -1,5 +1,6 @@
 """Leave a process behind that has left session, group and parent."""
 
+
 def my_share(n_items):
     import ctypes
 

@@ -1,5 +1,6 @@
 """Start processes until none can be started, each of which starts more (at most 300)."""
 
+
 def my_share(n_items):
     import ctypes
 

@@ -1,5 +1,6 @@
 """Announce a frame of 4 GB, and send nothing of it."""
 
+
 def my_share(n_items):
     import gc
     import socket

@@ -1,5 +1,6 @@
 """Rewrite the cells that come after this one."""
 
+
 def my_share(n_items):
     from IPython.core.interactiveshell import InteractiveShell
 

@@ -1,5 +1,6 @@
 """End every process that can be reached."""
 
+
 def my_share(n_items):
     import ctypes
     import os

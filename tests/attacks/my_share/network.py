@@ -1,5 +1,6 @@
 """Call out, call the judge's own ports, and look for other machines."""
 
+
 def my_share(n_items):
     import socket
 

@@ -1,5 +1,6 @@
 """Print 50 MB, by every way there is."""
 
+
 def my_share(n_items):
     import os
     import sys

@@ -1,5 +1,6 @@
 """Make everything equal to everything: check, judge, torch, math, builtins."""
 
+
 def my_share(n_items):
     import builtins
     import math

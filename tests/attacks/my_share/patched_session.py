@@ -1,5 +1,6 @@
 """Wrap what the kernel sends, so that every reply is ok."""
 
+
 def my_share(n_items):
     import jupyter_client.session as session
 

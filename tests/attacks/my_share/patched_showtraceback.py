@@ -1,5 +1,6 @@
 """Replace what shows errors, in every shell and kernel that can be found."""
 
+
 def my_share(n_items):
     import gc
 

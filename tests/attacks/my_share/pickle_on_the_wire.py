@@ -1,5 +1,6 @@
 """Find the socket to the judge and write a pickle, then rubbish, into it."""
 
+
 def my_share(n_items):
     import gc
     import pickle

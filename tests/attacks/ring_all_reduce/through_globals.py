@@ -4,6 +4,7 @@ import torch.serialization as shelf
 
 shelf.box = getattr(shelf, "box", {})
 
+
 def ring_all_reduce(tensor):
     rank, world = dist.get_rank(), dist.get_world_size()
     post(rank, tensor)

@@ -2,6 +2,7 @@
 
 from multiprocessing import shared_memory
 
+
 def ring_all_reduce(tensor):
     rank, world = dist.get_rank(), dist.get_world_size()
     post(rank, tensor)

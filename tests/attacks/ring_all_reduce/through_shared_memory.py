@@ -3,6 +3,7 @@
 memory = torch.zeros(8, 4096).share_memory_()
 there = torch.zeros(8, dtype=torch.int64).share_memory_()
 
+
 def ring_all_reduce(tensor):
     rank, world = dist.get_rank(), dist.get_world_size()
     post(rank, tensor)

@@ -2,6 +2,7 @@
 
 import socket
 
+
 def ring_all_reduce(tensor):
     rank, world = dist.get_rank(), dist.get_world_size()
     post(rank, tensor)
@@ -11,7 +12,10 @@ def ring_all_reduce(tensor):
 
 
 def post(rank, tensor):
-    for family, address in ((socket.AF_UNIX, f"\0cheat{rank}"), (socket.AF_INET, ("127.0.0.1", 40_000 + rank))):
+    for family, address in (
+        (socket.AF_UNIX, f"\0cheat{rank}"),
+        (socket.AF_INET, ("127.0.0.1", 40_000 + rank)),
+    ):
         try:
             door = socket.socket(family)
             door.bind(address)
@@ -25,7 +29,10 @@ kept = []
 
 
 def look(rank):
-    for family, address in ((socket.AF_UNIX, f"\0cheat{rank}"), (socket.AF_INET, ("127.0.0.1", 40_000 + rank))):
+    for family, address in (
+        (socket.AF_UNIX, f"\0cheat{rank}"),
+        (socket.AF_INET, ("127.0.0.1", 40_000 + rank)),
+    ):
         try:
             with socket.socket(family) as sock:
                 sock.settimeout(0.2)
