@@ -8,7 +8,7 @@
       │ judge       cases, expected values, verdict                judge.py, namespace.py
       │ carrier     the only network between the ranks             carrier.py, parcels.py
       │ runner      one process a rank, behind walls               runner.py, zygote.py, walls.py
-      ▼                                                             rank.py, plain.py, frames.py
+      ▼                                                        rank.py, far.py, plain.py, frames.py
     records ── marks ──► CSV, JUnit, Gradescope, feedback          marks.py, report.py, feedback.py
 
 manifest.py and policy.py say what is worth how much, release.py makes the folder for students,

@@ -43,7 +43,6 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
         if cell is None:
             continue
         item.name = cell.get("id", item.name)
-        item._nodeid = f"{item.nodeid.rsplit('::', 1)[0]}::{item.name}"
         for key in ("exercise", "role"):
             if value := cell.metadata.get(key):
                 item.user_properties.append((key, str(value)))
@@ -119,6 +118,7 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Any:
     """Nothing is skipped and nothing is expected to fail: both count as failed."""
     outcome = yield
     report = outcome.get_result()
+    report.nodeid = f"{report.nodeid.rsplit('::', 1)[0]}::{item.name}"
     if report.skipped or hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped or xfailed, which is no way to pass: {report.longrepr}"

@@ -103,6 +103,7 @@ def main(address: str, ready: int) -> None:
         connection, _ = door.accept()
         with connection:
             _serve(connection, place)
+    _leave(0)  # at once: some libraries have much to say when they are taken down
 
 
 def _import_all() -> None:

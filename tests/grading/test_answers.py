@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from conftest import TESTS, answer, answer_cell, code, notebook, written
+from damage import damaged
 
 from course_lib.grading import answers, manifest, transplant
-from damage import damaged
 from course_lib.notebooks.lesson import STUB
 
 ROOT = TESTS.parent

@@ -1,4 +1,4 @@
-"""Verdicts of the judge: those of ``check``, by another way; earlier answers; what runs with them."""
+"""Verdicts of the judge: those of ``check``, by another way; earlier answers; namespaces."""
 
 from __future__ import annotations
 
