@@ -135,7 +135,8 @@ def text_for(folders: Folders) -> str:
 
 def main(args: Namespace) -> int:
     """``build``: the notebooks, then the manifest; ``--check`` holds both."""
-    code = building.main(args)
+    if code := building.main(args):
+        return code  # with notebooks that are not right, neither is what is made from them
     folders = Folders.found()
     path = folders.learner / NAME
     try:
@@ -148,4 +149,4 @@ def main(args: Namespace) -> int:
     elif not path.exists() or path.read_text(encoding="utf-8") != text:
         print(f"notebooks/{NAME} is not what the lessons say; run: python -m course_lib build")
         return 1
-    return code
+    return 0
