@@ -6,6 +6,7 @@
 # make figures draw the pictures of README and lessons again, from runs made here
 # make bench   every budget of speed, as a ratio against a reference in the same run
 # make gpu     on a machine with GPUs: the exercises on NCCL, and what only GPUs show (build/gpu)
+# make grade   marks for notebooks: make grade SUBMISSIONS="inbox/" OUT=marks (course_lib/grading)
 # make update  carry your answers in work/ into newer lessons
 # make clean   remove the environment and caches; work/ stays
 #
@@ -35,7 +36,7 @@ DEV := $(READY)-dev
 ROOT_FLAG = $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check soak build figures bench gpu update clean
+.PHONY: help lab test check soak build figures bench gpu grade update clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -69,6 +70,9 @@ bench: $(READY)
 
 gpu: $(READY)
 	$(PY) tools/gpu_report.py $(GPU_ARGS)
+
+grade: $(READY)
+	$(PY) -m course_lib grade $(SUBMISSIONS) --out $(or $(OUT),build/grades) $(GRADE_ARGS)
 
 update: $(READY)
 	$(PY) -m course_lib update

@@ -11,6 +11,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 
@@ -42,8 +43,8 @@ COMMANDS = {
         "what this machine can run, and how to mend what is missing",
     ),
     "build": Command(
-        "course_lib.notebooks.build:main",
-        "lessons -> learner and solution notebooks",
+        "course_lib.grading.manifest:main",
+        "lessons -> learner and solution notebooks, and the manifest that marks come from",
         _argument("lessons", "numbers or names (default: all)", nargs="*", metavar="LESSON"),
         _flag("--check", "change nothing; fail where notebooks have drifted from their source"),
         _flag("--force", "execute solutions again, also where nothing has changed"),
@@ -66,7 +67,32 @@ COMMANDS = {
         _argument("file", "a file of Python that defines it", metavar="FILE.py"),
         _flag("--json", "print the verdict as JSON"),
     ),
+    "grade": Command(
+        "course_lib.grading.grade:main",
+        "marks and feedback for submitted notebooks",
+        _argument("submissions", "notebooks, or folders of them", nargs="+", metavar="SUBMISSION"),
+        _argument("--out", "the folder for marks and feedback", required=True, metavar="DIR"),
+        _argument("--manifest", "the release's (default: notebooks/manifest.json)", metavar="FILE"),
+        _argument("--policy", "what the instructor decides, in TOML", metavar="FILE"),
+        _argument("--jobs", "submissions at a time (default: 2)", default=2, metavar="N"),
+    ),
+    "release": Command(
+        "course_lib.grading.release:main",
+        "a folder for students: no sources, solutions, tests or grading",
+        _argument("--lessons", "numbers, as 00,01", required=True, metavar="LESSONS"),
+        _argument("--manifest", "where the release's manifest goes", required=True, metavar="FILE"),
+        _argument("--out", "the folder to make", required=True, metavar="DIR"),
+    ),
 }
+
+
+def available() -> dict[str, Command]:
+    """The commands whose part of the library is here: students' folders lack some."""
+    package = Path(__file__).parent
+    parts = {name: package / command.handler.split(".")[1].split(":")[0]
+             for name, command in COMMANDS.items()}  # fmt: skip
+    return {name: command for name, command in COMMANDS.items()
+            if parts[name].exists() or parts[name].with_suffix(".py").exists()}  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,7 +105,7 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="python -m course_lib", description="What the course can do from a shell.")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    for name, command in COMMANDS.items():
+    for name, command in available().items():
         sub = commands.add_parser(name, help=command.help, description=command.help)
         for argument in command.arguments:
             sub.add_argument(argument.name, **argument.settings)
@@ -88,8 +114,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
-        known = ", ".join(COMMANDS)
+    if argv and not argv[0].startswith("-") and argv[0] not in available():
+        known = ", ".join(available())
         print(f"python -m course_lib: no command {argv[0]!r}; there are {known}", file=sys.stderr)
         return 2
     args = parser().parse_args(argv)

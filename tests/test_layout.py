@@ -31,7 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "simulated": BASE | {"ranks"},
     "checks": BASE | {"course_lib", "ranks", "simulated"},
     "notebooks": set(),
-    "grading": BASE | {"course_lib", "ranks", "simulated", "checks", "notebooks"},
+    "grading": BASE | {"course_lib", "draw", "ranks", "simulated", "checks", "notebooks"},
     "course_lib": BASE | {"data", "draw", "ranks", "simulated", "checks"},
     "doctor": BASE | {"course_lib", "ranks", "simulated"},
     "bench": BASE | {"course_lib", "ranks"},
@@ -47,6 +47,7 @@ LARGEST: dict[str, int] = {
     "simulated": 2300,
     "checks": 1200,  # the engine: without its modules lesson_*.py
     "notebooks": 800,
+    "grading": 3000,
 }
 
 PUBLIC = {

@@ -6,6 +6,7 @@ import random
 import zlib
 from collections.abc import Callable, Iterable
 from types import CodeType
+from typing import Protocol
 
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
@@ -27,6 +28,16 @@ class NotPassed(CheckFailed):
         return str(self).splitlines()
 
 
+class Player(Protocol):
+    """Who plays cases: this process's simulator (``play.py``), or one that trusts no answer."""
+
+    def simulator_works(self) -> bool: ...
+
+    def simulated(self, exercise: Exercise, answer: Answer, cases: list[Case], /) -> list[Play]: ...
+
+    def real(self, exercise: Exercise, answer: Answer, case: Case, /) -> Play | None: ...
+
+
 def check(fn: Callable) -> Verdict:
     """Check an answer to an exercise, which is found by the function's name.
 
@@ -44,22 +55,23 @@ def check(fn: Callable) -> Verdict:
     raise NotPassed(str(verdict), verdict)
 
 
-def verdict_on(exercise: Exercise, answer: Answer) -> Verdict:
+def verdict_on(exercise: Exercise, answer: Answer, player: Player = playing) -> Verdict:
     """The verdict on an answer, right or wrong. Never raises because of the answer."""
     rng = random.Random(_seed(answer))
     core, sturdy = exercise.core(rng), exercise.sturdy(rng)
-    if not playing.simulator_works():
+    if not player.simulator_works():
         return _on_real_ranks(exercise, answer, core)
-    plays = playing.simulated(exercise, answer, core + sturdy)
+    plays = player.simulated(exercise, answer, core + sturdy)
     if not_written(plays):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
     in_core, in_sturdy = plays[: len(core)], plays[len(core) :]
     if exercise.in_ranks and len(in_core) == len(core) and not any(p.findings for p in in_core):
-        play = playing.real(exercise, answer, max(core[:1] + _for_real(core), key=_size))
-        judge(exercise, play)
-        in_core.append(play)
+        real = player.real(exercise, answer, max(core[:1] + _for_real(core), key=_size))
+        if real is not None:
+            judge(exercise, real)
+            in_core.append(real)
     levels = {"core": _level("core", in_core, [p for p in in_core if p.findings], len(core))}
     if exercise.budget:
         counted = [p for p in plays if p.done and p.case.calls == 1]
@@ -69,7 +81,7 @@ def verdict_on(exercise: Exercise, answer: Answer) -> Verdict:
                                   len(sturdy))  # fmt: skip
     for level in levels.values():
         if level.evidence.failed:
-            _explain(exercise, answer, level)
+            _explain(exercise, answer, level, player)
     return Verdict(exercise.title, exercise.points, levels)
 
 
@@ -85,7 +97,7 @@ def _on_real_ranks(exercise: Exercise, answer: Answer, core: list[Case]) -> Verd
             break
     level = _level("core", plays, [p for p in plays if p.findings], len(plays))
     if level.evidence.failed:
-        _explain(exercise, answer, level)
+        _explain(exercise, answer, level, playing)
     return Verdict(exercise.title, exercise.points, {"core": level}, ungraded=WITHOUT_SIMULATOR)
 
 
@@ -112,9 +124,9 @@ def _level(name: str, plays: list[Play], failed: list[Play], due: int) -> LevelR
     return LevelResult(Evidence(name, plays, failed), reached=len(plays) >= due)
 
 
-def _explain(exercise: Exercise, answer: Answer, level: LevelResult) -> None:
+def _explain(exercise: Exercise, answer: Answer, level: LevelResult, player: Player) -> None:
     level.diagnosis = diagnose(exercise, level.evidence)
-    level.play = _smallest(exercise, answer, level)
+    level.play = _smallest(exercise, answer, level, player)
     level.case = exercise.describe(level.play.case)
 
 
@@ -122,14 +134,14 @@ def _wrong(level: LevelResult, play: Play) -> list[Finding]:
     return play.broken if level.evidence.level == "budget" else play.findings
 
 
-def _smallest(exercise: Exercise, answer: Answer, level: LevelResult) -> Play:
+def _smallest(exercise: Exercise, answer: Answer, level: LevelResult, player: Player) -> Play:
     """The smallest world and length in which the same thing goes wrong."""
     known = next((p for p in level.evidence.failed if p.case.numbers != "codes"),
                  level.evidence.failed[0])  # fmt: skip
     if playing.died(known) or known.world != "simulated":
         return known
     cases = _candidates(exercise, level, known.case)
-    plays = playing.simulated(exercise, answer, cases) if cases else []
+    plays = player.simulated(exercise, answer, cases) if cases else []
     kind = _wrong(level, known)[0].kind
     for play in plays:
         judge(exercise, play)

@@ -172,7 +172,28 @@ def _unrecorded() -> None:
                 setattr(module, name, vars(value).get("__wrapped__", value))
 
 
-def play_all(answer: Answer, jobs: list[tuple[Case, int, list[list[tuple]]]], log: str) -> None:
+class Kept:
+    """A value that travels as it is: on the way to a rank and back, tensors otherwise lose their
+    strides and the memory between their elements.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple:
+        return _unpacked, (cloudpickle.dumps(self.value),)
+
+
+def _unpacked(parcel: bytes) -> Kept:
+    return Kept(pickle.loads(parcel))
+
+
+def _play(function: Callable, rounds: Kept) -> Kept:
+    """Runs in every rank."""
+    return Kept(in_rank(function, rounds.value))
+
+
+def play_all(answer: Answer, jobs: list[tuple[Case, int, Kept]], log: str) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
     from course_lib.simulated import Network, simulate
 
@@ -191,7 +212,7 @@ def play_all(answer: Answer, jobs: list[tuple[Case, int, list[list[tuple]]]], lo
             signal.alarm(STUCK)  # ends the process, whatever it is doing
             result: Any
             try:
-                result = simulate(in_rank, function, rounds, world_size=case.world,
+                result = simulate(_play, function, rounds, world_size=case.world,
                                   network=Network(jitter=case.jitter), seed=schedule,
                                   limit=ONE_PLAY)  # fmt: skip
             except CourseError as error:
@@ -208,10 +229,10 @@ def _pickled(result: Run | CourseError) -> bytes:
         return pickle.dumps(RankFailed(f"what came back cannot be sent: {error}", 0, "Unpicklable"))
 
 
-def _play_real(answer: Answer, rounds: list[list[tuple]]) -> list[Seen]:
+def _play_real(answer: Answer, rounds: Kept) -> Kept:
     """Runs in a real rank."""
     _quiet()
-    return in_rank(answer.load(), rounds)
+    return _play(answer.load(), rounds)
 
 
 def make(exercise: Exercise, case: Case, world: str = "simulated") -> Play:
@@ -226,7 +247,7 @@ def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Pla
     from course_lib import run
 
     plays = [make(exercise, case) for case in cases]
-    jobs = [(p.case, number % 5, p.inputs) for number, p in enumerate(plays)]
+    jobs = [(p.case, number % 5, Kept(p.inputs)) for number, p in enumerate(plays)]
     end: CourseError | None = None
     with tempfile.TemporaryDirectory(prefix="course-check-") as folder:
         log = Path(folder) / "plays"
@@ -265,8 +286,8 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
 
     play = make(exercise, case, world="on real ranks")
     try:
-        outcome: Run | CourseError = run(_play_real, answer, play.inputs, world_size=case.world,
-                                         timeout=REAL)  # fmt: skip
+        outcome: Run | CourseError = run(_play_real, answer, Kept(play.inputs),
+                                         world_size=case.world, timeout=REAL)  # fmt: skip
     except CourseError as error:
         outcome = error
     _settle(play, outcome)
@@ -282,7 +303,8 @@ def _settle(play: Play, outcome: Run | CourseError) -> None:
         play.error, play.run = outcome, outcome.run
     else:
         play.run = outcome
-        play.seen = [list(by_rank) for by_rank in zip(*outcome.results, strict=True)]
+        kept = [result.value for result in outcome.results]
+        play.seen = [list(by_rank) for by_rank in zip(*kept, strict=True)]
         if not all(_whole(seen, args) for call, rounds in zip(play.seen, play.inputs, strict=True)
                    for seen, args in zip(call, rounds, strict=True)):  # fmt: skip
             play.error = Broken("what the ranks had at the end did not come back whole")

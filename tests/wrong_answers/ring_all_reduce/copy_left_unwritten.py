@@ -1,6 +1,6 @@
 """Diagnosis: 04.copy-not-written-back
 
-reshape gives a view where it can and a copy where it must; what is added to the copy never comes
+contiguous gives the tensor itself where it can and a copy where it must; what is added to the copy never comes
 back. With contiguous tensors all is well.
 """
 
@@ -12,7 +12,7 @@ from torch import Tensor
 def ring_all_reduce(tensor: Tensor) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % world, (rank - 1) % world
-    flat = tensor.reshape(-1)
+    flat = tensor.contiguous().reshape(-1)
     chunks = list(flat.tensor_split(world))
     for step in range(world - 1):
         out, into = (rank - step) % world, (rank - step - 1) % world

@@ -1,0 +1,202 @@
+"""From a submitted notebook to answers: text by exercise, and what was wrong with the rest.
+
+A submission is data. Its outputs, its checks, its metadata and its given cells count for nothing;
+what is looked for is the source of one cell an exercise:
+
+    1. a code cell whose id or metadata says that it is the answer         (copied and moved, too)
+    2. any code cell that defines a function or class of that name          (retyped, ids lost)
+
+Among several the last one that is written counts, as it would after Run All. Nothing here runs or
+imports a word of it, and nothing in a notebook can stop the others from being graded.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_lib.grading.manifest import Item, Manifest
+from course_lib.notebooks.lesson import STUB
+
+LARGEST_FILE, LARGEST_ANSWER = 50_000_000, 100_000  # bytes, characters
+_NBVAL = re.compile(r"#\s*(NBVAL_|PYTEST_VALIDATE_)", re.IGNORECASE)
+_MAGIC = re.compile(r"^\s*(%|!|\?|[\w.]+\?\s*$)")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer to one exercise; ``problem`` says why there is none to judge."""
+
+    exercise: str
+    source: str = ""
+    problem: str = ""
+    note: str = ""  # what was done about copies and lost ids
+
+
+@dataclass(frozen=True)
+class Submission:
+    """All that is taken from a submitted file."""
+
+    lesson: str  # empty where none could be recognised
+    answers: dict[str, Found]
+    problem: str = ""
+
+
+class Unreadable(Exception):
+    """The file is no notebook."""
+
+
+@dataclass(frozen=True)
+class _Cell:
+    kind: str
+    source: str
+    id: str
+    exercise: str
+    role: str
+
+
+def read(path: Path, manifest: Manifest) -> Submission:
+    """The answers in a file. Never raises because of what is in it."""
+    try:
+        cells, course = _notebook(path)
+    except Unreadable as error:
+        return Submission("", {}, str(error))
+    lesson = _lesson(cells, course, path, manifest)
+    if lesson is None:
+        return Submission("", {}, "no exercise of this release is in it")
+    items = manifest.lessons[lesson]
+    return Submission(lesson, {item.exercise: _answer(item, cells) for item in items})
+
+
+def _notebook(path: Path) -> tuple[list[_Cell], str]:
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise Unreadable(f"larger than {LARGEST_FILE // 1_000_000} MB")
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise Unreadable(f"not a notebook: {type(error).__name__}") from None
+    if not isinstance(data, dict):
+        raise Unreadable("not a notebook: no JSON object")
+    raw = data.get("cells")
+    if raw is None and isinstance(data.get("worksheets"), list):  # version 3 of the format
+        raw = [c for sheet in data["worksheets"] if isinstance(sheet, dict)
+               for c in (sheet.get("cells") or [])]  # fmt: skip
+    if not isinstance(raw, list):
+        raise Unreadable("not a notebook: it has no cells")
+    course = _dict(_dict(data.get("metadata")).get("course")).get("lesson")
+    return [_cell(c) for c in raw if isinstance(c, dict)], course if type(course) is str else ""
+
+
+def _dict(value: Any) -> dict:
+    return value if isinstance(value, dict) else {}
+
+
+def _cell(raw: dict) -> _Cell:
+    source = raw.get("source", raw.get("input", ""))
+    if isinstance(source, list):
+        source = "".join(part for part in source if isinstance(part, str))
+    meta = _dict(raw.get("metadata"))
+    words = [raw.get("cell_type"), source, raw.get("id"), meta.get("exercise"), meta.get("role")]
+    kind, text, id_, exercise, role = (w if isinstance(w, str) else "" for w in words)
+    return _Cell(kind, text.replace("\r\n", "\n").replace("\r", "\n"), id_, exercise, role)
+
+
+def _lesson(cells: list[_Cell], course: str, path: Path, manifest: Manifest) -> str | None:
+    """Which lesson it is: by its answers, then by what it says of itself, then by its name."""
+    counts = {
+        lesson: sum(bool(_candidates(item, cells)) for item in items)
+        for lesson, items in manifest.lessons.items()
+    }
+    best = max(counts, key=lambda lesson: (counts[lesson], lesson == course), default=None)
+    if best is not None and counts[best]:
+        return best
+    if course in manifest.lessons:
+        return course
+    return next((name for name in manifest.lessons if path.stem.startswith(name)), None)
+
+
+def _candidates(item: Item, cells: list[_Cell]) -> list[_Cell]:
+    """Cells that may hold the answer: those that are marked, or else those that define it."""
+    marked = [c for c in cells if c.id == item.answer_cell
+              or (c.exercise == item.exercise and c.role == "answer")]  # fmt: skip
+    named = [
+        c
+        for c in cells
+        if c not in marked
+        and c.kind == "code"
+        and re.search(rf"^\s*(?:async\s+def|def|class)\s+{item.exercise}\b", c.source, re.M)
+    ]
+    return [*marked, *named] if not _written(marked, item) else marked
+
+
+def _written(cells: list[_Cell], item: Item) -> list[_Cell]:
+    return [c for c in cells if c.kind == "code" and c.source.strip() and STUB not in c.source
+            and item.exercise in c.source]  # fmt: skip
+
+
+def _answer(item: Item, cells: list[_Cell]) -> Found:
+    found = _candidates(item, cells)
+    if not found:
+        return Found(item.exercise, problem="its cell is missing")
+    written = _written(found, item)
+    if not written:
+        return Found(item.exercise, problem=_why_not(found))
+    last = written[-1]
+    problem = refused(last.source, item.exercise)
+    note = ""
+    if len({c.source.strip() for c in written}) > 1:
+        note = f"{len(written)} cells answer it, and they differ: the last one counts"
+    elif last.id != item.answer_cell and last.exercise != item.exercise:
+        note = "found by the function's name: its cell has lost its id"
+    return Found(item.exercise, last.source, problem, note)
+
+
+def _why_not(found: list[_Cell]) -> str:
+    if any(STUB in c.source for c in found):
+        return "not written yet"
+    if all(c.kind != "code" for c in found):
+        return "its cell is no code cell any more"
+    if not any(c.source.strip() for c in found):
+        return "its cell is empty"
+    return "its cell does not define it"
+
+
+def refused(source: str, exercise: str) -> str:
+    """Why a source is not judged; empty where it is."""
+    if len(source) > LARGEST_ANSWER:
+        return f"longer than {LARGEST_ANSWER:,} characters"
+    if found := _NBVAL.search(source):
+        line = source[: found.start()].count("\n") + 1
+        return f"line {line} has a marker of nbval, which has no place in an answer"
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        lines = [n for n, line in enumerate(source.splitlines(), 1) if _MAGIC.match(line)]
+        if lines:
+            return f"line {lines[0]} is a command to the notebook, not Python"
+        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"it is not Python{where}: {getattr(error, 'msg', type(error).__name__)}"
+    if any(isinstance(n, ast.Name | ast.Attribute) and _word(n) == "get_ipython"
+           for n in ast.walk(tree)):  # fmt: skip
+        return "it talks to the notebook by get_ipython"
+    if exercise not in set(_top_names(tree)):
+        return f"it defines no {exercise}"
+    return ""
+
+
+def _word(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _top_names(tree: ast.Module) -> Iterator[str]:
+    from course_lib.grading.namespace import binds
+
+    for statement in tree.body:
+        yield from binds(statement)

@@ -1,0 +1,201 @@
+"""python -m course_lib grade SUBMISSION.ipynb… --out DIR
+
+    submission ── answers ──► transplant ── pytest --nbval ──► records ── marks ──► OUT
+                   (text)      (strings)     (judge's kernel)   (one an exercise)
+
+Each submission is graded in a folder of its own, by a pytest of its own; whatever becomes of it
+costs no other one anything. A submission whose file, manifest, policy and lessons are those of a
+finished folder is not graded again, so an interrupted run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_lib.grading import answers, feedback, manifest, marks, policy, report, transplant
+from course_lib.grading.marks import Marked
+from course_lib.grading.zygote import VARIABLE, Zygote
+from course_lib.notebooks.execute import clean_environment
+from course_lib.notebooks.folders import Folders, replace_file
+from course_lib.notebooks.lesson import LessonError
+
+SLACK = 60.0  # seconds for kernels to start and pictures to be drawn
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a run grades with."""
+
+    out: Path
+    folders: Folders
+    manifest: manifest.Manifest
+    policy: policy.Policy
+    address: str
+    code: str  # hash of what judges: other checks, other marks
+
+
+def main(args: Namespace) -> int:
+    """Exit code 0 when every submission was graded, whatever its marks; 1 where one was not."""
+    files = list(named(args.submissions))
+    if not files:
+        raise LessonError("no submission to grade")
+    if (jobs := int(args.jobs)) < 1:
+        raise LessonError("--jobs: a number of one or more")
+    folders = Folders.found()
+    release = manifest.read(Path(args.manifest or folders.learner / manifest.NAME))
+    rules = policy.read(Path(args.policy) if args.policy else None)
+    out = Path(args.out).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    with Zygote() as zygote:
+        job = Job(out, folders, release, rules, zygote.address, code_digest(folders))
+        graded = grade_all(job, files, jobs)
+    results = [m for _, m in sorted(graded.items())]
+    report.write_all(out, results, release, rules)
+    print(report.summary(results))
+    print(f"in {out}: grades.csv, junit.xml, results/, feedback/, oral/")
+    return int(any(m.failed_to_grade for m in results))
+
+
+def named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """A name for each submission: its file's, with as many folders as tell them apart."""
+    files = [p.resolve() for text in paths for p in _notebooks(Path(text))]
+    files = list(dict.fromkeys(files))
+    stems = [f.stem for f in files]
+    for file in files:
+        words = [file.stem]
+        parent = file.parent
+        while stems.count(file.stem) > 1 and len(words) < 3 and parent.name:
+            words.insert(0, parent.name)
+            parent = parent.parent
+            if sum(_tail(f, len(words)) == words for f in files) == 1:
+                break
+        yield "__".join("".join(c if c.isalnum() or c in "-_." else "_" for c in w)
+                        for w in words), file  # fmt: skip
+
+
+def _tail(file: Path, count: int) -> list[str]:
+    return [*file.parent.parts[len(file.parent.parts) - count + 1 :], file.stem]
+
+
+def _notebooks(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(path.rglob("*.ipynb"))
+        return [p for p in found if ".ipynb_checkpoints" not in p.parts]
+    if not path.exists():
+        raise LessonError(f"{path}: there is no such file")
+    return [path]
+
+
+def code_digest(folders: Folders) -> str:
+    """What decides about marks besides manifest and policy."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for file in [*sorted(package.rglob("*.py")), *sorted(folders.solutions.glob("*.ipynb"))]:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def grade_all(job: Job, files: list[tuple[str, Path]], jobs: int) -> dict[str, Marked]:
+    """All submissions, some at a time, each with a line as soon as it is done."""
+    graded: dict[str, Marked] = {}
+    start = time.monotonic()
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(grade_one, job, name, file): name for name, file in files}
+        try:
+            for number, future in enumerate(_as_completed(futures), 1):
+                marked, fresh = future.result()
+                graded[marked.name] = marked
+                left = (time.monotonic() - start) / number * (len(files) - number)
+                more = "" if fresh else ", graded before"
+                print(
+                    f"[{number}/{len(files)}] {marked.name}: {marked.said}{more}"
+                    + (f"   (about {left:.0f} s left)" if left > 5 else ""),
+                    flush=True,
+                )
+        except KeyboardInterrupt:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return graded
+
+
+def _as_completed(futures: Any) -> Iterator[Any]:
+    from concurrent.futures import as_completed
+
+    return as_completed(futures)
+
+
+def grade_one(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
+    """One submission, and whether it was graded now. Never raises because of what is in it."""
+    folder = job.out / "work" / name
+    stamp = _stamp(job, file)
+    done = folder / "done.json"
+    if done.exists() and json.loads(done.read_text()).get("stamp") == stamp:
+        return marks.loaded(name, done), False
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "records").mkdir(parents=True)
+    submission = answers.read(file, job.manifest)
+    trouble = ""
+    if submission.lesson and any(not a.problem for a in submission.answers.values()):
+        trouble = _run(job, folder, submission)
+    marked = marks.mark(name, submission, job.manifest, job.policy, folder / "records", trouble)
+    replace_file(job.out / "feedback" / f"{name}.html", feedback.page(marked, job.manifest))
+    replace_file(done, json.dumps({"stamp": stamp, "marked": marked.as_json()}))
+    return marked, True
+
+
+def _stamp(job: Job, file: Path) -> str:
+    try:
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        content = "unreadable"
+    return " ".join([content, job.manifest.digest, job.policy.digest, job.code])
+
+
+def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
+    """pytest --nbval on the transplanted notebook; what went wrong with that, if anything did."""
+    items = job.manifest.lessons[submission.lesson]
+    lesson = transplant.pristine(job.folders.solutions / f"{submission.lesson}.ipynb")
+    room = folder / "room"
+    room.mkdir()
+    notebook = transplant.write(
+        room, transplant.transplant(submission, items, lesson),
+        {"records": str(folder / "records"), "limits": job.policy.limits.as_json(),
+         "timing": {"play": job.policy.play_seconds, "exercise": job.policy.exercise_seconds},
+         "pictures": job.policy.pictures, "context": transplant.context(lesson, items)},
+    )  # fmt: skip
+    seconds = job.policy.submission_seconds
+    command = [
+        sys.executable, "-P", str(Path(__file__).with_name("plugin.py")),
+        "-q", "-p", "no:cacheprovider", "--noconftest",
+        "--color=no", "--nbval", "--nbval-current-env", "-c", os.devnull, f"--rootdir={room}",
+        f"--grade-seconds={seconds}", f"--cell-seconds={2 * job.policy.exercise_seconds + SLACK}",
+        f"--junitxml={folder / 'nbval.xml'}", str(notebook),
+    ]  # fmt: skip
+    package = Path(__file__).resolve().parents[2]
+    environment = clean_environment(package, room) | {VARIABLE: job.address}
+    with open(folder / "nbval.log", "wb") as log:
+        process = subprocess.Popen(command, cwd=room, env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=log, stderr=subprocess.STDOUT,
+                                   start_new_session=True)  # fmt: skip
+        try:
+            code = process.wait(seconds + SLACK)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            return f"nbval was ended after {seconds + SLACK:.0f} s"
+    return "" if code in (0, 1) else f"nbval ended with code {code}: see nbval.log"

@@ -1,0 +1,255 @@
+"""The judge: plays an answer's cases on the carrier's network, compares, and writes a verdict down.
+
+    answers (text) ── namespace ──► Runner: processes behind walls
+                                        ▲ inputs        │ what they send, and have at the end
+    exercise ─── cases, some hidden ────┘               ▼
+         └────── expected values ──────────────────► verdict_on: the engine that ``check`` has, too
+
+It runs no line of an answer. Expected values are made here, after the inputs have gone out, and
+never leave. What differs from ``check``: ranks are processes, and each world is also played with
+numbers that nobody can have seen before.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from course_lib import simulate
+from course_lib.checks.cases import Case
+from course_lib.checks.checking import verdict_on
+from course_lib.checks.exercise import Exercise, Play, find, no_cases
+from course_lib.checks.play import Answer, Broken, make, simulator_works
+from course_lib.checks.verdict import LevelResult, Verdict
+from course_lib.errors import CourseError, Hang, RankDied
+from course_lib.grading.carrier import Stage, be_rank, show_lines
+from course_lib.grading.frames import Ended
+from course_lib.grading.namespace import CellText, Namespace, namespace
+from course_lib.grading.oral import questions
+from course_lib.grading.pictures import drawn
+from course_lib.grading.runner import Runner
+from course_lib.grading.walls import UNDEFENDED, Limits
+from course_lib.trace import Run
+
+LARGEST_HIDDEN = 64  # elements of a hidden case
+HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
+
+
+@dataclass
+class Timing:
+    """Seconds of the wall clock: for one play, and for all of one attempt at an exercise."""
+
+    play: float = 10.0
+    exercise: float = 90.0
+
+
+@dataclass
+class CarriedPlayer:
+    """Plays cases in processes elsewhere; the engine's own ``play.py`` does so in its simulator."""
+
+    runner: Runner
+    timing: Timing
+    files: set[str]
+    end: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.end = time.monotonic() + self.timing.exercise
+
+    def simulator_works(self) -> bool:
+        return simulator_works()
+
+    def real(self, exercise: Exercise, answer: Answer, case: Case) -> Play | None:
+        """None: the ranks are processes already, and no socket between them is allowed."""
+        return None
+
+    def simulated(self, exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
+        """Every case once, until one hangs or takes a rank along."""
+        plays: list[Play] = []
+        for number, case in enumerate(cases):
+            play = make(exercise, case)
+            plays.append(play)
+            self._play(play, number % 5)
+            if isinstance(play.error, RankDied | Hang | Broken):
+                break
+        return plays
+
+    def _play(self, play: Play, schedule: int) -> None:
+        left = self.end - time.monotonic()
+        if left <= 0:
+            play.error = Hang("the time for this exercise is over")
+            return
+        outcome: Run | CourseError
+        try:
+            slots = self.runner.slots(play.case.world)
+            Stage.current = Stage(slots, play.inputs, self.files)
+            outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
+                               limit=min(self.timing.play, left))  # fmt: skip
+        except Ended as error:
+            outcome = Broken(f"no process for a rank: {error}")
+        except CourseError as error:
+            outcome = error
+        finally:
+            Stage.current = None
+        gone = self.runner.settle()
+        if gone and not isinstance(outcome, Hang | Broken):
+            outcome = RankDied(f"a rank's process is gone: {gone[0]}", 0, 1)
+        _settle(play, outcome)
+
+
+def _settle(play: Play, outcome: Run | CourseError) -> None:
+    if isinstance(outcome, CourseError):
+        play.error, play.run = outcome, outcome.run
+        return
+    play.run = outcome
+    play.seen = [list(by_rank) for by_rank in zip(*outcome.results, strict=True)]
+    for seen, args in zip(play.seen, play.inputs, strict=True):
+        if any(len(s.args or ()) != len(a) for s, a in zip(seen, args, strict=True)):
+            play.error = Broken("what the ranks had at the end did not come back whole")
+
+
+# ---- cases that nobody has seen ------------------------------------------------------------------
+
+
+def hidden(cases: list[Case], rng: random.Random) -> list[Case]:
+    """For each world among the cases one more, with numbers drawn today."""
+    largest: dict[int, Case] = {}
+    for case in cases:
+        known = largest.get(case.world)
+        if case.length <= LARGEST_HIDDEN and (known is None or case.length > known.length):
+            largest[case.world] = case
+    return [replace(case, numbers="random", seed=HIDDEN_FROM + rng.getrandbits(60), calls=1)
+            for case in largest.values()]  # fmt: skip
+
+
+def with_hidden_cases(exercise: Exercise, secret: int) -> Exercise:
+    """The exercise with hidden cases after its own, in each level that has any."""
+    if not exercise.in_ranks:
+        return exercise
+    draw = random.Random(secret)
+
+    def more(given: Callable[[random.Random], list[Case]]) -> Callable[..., list[Case]]:
+        if given is no_cases:
+            return given
+
+        def cases(rng: random.Random) -> list[Case]:
+            known = given(rng)
+            return known + hidden(known, draw)
+
+        return cases
+
+    return replace(exercise, core=more(exercise.core), sturdy=more(exercise.sturdy))
+
+
+# ---- one exercise --------------------------------------------------------------------------------
+
+
+@dataclass
+class Order:
+    """One exercise to be judged: all of it is text."""
+
+    exercise: str
+    answer: str
+    given: list[CellText]  # the lesson's given cells and earlier answers, in their order
+    reference: list[CellText]  # the same with the instructor's answers
+
+
+def judge(
+    order: Order, address: str, limits: Limits, timing: Timing, pictures: bool = False
+) -> dict[str, Any]:
+    """The record of one exercise. An answer that fails is tried again with reference answers for
+    those before it, where it needs any; the better verdict counts."""
+    exercise = with_hidden_cases(find(order.exercise), secrets.randbits(60))
+    answer = CellText(f"{order.exercise}.py", order.answer, order.exercise)
+    start = time.monotonic()
+    own = namespace(order.exercise, answer, order.given)
+    best = _attempt(exercise, answer, own, address, limits, timing)
+    best.before = "own" if own.uses else ""
+    other = namespace(order.exercise, answer, order.reference)
+    if other.uses and not best.verdict.passed and best.verdict.written:
+        second = _attempt(exercise, answer, other, address, limits, timing)
+        if second.verdict.points > best.verdict.points:
+            best, best.before = second, "reference"
+    return best.record(exercise, own, time.monotonic() - start, pictures)
+
+
+@dataclass
+class Attempt:
+    """One verdict, and under which circumstances it came about."""
+
+    verdict: Verdict
+    walls: set[str]
+    ended: list[str]
+    before: str = ""
+
+    def record(
+        self, exercise: Exercise, space: Namespace, seconds: float, with_pictures: bool
+    ) -> dict[str, Any]:
+        verdict = self.verdict
+        levels = {name: _level(verdict, name, worth) for name, worth in exercise.points.items()}
+        first = verdict.first_failing
+        story = _public(first, with_pictures) if first else {}
+        return {
+            "exercise": exercise.name, "title": exercise.title, "written": verdict.written,
+            "passed": verdict.passed, "points": verdict.points, "levels": levels,
+            "diagnosis": verdict.diagnosis, "hint": story.get("hint", ""),
+            "case": story.get("case", ""), "pictures": story.get("pictures", []),
+            "reason": _reason(verdict, self.ended, space), "earlier_answers": self.before,
+            "carried": "by the judge", "undefended": undefended(self.walls),
+            "seconds": round(seconds, 1), "questions": questions(exercise, verdict, space),
+        }  # fmt: skip
+
+
+def undefended(walls: set[str]) -> dict[str, str]:
+    return {wall: words for wall, words in UNDEFENDED.items() if wall not in walls}
+
+
+def _attempt(
+    exercise: Exercise, answer: CellText, space: Namespace, address: str, limits: Limits,
+    timing: Timing,
+) -> Attempt:  # fmt: skip
+    for cell in space.cells:
+        show_lines(cell["file"], cell["source"])
+    setup = {"name": exercise.name, "cells": space.cells}
+    runner = Runner(address, limits, setup)
+    try:
+        player = CarriedPlayer(runner, timing, {cell["file"] for cell in space.cells})
+        text = Answer(exercise.name, source=answer.source, file=answer.file)
+        verdict = verdict_on(exercise, text, player)
+    finally:
+        runner.close()
+    return Attempt(verdict, runner.walls or set(), list(runner.ended))
+
+
+def _level(verdict: Verdict, name: str, worth: int) -> dict[str, Any]:
+    level = verdict.levels.get(name)
+    state = "not graded"
+    if level is not None:
+        state = "passed" if level.passed else "failed" if level.evidence.failed else "not reached"
+    diagnosis = level.diagnosis.id if level and level.diagnosis else None
+    return {"worth": worth, "points": worth if state == "passed" else 0, "state": state,
+            "diagnosis": diagnosis}  # fmt: skip
+
+
+def _reason(verdict: Verdict, ended: list[str], space: Namespace) -> str:
+    """Why there are no marks, where that is not the answer's being wrong."""
+    if not verdict.written:
+        return "not written yet"
+    if verdict.passed:
+        return ""
+    if verdict.points == 0 and space.missing:
+        names = ", ".join(space.missing[:5])
+        return f"it uses {names}, which neither its own cell nor the lesson defines"
+    return f"a rank's process was lost: {ended[0]}" if ended else ""
+
+
+def _public(level: LevelResult, with_pictures: bool) -> dict[str, Any]:
+    """The hint, and of the case what a learner may see: nothing where its numbers are hidden."""
+    assert level.diagnosis is not None and level.play is not None
+    hint = {"hint": level.diagnosis.hint}
+    if level.play.case.seed >= HIDDEN_FROM:
+        return hint
+    return hint | {"case": level.case, "pictures": drawn(level.play) if with_pictures else []}

@@ -1,0 +1,152 @@
+"""What a release asks for and what it is worth: notebooks/manifest.json, made by ``build``.
+
+    lesson → file, hash, exercises → number, points, weights of the levels, cells, hash of the stub
+
+Marks come from this file and from nothing in a submission. An instructor keeps the copy that
+went out with the release; ``build --check`` says when lessons have moved on from the one here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_lib.notebooks import build as building
+from course_lib.notebooks.copies import fingerprint, learner_copy, to_text
+from course_lib.notebooks.folders import Folders, replace_file
+from course_lib.notebooks.lesson import Lesson, LessonError
+from course_lib.notebooks.source import read_lesson
+
+FORMAT = 1
+NAME = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One exercise as it is worth marks."""
+
+    exercise: str
+    number: str
+    points: int
+    required: bool
+    levels: dict[str, int]  # of 100
+    answer_cell: str
+    check_cell: str
+    given: str  # hash of the stub
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A release: its version, and by lesson what it asks for."""
+
+    release: str
+    lessons: dict[str, list[Item]]
+    hashes: dict[str, str]  # of the learners' notebooks
+    digest: str
+
+    def lesson_of(self, exercise: str) -> str | None:
+        for lesson, items in self.lessons.items():
+            if any(item.exercise == exercise for item in items):
+                return lesson
+        return None
+
+
+def read(path: Path) -> Manifest:
+    """The manifest in a file; LessonError where it is none."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']}, this is for {FORMAT}")
+        lessons = {
+            name: [Item(**item) for item in lesson["exercises"]]
+            for name, lesson in data["lessons"].items()
+        }
+        hashes = {name: lesson["sha256"] for name, lesson in data["lessons"].items()}
+        return Manifest(str(data["release"]), lessons, hashes, digest_of(data))
+    except OSError as error:
+        raise LessonError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise LessonError(f"{path} is no manifest of this course: {error}") from None
+
+
+def digest_of(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def made_from(lessons: list[Lesson], release: str) -> dict[str, Any]:
+    """The manifest of these lessons, as it is stored."""
+    return {
+        "format": FORMAT,
+        "release": release,
+        "lessons": {lesson.name: _of_lesson(lesson) for lesson in lessons},
+    }
+
+
+def _of_lesson(lesson: Lesson) -> dict[str, Any]:
+    text = to_text(learner_copy(lesson))
+    return {
+        "notebook": f"{lesson.name}.ipynb",
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "exercises": [
+            {
+                "exercise": cell.exercise,
+                "number": _declared(cell.exercise)[0],
+                "points": cell.points,
+                "required": cell.required,
+                "levels": _declared(cell.exercise)[1],
+                "answer_cell": cell.id,
+                "check_cell": f"{cell.exercise}-check",
+                "given": fingerprint(cell.stub),
+            }
+            for cell in lesson.answers
+        ],
+    }
+
+
+def _declared(exercise: str) -> tuple[str, dict[str, int]]:
+    from course_lib.checks.exercise import exercises
+
+    known = exercises().get(exercise)
+    if known is None:
+        return "", {"core": 100}
+    return known.number, known.points
+
+
+def version(root: Path) -> str:
+    """The version in pyproject.toml."""
+    import tomllib
+
+    try:
+        return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return "0"
+
+
+def text_for(folders: Folders) -> str:
+    """What ``notebooks/manifest.json`` has to hold."""
+    lessons = [read_lesson(source) for source in sorted(folders.sources.glob("*.py"))]
+    return json.dumps(made_from(lessons, version(folders.root)), indent=1) + "\n"
+
+
+def main(args: Namespace) -> int:
+    """``build``: the notebooks, then the manifest; ``--check`` holds both."""
+    if code := building.main(args):
+        return code  # with notebooks that are not right, neither is what is made from them
+    folders = Folders.found()
+    path = folders.learner / NAME
+    try:
+        text = text_for(folders)
+    except LessonError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if not args.check:
+        replace_file(path, text)
+    elif not path.exists() or path.read_text(encoding="utf-8") != text:
+        print(f"notebooks/{NAME} is not what the lessons say; run: python -m course_lib build")
+        return 1
+    return 0

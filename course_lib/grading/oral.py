@@ -1,0 +1,81 @@
+"""Three questions about what a student's own answer did, for a talk of five minutes.
+
+They are made from the trace of this answer in one of the cases that learners see: whoever wrote it
+can say why. Each comes with what the trace says, for the instructor; right and wrong answers get
+their questions alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from course_lib.checks.compare import show
+from course_lib.checks.exercise import Exercise, Play
+from course_lib.checks.verdict import Verdict
+from course_lib.grading.namespace import Namespace
+from course_lib.trace import Event, Trace
+
+HOW_MANY = 3
+
+
+def questions(exercise: Exercise, verdict: Verdict, space: Namespace) -> list[dict[str, str]]:
+    """Questions with the trace's own answers; empty where nothing was played."""
+    plays = [p for level in verdict.levels.values() for p in level.evidence.plays
+             if p.run is not None and p.case.seed < 1 << 60]  # fmt: skip
+    if not plays:
+        return []
+    play = min(plays, key=lambda p: (abs(p.case.world - 3), p.error is not None,
+                                     abs(p.case.length - 6)))  # fmt: skip
+    about = exercise.describe(play.case)
+    asked = list(_on_messages(play)) + list(_on_values(exercise, play)) + list(_on_lines(space))
+    return [{"about": about, "ask": ask, "trace": answer} for ask, answer in asked[:HOW_MANY]]
+
+
+def _on_messages(play: Play) -> Iterator[tuple[str, str]]:
+    trace = play.run.trace if play.run else Trace()
+    sends = [e for e in trace.events if e.is_send]
+    rank = min(play.case.world - 1, 1)
+    mine = trace.of(rank)
+    if first := next((e for e in mine if e.is_send), None):
+        yield (f"What does the first message of rank {rank} carry, to whom does it go, and which "
+               f"line of yours chose that rank?", _said(first))  # fmt: skip
+    if sends:
+        count, nbytes = sum(e.rank == rank for e in sends), trace.bytes_sent(rank)
+        yield (
+            f"How many messages does rank {rank} send in this case, how many bytes in all, and "
+            "how do both change with one rank more?",
+            f"{count} messages, {nbytes} bytes",
+        )
+    waits = [(e.completed - e.issued, e) for e in trace.events if e.completed is not None]
+    if waits and (longest := max(waits, key=lambda w: w[0]))[0] > 0:
+        event = longest[1]
+        yield (f"In which call does rank {event.rank} wait longest, and for what?",
+               _said(event))  # fmt: skip
+    if collectives := [e for e in mine if e.is_collective]:
+        yield (f"Rank {rank} calls {collectives[0].op}. What would happen if one rank left it out?",
+               _said(collectives[0]))  # fmt: skip
+
+
+def _on_values(exercise: Exercise, play: Play) -> Iterator[tuple[str, str]]:
+    rank = play.case.world - 1
+    if play.done and play.seen:
+        got = play.got(rank)
+        given = ", ".join(show(a) for a in play.inputs[0][rank])
+        yield (f"Rank {rank} is called with {given}. Play it by hand: what does it "
+               "have afterwards, and why?", f"returned {show(got.returned)}")  # fmt: skip
+        if rank and exercise.in_ranks:
+            yield ("Which values here would differ on rank 0, and by which expression of yours?",
+                   f"rank 0 returned {show(play.got(0).returned)}")  # fmt: skip
+
+
+def _on_lines(space: Namespace) -> Iterator[tuple[str, str]]:
+    yield ("Which line would you change first to break it for one rank alone, and what would "
+           "`check` say?", "no trace: listen for a prediction, then try it together")  # fmt: skip
+    yield ("What did you try before this, and how did you see that it was wrong?", "no trace")
+
+
+def _said(event: Event) -> str:
+    line: Any = event.line
+    place = f", at {line}" if line is not None else ""
+    return f"{event}{place}"

@@ -1,0 +1,232 @@
+"""Values as plain data, and back: what may come out of a process that runs a student's code.
+
+    None, bool, int, float, str      themselves (an int in words: JSON has no large ones)
+    Tensor                           dtype, shape, stride, and the bytes of its piece of memory
+    list, tuple, dict, range         a tag and their items
+    nn.Module                        its parameters, gradients and buffers by name
+    all else                         the name of its class, and nothing of it
+
+``encode`` runs beside the student's code, ``decode`` with the judge, and decode believes nothing:
+types are exact, sizes are compared with the bytes that came, and no object of a class that the
+student has made ever comes into being. Where something cannot travel (a module, a thing that the
+judge called back), ``decode`` takes the judge's own from ``template`` and puts the values into it.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course_lib.grading.frames import Malformed
+
+DTYPES = {
+    str(d).removeprefix("torch."): d
+    for d in (
+        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8,
+        torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128,
+    )
+}  # fmt: skip
+DEEPEST = 30  # levels of lists in lists
+MOST_ITEMS = 200_000
+
+
+class Opaque:
+    """Stands for a value of a class that does not travel: equal to nothing but itself."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"a {self.kind}"
+
+
+# ---- beside the student's code ---------------------------------------------------------------
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """``value`` as what JSON can hold."""
+    if depth > DEEPEST:
+        return {"opaque": "nest"}
+    if value is None or type(value) in (bool, str):
+        return value
+    if isinstance(value, bool | int):
+        return {"int": str(int.__index__(value))}
+    if isinstance(value, float):
+        return {"float": float.hex(float.__float__(value))}
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, range):
+        return {"range": [str(value.start), str(value.stop), str(value.step)]}
+    if isinstance(value, Tensor):
+        return encode_tensor(value)
+    if isinstance(value, list):
+        return {"list": [encode(v, depth + 1) for v in list.__iter__(value)]}
+    if isinstance(value, tuple):
+        return {"tuple": [encode(v, depth + 1) for v in tuple.__iter__(value)]}
+    if isinstance(value, dict):
+        return {"dict": [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in value.items()]}
+    if isinstance(value, nn.Module):
+        return {"module": _state(value)}
+    return {"opaque": type(value).__name__[:60]}
+
+
+def _state(module: nn.Module) -> list[list[Any]]:
+    rows: list[list[Any]] = []
+    for name, parameter in module.named_parameters():
+        grad = None if parameter.grad is None else encode_tensor(parameter.grad)
+        rows.append(["parameter", name, encode_tensor(parameter), grad])
+    rows += [
+        ["buffer", name, encode_tensor(buffer), None] for name, buffer in module.named_buffers()
+    ]
+    return rows
+
+
+def encode_tensor(tensor: Tensor) -> dict[str, Any]:
+    with torch._C.DisableTorchFunctionSubclass():
+        plain = tensor.detach().as_subclass(Tensor).cpu()
+        if plain.layout != torch.strided or plain.is_quantized:
+            return {"opaque": "tensor that is not strided"}
+        plain = plain.resolve_conj().resolve_neg()
+        first, stop = span(plain.shape, plain.stride(), int(plain.storage_offset()))
+        whole = plain.untyped_storage()
+        size = plain.element_size()
+        if whole.nbytes() <= 1 << 20:  # with what lies around it: writes beside it show
+            first, stop = 0, whole.nbytes() // size
+        return {
+            "dtype": str(plain.dtype).removeprefix("torch."), "shape": list(plain.shape),
+            "stride": list(plain.stride()), "offset": plain.storage_offset() - first,
+            "bytes": base64.b64encode(memory(whole, first * size, (stop - first) * size)).decode(),
+        }  # fmt: skip
+
+
+def span(shape: Any, stride: Any, offset: int) -> tuple[int, int]:
+    """The first element of memory that a tensor touches, and the one after the last."""
+    if 0 in shape:
+        return offset, offset
+    return offset, offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+
+
+def memory(storage: Any, first: int, count: int) -> bytes:
+    """A piece of a storage, as bytes."""
+    return window(storage, first, count).numpy().tobytes() if count else b""
+
+
+def window(storage: Any, first: int, count: int) -> Tensor:
+    """A piece of a storage as a tensor of bytes, which writes through."""
+    return torch.empty(0, dtype=torch.uint8).set_(storage, first, (count,), (1,))
+
+
+# ---- with the judge --------------------------------------------------------------------------
+
+
+def decode(data: Any, template: Any = None) -> Any:
+    """The value that ``encode`` has described; Malformed where it describes none."""
+    budget = [MOST_ITEMS]
+    try:
+        return _decode(data, template, 0, budget)
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError, RuntimeError) as error:
+        raise Malformed(f"a value that is none: {type(error).__name__}") from None
+
+
+def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
+    budget[0] -= 1
+    if budget[0] < 0 or depth > DEEPEST + 1:
+        raise Malformed("a value of too many parts")
+    if data is None or type(data) in (bool, str):
+        return data
+    if type(data) is not dict or not data:
+        raise Malformed("a value without a tag")
+    if "dtype" in data:
+        return decode_tensor(data)
+    ((tag, body),) = data.items()
+    if tag == "int":
+        return int(_text(body, 400))
+    if tag == "float":
+        return float.fromhex(_text(body, 60))
+    if tag == "range":
+        start, stop, step = (int(_text(n, 40)) for n in body)
+        return range(start, stop, step)
+    if tag in ("list", "tuple"):
+        inner = template if isinstance(template, list | tuple) else ()
+        items = [_decode(item, inner[i] if i < len(inner) else None, depth + 1, budget)
+                 for i, item in enumerate(_items(body))]  # fmt: skip
+        return items if tag == "list" else tuple(items)
+    if tag == "dict":
+        known = template if isinstance(template, dict) else {}
+        keys = [_decode(k, None, depth + 1, budget) for k, _ in _items(body)]
+        return {key: _decode(value, known.get(key), depth + 1, budget)
+                for key, (_, value) in zip(keys, body, strict=True)}  # fmt: skip
+    if tag == "module":
+        return _module(body, template)
+    if tag == "own":  # what the judge called back: it has its own
+        return template
+    if tag == "opaque":
+        return Opaque(_text(body, 60))
+    raise Malformed("a value with a tag that is none")
+
+
+def _text(value: Any, most: int) -> str:
+    if type(value) is not str or len(value) > most:
+        raise Malformed("no text where one should be")
+    return value
+
+
+def _items(value: Any) -> list:
+    if type(value) is not list:
+        raise Malformed("no list where one should be")
+    return value
+
+
+def decode_tensor(data: dict[str, Any]) -> Tensor:
+    dtype = DTYPES[data["dtype"]]
+    shape, stride = _sizes(data["shape"]), _sizes(data["stride"])
+    (offset,) = _sizes([data["offset"]])
+    raw = bytearray(base64.b64decode(_text(data["bytes"], 1 << 27), validate=True))
+    size = torch.empty(0, dtype=dtype).element_size()
+    if len(shape) != len(stride) or len(raw) % size:
+        raise Malformed("a tensor whose parts do not fit")
+    _, stop = span(shape, stride, offset)
+    if stop * size > len(raw) and 0 not in shape:
+        raise Malformed("a tensor larger than its bytes")
+    if math.prod(shape) * size > 1 << 26:
+        raise Malformed("a tensor that is too large")
+    flat = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    return flat.as_strided(shape, stride, offset)
+
+
+def _sizes(values: Any) -> list[int]:
+    if type(values) is not list or len(values) > 12:
+        raise Malformed("no sizes where some should be")
+    for value in values:
+        if type(value) is not int or not 0 <= value < 1 << 40:
+            raise Malformed("a size that is none")
+    return values
+
+
+def _module(rows: Any, template: Any) -> Any:
+    """The judge's own module with these values; Opaque where it has none like it."""
+    if not isinstance(template, nn.Module):
+        return Opaque("module")
+    made = copy.deepcopy(template)
+    parameters, buffers = dict(made.named_parameters()), dict(made.named_buffers())
+    known = {("parameter", n) for n in parameters} | {("buffer", n) for n in buffers}
+    if {(kind, name) for kind, name, _, _ in _items(rows)} != known:
+        return Opaque("module with other parameters")
+    for kind, name, value, grad in rows:
+        if kind == "buffer":
+            buffers[name].data = decode_tensor(value)
+            continue
+        parameter = parameters[name]
+        parameter.data = decode_tensor(value)
+        parameter.grad = None
+        if grad is not None:  # by way of .data: an answer may have changed its dtype, too
+            parameter.grad = torch.zeros_like(parameter)
+            parameter.grad.data = decode_tensor(grad)
+    return made

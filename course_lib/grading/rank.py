@@ -1,0 +1,206 @@
+"""One rank of a student's answer: runs behind walls, and talks to the judge alone.
+
+    the student's function                 as plain as ever: dist.send, dist.all_reduce, …
+        │
+    SimulatedGroup                         the simulator's own, which unpacks c10d's arguments
+        │
+    FarMail, FarCalls, FarGroups           say what was called; the judge's network does it
+        │ plain data
+      judge                                carries, counts, compares
+
+Everything in this process may be patched, read and forged by the answer. That is why nothing here
+counts anything and nothing here knows an expected value: a rank has its own inputs, and what other
+ranks send it.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import linecache
+import multiprocessing.process
+import os
+import pickle
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course_lib import context
+from course_lib.checks.play import in_rank
+from course_lib.grading.far import Asker, FarContext, FarGroups, Told, plain_line
+from course_lib.grading.frames import Ended, Talk
+from course_lib.grading.plain import encode
+from course_lib.simulated import compat
+from course_lib.simulated.scheduler import Abandoned
+from course_lib.sites import stack_lines
+
+_PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
+              "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
+
+
+class AtImport(Exception):
+    """The cells cannot be run, before anything is called."""
+
+
+class Cells:
+    """The cells that an answer runs with, of which only the statements that it needs are run."""
+
+    def __init__(self, name: str, cells: list[dict[str, Any]]) -> None:
+        self._name, self._codes = name, []
+        for cell in cells:
+            file, source = cell["file"], cell["source"]
+            linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+            tree = ast.parse(source, file)
+            body = [tree.body[number] for number in cell["take"]]
+            tree = ast.Module(body, [])
+            self._codes.append(compile(tree, file, "exec", dont_inherit=True))
+
+    def function(self) -> Callable:
+        """A fresh one, with globals of its own."""
+        space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
+                                 "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
+        for code in self._codes:
+            exec(code, space)
+        return space[self._name]
+
+
+class _Unpickler(pickle.Unpickler):
+    """The judge's inputs; what it keeps for itself is called back over the wire."""
+
+    def __init__(self, data: bytes, ask: Asker) -> None:
+        super().__init__(io.BytesIO(data))
+        self._ask = ask
+
+    def persistent_load(self, pid: Any) -> Any:
+        return Own(self._ask, int(pid))
+
+
+class Own:
+    """Something of the judge's: to be called, and told apart by nothing."""
+
+    def __init__(self, ask: Asker, number: int) -> None:
+        self._ask, self._number = ask, number
+
+    def __call__(self, *args: Any) -> Any:
+        self._ask("call", number=self._number, given=len(args))
+        return None
+
+    def __deepcopy__(self, memo: dict) -> Own:
+        return self
+
+
+def _encoded(value: Any) -> Any:
+    """``plain.encode``, and the judge's own things by a tag."""
+    if isinstance(value, Own):
+        return {"own": 1}
+    if type(value) in (list, tuple) and any(isinstance(v, Own) for v in value):
+        return {type(value).__name__: [_encoded(v) for v in value]}
+    return encode(value)
+
+
+def _torchrun(rank: int, world: int) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }
+
+
+def serve(sock: socket.socket, standing: list[str]) -> None:
+    """Play what the judge asks for, until it closes the socket."""
+    talk = Talk(sock)
+    try:
+        setup = talk.receive()
+        try:
+            cells: Cells | BaseException = Cells(setup["name"], setup["cells"])
+        except Exception as error:
+            cells = error
+        talk.send({"do": "ready", "walls": standing})
+        ask = Asker(talk)
+        _settle_in(ask)
+        environment = dict(os.environ)
+        with compat.separate_worlds():
+            while True:
+                play = talk.receive()["play"]
+                os.environ.clear()
+                os.environ.update(environment | _torchrun(play["rank"], play["world"]))
+                talk.send(_played(cells, play, ask))
+    except Ended:
+        return
+
+
+def _settle_in(ask: Asker) -> None:
+    """A rank's clock is the judge's, and it starts no process: as in the simulator."""
+    for name in ("time", "monotonic", "perf_counter"):
+        setattr(time, name, lambda: ask("clock")["at"])
+        setattr(time, name + "_ns", lambda: int(ask("clock")["at"] * 1e9))
+    time.sleep = lambda seconds: ask("sleep", seconds=float(seconds)) and None  # type: ignore[assignment]
+    what = "a simulated rank cannot start or end processes: use run(), where ranks are processes"
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(what)
+
+    for name in _PROCESSES:
+        if hasattr(os, name):
+            setattr(os, name, refuse)
+    subprocess.Popen.__init__ = refuse  # type: ignore[method-assign]
+    multiprocessing.process.BaseProcess.start = refuse  # type: ignore[method-assign]
+
+
+def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> dict[str, Any]:
+    """One play, to its end: what this rank has then, or what it raised."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(True)
+    groups = FarGroups(ask, play["rank"], play["world"])
+    compat.enter_world(groups.world, {r: r for r in range(play["world"])})
+    context.install(FarContext(ask))
+    context.seed_rank(play["rank"])
+    try:
+        function = _loaded(cells)
+        rounds = _Unpickler(base64.b64decode(play["rounds"]), ask).load()
+        seen = in_rank(function, [{play["rank"]: args} for args in rounds])  # type: ignore[misc]
+        return {"do": "done", "seen": [
+            {"returned": _encoded(s.returned), "args": [_encoded(a) for a in s.args or ()],
+             "notes": list(s.notes)} for s in seen]}  # fmt: skip
+    except Abandoned:
+        return {"do": "over"}
+    except BaseException as error:
+        return _raised(error)
+    finally:
+        with suppress(Exception):
+            compat.leave_world()
+
+
+def _loaded(cells: Cells | BaseException) -> Callable:
+    try:
+        if isinstance(cells, BaseException):
+            raise cells
+        return cells.function()
+    except Abandoned:
+        raise
+    except BaseException as error:
+        raise AtImport(f"the answer's cell raises {type(error).__name__}: {error}") from error
+
+
+def _raised(error: BaseException) -> dict[str, Any]:
+    try:
+        text = str(error)[:600]
+    except Exception:
+        text = ""
+    lines = [plain_line(line) for line in stack_lines(error.__traceback__)][-8:]
+    left = isinstance(error, SystemExit)
+    return {"do": "raised", "kind": type(error).__name__[:60], "text": text, "lines": lines,
+            "left": left}  # fmt: skip
+
+
+__all__ = ["Asker", "Told", "serve"]

@@ -1,0 +1,249 @@
+"""Starts a rank's process in milliseconds: torch is imported once, before any student's code.
+
+    judge ──socket──► zygote ──fork──► keeper ──fork──► rank
+      │                                  │                │
+      ├── lifeline ──────────────────────┘ ends the rank at end-of-file, or above its limits
+      └── talk ───────────────────────────────────────────┘ plain data, see rank.py
+
+One zygote serves all judges of a grading run. It and the keepers run no student's code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from course_lib.grading import walls
+from course_lib.grading.frames import Talk
+from course_lib.grading.walls import Limits
+from course_lib.ranks.forkserver import LATER
+
+VARIABLE = "COURSE_GRADE_ZYGOTE"  # where kernels find the zygote of their run
+HIDDEN = [str(Path(__file__).resolve().parent)]
+_leave = os._exit  # the answer's own is patched
+_WATCH = 0.05  # seconds between two looks at a rank
+
+
+class Zygote:
+    """The process that starts ranks, as long as the with-block lasts."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="grade-")
+        self.address = os.path.join(self.folder, "door")
+        self.process: subprocess.Popen | None = None
+
+    def __enter__(self) -> Zygote:
+        root = Path(__file__).resolve().parents[2]
+        path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+        here, there = socket.socketpair()
+        with here, there:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, self.address, str(there.fileno())],
+                env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[there.fileno()],
+                start_new_session=True,
+            )  # fmt: skip
+            there.close()
+            if not here.recv(1):
+                raise RuntimeError("the process that starts ranks did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process is not None and self.process.stdin is not None
+        self.process.stdin.close()  # it ends when nobody holds this any more
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        with contextlib.suppress(OSError):
+            os.unlink(self.address)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.folder)
+
+
+def start_rank(address: str, limits: Limits) -> tuple[socket.socket, socket.socket]:
+    """A new process behind walls: its lifeline, and the socket on which it talks."""
+    life, far_life = socket.socketpair()
+    talk, far_talk = socket.socketpair()
+    with socket.socket(socket.AF_UNIX) as door, far_life, far_talk:
+        door.connect(address)
+        request = json.dumps(limits.as_json()).encode()
+        socket.send_fds(door, [request], [far_life.fileno(), far_talk.fileno()])
+    return life, talk
+
+
+# ---- the zygote's own process ------------------------------------------------------------------
+
+
+def main(address: str, ready: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
+    _import_all()
+    place = os.path.dirname(address)
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(address)
+    door.listen(64)
+    os.write(ready, b".")
+    os.close(ready)
+    while True:
+        readable, _, _ = select.select([door.fileno(), 0], [], [])
+        if 0 in readable:  # the run is over
+            break
+        connection, _ = door.accept()
+        with connection:
+            _serve(connection, place)
+    _leave(0)  # at once: some libraries have much to say when they are taken down
+
+
+def _import_all() -> None:
+    import importlib
+
+    import torch
+
+    from course_lib.checks.exercise import exercises
+
+    for name in ("course_lib.grading.rank", *LATER):
+        importlib.import_module(name)
+
+    exercises()
+    torch.set_num_threads(1)
+    import gc
+
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(connection: socket.socket, place: str) -> None:
+    data, fds, _, _ = socket.recv_fds(connection, 4096, 2)
+    try:
+        if len(fds) == 2 and os.fork() == 0:
+            code = 1
+            try:
+                code = keep(fds[0], fds[1], Limits(**json.loads(data)), place)
+            finally:
+                _leave(code)
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def keep(life_fd: int, talk_fd: int, limits: Limits, place: str) -> int:
+    """In the keeper: build the outer walls, start the rank, watch it to its end."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _close_all_but(life_fd, talk_fd)
+    private = tempfile.mkdtemp(prefix="rank-", dir=place)
+    life = Talk(socket.socket(fileno=life_fd))
+    outer = walls.separate()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(life.sock.detach())
+            _be_rank(talk_fd, limits, outer, private)
+            code = 0
+        finally:
+            _leave(code)
+    os.close(talk_fd)
+    try:
+        why, status = _watch(pid, life.sock, limits)
+    finally:
+        _end(pid)
+    with contextlib.suppress(Exception):
+        life.send({"why": why, "code": os.waitstatus_to_exitcode(status)})
+    _remove(private)
+    return 0
+
+
+def _close_all_but(*keep: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(null, fd)
+    at = 3
+    for fd in sorted(keep):
+        os.closerange(at, fd)
+        at = fd + 1
+    os.closerange(at, os.sysconf("SC_OPEN_MAX"))
+
+
+def _be_rank(talk_fd: int, limits: Limits, outer: set[str], private: str) -> None:
+    from course_lib.grading import rank
+
+    os.setsid()
+    standing = walls.build(limits, outer, private, HIDDEN)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    rank.serve(socket.socket(fileno=talk_fd), standing)
+
+
+def _watch(pid: int, life: socket.socket, limits: Limits) -> tuple[str, int]:
+    """Wait until the rank ends, or is to be ended: why, and its status."""
+    life.setblocking(False)
+    before = 0
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return "ended", status
+        if select.select([life], [], [], _WATCH)[0]:
+            why = "no longer needed"
+        elif sys.platform != "linux":
+            continue
+        else:
+            before = before or walls.own_memory(pid)
+            if walls.own_memory(pid, before) <= limits.memory_mb << 20:
+                continue
+            why = "memory"
+        os.kill(pid, signal.SIGKILL)
+        return why, os.waitpid(pid, 0)[1]
+
+
+def _end(pid: int) -> None:
+    """Nothing that the rank has started outlives it. In its own world of processes the system has
+    seen to that; elsewhere what was orphaned has come to us."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    if sys.platform != "linux":
+        return
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        children = [p for p in walls.family(os.getpid()) if p != os.getpid()]
+        if not children:
+            return
+        for child in children:
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        time.sleep(0.01)
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def answer(life: socket.socket, seconds: float) -> dict[str, Any]:
+    """What the keeper has said of the rank's end; empty if it has not within ``seconds``."""
+    end = time.monotonic() + seconds
+    try:
+        return Talk(life, lambda: time.monotonic() < end).receive()
+    except Exception:
+        return {}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,79 @@
+"""A zygote for all tests of grading, and short exercises to judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from course_lib.checks import exercise as declared
+from course_lib.grading import judge as judging
+from course_lib.grading import runner
+from course_lib.grading.judge import Order, Timing, judge
+from course_lib.grading.namespace import CellText
+from course_lib.grading.walls import Limits
+from course_lib.grading.zygote import Zygote
+
+TESTS = Path(__file__).resolve().parents[1]
+LIMITS = Limits(memory_mb=200, cpu_seconds=20)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as started:
+        yield started
+
+
+@pytest.fixture
+def judged(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Judge a source with a few cases of each level: what is tested is the way there."""
+
+    def few(name: str) -> declared.Exercise:
+        whole = declared.find(name)
+        return replace(
+            whole,
+            core=lambda rng: whole.core(rng)[:7],
+            sturdy=lambda rng: [*whole.sturdy(rng)[:2], *whole.sturdy(rng)[-3:]],
+        )
+
+    monkeypatch.setattr(judging, "find", few)
+    monkeypatch.setattr(runner, "HOME", 0.5)
+
+    def judge_it(
+        exercise: str, source: str, own: list[CellText] | None = None,
+        reference: list[CellText] | None = None, timing: Timing | None = None,
+        address: str = "", limits: Limits = LIMITS,
+    ) -> dict[str, Any]:  # fmt: skip
+        order = Order(exercise, source, own or [], reference or own or [])
+        return judge(order, address or zygote.address, limits, timing or Timing(1.5, 8))
+
+    return judge_it
+
+
+def answer(kind: str, exercise: str, name: str) -> str:
+    return (TESTS / kind / exercise / f"{name}.py").read_text()
+
+
+def notebook(cells: list[dict[str, Any]], lesson: str = "00_hello_ranks") -> dict[str, Any]:
+    return {"nbformat": 4, "nbformat_minor": 5, "cells": cells,
+            "metadata": {"course": {"lesson": lesson}}}  # fmt: skip
+
+
+def code(source: str, id: str = "", **metadata: Any) -> dict[str, Any]:
+    cell = {"cell_type": "code", "source": source, "metadata": metadata, "outputs": [],
+            "execution_count": None}  # fmt: skip
+    return cell | ({"id": id} if id else {})
+
+
+def answer_cell(source: str, exercise: str = "my_share") -> dict[str, Any]:
+    return code(source, f"{exercise}-answer", exercise=exercise, role="answer")
+
+
+def written(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path

@@ -1,0 +1,110 @@
+"""Notebooks as they come in: copied, moved, retyped, cut short, saved by other programs."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+Notebook = dict[str, Any]
+ANSWER = "my_share-answer"
+
+
+def _place(nb: Notebook) -> int:
+    return next(n for n, c in enumerate(nb["cells"]) if c.get("id") == ANSWER)
+
+
+def moved(nb: Notebook, rng: random.Random) -> None:
+    cell = nb["cells"].pop(_place(nb))
+    nb["cells"].insert(rng.randrange(len(nb["cells"]) + 1), cell)
+
+
+def shuffled(nb: Notebook, rng: random.Random) -> None:
+    rng.shuffle(nb["cells"])
+
+
+def without_ids(nb: Notebook, rng: random.Random) -> None:
+    for cell in nb["cells"]:
+        cell.pop("id", None)
+    nb["nbformat_minor"] = 4
+
+
+def without_metadata(nb: Notebook, rng: random.Random) -> None:
+    for cell in nb["cells"]:
+        cell["metadata"] = {}
+
+
+def retyped(nb: Notebook, rng: random.Random) -> None:
+    cell = nb["cells"].pop(_place(nb))
+    nb["cells"].append({"cell_type": "code", "source": cell["source"], "metadata": {},
+                        "outputs": [], "id": f"x{rng.randrange(10**6)}"})  # fmt: skip
+
+
+def copied(nb: Notebook, rng: random.Random) -> None:
+    cell = dict(nb["cells"][_place(nb)], id=f"x{rng.randrange(10**6)}")
+    nb["cells"].insert(rng.randrange(len(nb["cells"]) + 1), cell)
+
+
+def others_deleted(nb: Notebook, rng: random.Random) -> None:
+    nb["cells"] = [c for c in nb["cells"] if c.get("id") == ANSWER or rng.random() < 0.4]
+
+
+def with_rubbish_cells(nb: Notebook, rng: random.Random) -> None:
+    for rubbish in (None, 3, "cell", [], {}, {"cell_type": None, "source": None, "metadata": None}):
+        nb["cells"].insert(rng.randrange(len(nb["cells"]) + 1), rubbish)
+
+
+def with_large_outputs(nb: Notebook, rng: random.Random) -> None:
+    for cell in nb["cells"]:
+        if cell.get("cell_type") == "code":
+            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "x" * 10_000}]
+
+
+def with_foreign_metadata(nb: Notebook, rng: random.Random) -> None:
+    nb["metadata"] = {"course": [1], "kernelspec": 3, "colab": {"name": "x"}}
+
+
+def emptied(nb: Notebook, rng: random.Random) -> None:
+    nb["cells"][_place(nb)]["source"] = rng.choice([[], "", None, 7, {"a": 1}])
+
+
+def deleted(nb: Notebook, rng: random.Random) -> None:
+    nb["cells"].pop(_place(nb))
+
+
+def made_markdown(nb: Notebook, rng: random.Random) -> None:
+    nb["cells"][_place(nb)]["cell_type"] = rng.choice(["markdown", "raw"])
+
+
+def with_broken_code(nb: Notebook, rng: random.Random) -> None:
+    text = "".join(nb["cells"][_place(nb)]["source"])
+    at = rng.randrange(len(text))
+    nb["cells"][_place(nb)]["source"] = text[:at] + rng.choice("([{\\'\"\x00") + text[at:]
+
+
+KEEPS: list[Callable[[Notebook, random.Random], None]] = [
+    moved, shuffled, copied, without_metadata, others_deleted, with_large_outputs,
+    with_foreign_metadata, with_rubbish_cells, retyped, without_ids,
+]  # fmt: skip
+LOSES = [emptied, deleted, made_markdown, with_broken_code]
+
+
+def damaged(nb: Notebook, rng: random.Random) -> tuple[str, bool]:
+    """The file's text after one or two misfortunes, and whether the answer is still in it."""
+    how = rng.random()
+    if how < 0.6:  # all that comes after one that takes ids away must need none
+        chosen = sorted(rng.sample(range(len(KEEPS)), rng.choice((1, 2))))
+        if {7, 8, 9} & set(chosen[:-1]):
+            chosen = chosen[-1:]
+        if {3, 9} <= set(chosen):
+            chosen = [9]
+        for number in chosen:
+            KEEPS[number](nb, rng)
+        return json.dumps(nb), True
+    if how < 0.85:
+        rng.choice(LOSES)(nb, rng)
+        return json.dumps(nb), False
+    text = json.dumps(nb)
+    at = rng.randrange(len(text))
+    return rng.choice([text[:at], text[:at] + "\x00" + text[at + 9 :], text[at:], ""]), False

@@ -1,0 +1,151 @@
+"""What is taken out of a submitted notebook, whatever has become of it; nothing of it is run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TESTS, answer, answer_cell, code, notebook, written
+from damage import damaged
+
+from course_lib.grading import answers, manifest, transplant
+from course_lib.notebooks.lesson import STUB
+
+ROOT = TESTS.parent
+RELEASE = manifest.read(ROOT / "notebooks" / "manifest.json")
+RIGHT = answer("right_answers", "my_share", "by_divmod")
+STUB_TEXT = f"def my_share(n_items):\n    {STUB}\n"
+
+
+def found(cells: list[dict[str, Any]], tmp_path: Path, **more: Any) -> answers.Found:
+    path = written(tmp_path / "submission.ipynb", notebook(cells, **more))
+    return answers.read(path, RELEASE).answers["my_share"]
+
+
+def test_an_answer_is_found_by_its_cells_id(tmp_path: Path) -> None:
+    got = found([code("import torch"), answer_cell(RIGHT)], tmp_path)
+    assert (got.source, got.problem, got.note) == (RIGHT, "", "")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [code(RIGHT, "a1b2", exercise="my_share", role="answer")],  # copied: a new id
+        [code(RIGHT, "my_share-answer")],  # metadata stripped
+        [code(RIGHT)],  # retyped by hand into a new cell
+        [answer_cell(STUB_TEXT), code(RIGHT, "zz")],  # answered beside the stub
+        [answer_cell(RIGHT), answer_cell(STUB_TEXT)],  # the stub copied below
+        [answer_cell("x = 1\nmy_share = 2\n"), answer_cell(RIGHT)],  # an earlier try above
+        [code(RIGHT.replace("\n", "\r\n"), "my_share-answer")],
+        [{"cell_type": "code", "source": RIGHT.splitlines(True), "metadata": {},
+          "id": "my_share-answer"}],
+        [{"cell_type": "code", "input": RIGHT, "metadata": {"exercise": "my_share",
+                                                            "role": "answer"}}],
+    ],
+)  # fmt: skip
+def test_an_answer_is_found_in_cells_that_were_moved_about(cells, tmp_path: Path) -> None:
+    got = found(cells, tmp_path)
+    assert got.problem == ""
+    assert got.source.rstrip() == RIGHT.rstrip()
+
+
+def test_of_two_that_differ_the_last_counts_and_the_note_says_so(tmp_path: Path) -> None:
+    got = found([answer_cell("def my_share(n):\n    return 1\n"), answer_cell(RIGHT)], tmp_path)
+    assert got.source == RIGHT
+    assert "the last one counts" in got.note
+
+
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        ([code("x = 1", "my_share-check", exercise="my_share", role="check")],
+         "its cell is missing"),
+        ([answer_cell(STUB_TEXT)], "not written yet"),
+        ([answer_cell("")], "its cell is empty"),
+        ([{"cell_type": "markdown", "source": RIGHT, "metadata": {}, "id": "my_share-answer"}],
+         "its cell is no code cell any more"),
+        ([answer_cell("def my_share(n):\n  return (\n")], "it is not Python, line"),
+        ([answer_cell("%%time\n" + RIGHT)], "line 1 is a command to the notebook"),
+        ([answer_cell("!rm -rf build\n" + RIGHT)], "line 1 is a command to the notebook"),
+        ([answer_cell(RIGHT + "\nget_ipython().run_line_magic('x', '')")], "get_ipython"),
+        ([answer_cell("import IPython\nx = IPython.get_ipython()\n" + RIGHT)], "get_ipython"),
+        ([answer_cell("# NBVAL_SKIP\n" + RIGHT)], "a marker of nbval"),
+        ([answer_cell(RIGHT + "\n#nbval_raises_exception")], "a marker of nbval"),
+        ([answer_cell("def mine():\n    my_share = 1\n    return my_share")],
+         "it defines no my_share"),
+        ([answer_cell("my_share = " + "(" * 5000 + ")" * 5000)], "it is not Python"),
+        ([answer_cell(RIGHT + "\nx = 1" * 60_000)], "longer than"),
+        ([answer_cell(RIGHT + "\x00")], "it is not Python"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_judged_has_a_reason(cells, problem: str, tmp_path: Path) -> None:
+    assert problem in found(cells, tmp_path).problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "not a notebook"),
+        ("[" * 100_000, "not a notebook"),
+        ("[]", "no JSON object"),
+        ('{"cells": 3}', "it has no cells"),
+        ('{"cells": [1, null, "x"]}', "no exercise of this release"),
+        ("\x00\xff", "not a notebook"),
+        ('{"cells": [{"cell_type": 1, "source": [1], "metadata": [], "id": {}}]}', "no exercise"),
+    ],
+)
+def test_a_file_that_is_no_notebook_is_one_line(text: str, problem: str, tmp_path: Path) -> None:
+    got = answers.read(written(tmp_path / "x.ipynb", text), RELEASE)
+    assert problem in got.problem
+    assert got.answers == {}
+
+
+def test_a_missing_file_and_a_folder_are_one_line(tmp_path: Path) -> None:
+    assert "cannot be read" in answers.read(tmp_path / "none.ipynb", RELEASE).problem
+    assert "cannot be read" in answers.read(tmp_path, RELEASE).problem
+
+
+def test_the_lesson_is_known_by_its_answers_its_metadata_or_its_name(tmp_path: Path) -> None:
+    other = written(tmp_path / "x.ipynb", notebook([answer_cell(RIGHT)], lesson="77_old_name"))
+    assert answers.read(other, RELEASE).lesson == "00_hello_ranks"
+    empty = written(tmp_path / "y.ipynb", notebook([]))
+    assert answers.read(empty, RELEASE).lesson == "00_hello_ranks"
+    named = written(tmp_path / "00_hello_ranks-anna.ipynb", notebook([], lesson=""))
+    assert answers.read(named, RELEASE).lesson == "00_hello_ranks"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damage_costs_an_answer_at_most_itself(seed: int, tmp_path: Path) -> None:
+    """Thirty of the damaged notebooks; the soak test has two hundred."""
+    whole = json.loads((ROOT / "notebooks" / "00_hello_ranks.ipynb").read_text())
+    for cell in whole["cells"]:
+        if cell["id"] == "my_share-answer":
+            cell["source"] = RIGHT.splitlines(True)
+    text, keeps = damaged(copy.deepcopy(whole), random.Random(seed))
+    got = answers.read(written(tmp_path / "00_hello_ranks.ipynb", text), RELEASE)
+    if keeps:
+        assert got.answers["my_share"].source.rstrip() == RIGHT.rstrip()
+    else:
+        assert got.problem or all(isinstance(a, answers.Found) for a in got.answers.values())
+
+
+def test_the_grading_notebook_holds_answers_as_strings_and_nothing_else_of_a_submission(
+    tmp_path: Path,
+) -> None:
+    evil = answer_cell(RIGHT + "\n'''\n# a line\n'''\n")
+    evil["metadata"]["tags"] = ["nbval-skip", "raises-exception"]
+    check = code("print('passed')  # edited", "my_share-check", exercise="my_share", role="check",
+                 tags=["nbval-skip"])  # fmt: skip
+    check["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "100 of 100"}]
+    path = written(tmp_path / "x.ipynb", notebook([evil, check, code("import os; os._exit(0)")]))
+    lesson = transplant.pristine(ROOT / "notebooks" / "solutions" / "00_hello_ranks.ipynb")
+    items = RELEASE.lessons["00_hello_ranks"]
+    made = transplant.transplant(answers.read(path, RELEASE), items, lesson)
+    assert [c.id for c in made.cells] == ["grading-begin", "my_share-answer", "my_share-check"]
+    assert made.cells[2].source == "check(my_share)"
+    assert len(made.cells[1].source.splitlines()) == 1, "a string, on one line"
+    assert all("tags" not in c.metadata and not c.outputs for c in made.cells)

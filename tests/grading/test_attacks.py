@@ -1,0 +1,128 @@
+"""Every file in tests/attacks tries to get marks for nothing, or to break what grades it.
+
+None gets more than the same answer would without its tricks; each is over in time; nothing that it
+starts outlives it, and nothing that it writes is left.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from conftest import TESTS, answer
+
+from course_lib.grading import feedback, report
+from course_lib.grading.manifest import Manifest
+from course_lib.grading.marks import Mark, Marked
+from course_lib.grading.runner import Runner
+from course_lib.grading.walls import UNDEFENDED, family
+from course_lib.grading.zygote import Zygote
+
+ATTACKS = sorted((TESTS / "attacks").glob("*/*.py"))
+# What the answer earns honestly: a sum that is right, sent to everybody or by the collective; or
+# messages of the right size around a sum that is wrong. All others earn nothing.
+HONEST = {"forged_events": 70, "hidden_collective": 70, "known_numbers_and_noise": 30}
+SECONDS = 25
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", ATTACKS, ids=name)
+def test_an_attack_earns_nothing_and_ends(path: Path, judged, zygote: Zygote) -> None:
+    before = set(os.listdir(tempfile.gettempdir()))
+    start = time.monotonic()
+    record = judged(path.parent.name, path.read_text())
+    assert time.monotonic() - start < SECONDS
+    assert not record["passed"]
+    assert record["points"] <= HONEST.get(path.stem, 0), record
+    assert nobody_left(zygote)
+    left = {n for n in set(os.listdir(tempfile.gettempdir())) - before if "course-attack" in n}
+    assert not left
+
+
+def nobody_left(zygote: Zygote) -> bool:
+    assert zygote.process is not None
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if len(list(family(zygote.process.pid))) == 1:
+            return True
+        time.sleep(0.02)  # a process takes its time to be gone; nothing tells when
+    return False
+
+
+def test_every_attack_says_what_it_tries() -> None:
+    assert len(ATTACKS) >= 35
+    for path in ATTACKS:
+        assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_the_judge_works_on_after_an_attack(judged) -> None:
+    judged("my_share", answer("attacks", "my_share", "fork_bomb"))
+    record = judged("my_share", answer("right_answers", "my_share", "by_divmod"))
+    assert record["passed"], record
+
+
+needs_walls = pytest.mark.skipif(
+    "files" not in Runner.standing(), reason="this system allows no walls: see UNDEFENDED"
+)
+
+
+@needs_walls
+@pytest.mark.parametrize(
+    "probe",
+    [
+        "os.listdir('/var')",
+        f"open({str(TESTS)!r} + '/conftest.py')",
+        "open('/etc/shadow')",
+        "open('/tmp/../' + course_lib.__path__[0] + '/grading/judge.py')",
+        "open(course_lib.__path__[0] + '/trace.py', 'a')",
+        "open('/usr/x', 'w')",
+        "os.kill(os.getppid(), 9) or open('/proc/1/mem')",
+        "socket.create_connection(('127.0.0.1', 22), 1)",
+        "os.setuid(0)",
+        "os.mknod('/tmp/disk', 0o60666, os.makedev(254, 0))",
+        "os.chroot('/tmp')",
+        "open('/proc/sys/kernel/hostname', 'w')",
+    ],
+)
+def test_a_rank_cannot(probe: str, judged) -> None:
+    """Each probe raises an OSError within the walls; one that does not is told by the verdict."""
+    source = f"""
+import os, socket
+import course_lib
+
+def my_share(n_items):
+    try:
+        {probe}
+    except OSError:
+        rank, world = dist.get_rank(), dist.get_world_size()
+        size, larger = divmod(n_items, world)
+        start = rank * size + min(rank, larger)
+        return range(start, start + size + (rank < larger))
+    return "it could"
+"""
+    record = judged("my_share", source)
+    assert record["passed"], record
+
+
+def test_where_walls_are_missing_the_report_says_so(judged, monkeypatch) -> None:
+    monkeypatch.setenv("COURSE_LIB_WALLS", "none")
+    with Zygote() as bare:
+        right = answer("right_answers", "my_share", "by_divmod")
+        record = judged("my_share", right, address=bare.address)
+    assert record["passed"]
+    assert set(record["undefended"]) >= {"processes", "files", "network"}
+    mark = Mark("my_share", "00.1", "my_share-check", 10, 10, True, "full", record=record)
+    marked = Marked("somebody", "00_hello_ranks", [mark])
+    manifest = Manifest("1", {"00_hello_ranks": []}, {}, "")
+    for page in (feedback.page(marked, manifest), report.summary([marked]),
+                 report.gradescope(marked)["output"]):  # fmt: skip
+        assert "ndefended" in page or "UNDEFENDED" in page
+        assert UNDEFENDED["network"] in page
+    assert "files" in report.grades([marked], manifest)

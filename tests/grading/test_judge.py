@@ -1,0 +1,162 @@
+"""Verdicts of the judge: those of ``check``, by another way; earlier answers; namespaces."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import TESTS, answer
+
+from course_lib.grading.judge import Order, Timing, judge
+from course_lib.grading.namespace import CellText, namespace
+from course_lib.grading.walls import Limits
+
+# One wrong answer of each kind of finding; the soak test judges the whole zoo.
+SAMPLE = [
+    "my_share/drops_remainder", "exchange/both_send_first", "exchange/reads_before_wait",
+    "exchange/never_waits_for_send", "pass_right/two_ranks_only_by_subtraction",
+    "in_order/sleeps", "ring_all_reduce/gathers_to_a_root", "ring_seconds/latency_once",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_wrong_answer_gets_the_diagnosis_that_check_gives(name: str, zygote) -> None:
+    exercise, file = name.split("/")
+    source = answer("wrong_answers", exercise, file)
+    record = judge(Order(exercise, source, [], []), zygote.address, Limits(), Timing())
+    stated = re.match(r'"""Diagnosis: (\S+)', source)
+    assert stated
+    assert record["diagnosis"] == stated[1], record
+    assert record["points"] < 100
+
+
+@pytest.mark.parametrize(
+    "path",
+    [TESTS / "right_answers" / name for name in (
+        "exchange/in_a_batch.py", "exchange/with_a_tag_and_any_source.py",
+        "in_order/rank_0_calls_out.py", "ring_all_reduce/owner_is_own_rank.py",
+        "ring_all_gather/told_by_each_owner.py", "ring_seconds/two_terms.py")],
+    ids=lambda p: p.stem,
+)  # fmt: skip
+def test_a_right_answer_gets_full_marks(path: Path, judged) -> None:
+    record = judged(path.parent.name, path.read_text(), timing=Timing(10, 60))
+    assert record["passed"], record
+    assert record["undefended"] == {} or "processes" in record["undefended"]
+
+
+COLLECTIVES = """
+def my_share(n_items):
+    n, r = dist.get_world_size(), dist.get_rank()
+    one = torch.ones(1)
+    dist.all_reduce(one)
+    every = [torch.empty(1) for _ in range(n)]
+    dist.all_gather(every, torch.full((1,), float(r)))
+    parts = torch.empty(n)
+    dist.all_gather_single(parts, torch.full((1,), float(r)))
+    mine = torch.empty(1)
+    dist.reduce_scatter_single(mine, torch.arange(float(n)))
+    objects = [None] * n
+    dist.all_gather_object(objects, {"rank": r})
+    box = [r * 10 if r == 0 else None]
+    dist.broadcast_object_list(box, src=0)
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    work.wait()
+    evens = dist.new_group(list(range(0, n, 2)))
+    few = torch.ones(1)
+    if r % 2 == 0:
+        dist.all_reduce(few, group=evens)
+        assert few.item() == (n + 1) // 2
+    dist.barrier()
+    assert one.item() == n and mine.item() == n * r, (one, mine)
+    assert [int(e) for e in every] == parts.int().tolist() == list(range(n))
+    assert [o["rank"] for o in objects] == list(range(n)) and box == [0]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    model(torch.full((1, 2), float(r))).sum().backward()
+    assert abs(model.module.weight.grad[0, 0].item() - (n - 1) / 2) < 1e-6
+    size, larger = divmod(n_items, n)
+    start = r * size + min(r, larger)
+    return range(start, start + size + (r < larger))
+"""
+
+
+def test_all_of_torch_distributed_goes_by_the_judges_network(judged) -> None:
+    record = judged("my_share", COLLECTIVES, timing=Timing(10, 60))
+    assert record["passed"], record
+
+
+SCATTER = answer("right_answers", "ring_reduce_scatter", "owns_the_next")
+GATHER = answer("right_answers", "ring_all_gather", "with_inboxes")
+BY_PARTS = """
+def ring_all_reduce(tensor):
+    flat = tensor.reshape(-1).clone()
+    chunks = list(flat.tensor_split(dist.get_world_size()))
+    owned = ring_reduce_scatter(chunks)
+    ring_all_gather(chunks, owned)
+    tensor.copy_(flat.reshape(tensor.shape))
+"""
+
+
+def before(scatter: str, gather: str = GATHER) -> list[CellText]:
+    cells = [CellText("ring_reduce_scatter.py", scatter, "ring_reduce_scatter")]
+    return [*cells, CellText("ring_all_gather.py", gather, "ring_all_gather")]
+
+
+def test_an_answer_runs_with_the_earlier_answers(judged) -> None:
+    record = judged("ring_all_reduce", BY_PARTS, before(SCATTER), timing=Timing(10, 60))
+    assert record["passed"], record
+    assert record["earlier_answers"] == "own"
+
+
+@pytest.mark.parametrize("broken", ["def ring_reduce_scatter(chunks):\n    return 0\n", None])
+def test_a_broken_or_missing_earlier_answer_costs_a_later_one_nothing(broken, judged) -> None:
+    own = before(broken) if broken else before(SCATTER)[1:]
+    record = judged("ring_all_reduce", BY_PARTS, own, before(SCATTER), timing=Timing(10, 60))
+    assert record["passed"], record
+    assert record["earlier_answers"] == "reference"
+
+
+GIVEN = [
+    CellText("a.py", "import math\nimport torch.nn.functional as F\nfrom torch import nn"),
+    CellText("b.py", "%matplotlib inline\nrun(train)"),
+    CellText("c.py", "HALF = 0.5\ndef half(x):\n    return HALF * x\nprint(run(half, 3).results)"),
+    CellText("d.py", "table = {}\ntable['x'] = half(2)\ntable.update(y=1)\nother = train()"),
+]
+
+
+def test_of_given_cells_only_what_is_needed_is_run() -> None:
+    cell = CellText("f.py", "def f(n):\n    return table['x'] + math.pi + helper\n"
+                    "helper = 1\nprint(run(f, 2).results)\n", "f")  # fmt: skip
+    got = namespace("f", cell, GIVEN)
+    assert {row["file"]: row["take"] for row in got.cells} == {
+        "a.py": [0], "c.py": [0, 1], "d.py": [0, 1, 2], "f.py": [0, 1]}  # fmt: skip
+    assert got.missing == ()
+
+
+def test_a_name_that_nobody_defines_is_told(judged) -> None:
+    record = judged("my_share", "def my_share(n_items):\n    return my_own_helper(n_items)\n")
+    assert "it uses my_own_helper" in record["reason"]
+    assert record["points"] == 0
+
+
+def test_an_untouched_stub_says_so(judged) -> None:
+    record = judged(
+        "my_share", "def my_share(n):\n    raise NotImplementedError('not written yet')"
+    )
+    assert (record["reason"], record["points"]) == ("not written yet", 0)
+
+
+def test_records_hold_no_input_and_no_expected_value_of_a_hidden_case(judged) -> None:
+    record = judged("ring_all_reduce", answer("attacks", "ring_all_reduce", "known_numbers"))
+    assert record["points"] == 0
+    assert record["case"] == ""
+    assert record["pictures"] == []
+
+
+def test_three_questions_about_the_answers_own_trace(judged) -> None:
+    record = judged("ring_all_reduce", answer("right_answers", "ring_all_reduce", "flat_copy"))
+    asked = record["questions"]
+    assert len(asked) == 3
+    assert all(q["about"] and q["ask"] and q["trace"] for q in asked)
+    assert "ring_all_reduce.py, line" in asked[0]["trace"]

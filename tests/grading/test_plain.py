@@ -1,0 +1,136 @@
+"""Values and tensors as plain data: there and back, and nothing believed on the way."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from course_lib.checks.compare import same
+from course_lib.grading.frames import Malformed
+from course_lib.grading.parcels import Parcel
+from course_lib.grading.plain import DTYPES, Opaque, decode, encode
+
+
+def there_and_back(value: Any, template: Any = None) -> Any:
+    return decode(json.loads(json.dumps(encode(value))), template)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -(10**30), 1.5, math.inf, 5e-324, "a\ud800é", range(3, 9, 2), [], [1, [2.0]],
+     (1, "x"), {"a": [1], 2: None}, torch.arange(6).reshape(2, 3).t(), torch.tensor(3.5),
+     torch.empty(0, 4), torch.tensor([math.nan, -0.0])],
+)  # fmt: skip
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    back = there_and_back(value)
+    assert type(back) is type(value)
+    assert same(back, value)
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+def test_every_dtype_comes_back(name: str) -> None:
+    value = torch.tensor([0, 1, 1]).to(DTYPES[name])
+    assert same(there_and_back(value), value)
+
+
+def test_a_strided_tensor_brings_the_memory_around_it() -> None:
+    base = torch.arange(9.0)
+    back = there_and_back(base[1::2])
+    assert back.stride() == (2,)
+    assert back.untyped_storage().nbytes() == base.untyped_storage().nbytes()
+
+
+def test_a_module_comes_back_in_the_judges_own() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    model[0].weight.grad = torch.ones(3, 2)
+    mine = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    back = there_and_back(model, mine)
+    assert same(back, model)
+    assert back is not mine
+    assert isinstance(there_and_back(model, nn.Linear(2, 3)), Opaque)
+    assert isinstance(there_and_back(model), Opaque)
+
+
+def test_a_gradient_of_another_dtype_is_told_apart() -> None:
+    model, mine = nn.Linear(2, 1), nn.Linear(2, 1)
+    model.weight.grad = torch.ones(1, 2)
+    model.weight.grad.data = model.weight.grad.data.double()
+    assert there_and_back(model, mine).weight.grad.dtype == torch.float64
+
+
+class Yes(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_classes_do_not_travel() -> None:
+    assert type(there_and_back(Yes(3))) is int
+    assert isinstance(there_and_back(Yes), Opaque)
+    assert isinstance(there_and_back(object()), Opaque)
+    assert not same(there_and_back(object()), 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [3, 1.5, [], {}, {"int": 3}, {"int": "x"}, {"int": "9" * 500}, {"float": "y"}, {"list": 3},
+     {"what": 1}, {"list": [], "tuple": []}, {"range": ["1", "2", "0"]}, {"dict": [[1]]},
+     {"dtype": "object", "shape": [], "stride": [], "offset": 0, "bytes": ""},
+     {"dtype": "float32", "shape": [10], "stride": [1], "offset": 0, "bytes": "AAAA"},
+     {"dtype": "float32", "shape": [2**50], "stride": [0], "offset": 0, "bytes": "AAAAAA=="},
+     {"dtype": "float32", "shape": [-1], "stride": [1], "offset": 0, "bytes": ""},
+     {"dtype": "float32", "shape": [1], "stride": [1], "offset": 2**45, "bytes": "AAAAAA=="},
+     {"dtype": "float32", "shape": [1], "stride": [1, 1], "offset": 0, "bytes": "AAAAAA=="}],
+)  # fmt: skip
+def test_what_is_no_value_is_malformed(data: Any) -> None:
+    with pytest.raises(Malformed):
+        decode(data)
+
+
+def test_a_nest_without_end_is_malformed() -> None:
+    nest: Any = None
+    for _ in range(200):
+        nest = {"list": [nest]}
+    with pytest.raises(Malformed):
+        decode(nest)
+
+
+def test_tensors_of_one_storage_share_it_at_the_other_end() -> None:
+    base = torch.arange(8.0)
+    mine, data = Parcel.of([base[:4], base[2:6], torch.ones(2)])
+    theirs = Parcel.opened(json.loads(json.dumps(data)))
+    theirs.tensors[0][3] = 99.0
+    assert theirs.tensors[1][1] == 99.0
+    mine.update(theirs.changed())
+    assert base.tolist() == [0, 1, 2, 99, 4, 5, 6, 7]
+    assert theirs.changed() == {}
+    base[7] = -1.0  # outside of what was named
+    assert mine.changed() == {}
+
+
+def test_strides_and_emptiness_are_kept() -> None:
+    tensors = [torch.arange(6)[::2], torch.empty(0, 3), torch.ones(2, 3).t(), torch.tensor(1.0)]
+    opened = Parcel.opened(Parcel.of(tensors)[1])
+    for mine, theirs in zip(tensors, opened.tensors, strict=True):
+        assert same(theirs, mine)
+        assert theirs.is_contiguous() == mine.is_contiguous()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_parcel_with_a_part_exchanged_is_malformed_or_harmless(seed: int) -> None:
+    rng = random.Random(seed)
+    _, data = Parcel.of([torch.arange(6.0), torch.ones(2, 2)])
+    row = data["tensors"][rng.randrange(2)]
+    row[rng.randrange(5)] = rng.choice([-1, 99, "x", None, [], [2**60], [1, 2, 3], 1.5, {}, "int8"])
+    try:
+        opened = Parcel.opened(data)
+    except Malformed:
+        return
+    assert sum(t.sum().item() for t in opened.tensors) is not None

@@ -1,0 +1,95 @@
+"""What goes out to students: everything they need, and no line of a solution."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import TESTS
+
+from course_lib.__main__ import main
+from course_lib.grading import manifest
+from course_lib.grading.release import leaked, telling
+from course_lib.notebooks.source import read_lesson
+
+ROOT = TESTS.parent
+SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of all lessons that there are."""
+    folder = tmp_path_factory.mktemp("release")
+    numbers = ",".join(source.stem[:2] for source in SOURCES)
+    before = os.getcwd()
+    os.chdir(ROOT)
+    try:
+        code = main(["release", "--lessons", numbers, "--manifest", str(folder / "kept.json"),
+                     "--out", str(folder / "out")])  # fmt: skip
+    finally:
+        os.chdir(before)
+    assert code == 0
+    return folder
+
+
+def test_no_line_of_any_solution_is_in_it(released: Path) -> None:
+    lessons = [read_lesson(source) for source in SOURCES]
+    assert [
+        line for le in lessons for a in le.answers for line in a.solution_lines if telling(line)
+    ]
+    assert list(leaked(released / "out", lessons)) == []
+
+
+def test_a_leak_is_seen(released: Path, tmp_path: Path) -> None:
+    lessons = [read_lesson(SOURCES[0])]
+    line = next(li for a in lessons[0].answers for li in a.solution_lines if telling(li))
+    cells = json.dumps({"cells": [{"source": ["x\n", line]}]})
+    for name, text in (("a.py", f"    {line}\n"), ("b.md", f"x\n{line}"), ("c.ipynb", cells)):
+        (tmp_path / name).write_text(text)
+        assert [found.split(":")[0] for found in leaked(tmp_path, lessons)] == [name]
+        (tmp_path / name).unlink()
+
+
+def test_only_what_students_need_is_in_it(released: Path) -> None:
+    out = released / "out"
+    names = {str(p.relative_to(out)) for p in out.rglob("*")}
+    for absent in ("course_lib/grading", "tests", ".git", "notebooks/src", "notebooks/solutions",
+                   "notebooks/manifest.json", "tools", "figures/make.py"):  # fmt: skip
+        assert absent not in names
+    for present in ("AGENTS.md", "README.md", "Makefile", "requirements.txt", "LICENSE",
+                    "course_lib/checks/play.py", f"notebooks/{SOURCES[0].stem}.ipynb"):  # fmt: skip
+        assert present in names
+    agents = (out / "AGENTS.md").read_text()
+    assert "tutor" in agents and "do not solve" in agents
+
+
+def test_the_library_works_there_and_offers_what_there_is(released: Path) -> None:
+    out = released / "out"
+    environment = os.environ | {"PYTHONPATH": str(out)}
+    answer = TESTS / "right_answers" / "my_share" / "by_divmod.py"
+    command = [sys.executable, "-m", "course_lib"]
+    done = subprocess.run([*command, "check", "my_share", str(answer)], cwd=out, env=environment,
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = subprocess.run([*command, "grade", "x"], cwd=out, env=environment, capture_output=True,
+                          text=True, timeout=120)  # fmt: skip
+    assert "no command 'grade'; there are doctor" in told.stderr
+    update = subprocess.run([*command, "update", "--missing"], cwd=out, env=environment, text=True,
+                            capture_output=True, timeout=120)  # fmt: skip
+    assert update.returncode == 0, update.stderr
+
+
+def test_the_manifest_is_that_of_the_release(released: Path) -> None:
+    kept = manifest.read(released / "kept.json")
+    assert sorted(kept.lessons) == [source.stem for source in SOURCES]
+
+
+def test_a_release_is_made_into_an_empty_folder_only(tmp_path: Path, capsys) -> None:
+    (tmp_path / "x").touch()
+    assert main(["release", "--lessons", "00", "--manifest", str(tmp_path / "m.json"),
+                 "--out", str(tmp_path)]) == 2  # fmt: skip
+    assert "is not empty" in capsys.readouterr().err
