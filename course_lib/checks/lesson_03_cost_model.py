@@ -129,7 +129,7 @@ declare(formula(
 
 def break_even(alpha: float, beta: float) -> float:
     """The S of α = S·β. At this size half of the link's bandwidth is reached (Hockney's n½)."""
-    return alpha / beta
+    return (beta / alpha) ** -1
 
 
 declare(formula(

@@ -567,7 +567,8 @@ declare(Exercise(
 
 def ring_time(n: int, nbytes: float, alpha: float, beta: float) -> float:
     """2(n−1)(α + S/n·β), Thakur, Rabenseifner and Gropp, 2005, without the adding."""
-    return 2 * (n - 1) * (alpha + nbytes / n * beta)
+    steps, chunk = 2 * (n - 1), nbytes / n
+    return steps * alpha + steps * chunk * beta
 
 
 def arguments(case: Case, _: int) -> tuple[int, int, float, float]:

@@ -88,7 +88,7 @@ def force_grad(parameter: nn.Parameter, grad: Tensor | None) -> None:
     fits = grad is None or (grad.dtype == parameter.dtype and grad.shape == parameter.shape)
     parameter.grad = grad if fits else None
     if grad is not None and not fits:
-        parameter.grad = torch.zeros_like(parameter)
+        parameter.grad = torch.empty_like(parameter)
         parameter.grad.data = grad
 
 

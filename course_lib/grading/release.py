@@ -133,7 +133,7 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
         file = folders.learner / f"{lesson.name}.ipynb"
         shutil.copy(file, out / "notebooks" / file.name)
         for wanted in _linked(file):
-            if (root / wanted).is_file() and wanted.startswith("figures/"):
+            if (root / wanted).is_file() and wanted.startswith(("figures/", "jobs/")):
                 (out / wanted).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(root / wanted, out / wanted)
     _package(root / "course_lib", out / "course_lib", {lesson.name[:2] for lesson in lessons})
@@ -163,6 +163,8 @@ def _package(source: Path, target: Path, numbers: set[str]) -> None:
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         out = {n for n in names if n in ("__pycache__", "grading") or n.endswith(".pyc")}
+        if Path(folder).name == "course_lib":
+            out |= {"bench.py"} & set(names)  # it has a ring all-reduce of its own
         if Path(folder).name == "checks":
             out |= {
                 n for n in names if (m := re.match(r"lesson_(\d\d)_", n)) and m[1] not in numbers
@@ -187,7 +189,7 @@ def _without_others(page: Path, lessons: list[Lesson]) -> str:
 def leaked(folder: Path, lessons: list[Lesson]) -> Iterator[str]:
     """Every place in ``folder`` that holds a line of a solution of these lessons."""
     wanted = {line for lesson in lessons for a in lesson.answers for line in a.solution_lines}
-    wanted = {re.sub(r"\s+", " ", line) for line in wanted if telling(line)}
+    wanted = {_squeezed(line) for line in wanted if telling(line)} - _given(lessons)
     for file in sorted(folder.rglob("*")):
         if not file.is_file() or file.suffix not in TEXT:
             continue
@@ -195,15 +197,24 @@ def leaked(folder: Path, lessons: list[Lesson]) -> Iterator[str]:
         if file.suffix == ".ipynb":
             cells = json.loads(text)["cells"]
             text = "\n".join("".join(c["source"]) for c in cells)
-        squeezed = {re.sub(r"\s+", " ", line.strip()) for line in text.splitlines()}
-        for line in sorted(wanted & squeezed):
+        for line in sorted(wanted & set(map(_squeezed, text.splitlines()))):
             yield f"{file.relative_to(folder)}: {line}"
+
+
+def _squeezed(line: str) -> str:
+    return re.sub(r"\s+", " ", line.strip())
+
+
+def _given(lessons: list[Lesson]) -> set[str]:
+    """The lines of code that the lessons themselves show: no secret, wherever they stand."""
+    shown = [c.text for le in lessons for c in le.cells if c.kind == "code" and c.role != "answer"]
+    return {_squeezed(line) for text in shown for line in text.splitlines()}
 
 
 def telling(line: str) -> bool:
     """Whether a line says something by itself: ``return total`` may stand anywhere, and so may
     asking for the rank."""
-    if re.fullmatch(r"(return|import|from) [\w., ]+", line):
+    if re.fullmatch(r"(return|import|from) [\w., ]+|with torch\.no_grad\(\):", line):
         return False
     if re.fullmatch(
         r"[\w, ]+ = dist\.get_(rank|world_size)\(\)(, dist\.get_(rank|world_size)\(\))?", line

@@ -1,7 +1,7 @@
 """Diagnosis: 04.copy-not-written-back
 
-contiguous gives the tensor itself where it can and a copy where it must; what is added to the copy never comes
-back. With contiguous tensors all is well.
+contiguous gives the tensor itself where it can and a copy where it must; what is added to the copy
+never comes back. With contiguous tensors all is well.
 """
 
 import torch
