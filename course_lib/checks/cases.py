@@ -21,11 +21,9 @@ import torch
 from torch import Tensor
 
 LAYOUTS = ("contiguous", "strided", "transposed", "matrix", "scalar", "mixed")
-SPREAD = (
-    "strided",
-    "transposed",
-    "mixed",
-)  # elements that do not lie side by side
+SPREAD = ("strided", "transposed", "mixed")  # their elements do not lie side by side
+MOVABLE = ("float64", "bfloat16", "float16", "int8", "uint8", "int16", "int64", "bool", "complex64")
+SHAPES = ("strided", "transposed", "matrix")
 LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}
 
 
@@ -107,6 +105,21 @@ def cases(worlds: Iterable[int], lengths: Iterable[int], **rest: Any) -> list[Ca
     """Every world with every length."""
     lengths = list(lengths)
     return [Case(world, length, **rest) for world in worlds for length in lengths]
+
+
+def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list[Case]:
+    """Sturdy cases of an exercise that moves tensors: nothing, scalars, strides, all dtypes."""
+    kinds = [Case(rng.choice(worlds), 6, layout=layout, **rest) for layout in SHAPES]
+    kinds += [Case(rng.choice(worlds), rng.randrange(1, most), dtype, numbers="random", **rest)
+              for dtype in MOVABLE]  # fmt: skip
+    kinds += [Case(worlds[-1], 6, layout="mixed", **rest),
+              Case(worlds[0], 5, "int64", numbers="large", **rest),
+              Case(worlds[0], 4, calls=2, longer=3, **rest)]  # fmt: skip
+    return [*kinds, Case(worlds[0], 1, layout="scalar", **rest), Case(worlds[-1], 0, **rest)]
+
+
+def nbytes(t: Tensor) -> int:
+    return t.numel() * t.element_size()
 
 
 def smaller(case: Case) -> Iterator[Case]:

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
-from course_lib.checks.cases import SPREAD, Case, cases, tensor
+from course_lib.checks.cases import SPREAD, Case, cases, moved, nbytes, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
     all_wait_in,
@@ -36,25 +34,6 @@ from course_lib.checks.rules import no_collectives, receives_at_least, sends, tr
 from course_lib.context import compute, current
 from course_lib.errors import Deadlock, RankFailed
 from course_lib.trace import Trace
-
-MOVABLE = ("float64", "bfloat16", "float16", "int8", "uint8", "int16", "int64", "bool", "complex64")
-SHAPES = ("strided", "transposed", "matrix")
-
-
-def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list[Case]:
-    """Sturdy cases of an exercise that moves tensors: nothing, scalars, strides, all dtypes."""
-    kinds = [Case(rng.choice(worlds), 6, layout=layout, **rest) for layout in SHAPES]
-    kinds += [Case(rng.choice(worlds), rng.randrange(1, most), dtype, numbers="random", **rest)
-              for dtype in MOVABLE]  # fmt: skip
-    kinds += [Case(worlds[-1], 6, layout="mixed", **rest),
-              Case(worlds[0], 5, "int64", numbers="large", **rest),
-              Case(worlds[0], 4, calls=2, longer=3, **rest)]  # fmt: skip
-    return [*kinds, Case(worlds[0], 1, layout="scalar", **rest), Case(worlds[-1], 0, **rest)]
-
-
-def nbytes(t: Tensor) -> int:
-    return t.numel() * t.element_size()
-
 
 # ---- exchange --------------------------------------------------------------------------------
 

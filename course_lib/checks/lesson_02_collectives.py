@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import SPREAD, Case, cases, smaller, tensor
+from course_lib.checks.cases import SHAPES, SPREAD, Case, cases, moved, nbytes, smaller, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import all_wait_in, both, every, found, only_where, some
 from course_lib.checks.exercise import (
@@ -21,7 +21,6 @@ from course_lib.checks.exercise import (
     Seen,
     declare,
 )
-from course_lib.checks.lesson_01_point_to_point import SHAPES, moved, nbytes
 from course_lib.checks.rules import (
     bytes_at_most,
     bytes_in_total_at_least,
