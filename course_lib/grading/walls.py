@@ -161,19 +161,20 @@ def _own_files(place: str, hidden: list[str], file_mb: int) -> None:
     _call("unshare", _NEWNS)  # not before: the keeper goes on seeing the system's
     _mount(None, "/", None, _REC | _PRIVATE)
     _mount("tmpfs", place, "tmpfs", _NOSUID | _NODEV, "size=1m,mode=755")
-    for path in readable():
+    os.mkdir(f"{place}/tmp")
+    small = f"size={file_mb}m,nr_inodes=4096,mode=1777"
+    _mount("tmpfs", f"{place}/tmp", "tmpfs", _NOSUID | _NODEV, small)
+    for path in readable():  # after /tmp, because the course may lie in there
         _bring(path, place)
     for path in hidden:
         if os.path.isdir(place + path):
             _mount("tmpfs", place + path, "tmpfs", _NOSUID | _NODEV | _RDONLY, "size=4k,mode=555")
-    for name in ("dev", "proc", "tmp", "etc"):
+    for name in ("dev", "proc", "etc"):
         os.makedirs(f"{place}/{name}", exist_ok=True)
     for name in ("null", "zero", "full", "random", "urandom"):
         Path(f"{place}/dev/{name}").touch()
         _mount(f"/dev/{name}", f"{place}/dev/{name}", None, _BIND)
     Path(f"{place}/etc/passwd").write_text("student:x:65534:65534::/tmp/home:/bin/false\n")
-    small = f"size={file_mb}m,nr_inodes=4096,mode=1777"
-    _mount("tmpfs", f"{place}/tmp", "tmpfs", _NOSUID | _NODEV, small)
     os.symlink("/tmp", f"{place}/dev/shm")
     with contextlib.suppress(OSError):  # a container that masks /proc forbids a new one
         _mount("proc", f"{place}/proc", "proc", _NOSUID | _NODEV | _NOEXEC)

@@ -92,6 +92,8 @@ class Recorder:
         self._pending: dict[tuple[str, int], int] = {}  # between pre-hook and post-hook
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
         self._live: dict[int, tuple[Any, int, tuple[int, ...]]] = {}
+        self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
+        self._told = threading.Condition()
         self._lines: dict[tuple[CodeType, int], int] = {}
         self._groups: dict[str, tuple[int, ...]] = {}
 
@@ -203,6 +205,7 @@ class Recorder:
             future = _get_future(work)
         except RuntimeError:  # some of gloo's have none (reduce_scatter): only wait() will tell
             return
+        self._futures[seq] = future
         future.then(functools.partial(self._done, seq, key))
 
     def _done(self, seq: int, key: int | None, _future: Any) -> None:
@@ -210,6 +213,16 @@ class Recorder:
         self.completed(seq, waited=False)
         if key is not None:
             self._live.pop(key, None)
+        with self._told:
+            self._futures.pop(seq, None)
+            self._told.notify_all()
+
+    def settle(self) -> None:
+        """Wait until everything that is done is written down: gloo's thread says so, a moment
+        after it has let go those who waited in C++.
+        """
+        with self._told:
+            self._told.wait_for(lambda: not any(f.done() for f in self._futures.values()), 1.0)
 
     def waiting(self, work: Any) -> None:
         """Somebody begins to wait for this Work; if that never ends, here is where it stood."""

@@ -211,6 +211,7 @@ def _work(setup: Setup, job: Job, log: recorder.Recorder, control: socket.socket
         function, args = unpack(job.parcel)
         start = time.perf_counter()
         result = function(*args)
+        log.settle()
         answer = _answer(start, result, job.largest)
     except SystemExit as error:
         answer = ("left", time.perf_counter(), _code(error), sites.stack_lines(error.__traceback__))
