@@ -129,7 +129,8 @@ declare(formula(
 
 def break_even(alpha: float, beta: float) -> float:
     """The S of α = S·β. At this size half of the link's bandwidth is reached (Hockney's n½)."""
-    return (beta / alpha) ** -1
+    bandwidth = 1 / beta
+    return alpha * bandwidth
 
 
 declare(formula(
