@@ -27,7 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "explain": {"errors", "trace"},
     "data": {"errors"},
     "draw": {"errors", "trace"},
-    "ranks": 1910BASE,
+    "ranks": BASE,
     "simulated": BASE | {"ranks"},
     "checks": BASE | {"course_lib", "ranks", "simulated"},
     "notebooks": set(),
