@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from course_lib.ranks.log import MOST, Reader
+from course_lib.ranks.log import Reader
 from course_lib.ranks.recorder import unavailable
 from course_lib.trace import Event, Line, Span, Trace
 
@@ -24,6 +25,7 @@ class History:
         self.several_threads = False  # the reader's code speaks from more threads than the main one
         self._waiting: tuple[int, Line | None] | None = None  # the Work that is being waited for
         self._lines: dict[int, Line] = {}
+        self._kinds: dict[int, tuple] = {}  # what calls have in common, by the number they give
         self._reader = Reader(fd)
 
     def update(self) -> bool:
@@ -33,10 +35,12 @@ class History:
             getattr(self, f"_read_{kind}")(*values)
         return bool(records)
 
-    def _read_E(
-        self, seq, op, peer, group, bytes_in, bytes_out, dtype, shape, issued, line, tag,
-        reduce_op, is_async, direct, contiguous,
-    ) -> None:  # fmt: skip
+    def _read_K(self, number: int, *kind: Any) -> None:
+        self._kinds[number] = kind
+
+    def _read_E(self, seq: int, kind: int, issued: float) -> None:
+        (op, peer, group, bytes_in, bytes_out, dtype, shape, line, tag, reduce_op, is_async, direct,
+         contiguous) = self._kinds[kind]  # fmt: skip
         if direct:
             self.direct.add(seq)
         self.events.append(
@@ -76,6 +80,11 @@ class History:
 
     def _read_L(self, key: int, where: str, number: int, source: str, function: str) -> None:
         self._lines[key] = Line(where, number, source, function)
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the log had no room for all that was said."""
+        return self._reader.full
 
     @property
     def last(self) -> Event | None:
@@ -118,12 +127,12 @@ def to_trace(histories: Sequence[History], recorded: bool = True) -> Trace:
     groups: dict[str, tuple[int, ...]] = {}
     for history in histories:
         groups.update(history.groups)
-    return Trace(events, spans, groups, _note(events, recorded))
+    return Trace(events, spans, groups, _note(histories, recorded))
 
 
-def _note(events: Sequence[Event], recorded: bool) -> str | None:
+def _note(histories: Sequence[History], recorded: bool) -> str | None:
     if not recorded:
         return "nothing was recorded: record=False"
-    if len(events) * 64 > MOST:
+    if any(history.cut_short for history in histories):
         return "the log was full: later events are missing"
     return unavailable()

@@ -1,12 +1,13 @@
 """A rank's diary: a memory-mapped file that outlives the rank.
 
-    0        8                                     end
-    ┌────────┬────────┬──────────┬────────┬────────┬───────┐
-    │  end   │ length │  record  │ length │ record │  …    │
-    └────────┴────────┴──────────┴────────┴────────┴───────┘
+    0        8        16                                    end
+    ┌────────┬────────┬────────┬──────────┬────────┬────────┬───────┐
+    │  end   │  full  │ length │  record  │ length │ record │  …    │
+    └────────┴────────┴────────┴──────────┴────────┴────────┴───────┘
 
 The rank appends records (marshalled tuples) and moves ``end`` last, so a reader in another
-process always finds whole records, whatever has become of the writer. The file has no name:
+process always finds whole records, whatever has become of the writer; ``full`` says that there
+was no room for more. The file has no name:
 it is gone when the last process that knows it is. Its space is claimed before it is used,
 because running out of it later would be a SIGBUS.
 """
@@ -21,6 +22,7 @@ import tempfile
 import threading
 from typing import Any
 
+_HEAD = struct.Struct("<QQ")
 _END = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 FIRST = 1 << 18  # bytes claimed at first
@@ -48,38 +50,40 @@ class Writer:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
-        self._size, self._at = FIRST, _END.size
+        self._size, self._at = FIRST, _HEAD.size
         _claim(fd, FIRST)
         self._map = mmap.mmap(fd, FIRST)
         _END.pack_into(self._map, 0, self._at)
-        self.full = False
+        self._full = False
 
     def append(self, record: tuple) -> None:
         """Write one record of marshallable values."""
         body = marshal.dumps(record)
         with self._lock:
             end = self._at + _LENGTH.size + len(body)
-            if end > self._size and not self._grow(end):
+            if self._full or (end > self._size and not self._grow(end)):
                 return
-            _LENGTH.pack_into(self._map, self._at, len(body))
-            self._map[self._at + _LENGTH.size : end] = body
+            self._map[self._at : end] = _LENGTH.pack(len(body)) + body
             self._at = end
             _END.pack_into(self._map, 0, end)
 
     def _grow(self, needed: int) -> bool:
         size = max(2 * self._size, needed)
-        if self.full or size > MOST:
-            self.full = True
-            return False
+        if size > MOST:
+            return self._refuse()
         try:
             _claim(self._fd, size)
         except OSError:
-            self.full = True
-            return False
+            return self._refuse()
         self._map.close()
         self._map = mmap.mmap(self._fd, size)
         self._size = size
         return True
+
+    def _refuse(self) -> bool:
+        self._full = True
+        _HEAD.pack_into(self._map, 0, self._at, 1)
+        return False
 
 
 class Reader:
@@ -87,13 +91,15 @@ class Reader:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._at = _END.size
+        self._at = _HEAD.size
+        self.full = False  # what came after its end is lost
 
     def read(self) -> list[Any]:
-        head = os.pread(self._fd, _END.size, 0)
-        if len(head) < _END.size:
+        head = os.pread(self._fd, _HEAD.size, 0)
+        if len(head) < _HEAD.size:
             return []
-        (end,) = _END.unpack(head)
+        end, full = _HEAD.unpack(head)
+        self.full = bool(full)
         if end <= self._at:  # nothing new; 0 where the file is claimed and its head not yet written
             return []
         body = os.pread(self._fd, end - self._at, self._at)

@@ -35,6 +35,7 @@ OPS = {
     "ALLTOALL_BASE": "all_to_all_single",
 }  # fmt: skip
 _HOOK = 0xC0E5  # our id among a group's hooks
+_KINDS = 4096  # of calls, that are told apart by a number; then numbering begins anew
 _get_future = dist.Work.get_future
 
 
@@ -51,11 +52,6 @@ def unavailable() -> str | None:
 @functools.cache
 def _op(name: Any) -> str:
     return OPS.get(name.name, name.name.lower())
-
-
-@functools.cache
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 class Call:
@@ -89,12 +85,15 @@ class Recorder:
         self._main = threading.main_thread().ident
         self._lock = threading.Lock()
         self._count = 0
-        self._pending: dict[tuple[str, int], int] = {}  # between pre-hook and post-hook
+        self._kinds: dict[tuple, int] = {}  # what calls from one line have in common, once
+        self._pending: dict[tuple[str, int], tuple[int, str]] = {}  # between pre- and post-hook
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
         self._live: dict[int, tuple[Any, int, tuple[int, ...]]] = {}
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
         self._told = threading.Condition()
-        self._lines: dict[tuple[CodeType, int], int] = {}
+        # by instruction, as looking up the line takes long, and by the id of its code, as hashing
+        # that does, too; the code is kept alive
+        self._lines: dict[tuple[int, int], tuple[int, CodeType]] = {}
         self._groups: dict[str, tuple[int, ...]] = {}
 
     def now(self) -> float:
@@ -118,25 +117,36 @@ class Recorder:
         tensors = (*reads, *writes)
         dtype, packed, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
-            first = tensors[0]
-            dtype, shape = _dtype(first.dtype), tuple(first.shape)
+            dtype, shape = tensors[0].dtype, tensors[0].shape
             for tensor in tensors:
                 packed = packed and (tensor.is_contiguous() or _is_dense(tensor))
             for tensor in reads:
                 bytes_in += tensor.nbytes
             for tensor in writes:
                 bytes_out += tensor.nbytes
-        if call.caller is not None and threading.get_ident() != self._main:
+        mine = call.caller is not None
+        if mine and threading.get_ident() != self._main:
             self._log.append(("T",))
+        is_async = is_async and not call.blocking
+        kind = (op, peer, group, bytes_in, bytes_out, dtype, shape, line, call.tag,
+                _operator(call.reduce_op), is_async, mine, packed)  # fmt: skip
         with self._lock:
+            number = self._kinds.get(kind)
+            if number is None:
+                number = self._new_kind(kind)
             seq = self._count
             self._count = seq + 1
-        self._log.append((
-            "E", seq, op, peer, group, bytes_in, bytes_out, dtype, shape,
-            time.perf_counter() - self.t0, line, call.tag, _operator(call.reduce_op),
-            is_async and not call.blocking, call.caller is not None, packed,
-        ))  # fmt: skip
+            self._log.append(("E", seq, number, time.perf_counter() - self.t0))
         return seq
+
+    def _new_kind(self, kind: tuple) -> int:
+        if len(self._kinds) == _KINDS:
+            self._kinds.clear()
+        number = self._kinds[kind] = len(self._kinds)
+        *first, dtype, shape = kind[:7]
+        name = None if dtype is None else str(dtype).removeprefix("torch.")
+        self._log.append(("K", number, *first, name, tuple(shape), *kind[7:]))
+        return number
 
     def completed(self, seq: int, peer: int = -1, waited: bool = True) -> None:
         at = time.perf_counter() - self.t0 if self._wait_means_done else None
@@ -149,13 +159,14 @@ class Recorder:
         """The number in the log of the reader's line that led here; it is in this frame, if any."""
         if frame is None and (frame := find_frame(3)) is None:
             return -1
-        place = (frame.f_code, frame.f_lineno)
-        number = self._lines.get(place)
-        if number is None:
-            number = self._lines[place] = len(self._lines)
+        code = frame.f_code
+        place = (id(code), frame.f_lasti)
+        known = self._lines.get(place)
+        if known is None:
+            known = self._lines[place] = len(self._lines), code
             line = line_of(frame)
-            self._log.append(("L", number, line.where, line.number, line.source, line.function))
-        return number
+            self._log.append(("L", known[0], line.where, line.number, line.source, line.function))
+        return known[0]
 
     # -- groups and hooks ---------------------------------------------------------------------
 
@@ -179,20 +190,19 @@ class Recorder:
             dist.group.WORLD.unregister_post_hook(_HOOK)  # type: ignore[union-attr]
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        root = args.root
+        op, root = _op(args.name), args.root
         seq = self.issued(
-            _op(args.name), group, ranks[root] if root >= 0 else -1,
+            op, group, ranks[root] if root >= 0 else -1,
             args.input_tensors, args.output_tensors, args.async_op,
         )  # fmt: skip
-        self._pending[group, args.op_id] = seq
+        self._pending[group, args.op_id] = seq, op
 
     def _after(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        seq = self._pending.pop((group, args.op_id))
+        seq, op = self._pending.pop((group, args.op_id))
         work = args.work
         if work is None:
             self.completed(seq)
             return
-        op = _op(args.name)
         self._live[id(work)] = (work, seq, ranks if op == "recv" else ())
         collective = op not in ("send", "recv")
         if args.async_op and collective and not torch.cuda.is_initialized():
@@ -246,9 +256,18 @@ class Recorder:
             self._log.append(("F", entry[1]))
 
 
+_operators: dict[int, tuple[str, Any]] = {}  # by id, as their hash is slow; kept alive
+
+
 def _operator(op: Any) -> str | None:
     """SUM, MAX, …; None where the call has none."""
-    return None if op is None else getattr(op, "name", None) or str(op).rpartition(".")[2]
+    if op is None:
+        return None
+    known = _operators.get(id(op))
+    if known is None:
+        name = getattr(op, "name", None) or str(op).rpartition(".")[2]
+        known = _operators[id(op)] = name, op
+    return known[0]
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -56,14 +56,14 @@ def _replace(name: str, wrapper: Callable) -> None:
             setattr(module, name, wrapper)
 
 
-def _argument(function: Callable, name: str) -> Callable[[tuple, dict], Any]:
-    """How to find one argument of a call, wherever it was put."""
+def _argument(function: Callable, name: str) -> Callable[[tuple, dict], Any] | None:
+    """How to find one argument of a call, wherever it was put; None where it has no such one."""
     parameters = list(inspect.signature(function).parameters.values())
     for at, parameter in enumerate(parameters):
         if parameter.name == name:
             default = parameter.default
             return lambda a, k: a[at] if len(a) > at else k.get(name, default)
-    return lambda a, k: None
+    return None
 
 
 def _wrap_call(name: str, function: Callable) -> Callable:
@@ -75,18 +75,21 @@ def _wrap_call(name: str, function: Callable) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         if recorder.at_work is None:
             return function(*args, **kwargs)
-        peer = peer_of(args, kwargs)
+        peer = peer_of(args, kwargs) if peer_of else None
         if isinstance(peer, int) and peer < 0:  # gloo would take it for somebody, and wait
             last = dist.get_world_size() - 1
             raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {last}")
         now = speaking.call
         if now is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
-            now.tag = tag_of(args, kwargs) or 0
+            if tag_of:
+                now.tag = tag_of(args, kwargs) or 0
             return function(*args, **kwargs)
         caller = sys._getframe(1)
         now = Call(caller if is_readers(caller.f_code.co_filename) else None, blocking)
-        now.tag = tag_of(args, kwargs) or 0
-        now.reduce_op = op_of(args, kwargs)
+        if tag_of:
+            now.tag = tag_of(args, kwargs) or 0
+        if op_of:
+            now.reduce_op = op_of(args, kwargs)
         speaking.call = now
         try:
             if name == "monitored_barrier":
@@ -121,7 +124,7 @@ def _wrap_maker(function: Callable) -> Callable:
         seq = None
         alone = kwargs.get("use_local_synchronization")  # then only members call it
         if world is not None and function.__name__ != "init_process_group" and not alone:
-            members = ranks_of(args, kwargs) if function.__name__ == "new_group" else None
+            members = ranks_of(args, kwargs) if ranks_of else None
             seq = log.issued(
                 function.__name__, world.group_name, -1, (), (), False, tuple(members or ())
             )

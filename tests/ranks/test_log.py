@@ -1,0 +1,71 @@
+"""The diary of a rank: whole records whatever happens, and the truth about what had no room."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+
+from course_lib import run, span
+from course_lib.ranks import log, recorder
+from course_lib.ranks.log import FIRST, Reader, Writer, nameless_file
+
+
+def test_a_reader_finds_whole_records_while_they_are_written():
+    fd = nameless_file("test")
+    try:
+        writer, reader = Writer(fd), Reader(fd)
+        assert reader.read() == []
+        for number in range(3 * FIRST // 100):  # past the first size: it grows meanwhile
+            writer.append(("X", number, "x" * 80))
+            if number % 1000 == 0:
+                assert reader.read()[-1] == ("X", number, "x" * 80)
+        assert reader.read()[-1][1] == number
+        assert not reader.full
+    finally:
+        os.close(fd)
+
+
+def test_nothing_is_written_after_what_had_no_room(monkeypatch):
+    monkeypatch.setattr(log, "MOST", FIRST)
+    fd = nameless_file("test")
+    try:
+        writer, reader = Writer(fd), Reader(fd)
+        writer.append(("before",))
+        writer.append(("too long", "x" * FIRST))
+        writer.append(("short",))  # there would be room, but it may speak of what is missing
+        assert reader.read() == [("before",)]
+        assert reader.full
+    finally:
+        os.close(fd)
+
+
+def test_a_run_that_says_too_much_tells_that_its_trace_is_cut_short():
+    def chatter() -> int:
+        log.MOST = FIRST
+        for _ in range(300):
+            dist.barrier()
+            with span("x" * 1000):
+                pass
+        return 300
+
+    said = run(chatter, world_size=1)
+    assert said.results == [300]
+    assert said.trace.note == "the log was full: later events are missing"
+    assert 100 < len(said.trace.events) < 300
+
+
+def test_calls_that_differ_in_more_ways_than_are_numbered_are_told_apart():
+    def tags() -> None:
+        x = torch.zeros(1)
+        me = dist.get_rank()
+        recorder._KINDS = 16
+        for tag in range(100):
+            if me == 0:
+                dist.send(x, 1, tag=tag)
+            else:
+                dist.recv(x, 0, tag=tag)
+
+    trace = run(tags, world_size=2).trace
+    assert [e.tag for e in trace.events if e.op == "recv"] == list(range(100))
