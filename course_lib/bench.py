@@ -18,6 +18,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -161,6 +162,23 @@ def launching(quick: bool) -> Iterator[Row]:
     yield _row("run() without a spare world", "ms", cold, reference, bare, 1.3)
     yield _row("run() with the spare ready", "ms", warm, reference, bare, 0.15)
     yield _row("run() with the spare ready, absolute", "ms", warm, "15 ms", [15.0], 1.0)
+    yield from _spare_memory()
+
+
+def _spare_memory() -> Iterator[Row]:
+    """What the ranks of a spare world hold that they share with nobody (Linux only)."""
+    run(_work, world_size=RANKS)
+    assert stock.spare is not None
+    stock.spare.form()
+    rollups = [Path(f"/proc/{rank.pid}/smaps_rollup") for rank in stock.spare.ranks]
+    if all(path.exists() for path in rollups):
+        own = [_own_kilobytes(path.read_text()) / 1024 for path in rollups]
+        yield _row("memory of a spare rank, its own", "MiB", own, "20 MiB", [20.0], 1.0)
+
+
+def _own_kilobytes(rollup: str) -> int:
+    rows = (line.split() for line in rollup.splitlines())
+    return sum(int(words[1]) for words in rows if words[0].startswith("Private_"))
 
 
 # ---- recording --------------------------------------------------------------------------------
