@@ -26,7 +26,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from course_lib.ranks import wire
+from course_lib.ranks import scratch, wire
 
 PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle", "course_lib.ranks.worker")
 # Imported while nobody asks for anything: each rank's first optimizer would import the first of
@@ -152,6 +152,7 @@ class Server:
                 break
             kill_group(dead.si_pid)  # what it started goes with it; its number is still its own
             _, status = os.waitpid(dead.si_pid, 0)
+            scratch.clear(dead.si_pid)
             self._died(dead.si_pid, os.waitstatus_to_exitcode(status))
         self._kill_strays()
 

@@ -34,7 +34,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import context, sites
-from course_lib.ranks import recorder, wire, wrappers
+from course_lib.ranks import recorder, scratch, wire, wrappers
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.parcel import TooLarge, pack, unpack
 
@@ -97,6 +97,7 @@ def main(fds: Sequence[int]) -> NoReturn:
     control_fd, output_fd, log_fd, stack_fd, store_fd = fds
     if os.getpid() != os.getsid(0):
         os.setsid()  # own session and group: killed as one, and deaf to the terminal's Ctrl-C
+    scratch.keep_in(scratch.folder(os.getpid()))
     _empty_main()
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)

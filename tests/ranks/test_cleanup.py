@@ -1,6 +1,7 @@
 """Nothing is left: no process, no port, no file, whatever becomes of the cell or its kernel."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,32 @@ def test_ranks_and_what_they_started_are_gone_after_a_failure(tmp_path):
     pids = [int(p) for file in tmp_path.iterdir() for p in file.read_text().split()]
     assert len(pids) == 6
     assert gone(pids) == []
+
+
+def test_what_multiprocessing_keeps_in_files_goes_with_the_rank():
+    def share_and_fail(child_only):
+        from multiprocessing import Pipe, Process, connection, util
+
+        def listen(there):
+            listener = connection.Listener()  # as a DataLoader's workers do to hand over tensors
+            there.send(os.path.dirname(listener.address))
+            time.sleep(1000)
+
+        here, there = Pipe()
+        if not child_only:
+            util.get_temp_dir()
+        Process(target=listen, args=(there,)).start()
+        raise ValueError(here.recv())
+
+    for child_only in (True, False):
+        with pytest.raises(RankFailed) as caught:
+            run(share_and_fail, child_only, world_size=1)
+        folder = Path(re.search(r"ValueError: (\S+)", str(caught.value))[1])
+        assert folder.name.startswith("course_lib-")
+        end = time.monotonic() + 10
+        while folder.exists():
+            assert time.monotonic() < end, f"{folder} is left"
+            time.sleep(0.01)
 
 
 def test_files_do_not_pile_up():
