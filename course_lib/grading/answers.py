@@ -6,8 +6,9 @@ what is looked for is the source of one cell an exercise:
     1. a code cell whose id or metadata says that it is the answer         (copied and moved, too)
     2. any code cell that defines a function or class of that name          (retyped, ids lost)
 
-Among several the last one that is written counts, as it would after Run All. Nothing here runs or
-imports a word of it, and nothing in a notebook can stop the others from being graded.
+Among several the last one that is written counts, as it would after Run All. Of a file that is cut
+off, or spoilt in the middle, the cells before that place are read. Nothing here runs or imports a
+word of it, and nothing in a notebook can stop the others from being graded.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from course_lib.grading.manifest import Item, Manifest
 from course_lib.notebooks.lesson import STUB
 
 LARGEST_FILE, LARGEST_ANSWER = 50_000_000, 100_000  # bytes, characters
+DEEPEST = 80  # levels of Python in Python; a chain of as many ``elif`` has as many
 _NBVAL = re.compile(r"#\s*(NBVAL_|PYTEST_VALIDATE_)", re.IGNORECASE)
 _MAGIC = re.compile(r"^\s*(%|!|\?|[\w.]+\?\s*$)")
 
@@ -63,25 +65,55 @@ class _Cell:
 def read(path: Path, manifest: Manifest) -> Submission:
     """The answers in a file. Never raises because of what is in it."""
     try:
-        cells, course = _notebook(path)
+        text = _text(path)
+        try:
+            data, note = json.loads(text), ""
+        except (ValueError, RecursionError, MemoryError) as error:
+            data, note = _first_cells(text, type(error).__name__)
+        cells, course = _cells(data)
     except Unreadable as error:
         return Submission("", {}, str(error))
     lesson = _lesson(cells, course, path, manifest)
     if lesson is None:
-        return Submission("", {}, "no exercise of this release is in it")
+        return Submission("", {}, note or "no exercise of this release is in it")
     items = manifest.lessons[lesson]
-    return Submission(lesson, {item.exercise: _answer(item, cells) for item in items})
+    found = {item.exercise: _answer(item, cells) for item in items}
+    if note:
+        found = {name: replace(f, note="; ".join(filter(None, [f.note, note])))
+                 for name, f in found.items()}  # fmt: skip
+    return Submission(lesson, found)
 
 
-def _notebook(path: Path) -> tuple[list[_Cell], str]:
+def _text(path: Path) -> str:
     try:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise Unreadable("a link or no ordinary file")
         if path.stat().st_size > LARGEST_FILE:
             raise Unreadable(f"larger than {LARGEST_FILE // 1_000_000} MB")
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
+        return path.read_bytes().decode("utf-8-sig", errors="replace")
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise Unreadable(f"not a notebook: {type(error).__name__}") from None
+
+
+def _first_cells(text: str, trouble: str) -> tuple[dict, str]:
+    """The whole cells at the beginning of a notebook that is no JSON, and a note about it."""
+    start = re.search(r'"cells"\s*:\s*\[', text)
+    cells: list[Any] = []
+    at = start.end() if start else len(text)
+    decoder, between = json.JSONDecoder(), re.compile(r"[\s,]*")
+    while at < len(text):
+        at = between.match(text, at).end()  # type: ignore[union-attr]
+        try:
+            cell, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError, MemoryError):
+            break
+        cells.append(cell)
+    if not cells:
+        raise Unreadable(f"not a notebook: {trouble}")
+    return {"cells": cells}, f"the file is damaged: only its first {len(cells)} cells can be read"
+
+
+def _cells(data: Any) -> tuple[list[_Cell], str]:
     if not isinstance(data, dict):
         raise Unreadable("not a notebook: no JSON object")
     raw = data.get("cells")
@@ -131,7 +163,9 @@ def _candidates(item: Item, cells: list[_Cell]) -> list[_Cell]:
         for c in cells
         if c not in marked
         and c.kind == "code"
-        and re.search(rf"^\s*(?:async\s+def|def|class)\s+{item.exercise}\b", c.source, re.M)
+        and re.search(
+            rf"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+{item.exercise}\b", c.source, re.M
+        )
     ]
     return [*marked, *named] if not _written(marked, item) else marked
 
@@ -183,12 +217,21 @@ def refused(source: str, exercise: str) -> str:
             return f"line {lines[0]} is a command to the notebook, not Python"
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         return f"it is not Python{where}: {getattr(error, 'msg', type(error).__name__)}"
+    if _deep(tree):
+        return f"it is nested more than {DEEPEST} levels deep"
     if any(isinstance(n, ast.Name | ast.Attribute) and _word(n) == "get_ipython"
            for n in ast.walk(tree)):  # fmt: skip
         return "it talks to the notebook by get_ipython"
     if exercise not in set(_top_names(tree)):
         return f"it defines no {exercise}"
     return ""
+
+
+def _deep(tree: ast.AST) -> bool:
+    level: list[ast.AST] = [tree]
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return bool(level)
 
 
 def _word(node: ast.Name | ast.Attribute) -> str:

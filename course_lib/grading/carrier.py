@@ -26,8 +26,9 @@ from torch import nn
 
 from course_lib import context
 from course_lib.checks.exercise import Seen
+from course_lib.checks.judge import NOTES
 from course_lib.grading.frames import Ended, Malformed
-from course_lib.grading.parcels import Parcel
+from course_lib.grading.parcels import MOST_BYTES, Parcel
 from course_lib.grading.plain import DTYPES, decode
 from course_lib.grading.runner import Slot
 from course_lib.simulated.collective import CollectiveWork
@@ -44,6 +45,9 @@ _MORE: dict[str, tuple[type, ...]] = {
     "written": (int, type(None)),
 }  # fmt: skip
 MOST_WORKS = 20_000
+MOST_KEPT = 256 << 20  # bytes of one play's calls
+MOST_SPANS = 1_000
+LONGEST = 1e4  # seconds of one call; on larger clocks short times would be lost in rounding
 
 
 class Stage:
@@ -53,6 +57,7 @@ class Stage:
 
     def __init__(self, slots: list[Slot], inputs: list[list[tuple]], files: set[str]) -> None:
         self.slots, self.inputs, self.files = slots, inputs, files
+        self.kept = 0  # bytes that came with calls
         self.given: list[tuple[bytes, list[Any]]] = []
         for rank in range(len(slots)):
             self.given.append(packed([by_rank[rank] for by_rank in inputs]))
@@ -155,7 +160,7 @@ class Proxy:
         for call, args in zip(calls, self._rounds, strict=True):
             after = decode({"tuple": call["args"]}, args)
             notes = call["notes"]
-            if type(notes) is not list or any(n not in _NOTES for n in notes):
+            if type(notes) is not list or any(type(n) is not str or n not in NOTES for n in notes):
                 raise Malformed("notes that are none")
             out.append(Seen(decode(call["returned"]), after, tuple(notes)))
         return out
@@ -187,7 +192,7 @@ class Proxy:
         file, number, name = line
         if file not in self._stage.files or type(number) is not int or not 0 < number < 100_000:
             return _plainly
-        if type(name) is not str or len(name) > 60:
+        if type(name) is not str or len(name) > 60 or not name.isprintable():
             raise Malformed("a line that is none")
         key = (file, number, name)
         if key not in self._lines:
@@ -235,6 +240,8 @@ class Proxy:
                 raise Malformed("no such option")
         parcel = Parcel.opened(request["tensors"])
         ins, outs = ([parcel.tensors[i] for i in request[side]] for side in ("ins", "outs"))
+        if sum(t.nbytes for t in (*ins, *outs)) > 2 * MOST_BYTES:
+            raise Malformed("a call with too much memory")
         if (kind := request["first"]) is not None:
             more = more | {"first": torch.empty(kind[1], dtype=DTYPES[kind[0]], device="meta")}
         work = self._from(request)(group._issue, op, ins, outs, None, **more)
@@ -270,7 +277,8 @@ class Proxy:
         rank = current()
         assert rank is not None
         scheduler = dist.group.WORLD._calls.scheduler  # type: ignore[union-attr]
-        scheduler.sleep_until(rank, float(request["at"]))
+        at = float(request["at"])
+        scheduler.sleep_until(rank, scheduler.now + _seconds(max(0.0, at - scheduler.now)))
         return {}
 
     def _make(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -291,18 +299,20 @@ class Proxy:
         return {"at": time.perf_counter()}  # the simulation's: see private.py
 
     def _sleep(self, request: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(float(request["seconds"]))
+        time.sleep(_seconds(request["seconds"]))
         return {}
 
     def _compute(self, request: dict[str, Any]) -> dict[str, Any]:
-        context.current().compute(float(request["seconds"]))
+        context.current().compute(_seconds(request["seconds"]))
         return {}
 
     def _span(self, request: dict[str, Any]) -> dict[str, Any]:
         name, start, end = request["name"], float(request["start"]), float(request["end"])
         rank = current()
-        if type(name) is not str or rank is None or len(rank.spans) > 10_000:
+        if type(name) is not str or rank is None or len(rank.spans) > MOST_SPANS:
             raise Malformed("a span that is none")
+        if not 0 <= start <= end <= time.perf_counter():
+            raise Malformed("a span of a time that has not been")
         context.current().add_span(name[:60], start, end)
         return {}
 
@@ -328,6 +338,9 @@ class Proxy:
     def _keep(self, work: Any, parcel: Parcel) -> int:
         if len(self._works) >= MOST_WORKS:
             raise Malformed("more calls than any answer needs")
+        self._stage.kept += parcel.nbytes
+        if self._stage.kept > MOST_KEPT:
+            raise Malformed("more memory than any answer needs")
         source = hasattr(work, "source_rank") and not isinstance(work, CollectiveWork)
         self._works.append((work, parcel, source))
         return len(self._works) - 1
@@ -339,13 +352,20 @@ class Proxy:
         return self._works[number]
 
 
-_NOTES = ("shared", "argument's memory", "earlier memory", "replaced entry")
 _HANDLERS: dict[str, Callable[[Proxy, dict[str, Any]], dict[str, Any]]] = {
     "send": Proxy._send, "recv": Proxy._recv, "issue": Proxy._issue, "wait": Proxy._wait,
     "completed": Proxy._completed, "settle": Proxy._settle, "until": Proxy._until,
     "make": Proxy._make, "clock": Proxy._clock, "sleep": Proxy._sleep, "compute": Proxy._compute,
     "span": Proxy._span, "call": Proxy._call,
 }  # fmt: skip
+
+
+def _seconds(value: Any) -> float:
+    """A time to spend. NaN or infinity on a clock would come before and after everything."""
+    seconds = float(value)
+    if not 0 <= seconds <= LONGEST:
+        raise ValueError(f"{seconds!r} seconds: give a time from 0 to {LONGEST:g}")
+    return seconds
 
 
 def _any(group: Any) -> Callable:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 _LENGTH = struct.Struct("<I")
-MOST = 64 << 20  # bytes of a frame
+MOST = 16 << 20  # bytes of a frame; as JSON it may take twenty times as much to read
 TICK = 0.1  # seconds after which a waiting reader looks up
 
 
@@ -28,6 +28,8 @@ class Ended(Exception):
 
 def pack(message: dict[str, Any]) -> bytes:
     body = json.dumps(message, separators=(",", ":")).encode()
+    if len(body) > MOST:
+        raise ValueError(f"{len(body):,} bytes at once; {MOST:,} are what an answer may send")
     return _LENGTH.pack(len(body)) + body
 
 

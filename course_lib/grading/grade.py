@@ -5,12 +5,14 @@
 
 Each submission is graded in a folder of its own, by a pytest of its own; whatever becomes of it
 costs no other one anything. A submission whose file, manifest, policy and lessons are those of a
-finished folder is not graded again, so an interrupted run goes on where it was.
+finished folder is not graded again, so an interrupted run goes on where it was. Where only some of
+its answers are new, only those are judged: see ``cells.py``.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,6 +36,7 @@ from course_lib.notebooks.folders import Folders, replace_file
 from course_lib.notebooks.lesson import LessonError
 
 SLACK = 60.0  # seconds for kernels to start and pictures to be drawn
+LONGEST_NAME = 120  # bytes
 
 
 @dataclass(frozen=True)
@@ -70,33 +74,43 @@ def main(args: Namespace) -> int:
 
 
 def named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """A name for each submission: its file's, with as many folders as tell them apart."""
-    files = [p.resolve() for text in paths for p in _notebooks(Path(text))]
-    files = list(dict.fromkeys(files))
-    stems = [f.stem for f in files]
-    for file in files:
-        words = [file.stem]
-        parent = file.parent
-        while stems.count(file.stem) > 1 and len(words) < 3 and parent.name:
-            words.insert(0, parent.name)
-            parent = parent.parent
-            if sum(_tail(f, len(words)) == words for f in files) == 1:
-                break
-        yield "__".join("".join(c if c.isalnum() or c in "-_." else "_" for c in w)
-                        for w in words), file  # fmt: skip
+    """A name for each submission: its file's, with as many folders as tell them apart. It is safe
+    as a file's name, whatever a student has called theirs."""
+    files = list(dict.fromkeys(p for text in paths for p in _notebooks(Path(text))))
+    depth = dict.fromkeys(files, 1)
+    while True:
+        names = {file: _name(file, depth[file]) for file in files}
+        often = Counter(name.casefold() for name in names.values())
+        alike = [f for f in files if often[names[f].casefold()] > 1 and depth[f] < len(f.parts) - 1]
+        if not alike:
+            break
+        for file in alike:
+            depth[file] += 1
+    taken: set[str] = set()
+    for file, name in names.items():
+        numbered = (f"{name}-{n}" for n in itertools.count(2))
+        while name.casefold() in taken:
+            name = next(numbered)
+        taken.add(name.casefold())
+        yield name, file
 
 
-def _tail(file: Path, count: int) -> list[str]:
-    return [*file.parent.parts[len(file.parent.parts) - count + 1 :], file.stem]
+def _name(file: Path, depth: int) -> str:
+    words = [*file.parent.parts[len(file.parent.parts) - depth + 1 :], file.stem]
+    safe = "__".join("".join(c if c.isalnum() or c in "-_." else "_" for c in w) for w in words)
+    return safe.encode()[:LONGEST_NAME].decode(errors="ignore").lstrip(".") or "_"
 
 
 def _notebooks(path: Path) -> list[Path]:
+    """Files below a folder as they are, links too: what reads them refuses those."""
     if path.is_dir():
-        found = sorted(path.rglob("*.ipynb"))
+        if path.is_symlink():
+            raise LessonError(f"{path} is a link: name the folder that it leads to")
+        found = sorted(path.resolve().rglob("*.ipynb"))
         return [p for p in found if ".ipynb_checkpoints" not in p.parts]
     if not path.exists():
         raise LessonError(f"{path}: there is no such file")
-    return [path]
+    return [path.resolve()]
 
 
 def code_digest(folders: Folders) -> str:
@@ -126,6 +140,8 @@ def grade_all(job: Job, files: list[tuple[str, Path]], jobs: int) -> dict[str, M
                     flush=True,
                 )
         except KeyboardInterrupt:
+            print("\ninterrupted: what is being graded is brought to its end; "
+                  "the same command goes on from here", flush=True)  # fmt: skip
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return graded
@@ -138,7 +154,7 @@ def _as_completed(futures: Any) -> Iterator[Any]:
 
 
 def grade_one(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
-    """One submission, and whether it was graded now. Never raises because of what is in it."""
+    """One submission, and whether it was graded now. Never raises."""
     folder = job.out / "work" / name
     stamp = _stamp(job, file)
     done = folder / "done.json"
@@ -146,14 +162,23 @@ def grade_one(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
         return marks.loaded(name, done), False
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "records").mkdir(parents=True)
+    try:
+        marked = _graded(job, name, file, folder)
+    except Exception as error:  # a fault of ours: it is told, and costs nobody else's marks
+        trouble = f"the grader came to grief: {type(error).__name__}: {error}"
+        return marks.Marked(name, "", [], problem=trouble, trouble=trouble), True
+    replace_file(done, json.dumps({"stamp": stamp, "marked": marked.as_json()}))
+    return marked, True
+
+
+def _graded(job: Job, name: str, file: Path, folder: Path) -> Marked:
     submission = answers.read(file, job.manifest)
     trouble = ""
     if submission.lesson and any(not a.problem for a in submission.answers.values()):
         trouble = _run(job, folder, submission)
     marked = marks.mark(name, submission, job.manifest, job.policy, folder / "records", trouble)
     replace_file(job.out / "feedback" / f"{name}.html", feedback.page(marked, job.manifest))
-    replace_file(done, json.dumps({"stamp": stamp, "marked": marked.as_json()}))
-    return marked, True
+    return marked
 
 
 def _stamp(job: Job, file: Path) -> str:
@@ -172,7 +197,8 @@ def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
     room.mkdir()
     notebook = transplant.write(
         room, transplant.transplant(submission, items, lesson),
-        {"records": str(folder / "records"), "limits": job.policy.limits.as_json(),
+        {"records": str(folder / "records"), "verdicts": str(job.out / "work" / ".verdicts"),
+         "code": job.code, "limits": job.policy.limits.as_json(),
          "timing": {"play": job.policy.play_seconds, "exercise": job.policy.exercise_seconds},
          "pictures": job.policy.pictures, "context": transplant.context(lesson, items)},
     )  # fmt: skip
@@ -182,12 +208,12 @@ def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
         "-q", "-p", "no:cacheprovider", "--noconftest",
         "--color=no", "--nbval", "--nbval-current-env", "-c", os.devnull, f"--rootdir={room}",
         f"--grade-seconds={seconds}", f"--cell-seconds={2 * job.policy.exercise_seconds + SLACK}",
-        f"--junitxml={folder / 'nbval.xml'}", str(notebook),
+        f"--junitxml={folder / 'nbval.xml'}", "--end-with-stdin", str(notebook),
     ]  # fmt: skip
     package = Path(__file__).resolve().parents[2]
     environment = clean_environment(package, room) | {VARIABLE: job.address}
     with open(folder / "nbval.log", "wb") as log:
-        process = subprocess.Popen(command, cwd=room, env=environment, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(command, cwd=room, env=environment, stdin=subprocess.PIPE,
                                    stdout=log, stderr=subprocess.STDOUT,
                                    start_new_session=True)  # fmt: skip
         try:
@@ -198,4 +224,7 @@ def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             return f"nbval was ended after {seconds + SLACK:.0f} s"
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
     return "" if code in (0, 1) else f"nbval ended with code {code}: see nbval.log"

@@ -46,6 +46,7 @@ def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Na
     """What ``answer`` needs of itself and of the cells ``before`` it, in their order."""
     cells = [*before, answer]
     trees = [_parsed(cell.source) for cell in cells]
+    bound = [_by_name(tree) for tree in trees]
     take: list[set[int]] = [set() for _ in cells]
     needed, done = [exercise], set()
     uses, missing = set(), []
@@ -54,23 +55,29 @@ def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Na
         if name in done:
             continue
         done.add(name)
-        found = False
-        for at in reversed(range(len(cells))):
-            numbers = [n for n, node in enumerate(trees[at].body) if name in binds(node)]
-            for number in numbers:
-                if number not in take[at]:
-                    take[at].add(number)
-                    needed += sorted(reads(trees[at].body[number]))
-            if numbers:
-                found = True
-                if cells[at].exercise not in ("", exercise):
-                    uses.add(cells[at].exercise)
-                break  # the last cell that binds it has the word
-        if not found and name not in PROVIDED:
-            missing.append(name)
+        # the last cell that binds it has the word
+        at = next((n for n in reversed(range(len(cells))) if name in bound[n]), None)
+        if at is None:
+            missing += [name] if name not in PROVIDED else []
+            continue
+        for number in bound[at][name]:
+            if number not in take[at]:
+                take[at].add(number)
+                needed += sorted(reads(trees[at].body[number]))
+        if cells[at].exercise not in ("", exercise):
+            uses.add(cells[at].exercise)
     rows = [{"file": cell.file, "source": cell.source, "take": sorted(numbers)}
             for cell, numbers in zip(cells, take, strict=True) if numbers]  # fmt: skip
     return Namespace(rows, frozenset(uses), tuple(sorted(missing)))
+
+
+def _by_name(tree: ast.Module) -> dict[str, list[int]]:
+    """For each name the numbers of the statements that bind it."""
+    found: dict[str, list[int]] = {}
+    for number, statement in enumerate(tree.body):
+        for name in binds(statement):
+            found.setdefault(name, []).append(number)
+    return found
 
 
 def _parsed(source: str) -> ast.Module:

@@ -21,7 +21,7 @@ from torch import Tensor
 from course_lib.grading.frames import Malformed
 from course_lib.grading.plain import DTYPES, _sizes, _text, memory, span, window
 
-MOST_BYTES = 32 << 20
+MOST_BYTES = 8 << 20  # of a call, in memory and laid out
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -32,6 +32,10 @@ class Parcel:
         self.tensors = tensors
         self._pieces = pieces  # (storage, first byte, bytes)
         self._known = [memory(*piece) for piece in pieces]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(count for _, _, count in self._pieces)
 
     # -- beside the student's code -------------------------------------------------------------
 
@@ -79,6 +83,8 @@ class Parcel:
                 raise Malformed("a call with too much memory")
             storages = [torch.frombuffer(bytearray(b), dtype=torch.uint8) for b in blocks]
             tensors = [_tensor(row, storages) for row in data["tensors"]]
+            if sum(t.nbytes for t in tensors) > MOST_BYTES:  # strides of 0 make much of little
+                raise Malformed("a call with too much memory")
         except (TypeError, ValueError, KeyError, IndexError, RuntimeError) as error:
             raise Malformed(f"a call whose tensors are none: {type(error).__name__}") from None
         return cls(tensors, [(s.untyped_storage(), 0, len(s)) for s in storages])

@@ -9,7 +9,7 @@ from typing import Any
 from course_lib.checks.exercise import Play
 from course_lib.errors import Standstill
 
-MOST_EVENTS = 400  # above, a picture shows nothing
+MOST_EVENTS = 400  # or spans; above, a picture shows nothing
 
 
 def drawn(play: Play) -> list[dict[str, str]]:
@@ -20,7 +20,11 @@ def drawn(play: Play) -> list[dict[str, str]]:
     if isinstance(play.error, Standstill) and play.error.waits:
         out.append(_picture(draw.waits(play.error, caption="Who waits for whom.")))
     run = play.run
-    if run is not None and 0 < len(run.trace.events) <= MOST_EVENTS:
+    if (
+        run is not None
+        and 0 < len(run.trace.events) <= MOST_EVENTS
+        and len(run.trace.spans) <= MOST_EVENTS
+    ):
         caption = "What your ranks said to one another in this case (modelled time)."
         out.append(_picture(draw.timeline(run, caption=caption)))
     return [picture for picture in out if picture]

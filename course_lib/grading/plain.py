@@ -1,9 +1,11 @@
 """Values as plain data, and back: what may come out of a process that runs a student's code.
 
     None, bool, int, float, str      themselves (an int in words: JSON has no large ones)
+    Fraction, a number of numpy's    numerator and denominator; its dtype and value
     Tensor                           dtype, shape, stride, and the bytes of its piece of memory
     list, tuple, dict, range         a tag and their items
     nn.Module                        its parameters, gradients and buffers by name
+    what a lesson's cases record     some attributes of a few known classes, see _RECORDS
     all else                         the name of its class, and nothing of it
 
 ``encode`` runs beside the student's code, ``decode`` with the judge, and decode believes nothing:
@@ -16,9 +18,12 @@ from __future__ import annotations
 
 import base64
 import copy
+import importlib
 import math
+from fractions import Fraction
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -31,8 +36,20 @@ DTYPES = {
         torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128,
     )
 }  # fmt: skip
+_NUMBERS = (numpy.float16, numpy.float32, numpy.int32, numpy.int64)  # a float64 is a float
 DEEPEST = 30  # levels of lists in lists
 MOST_ITEMS = 200_000
+# Classes of course_lib.checks whose objects note what a rank does: which attributes travel, and
+# the type of each. One that has a ``template`` of its class keeps the rest of that.
+_RECORDS: dict[str, dict[str, type]] = {
+    "lesson_06_ddp.Digits": {"seen": list},
+    "lesson_06_ddp.Shown": {
+        "samples": list, "logits": Tensor, "gradient_bytes": int, "trained": bool,
+    },
+    "lesson_06_ddp.Weights": {
+        "values": dict, "passes": tuple, "gradients": dict, "used_no_sync": bool,
+    },
+}  # fmt: skip
 
 
 class Opaque:
@@ -60,6 +77,10 @@ def encode(value: Any, depth: int = 0) -> Any:
         return {"float": float.hex(float.__float__(value))}
     if isinstance(value, str):
         return str.__str__(value)
+    if type(value) is Fraction:
+        return {"fraction": [str(value.numerator), str(value.denominator)]}
+    if type(value) in _NUMBERS:
+        return {"numpy": [type(value).__name__, encode(value.item())]}
     if isinstance(value, range):
         return {"range": [str(value.start), str(value.stop), str(value.step)]}
     if isinstance(value, Tensor):
@@ -72,18 +93,25 @@ def encode(value: Any, depth: int = 0) -> Any:
         return {"dict": [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in value.items()]}
     if isinstance(value, nn.Module):
         return {"module": _state(value)}
+    kind = _kind(type(value))
+    if kind in _RECORDS:
+        rows = [[name, encode(getattr(value, name), depth + 1)] for name in _RECORDS[kind]]
+        return {"record": [kind, rows]}
     return {"opaque": type(value).__name__[:60]}
 
 
-def _state(module: nn.Module) -> list[list[Any]]:
+def _kind(of: type) -> str:
+    return f"{of.__module__.removeprefix('course_lib.checks.')}.{of.__qualname__}"
+
+
+def _state(module: nn.Module) -> dict[str, Any]:
+    """Its tensors, and which of them it has noted to be other objects than they were."""
     rows: list[list[Any]] = []
     for name, parameter in module.named_parameters():
         grad = None if parameter.grad is None else encode_tensor(parameter.grad)
-        rows.append(["parameter", name, encode_tensor(parameter), grad])
-    rows += [
-        ["buffer", name, encode_tensor(buffer), None] for name, buffer in module.named_buffers()
-    ]
-    return rows
+        rows.append([name, encode_tensor(parameter), grad, bool(parameter.requires_grad)])
+    rows += [[name, encode_tensor(buffer), None, None] for name, buffer in module.named_buffers()]
+    return {"tensors": rows, "replaced": [str(n) for n in getattr(module, "replaced", ())]}
 
 
 def encode_tensor(tensor: Tensor) -> dict[str, Any]:
@@ -129,7 +157,7 @@ def decode(data: Any, template: Any = None) -> Any:
     budget = [MOST_ITEMS]
     try:
         return _decode(data, template, 0, budget)
-    except (TypeError, ValueError, KeyError, IndexError, OverflowError, RuntimeError) as error:
+    except (TypeError, ValueError, KeyError, IndexError, ArithmeticError, RuntimeError) as error:
         raise Malformed(f"a value that is none: {type(error).__name__}") from None
 
 
@@ -148,9 +176,16 @@ def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
         return int(_text(body, 400))
     if tag == "float":
         return float.fromhex(_text(body, 60))
+    if tag == "fraction":
+        return Fraction(*(int(_text(n, 4000)) for n in body))
+    if tag == "numpy":
+        (kind,) = (t for t in _NUMBERS if t.__name__ == body[0])
+        return kind(_decode(body[1], None, depth + 1, budget))
     if tag == "range":
         start, stop, step = (int(_text(n, 40)) for n in body)
-        return range(start, stop, step)
+        numbers = range(start, stop, step)
+        # Who judges it may go through all of it. (``len`` fails above what a C long can hold.)
+        return numbers if not numbers[MOST_ITEMS:] else Opaque("range without end")
     if tag in ("list", "tuple"):
         inner = template if isinstance(template, list | tuple) else ()
         items = [_decode(item, inner[i] if i < len(inner) else None, depth + 1, budget)
@@ -163,10 +198,12 @@ def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
                 for key, (_, value) in zip(keys, body, strict=True)}  # fmt: skip
     if tag == "module":
         return _module(body, template)
+    if tag == "record":
+        return _record(body, template, depth, budget)
     if tag == "own":  # what the judge called back: it has its own
         return template
     if tag == "opaque":
-        return Opaque(_text(body, 60))
+        return Opaque("".join(c for c in _text(body, 60) if c.isprintable()))
     raise Malformed("a value with a tag that is none")
 
 
@@ -210,23 +247,48 @@ def _sizes(values: Any) -> list[int]:
     return values
 
 
-def _module(rows: Any, template: Any) -> Any:
+def _module(state: Any, template: Any) -> Any:
     """The judge's own module with these values; Opaque where it has none like it."""
     if not isinstance(template, nn.Module):
         return Opaque("module")
     made = copy.deepcopy(template)
     parameters, buffers = dict(made.named_parameters()), dict(made.named_buffers())
-    known = {("parameter", n) for n in parameters} | {("buffer", n) for n in buffers}
-    if {(kind, name) for kind, name, _, _ in _items(rows)} != known:
-        return Opaque("module with other parameters")
-    for kind, name, value, grad in rows:
-        if kind == "buffer":
+    rows = _items(state["tensors"])
+    if sorted(name for name, *_ in rows) != sorted([*parameters, *buffers]):
+        return Opaque("module with other tensors")
+    for name, value, grad, trained in rows:
+        if (name in buffers) is not (trained is None):
+            return Opaque("module with other tensors")
+        if name in buffers:
             buffers[name].data = decode_tensor(value)
             continue
         parameter = parameters[name]
         parameter.data = decode_tensor(value)
+        parameter.requires_grad_(trained is True)
         parameter.grad = None
         if grad is not None:  # by way of .data: an answer may have changed its dtype, too
             parameter.grad = torch.zeros_like(parameter)
             parameter.grad.data = decode_tensor(grad)
+    if hasattr(made, "replaced"):  # it notes that by itself: not what was done here, but there
+        noted: Any = made
+        noted.replaced = tuple(_text(name, 200) for name in _items(state["replaced"]))
+        noted.hold()
+    return made
+
+
+def _record(body: Any, template: Any, depth: int, budget: list[int]) -> Any:
+    """A new object of a class in _RECORDS, with these attributes."""
+    kind, rows = body
+    if type(kind) is not str or kind not in _RECORDS or len(_items(rows)) != len(_RECORDS[kind]):
+        raise Malformed("a record of a kind that is none")
+    module, name = kind.split(".")
+    of = getattr(importlib.import_module(f"course_lib.checks.{module}"), name)
+    made = of.__new__(of)
+    if type(template) is of:
+        made.__dict__.update(template.__dict__)
+    for (attribute, wanted), (given, data) in zip(_RECORDS[kind].items(), rows, strict=True):
+        value = _decode(data, None, depth + 1, budget)
+        if given != attribute or type(value) is not wanted:
+            raise Malformed("a record whose parts do not fit")
+        made.__dict__[attribute] = value
     return made

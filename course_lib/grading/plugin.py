@@ -9,12 +9,15 @@ NBVAL_SKIP, raises-exception                     no marker and no tag means anyt
 skipped and xfailed look harmless in JUnit       both are failures
 cells have numbers                               cell and exercise ids, in JUnit properties
 no end to it all                                 --grade-seconds in all, --cell-seconds each
+outlives the one who started it                  ends at end-of-file of stdin (--end-with-stdin)
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
+import threading
 import time
 import types
 from typing import Any
@@ -28,10 +31,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("grading")
     group.addoption("--grade-seconds", type=float, default=600.0)
     group.addoption("--cell-seconds", type=float, default=200.0)
+    group.addoption("--end-with-stdin", action="store_true")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_END] = time.monotonic() + config.getoption("--grade-seconds")
+    if config.getoption("--end-with-stdin"):
+        threading.Thread(target=_end_with_stdin, args=(os.dup(0),), daemon=True).start()
+
+
+def _end_with_stdin(fd: int) -> None:
+    """Whoever started this holds the other end. Its kernel looks after itself: it sees us gone."""
+    while os.read(fd, 1):
+        continue
+    os._exit(3)
 
 
 _END = pytest.StashKey[float]()

@@ -169,6 +169,8 @@ def _own_files(place: str, hidden: list[str], file_mb: int) -> None:
     for path in hidden:
         if os.path.isdir(place + path):
             _mount("tmpfs", place + path, "tmpfs", _NOSUID | _NODEV | _RDONLY, "size=4k,mode=555")
+        elif os.path.exists(place + path):
+            _mount("/dev/null", place + path, None, _BIND)
     for name in ("dev", "proc", "etc"):
         os.makedirs(f"{place}/{name}", exist_ok=True)
     for name in ("null", "zero", "full", "random", "urandom"):

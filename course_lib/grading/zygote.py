@@ -29,7 +29,9 @@ from course_lib.grading.walls import Limits
 from course_lib.ranks.forkserver import LATER
 
 VARIABLE = "COURSE_GRADE_ZYGOTE"  # where kernels find the zygote of their run
-HIDDEN = [str(Path(__file__).resolve().parent)]
+# The lessons whose cases give a rank objects of classes of their own. All others stay out of its
+# memory and of its files: ``expected`` of an exercise would be an answer to it.
+CLASSES_OF = ("lesson_05_gradient_averaging", "lesson_06_ddp")
 _leave = os._exit  # the answer's own is patched
 _WATCH = 0.05  # seconds between two looks at a rank
 
@@ -49,7 +51,7 @@ class Zygote:
         with here, there:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, self.address, str(there.fileno())],
-                env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                env=_environment() | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[there.fileno()],
                 start_new_session=True,
             )  # fmt: skip
@@ -72,6 +74,13 @@ class Zygote:
             os.rmdir(self.folder)
 
 
+def _environment() -> dict[str, str]:
+    """Of this process's environment what a Python needs: a rank can read its first one."""
+    needed = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
+              "COURSE_LIB_WALLS")  # fmt: skip
+    return {name: value for name, value in os.environ.items() if name in needed}
+
+
 def start_rank(address: str, limits: Limits) -> tuple[socket.socket, socket.socket]:
     """A new process behind walls: its lifeline, and the socket on which it talks."""
     life, far_life = socket.socketpair()
@@ -84,6 +93,14 @@ def start_rank(address: str, limits: Limits) -> tuple[socket.socket, socket.sock
 
 
 # ---- the zygote's own process ------------------------------------------------------------------
+
+
+def hidden() -> list[str]:
+    """What of this package no rank may read: the grading, and what is expected of answers."""
+    checks = Path(__file__).resolve().parents[1] / "checks"
+    lessons = [p for p in checks.glob("lesson_*.py") if p.stem not in CLASSES_OF]
+    own = [Path(__file__).resolve().parent, checks / "__pycache__", checks / "formulas.py"]
+    return [str(p) for p in [*own, *lessons]]
 
 
 def main(address: str, ready: int) -> None:
@@ -111,12 +128,11 @@ def _import_all() -> None:
 
     import torch
 
-    from course_lib.checks.exercise import exercises
-
     for name in ("course_lib.grading.rank", *LATER):
         importlib.import_module(name)
-
-    exercises()
+    for name in CLASSES_OF:
+        with contextlib.suppress(ModuleNotFoundError):  # a copy of the course may leave lessons out
+            importlib.import_module(f"course_lib.checks.{name}")
     torch.set_num_threads(1)
     import gc
 
@@ -181,7 +197,7 @@ def _be_rank(talk_fd: int, limits: Limits, outer: set[str], private: str) -> Non
     from course_lib.grading import rank
 
     os.setsid()
-    standing = walls.build(limits, outer, private, HIDDEN)
+    standing = walls.build(limits, outer, private, hidden())
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,9 @@ LIMITS = Limits(memory_mb=200, cpu_seconds=20)
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
+    os.environ["COURSE_ATTACK_TOKEN"] = "secret"
     with Zygote() as started:
+        del os.environ["COURSE_ATTACK_TOKEN"]
         yield started
 
 

@@ -8,11 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 Notebook = dict[str, Any]
-ANSWER = "my_share-answer"
+
+
+def _is_answer(cell: Any) -> bool:
+    return isinstance(cell, dict) and str(cell.get("id")).endswith("-answer")
 
 
 def _place(nb: Notebook) -> int:
-    return next(n for n, c in enumerate(nb["cells"]) if c.get("id") == ANSWER)
+    """The notebook's first answer: the one that something happens to."""
+    return next(n for n, c in enumerate(nb["cells"]) if _is_answer(c))
 
 
 def moved(nb: Notebook, rng: random.Random) -> None:
@@ -47,7 +51,7 @@ def copied(nb: Notebook, rng: random.Random) -> None:
 
 
 def others_deleted(nb: Notebook, rng: random.Random) -> None:
-    nb["cells"] = [c for c in nb["cells"] if c.get("id") == ANSWER or rng.random() < 0.4]
+    nb["cells"] = [c for c in nb["cells"] if _is_answer(c) or rng.random() < 0.4]
 
 
 def with_rubbish_cells(nb: Notebook, rng: random.Random) -> None:
@@ -91,7 +95,7 @@ LOSES = [emptied, deleted, made_markdown, with_broken_code]
 
 
 def damaged(nb: Notebook, rng: random.Random) -> tuple[str, bool]:
-    """The file's text after one or two misfortunes, and whether the answer is still in it."""
+    """The file's text after one or two misfortunes, and whether all answers are still in it."""
     how = rng.random()
     if how < 0.6:  # all that comes after one that takes ids away must need none
         chosen = sorted(rng.sample(range(len(KEEPS)), rng.choice((1, 2))))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from conftest import TESTS, answer, answer_cell, code, notebook, written
 from damage import damaged
 
 from course_lib.grading import answers, manifest, transplant
+from course_lib.grading.namespace import CellText, namespace
 from course_lib.notebooks.lesson import STUB
 
 ROOT = TESTS.parent
@@ -106,7 +109,7 @@ def test_a_file_that_is_no_notebook_is_one_line(text: str, problem: str, tmp_pat
 
 def test_a_missing_file_and_a_folder_are_one_line(tmp_path: Path) -> None:
     assert "cannot be read" in answers.read(tmp_path / "none.ipynb", RELEASE).problem
-    assert "cannot be read" in answers.read(tmp_path, RELEASE).problem
+    assert "no ordinary file" in answers.read(tmp_path, RELEASE).problem
 
 
 def test_the_lesson_is_known_by_its_answers_its_metadata_or_its_name(tmp_path: Path) -> None:
@@ -149,3 +152,58 @@ def test_the_grading_notebook_holds_answers_as_strings_and_nothing_else_of_a_sub
     assert made.cells[2].source == "check(my_share)"
     assert len(made.cells[1].source.splitlines()) == 1, "a string, on one line"
     assert all("tags" not in c.metadata and not c.outputs for c in made.cells)
+
+
+DEEP = "x = 1" + " + 1" * 3000 + "\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [DEEP + RIGHT, "x = " + "[" * 150 + "]" * 150 + "\n" + RIGHT,
+     "x = " + "-" * 50_000 + "1\n" + RIGHT,
+     "x" + ".x" * 5000 + "\n" + RIGHT, RIGHT + "\n" * 90_000, "\n" * 200_000 + RIGHT,
+     "def " + " " * 90_000 + "my_share(n): pass", "a = b = " * 9000 + "1\n" + RIGHT,
+     "".join(f"x{n} = x{n + 1}\n" for n in range(3_000)) + RIGHT.replace("n_items", "x0", 1)],
+    ids=lambda s: repr(s[:12]),
+)  # fmt: skip
+def test_a_source_that_is_hard_to_read_is_answered_soon(source: str, tmp_path: Path) -> None:
+    start = time.process_time()
+    got = found([answer_cell(source)], tmp_path)
+    if not got.problem:
+        namespace("my_share", CellText("my_share.py", got.source, "my_share"), [])
+    assert time.process_time() - start < 5
+
+
+def test_an_answer_as_deep_as_allowed_can_be_taken_apart() -> None:
+    source = "x = " + "(-" * 60 + "1" + ")" * 60 + "\n" + "".join(
+        f"{'if' if n == 0 else 'elif'} x == {n}:\n    y = {n}\n" for n in range(70)
+    ) + "def my_share(n):\n    return y\n"  # fmt: skip
+    assert answers.refused(source, "my_share") == ""
+    got = namespace("my_share", CellText("my_share.py", source, "my_share"), [])
+    assert got.missing == ()
+
+
+def test_what_is_no_ordinary_file_is_not_opened(tmp_path: Path) -> None:
+    real = written(tmp_path / "elsewhere" / "solved.ipynb", notebook([answer_cell(RIGHT)]))
+    (tmp_path / "link.ipynb").symlink_to(real)
+    os.mkfifo(tmp_path / "fifo.ipynb")
+    (tmp_path / "folder.ipynb").mkdir()
+    for name in ("link", "fifo", "folder"):
+        got = answers.read(tmp_path / f"{name}.ipynb", RELEASE)
+        assert got.problem == "a link or no ordinary file"
+
+
+def test_of_a_damaged_file_the_first_cells_are_read(tmp_path: Path) -> None:
+    text = json.dumps(notebook([code("import torch"), answer_cell(RIGHT), code("rest " * 50)]))
+    for broken in (text[:-80], text.replace("rest", "\n<<<<<<< HEAD\n", 1)):
+        path = written(tmp_path / "00_hello_ranks.ipynb", broken)
+        got = answers.read(path, RELEASE).answers["my_share"]
+        assert got.source == RIGHT
+        assert "damaged" in got.note
+
+
+def test_a_byte_that_is_no_text_costs_nothing_else(tmp_path: Path) -> None:
+    data = json.dumps(notebook([code("# here"), answer_cell(RIGHT)])).encode()
+    path = tmp_path / "00_hello_ranks.ipynb"
+    path.write_bytes(data.replace(b"here", b"h\xffre"))
+    assert answers.read(path, RELEASE).answers["my_share"].source == RIGHT

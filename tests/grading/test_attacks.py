@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import os
-import tempfile
+import site
+import sys
 import time
 from pathlib import Path
 
@@ -27,6 +28,16 @@ ATTACKS = sorted((TESTS / "attacks").glob("*/*.py"))
 # messages of the right size around a sum that is wrong. All others earn nothing.
 HONEST = {"forged_events": 70, "hidden_collective": 70, "known_numbers_and_noise": 30}
 SECONDS = 25
+# What an attack could do to the machine, or gain, where a wall is missing: it is not tried there.
+NEEDS = {
+    "kills_the_judge": "processes", "stops_its_siblings": "processes", "fork_bomb": "processes",
+    "through_files": "files", "through_named_memory": "files", "through_sockets": "network",
+    "leaves_files": "files", "writes_a_record": "files", "disk_bomb": "files",
+    "reads_solutions": "files", "asks_the_checks": "files", "network": "network",
+    "memory_bomb": "memory",
+}  # fmt: skip
+STANDING = Runner.standing()
+LEFT = ("sitecustomize.py", "usercustomize.py", "conftest.py", "x.pth", ".bashrc")
 
 
 def name(path: Path) -> str:
@@ -35,15 +46,48 @@ def name(path: Path) -> str:
 
 @pytest.mark.parametrize("path", ATTACKS, ids=name)
 def test_an_attack_earns_nothing_and_ends(path: Path, judged, zygote: Zygote) -> None:
-    before = set(os.listdir(tempfile.gettempdir()))
+    wall = NEEDS.get(path.stem)
+    if wall and wall not in STANDING:
+        pytest.skip(f"no wall: an answer could {UNDEFENDED[wall]}")
     start = time.monotonic()
     record = judged(path.parent.name, path.read_text())
     assert time.monotonic() - start < SECONDS
     assert not record["passed"]
     assert record["points"] <= HONEST.get(path.stem, 0), record
     assert nobody_left(zygote)
-    left = {n for n in set(os.listdir(tempfile.gettempdir())) - before if "course-attack" in n}
-    assert not left
+    assert not outside()
+    for page in pages(path.parent.name, record):
+        assert page.encode() and "\x1b" not in page and "\n# 100" not in page
+
+
+def outside() -> list[str]:
+    """What attacks have left where code would be found, or a home is, or anybody may write."""
+    places = {
+        *sys.path,
+        site.getusersitepackages(),
+        sys.prefix,
+        str(Path.home()),
+        "/etc",
+        "/root",
+        "/home",
+        "/",
+        "/tmp",
+        "/dev/shm",
+        *map(str, Path(report.__file__).parents[:3]),
+    }
+    entries = [e for place in filter(os.path.isdir, places) for e in os.scandir(place)]
+    left = [e.path for e in entries if "course-attack" in e.name or "cheat" in e.name]
+    code = [e.path for e in entries if e.name in LEFT]
+    return left + [p for p in code if "the course-attack" in Path(p).read_text()]
+
+
+def pages(exercise: str, record: dict) -> list[str]:
+    """What people see of it."""
+    mark = Mark(exercise, "00.1", "x", 10, record["points"] / 10, True, "full", record=record)
+    marked = Marked("somebody", "00_hello_ranks", [mark])
+    manifest = Manifest("1", {"00_hello_ranks": []}, {}, "")
+    return [feedback.page(marked, manifest), report.summary([marked]), report.oral(marked),
+            report.gradescope(marked)["output"]]  # fmt: skip
 
 
 def nobody_left(zygote: Zygote) -> bool:
@@ -69,7 +113,7 @@ def test_the_judge_works_on_after_an_attack(judged) -> None:
 
 
 needs_walls = pytest.mark.skipif(
-    "files" not in Runner.standing(), reason="this system allows no walls: see UNDEFENDED"
+    "files" not in STANDING, reason="this system allows no walls: see UNDEFENDED"
 )
 
 
@@ -118,11 +162,7 @@ def test_where_walls_are_missing_the_report_says_so(judged, monkeypatch) -> None
         record = judged("my_share", right, address=bare.address)
     assert record["passed"]
     assert set(record["undefended"]) >= {"processes", "files", "network"}
-    mark = Mark("my_share", "00.1", "my_share-check", 10, 10, True, "full", record=record)
-    marked = Marked("somebody", "00_hello_ranks", [mark])
-    manifest = Manifest("1", {"00_hello_ranks": []}, {}, "")
-    for page in (feedback.page(marked, manifest), report.summary([marked]),
-                 report.gradescope(marked)["output"]):  # fmt: skip
-        assert "ndefended" in page or "UNDEFENDED" in page
-        assert UNDEFENDED["network"] in page
-    assert "files" in report.grades([marked], manifest)
+    page, summary, _, output = pages("my_share", record)
+    for text in (page, summary, output):
+        assert "ndefended" in text or "UNDEFENDED" in text
+        assert UNDEFENDED["network"] in text

@@ -18,6 +18,7 @@ from course_lib.grading.answers import Found, Submission
 from course_lib.grading.grade import named
 from course_lib.grading.policy import Policy
 from course_lib.notebooks.copies import solved_copy, to_text
+from course_lib.notebooks.lesson import LessonError
 from course_lib.notebooks.source import parse_lesson
 
 ROOT = TESTS.parent
@@ -133,6 +134,20 @@ def test_submissions_are_named_so_that_they_can_be_told_apart(tmp_path: Path) ->
                  "bert/.ipynb_checkpoints/hw.ipynb"):  # fmt: skip
         written(tmp_path / name, "{}")
     assert [n for n, _ in named([str(tmp_path)])] == ["anna__hw", "bert__hw", "other_one"]
+
+
+def test_no_name_leads_out_of_the_folder_or_meets_another(tmp_path: Path) -> None:
+    files = ["...ipynb", ".ipynb", "a b.ipynb", "a_b.ipynb", "A_b.ipynb", "x" * 240 + ".ipynb",
+             "x" * 239 + "y.ipynb", "é" * 120 + ".ipynb", "anna/1/2/3/hw.ipynb",
+             "bert/1/2/3/hw.ipynb"]  # fmt: skip
+    for name in files:
+        written(tmp_path / name, "{}")
+    names = [n for n, _ in named([str(tmp_path)])]
+    assert len({n.casefold() for n in names}) == len(files)
+    assert all(not n.startswith(".") and "/" not in n and len(n.encode()) < 140 for n in names)
+    (tmp_path / "inbox").symlink_to(tmp_path / "anna")
+    with pytest.raises(LessonError, match="is a link"):
+        list(named([str(tmp_path / "inbox")]))
 
 
 # ---------------------------------------------------------------------------------- marks, manifest

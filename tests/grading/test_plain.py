@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import random
+from fractions import Fraction
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
 
+from course_lib.checks import lesson_05_gradient_averaging as lesson_05
+from course_lib.checks import lesson_06_ddp as lesson_06
+from course_lib.checks.cases import Case
 from course_lib.checks.compare import same
 from course_lib.grading.frames import Malformed
 from course_lib.grading.parcels import Parcel
@@ -25,7 +31,8 @@ def there_and_back(value: Any, template: Any = None) -> Any:
     "value",
     [None, True, 0, -(10**30), 1.5, math.inf, 5e-324, "a\ud800é", range(3, 9, 2), [], [1, [2.0]],
      (1, "x"), {"a": [1], 2: None}, torch.arange(6).reshape(2, 3).t(), torch.tensor(3.5),
-     torch.empty(0, 4), torch.tensor([math.nan, -0.0])],
+     torch.empty(0, 4), torch.tensor([math.nan, -0.0]), Fraction(1, 3), numpy.float32(0.1),
+     numpy.int64(-3)],
 )  # fmt: skip
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     back = there_and_back(value)
@@ -64,6 +71,40 @@ def test_a_gradient_of_another_dtype_is_told_apart() -> None:
     assert there_and_back(model, mine).weight.grad.dtype == torch.float64
 
 
+def test_what_a_model_notes_of_itself_is_what_it_was_there() -> None:
+    """Writing values into the judge's own model must not count as having replaced its tensors."""
+    case = Case(2, options={"model": "two layers"})
+    mine = lesson_05.model_of(case, 0)
+    for p in mine.parameters():
+        p.grad = torch.ones_like(p)
+    mine.hold()
+    theirs = copy.deepcopy(mine)
+    assert copy.deepcopy(there_and_back(copy.deepcopy(theirs), mine)).replaced == ()
+    theirs.first.weight.grad = torch.zeros(2, 2)
+    back = copy.deepcopy(there_and_back(copy.deepcopy(theirs), mine))
+    assert back.replaced == ("first.weight.grad",)
+    theirs.first.bias.requires_grad_(False)
+    assert there_and_back(theirs, mine).first.bias.requires_grad is False
+
+
+def test_what_cases_record_comes_back_and_nothing_else_of_their_classes() -> None:
+    shown = lesson_06.Shown([2, 0], torch.ones(2, 10), 40, True)
+    data = lesson_06.digits(Case(1, 3))
+    data.seen.append(shown)
+    back = there_and_back(data, lesson_06.digits(Case(1, 3)))
+    assert type(back) is lesson_06.Digits
+    assert same(vars(back.seen[0]), vars(shown))
+    weights = lesson_06.Weights({"w": torch.ones(2)}, (True,), {"w": None}, True)
+    back = vars(there_and_back(weights))
+    assert same([back[name] for name in vars(weights)], list(vars(weights).values()))
+    assert isinstance(there_and_back(lesson_06.Account(torch.ones(1))), Opaque)
+
+
+def test_a_range_that_nobody_can_look_through_is_no_range() -> None:
+    assert isinstance(there_and_back(range(10**30)), Opaque)
+    assert isinstance(there_and_back(range(0, -(10**9), -1)), Opaque)
+
+
 class Yes(int):
     def __eq__(self, other: object) -> bool:
         return True
@@ -81,7 +122,11 @@ def test_classes_do_not_travel() -> None:
 @pytest.mark.parametrize(
     "data",
     [3, 1.5, [], {}, {"int": 3}, {"int": "x"}, {"int": "9" * 500}, {"float": "y"}, {"list": 3},
+     {"fraction": ["1", "0"]}, {"numpy": ["ndarray", {"int": "1"}]}, {"numpy": ["float32", {}]},
      {"what": 1}, {"list": [], "tuple": []}, {"range": ["1", "2", "0"]}, {"dict": [[1]]},
+     {"record": ["judge.Judge", []]}, {"record": ["lesson_06_ddp.Account", [["labels", None]]]},
+     {"record": ["lesson_06_ddp.Digits", [["seen", 3]]]}, {"record": 3},
+     {"record": ["lesson_06_ddp.Digits", [["__class__", {"list": []}]]]},
      {"dtype": "object", "shape": [], "stride": [], "offset": 0, "bytes": ""},
      {"dtype": "float32", "shape": [10], "stride": [1], "offset": 0, "bytes": "AAAA"},
      {"dtype": "float32", "shape": [2**50], "stride": [0], "offset": 0, "bytes": "AAAAAA=="},
@@ -113,6 +158,12 @@ def test_tensors_of_one_storage_share_it_at_the_other_end() -> None:
     assert theirs.changed() == {}
     base[7] = -1.0  # outside of what was named
     assert mine.changed() == {}
+
+
+def test_bytes_that_claim_to_be_more_are_no_call() -> None:
+    _, data = Parcel.of([torch.ones(1).expand(1 << 33)])
+    with pytest.raises(Malformed):
+        Parcel.opened(data)
 
 
 def test_strides_and_emptiness_are_kept() -> None:

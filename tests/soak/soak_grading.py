@@ -1,6 +1,8 @@
-"""Grading at length: the whole zoo by the judge, 30 and 200 submissions, 200 damaged notebooks.
+"""Grading at length: the zoo by the judge, a class of 30 three times, 200 with two interruptions,
+200 damaged notebooks.
 
-COUNT=200 make soak SOAK_ARGS="-k grading"     as many submissions; 30 without COUNT
+COUNT=60 make soak SOAK_ARGS="-k interrupted"     a smaller class; 200 without COUNT
+make soak SOAK_ARGS="-k 'grading and zoo and 05'"  the zoo of one lesson
 """
 
 from __future__ import annotations
@@ -11,80 +13,264 @@ import json
 import os
 import random
 import re
+import signal
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
-sys.path.insert(0, str(TESTS / "grading"))
+sys.path[:0] = [str(TESTS / "grading"), str(TESTS / "soak")]
 
 from damage import damaged  # noqa: E402
+from roster import RIGHT, Handed, notebook, roster, source  # noqa: E402
+from soak_ranks_common import count, report  # noqa: E402
 
 from course_lib.__main__ import main  # noqa: E402
 from course_lib.checks.exercise import exercises  # noqa: E402
-from course_lib.grading import answers, manifest  # noqa: E402
+from course_lib.grading import grade, manifest  # noqa: E402
 from course_lib.grading.judge import Order, Timing, judge  # noqa: E402
-from course_lib.grading.walls import Limits  # noqa: E402
+from course_lib.grading.walls import Limits, family  # noqa: E402
 from course_lib.grading.zygote import Zygote  # noqa: E402
 
-COUNT = int(os.environ.get("COUNT", "30"))
-LESSON = ROOT / "notebooks" / "00_hello_ranks.ipynb"
-ZOO = [p for kind in ("right_answers", "wrong_answers")
-       for p in sorted((TESTS / kind).glob("*/*.py"))]  # fmt: skip
+RELEASE = manifest.read(ROOT / "notebooks" / "manifest.json")
+LESSONS = sorted({e.number[:2] for e in exercises().values()})
 
 
-def with_answer(source: str) -> dict:
-    notebook = json.loads(LESSON.read_text())
-    for cell in notebook["cells"]:
-        if cell["id"] == "my_share-answer":
-            cell["source"] = source.splitlines(True)
-    return notebook
+# ---- the zoo ------------------------------------------------------------------------------------
 
 
-def test_grading_the_zoo_gives_the_diagnoses_of_check() -> None:
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_grading_the_zoo_gives_the_diagnoses_of_check(lesson: str) -> None:
     different = []
     with Zygote() as zygote:
-        for path in ZOO:
-            name, source = path.parent.name, path.read_text()
-            if name not in exercises():
+        for path in sorted(p for kind in ("right_answers", "wrong_answers")
+                           for p in (TESTS / kind).glob("*/*.py")):  # fmt: skip
+            name, text = path.parent.name, path.read_text()
+            if name not in exercises() or not exercises()[name].number.startswith(lesson):
                 continue
-            record = judge(Order(name, source, [], []), zygote.address, Limits(), Timing(20, 300))
-            stated = re.match(r'"""Diagnosis: (\S+)', source)
+            record = judge(Order(name, text, [], []), zygote.address, Limits(), Timing(30, 600))
+            stated = re.match(r'"""Diagnosis: (\S+)', text)
             wanted = stated[1] if stated and "wrong_answers" in path.parts else None
-            if record["diagnosis"] != wanted:
+            if record["diagnosis"] != wanted or record["passed"] != (wanted is None):
                 different.append(f"{name}/{path.stem}: {record['diagnosis']}, not {wanted}")
+    report(f"grading_zoo_{lesson}", different=different)
     assert not different
 
 
-def test_grading_submissions_gives_the_marks_that_were_predicted(tmp_path: Path) -> None:
-    mine = [p for p in ZOO if p.parent.name == "my_share"]
+# ---- a class ------------------------------------------------------------------------------------
+
+
+def hand_in(inbox: Path, number: int) -> dict[str, Handed]:
+    """A class of this size: the thirty again and again, under names of their own."""
+    thirty = list(roster())
+    inbox.mkdir()
+    handed = {f"s{n:03}_{thirty[n % 30].name}": thirty[n % 30] for n in range(number)}
+    for name, one in handed.items():
+        (inbox / f"{name}.ipynb").write_text(one.text, encoding="utf-8")
+    return handed
+
+
+def surprises(out: Path, handed: dict[str, Handed]) -> list[str]:
+    """Where grades.csv differs from what was predicted."""
+    rows = {row["submission"]: row for row in csv.DictReader((out / "grades.csv").open())}
+    assert rows.keys() == handed.keys()
+    worth = {i.exercise: i.points for items in RELEASE.lessons.values() for i in items}
+    found = []
+    for name, one in handed.items():
+        row, total = rows[name], 0.0
+        if not one.predicted and "not a notebook" not in row["problem"]:
+            found.append(f"{name}: {row['problem']!r}")
+        for exercise, (share, why) in one.predicted.items():
+            points = round(worth[exercise] * share, 2)
+            total += points
+            said = [row[exercise], row[f"{exercise} diagnosis"], row[f"{exercise} reason"]]
+            told = why in said[1:] or (len(why) > 12 and said[2].startswith(why))
+            if float(said[0] or -1) != points or not (told or (not why and not said[2])):
+                found.append(f"{name}: {exercise} {said}, not {points:g} {why}")
+        if float(row["points"]) != round(total, 2):
+            found.append(f"{name}: {row['points']} in all, not {total:g}")
+    return found
+
+
+class Watched:
+    """The command as a process, and the memory of all that comes of it (PSS, so that what
+    processes share is counted once)."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "course_lib", "grade", *words], cwd=ROOT, text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        self.lines: list[str] = []
+        self.seen: set[int] = set()
+        self.peak = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(1.0):
+            members = list(family(self.process.pid))
+            self.seen.update(members)
+            self.peak = max(self.peak, sum(map(pss, members)))
+
+    def graded(self) -> Iterator[str]:
+        """Names as they are graded; everything that is said is kept in ``lines``."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if (told := re.match(r"\[\d+/\d+\] (\S+): ", line)) and "graded before" not in line:
+                yield told[1]
+
+    def end(self) -> int:
+        code = self.process.wait()
+        self._over.set()
+        self._thread.join()
+        return code
+
+
+def pss(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:  # it has gone
+        return 0
+    found = re.search(r"^Pss:\s+(\d+)", text, re.M)
+    return int(found[1]) << 10 if found else 0
+
+
+def wait_until_gone(pids: set[int], seconds: float = 15.0) -> list[int]:
+    """Those that are still there after so long."""
+    end = time.monotonic() + seconds
+    while (left := [p for p in pids if alive(p)]) and time.monotonic() < end:
+        time.sleep(0.1)  # nothing tells when a process of somebody else's ends
+    return left
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_grading_a_class_of_thirty_gives_the_marks_predicted_three_times(tmp_path: Path) -> None:
+    handed = hand_in(tmp_path / "inbox", 30)
+    rounds = []
+    for turn in range(3):
+        out = tmp_path / f"out{turn}"
+        start, at, slow = time.monotonic(), time.monotonic(), {}
+        run = Watched(str(tmp_path / "inbox"), "--out", str(out))
+        for name in run.graded():
+            slow[name], at = round(time.monotonic() - at, 1), time.monotonic()
+        code, found = run.end(), surprises(out, handed)
+        rounds.append({"seconds": round(time.monotonic() - start), "peak_mb": run.peak >> 20,
+                       "code": code, "surprises": found, "each": slow})  # fmt: skip
+        report("grading_thirty", rounds=rounds)
+    assert not [found for r in rounds for found in r["surprises"]]
+    assert [r["code"] for r in rounds] == [0, 0, 0]
+
+
+def test_grading_that_is_interrupted_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
+    """SIGINT after a fifth, SIGKILL of the command alone after half, then to the end."""
+    number = count(200)
+    handed = hand_in(tmp_path / "inbox", number)
+    words = (str(tmp_path / "inbox"), "--out", str(tmp_path / "out"), "--jobs", "2")
+    start, done, peak, left = time.monotonic(), [], 0, []
+    for stop_after, how in ((number // 5, signal.SIGINT), (number // 2, signal.SIGKILL), (0, None)):
+        run = Watched(*words)
+        for name in run.graded():
+            done.append(name)
+            if how is not None and len(done) == stop_after:
+                run.process.send_signal(how)
+        code = run.end()
+        peak = max(peak, run.peak)
+        left.append(wait_until_gone(run.seen))
+        assert code == {signal.SIGINT: 130, signal.SIGKILL: -9, None: 0}[how], run.lines
+    seconds = time.monotonic() - start
+    told = {n: done.count(n) for n in handed}
+    found = surprises(tmp_path / "out", handed)
+    report("grading_interrupted", submissions=number, seconds=round(seconds), peak_mb=peak >> 20,
+           a_minute=round(60 * number / seconds, 1), left=left, surprises=found,
+           twice=[n for n, times in told.items() if times > 1])  # fmt: skip
+    assert not found
+    assert left == [[], [], []], "processes that outlive the command"
+    # What SIGINT lets come to its end is told by the next run as graded before; nothing is twice.
+    assert max(told.values()) == 1
+
+
+# ---- damage -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def nothing_judged(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every answer that reaches the judge gets full marks."""
+
+    def run(job: grade.Job, folder: Path, submission: grade.answers.Submission) -> str:
+        for name, found in submission.answers.items():
+            if not found.problem:
+                record = {
+                    "passed": True,
+                    "points": 100,
+                    "written": True,
+                    "reason": "",
+                    "levels": {
+                        level: {"state": "passed", "points": 0, "worth": 0, "diagnosis": None}
+                        for level in ("core", "budget", "sturdy")
+                    },
+                }
+                (folder / "records" / f"{name}.json").write_text(json.dumps(record))
+        return ""
+
+    with patch.context() as within:
+        within.setattr(grade, "_run", run)
+        yield
+
+
+def whole_in(text: str, cell: dict) -> bool:
+    """Whether this cell stands whole in what a reader can make of ``text``."""
+    try:
+        json.loads(text)
+    except ValueError:
+        if '"cells": [' not in text:
+            return False
+        text = text[: text.find("\x00") if "\x00" in text else len(text)]
+    return json.dumps(cell["source"]) in text
+
+
+def test_grading_damaged_notebooks_costs_an_answer_at_most_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inbox, wanted = tmp_path / "inbox", {}
     inbox.mkdir()
-    for number in range(COUNT):
-        path = mine[number % len(mine)]
-        stated = re.match(r'"""Diagnosis: (\S+)', path.read_text())
-        wrong = "wrong_answers" in path.parts
-        (inbox / f"s{number:03}.ipynb").write_text(json.dumps(with_answer(path.read_text())))
-        wanted[f"s{number:03}"] = stated[1] if wrong and stated else ""
-    assert main(["grade", str(inbox), "--out", str(tmp_path / "out")]) == 0
-    rows = list(csv.DictReader((tmp_path / "out" / "grades.csv").open()))
-    assert {row["submission"]: row["my_share diagnosis"] for row in rows} == wanted
-    for row in rows:
-        assert (row["points"] == "10") == (wanted[row["submission"]] == "")
-
-
-@pytest.mark.parametrize("start", range(0, 200, 50))
-def test_grading_damaged_notebooks_costs_an_answer_at_most_itself(
-    start: int, tmp_path: Path
-) -> None:
-    release = manifest.read(ROOT / "notebooks" / "manifest.json")
-    right = (TESTS / "right_answers" / "my_share" / "by_divmod.py").read_text()
-    for seed in range(start, start + 50):
-        text, keeps = damaged(copy.deepcopy(with_answer(right)), random.Random(1000 + seed))
-        path = tmp_path / "00_hello_ranks.ipynb"
-        path.write_text(text)
-        got = answers.read(path, release)
-        if keeps:
-            assert got.answers["my_share"].source.rstrip() == right.rstrip(), seed
+    for seed in range(200):
+        lesson = list(RIGHT)[seed % 3]
+        right = {e: source("right_answers", e, n) for e, n in RIGHT[lesson].items()}
+        whole = notebook(lesson, right)
+        text, keeps = damaged(copy.deepcopy(whole), random.Random(1000 + seed))
+        (inbox / f"{lesson}-{seed:03}.ipynb").write_text(text, encoding="utf-8")
+        cells = {
+            c["metadata"]["exercise"]: c for c in whole["cells"] if c["id"].endswith("-answer")
+        }
+        wanted[f"{lesson}-{seed:03}"] = {
+            e for n, (e, c) in enumerate(cells.items()) if keeps or (n and whole_in(text, c))
+        }
+    with nothing_judged(monkeypatch):
+        assert main(["grade", str(inbox), "--out", str(tmp_path / "out"), "--jobs", "4"]) == 0
+    rows = {
+        row["submission"]: row for row in csv.DictReader((tmp_path / "out" / "grades.csv").open())
+    }
+    lost = [f"{name}: {e} {row[f'{e} reason']} {row['problem']}" for name, row in rows.items()
+            for e in wanted[name] if not float(row[e] or 0)]  # fmt: skip
+    read = sum(not row["problem"] for row in rows.values())
+    report("grading_damaged", submissions=len(rows), readable=read, lost=lost,
+           answers=sum(map(len, wanted.values())))  # fmt: skip
+    assert rows.keys() == wanted.keys()
+    assert not lost

