@@ -38,7 +38,8 @@ test_images, test_labels = load_digits(train=False).tensors
 def train(steps=60, batch_size=128):
     torch.manual_seed(1)  # the same first weights and the same batches on every rank
     model = nn.Sequential(
-        nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 10)
+        nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(1024, 10),
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -64,6 +65,7 @@ def train(steps=60, batch_size=128):
 # Equal accuracy could be luck. An equal *curve* is not: in the picture, the points of four ranks lie on the line of one process. What differs is rounding, because four partial sums are added in another order than one long one.
 
 # %% id="00-bdac7f"
+assert images.shape == (1442, 1, 8, 8) and test_images.shape == (355, 1, 8, 8)
 runs = {n: run(train, world_size=n) for n in (1, 2, 4)}
 curve = {}
 for n, job in runs.items():
@@ -71,13 +73,14 @@ for n, job in runs.items():
     accuracies = [accuracy for _, accuracy in job.results]
     assert min(accuracies) == max(accuracies) >= 0.97
     curve[n] = torch.tensor(losses).mean(0)  # step by step, the mean over the ranks
-    difference = (curve[n] - curve[1]).abs().max()
-    assert difference < 1e-3
-    print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f} %   curve differs by: ~{difference:.0e}")
+    apart = (curve[n] - curve[1]).abs().max()
+    assert apart < 1e-3
+    print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f} %   curve differs by: ~{apart:.0e}")
 draw.lines(
     {"four ranks": (range(60), curve[4]), "one process": (range(60), curve[1])},
     xlabel="training step", ylabel="loss", formulas=["one process"],
-    caption="Four ranks with a quarter of each batch follow the curve of one process with all of it.",
+    caption="Four ranks with a quarter of each batch follow the curve of one process "
+    "with all of it.",
 )
 
 # %% [markdown] id="00-9b87ca"
@@ -89,7 +92,8 @@ draw.lines(
 steps = [span.start for span in runs[4].trace.spans if span.rank == 0]
 draw.timeline(
     runs[4], between=(steps[40], steps[42]),
-    caption="Two training steps: every rank computes alone, then all meet in four all_reduce calls.",
+    caption="Two training steps: every rank computes alone, then all meet in four "
+    "all_reduce calls.",
 )
 
 # %% [markdown] id="00-4e72aa"
@@ -101,7 +105,8 @@ guess = None
 # %% id="00-5cb739"
 recorded = sum(event.nbytes for event in runs[4].trace.of(0)) // 60
 print(f"your guess: {guess}   recorded: {recorded:,} bytes a step")
-assert recorded == 4 * (64 * 9 + 64 + 1024 * 10 + 10) == 43_560
+assert recorded == 4 * (64 * 9 + 64 + 1024 * 10 + 10) == 4 * 10_890 == 43_560
+assert len(runs[4].trace.of(0)) == 60 * 4  # a call for each parameter tensor in each step
 
 # %% [markdown] id="00-0543d7"
 # The size of a gradient is the size of the model: **S = 4 bytes × parameters**, here 43,560 bytes, the same in every step and on any number of ranks. A larger batch means more computing for the same talking; keep that in mind.
@@ -185,8 +190,10 @@ def sum_of_squares(n_items):
 
 parts = run(sum_of_squares, 10)
 assert all(result["the sum"] == [reference] for result in parts.results)
+assert [result["own part"] for result in parts.results] == [[80], [107], [40], [58]]
 assert [event.nbytes for event in parts.trace.events] == [8, 8, 8, 8]
-draw.values(parts, caption="80 + 107 + 40 + 58 = 285: all_reduce leaves the same sum on every rank.")
+draw.values(parts, caption="80 + 107 + 40 + 58 = 285: all_reduce leaves the same sum "
+            "on every rank.")
 
 # %% [markdown] id="00-146f22"
 # ## Your turn: my_share
@@ -295,18 +302,19 @@ for where in ("env://", f"file://{folder}/meeting", "tcp://$MASTER_ADDR:$MASTER_
 #
 # MPI is an interface with many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` says no. Gloo takes CUDA tensors for collectives such as `all_reduce`, but not for `send` and `recv`.
 #
-# **One process, one GPU.** NCCL wants a GPU for each rank. Two habits see to that. GPUs are numbered anew on every machine, hence the local rank:
+# **One process, one GPU.** NCCL wants a GPU for each rank. Two habits see to that. In the program, before anything uses CUDA, each rank takes its own. GPUs are numbered anew on every machine, hence the local rank:
 #
 # ```python
-# torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # in the program, before anything uses CUDA
+# torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 # ```
+#
+# And on the command line, `CUDA_VISIBLE_DEVICES` hides GPUs from a process and numbers the others from 0. This job sees two GPUs, 0 and 1:
 #
 # ```bash
-# CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc-per-node=2 train.py  # the job sees two GPUs: 0 and 1
+# CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc-per-node=2 train.py
 # ```
 #
-# `CUDA_VISIBLE_DEVICES` hides GPUs from a process and numbers the others from 0. It is read when CUDA starts; setting it after the first CUDA call changes nothing.
-#
+# It is read when CUDA starts; setting it after the first CUDA call changes nothing.
 
 # %% [markdown] id="00-16cbe0"
 # ## Why not Python's own multiprocessing?
@@ -384,7 +392,7 @@ torchrun = "-m torch.distributed.run --standalone --nproc-per-node=2 --local-ran
 start = time.perf_counter()
 job = subprocess.run([sys.executable, *torchrun.split(), script], capture_output=True, text=True)
 took = {"torchrun, 2 ranks": time.perf_counter() - start}
-assert job.returncode == 0, job.stderr
+assert job.returncode == 0 and "[120]" in job.stdout and "[285]" in job.stdout, job.stderr
 print(job.stdout)
 
 # %% [markdown] id="00-77a1ca"
@@ -444,7 +452,8 @@ draw.bars(took, unit="s", caption="What costs time is importing torch anew in ev
 # ## Sources
 #
 # * PyTorch: [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html) (backends, initialisation, the default timeout) · [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) (the environment that it sets) · [Multiprocessing best practices](https://docs.pytorch.org/docs/stable/notes/multiprocessing.html) · [Autograd and Fork](https://github.com/pytorch/pytorch/wiki/Autograd-and-Fork)
-# * Python: [What can be pickled](https://docs.python.org/3/library/pickle.html#what-can-be-pickled-and-unpickled) · [Start methods](https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods)
+# * Python: [What can be pickled](https://docs.python.org/3/library/pickle.html#what-can-be-pickled-and-unpickled) · [Start methods](https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods) · [Global interpreter lock](https://docs.python.org/3/glossary.html#term-global-interpreter-lock) (threads)
+# * Other ways: [Accelerate's `notebook_launcher`](https://huggingface.co/docs/accelerate/en/package_reference/launchers) · [ipyparallel](https://ipyparallel.readthedocs.io/en/latest/) · [mpi4py](https://mpi4py.readthedocs.io/en/stable/)
 # * NVIDIA: [CUDA environment variables](https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars)
 # * F. Darema, D. A. George, V. A. Norton, G. F. Pfister, *A single-program-multiple-data computational model for EPEX/FORTRAN*, Parallel Computing 7, 1988, [doi:10.1016/0167-8191(88)90094-4](https://doi.org/10.1016/0167-8191(88)90094-4)
 # * The digits: E. Alpaydin, C. Kaynak, *Optical Recognition of Handwritten Digits*, UCI Machine Learning Repository, 1998, [doi:10.24432/C50P49](https://doi.org/10.24432/C50P49), CC BY 4.0

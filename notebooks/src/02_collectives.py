@@ -36,6 +36,7 @@ def row():
 table = torch.stack([torch.tensor([1, 2, 3, 4]) * 10**rank for rank in range(4)])
 reference = table.sum(0)
 assert reference.tolist() == [1111, 2222, 3333, 4444]
+assert table[0].nbytes == 32  # a row, in bytes
 
 # %% [markdown] id="02-be8089"
 # ## With a root: one to all, all to one
@@ -117,10 +118,11 @@ plans = {"broadcast, star": [(2, 0, 1), (2, 1, 1), (2, 3, 1)],
          "gather, chain": [(2, 3, 1), (3, 0, 2), (0, 1, 3)],
          "reduce, chain": [(2, 3, 1), (3, 0, 1), (0, 1, 1)]}
 jobs = [run(follow, plan) for plan in plans.values()]
-assert [sum(m.nbytes for m in job.trace.messages) // S for job in jobs] == [3, 3, 3, 3, 6, 3]
-assert [busiest(job) // S for job in jobs] == [3, 1, 2, 1, 3, 1] and n - 1 == 3
-draw.traffic(*jobs, titles=list(plans), caption="From rank 2 or to rank 1, as recorded. Only in the "
-             "gathering chain does the message grow: what is added up stays as long as one tensor.")
+moved = [sum(message.nbytes for message in job.trace.messages) for job in jobs]
+assert moved == [12_000, 12_000, 12_000, 12_000, 24_000, 12_000] and moved[0] == (n - 1) * S
+assert [busiest(job) for job in jobs] == [12_000, 4_000, 8_000, 4_000, 12_000, 4_000]
+draw.traffic(*jobs, titles=list(plans), caption="From rank 2 or to rank 1, as recorded. Only in "
+             "the gathering chain does the message grow: a sum stays as long as one tensor.")
 
 # %% [markdown] id="02-126de0"
 # The star is the naive broadcast: its root sends all 12,000 bytes while the others send none, and with a thousand ranks it is 999 messages through one link. In the chain nobody sends more than S, but the last rank hears only after n − 1 messages in a row. The tree needs two rounds here, and in general ⌈log₂ n⌉. Which is fastest depends on n and S; the next lesson has the two numbers that decide.
@@ -133,7 +135,7 @@ draw.traffic(*jobs, titles=list(plans), caption="From rank 2 or to rank 1, as re
 #
 # **Goal.** Afterwards every rank's `tensor` holds what src's held. Build it from send and receive, in whichever pattern you like; there is no budget. Any rank may be src.
 #
-# The *core* level plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds one rank and eight, empty tensors, strides and other dtypes: take it now or later.
+# The *core* level plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds one rank and eight, empty tensors, strides and other dtypes: take it now or later. (What has strides travels as `x.contiguous()`, and that is a copy: whoever receives into it has to copy it back.)
 #
 # <details>
 # <summary>Hint: two roles, and a trap</summary>
@@ -273,8 +275,8 @@ def try_reduce():
     my_reduce(mine, dst=1, op="max")
     return {"before": row(), "after my_reduce, dst=1, max": mine}
 
-draw.values(run(try_reduce), caption="Only rank 1's row may change, and here it takes rank 3's colour: "
-            "every largest number is rank 3's.")
+draw.values(run(try_reduce), caption="Only rank 1's row may change, and here it takes rank 3's "
+            "colour: every largest number is rank 3's.")
 
 # %% exercise="my_reduce" role="check"
 check(my_reduce)
@@ -309,8 +311,8 @@ def without_a_root():
 
 rootless = run(without_a_root)
 assert [result["reduce_scatter"].item() for result in rootless.results] == reference.tolist()
-draw.values(rootless, caption="all_gather brings one number of each rank to all. all_reduce brings all "
-            "sums to all, reduce_scatter each sum to one rank.")
+draw.values(rootless, caption="all_gather brings one number of each rank to all. all_reduce "
+            "brings all sums to all, reduce_scatter each sum to one rank.")
 
 # %% [markdown] id="02-eea1cf"
 # ## What reduce_scatter has to cost
@@ -336,8 +338,8 @@ assert busiest(wasteful) == (n - 1) * S == 12_000
 assert busiest(blocks) == (n - 1) * S // n == 3_000
 draw.traffic(naive, wasteful, blocks,
              titles=["through a root", "everything to everybody", "each block to its owner"],
-             caption="Three ways to a reduce_scatter of 4 kB: a column of 12 kB into rank 0; 12 kB from "
-             "everybody; 3 kB from everybody.")
+             caption="Three ways to a reduce_scatter of 4 kB: a column of 12 kB into rank 0; "
+             "12 kB from everybody; 3 kB from everybody.")
 
 # %% [markdown] id="02-2ccc4c"
 # Each block to its owner costs **(n − 1)/n · S bytes a rank**, whatever the number of ranks: never more than the tensor itself. Nobody can do with less in all: for each of the n blocks, the numbers of n − 1 ranks have to leave home (Patarasuk and Yuan, 2009, count this way for all_reduce). Through the root a rank sends S, a third more in our case, which does not look bad until you see the column: 12,000 bytes queue at rank 0, while everybody else waits.
@@ -385,8 +387,8 @@ def my_all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
 # %% exercise="my_all_gather" role="try"
 job = run(lambda: [part.tolist() for part in my_all_gather(row())])
 print(*job.results, sep="\n")
-draw.traffic(job, caption="Whatever the pattern, every column adds up to 96 bytes at least: three rows "
-             "of the table have to arrive at each rank.")
+draw.traffic(job, caption="Whatever the pattern, every column adds up to 96 bytes at least: "
+             "three rows of the table have to arrive at each rank.")
 
 # %% exercise="my_all_gather" role="check"
 check(my_all_gather)
@@ -437,8 +439,8 @@ def my_reduce_scatter(tensor: torch.Tensor) -> torch.Tensor:
 # %% exercise="my_reduce_scatter" role="try"
 job = run(lambda: my_reduce_scatter(row()).tolist())
 print(*job.results)
-draw.traffic(job, caption="A row has 32 bytes, so the budget is 24: does any row of this matrix add up "
-             "to more?")
+draw.traffic(job, caption="A rank's tensor has 32 bytes, so the budget is 24: does any row of "
+             "this matrix add up to more?")
 
 # %% exercise="my_reduce_scatter" role="check"
 check(my_reduce_scatter)
@@ -513,7 +515,7 @@ print("gloo alone:", unseen[0], "on every rank")
 #
 # * PyTorch: [Collective functions](https://docs.pytorch.org/docs/stable/distributed.html#collective-functions) (what each promises) · [ReduceOp](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.ReduceOp)
 # * NVIDIA: [NCCL, collective operations](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/collectives.html) (before and after, in pictures)
-# * Message Passing Interface Forum, [*MPI: A Message-Passing Interface Standard*, version 4.0](https://www.mpi-forum.org/docs/mpi-4.0/mpi40-report.pdf), 2021, chapter 6 (collective communication)
+# * Message Passing Interface Forum, [*MPI: A Message-Passing Interface Standard*, version 4.0](https://www.mpi-forum.org/docs/mpi-4.0/mpi40-report.pdf), 2021, chapter 6 (collective communication), and its history of the standard (1.0: May 1994)
 # * E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn, *Collective communication: theory, practice, and experience*, Concurrency and Computation 19(13), 2007, [doi:10.1002/cpe.1206](https://doi.org/10.1002/cpe.1206) (patterns and their bounds)
 # * R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of Collective Communication Operations in MPICH*, International Journal of High Performance Computing Applications 19(1), 2005, [doi:10.1177/1094342005051521](https://doi.org/10.1177/1094342005051521) (trees and rings)
 # * P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, Journal of Parallel and Distributed Computing 69(2), 2009, [doi:10.1016/j.jpdc.2008.09.002](https://doi.org/10.1016/j.jpdc.2008.09.002) (what must leave home)
