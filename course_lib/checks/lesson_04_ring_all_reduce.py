@@ -19,7 +19,6 @@ from course_lib.checks.diagnoses import (
     found,
     hazard,
     only_where,
-    returns,
     some,
 )
 from course_lib.checks.exercise import (
@@ -31,6 +30,7 @@ from course_lib.checks.exercise import (
     Seen,
     declare,
 )
+from course_lib.checks.formulas import TOLERANCE, mistake, networks
 from course_lib.checks.rules import (
     bytes_at_most,
     bytes_in_total_at_least,
@@ -571,53 +571,42 @@ def ring_time(n: int, nbytes: float, alpha: float, beta: float) -> float:
     return steps * alpha + steps * chunk * beta
 
 
-def arguments(case: Case, _: int) -> tuple[int, int, float, float]:
-    o = case.options
-    return o["n"], o["nbytes"], o["alpha"], o["beta"]
-
-
-def times_as(formula: Callable[[int, int, float, float], float]) -> Callable[[Evidence], bool]:
-    """Every answer is what this formula gives."""
-    return returns(lambda p, _: float(formula(*p.inputs[0][0])))
-
-
 def costs(n: int, nbytes: int, alpha: float, beta: float) -> Case:
     return Case(1, options={"n": n, "nbytes": nbytes, "alpha": alpha, "beta": beta})
 
 
 def seconds_core(rng: random.Random) -> list[Case]:
-    drawn = [costs(rng.randrange(2, 2000), rng.randrange(1, 10**9), rng.uniform(1e-6, 1e-4),
-                   rng.uniform(1e-12, 1e-9)) for _ in range(12)]  # fmt: skip
-    return [costs(2, 8, 1.0, 1.0), costs(4, 8, 1.0, 0.5), costs(8, 1 << 20, 5e-6, 4e-11), *drawn]
+    by_hand = [(2, 8, 1.0, 1.0), (4, 8, 1.0, 0.5), (8, 1 << 20, 5e-6, 4e-11)]
+    return [costs(*arguments) for arguments in (*by_hand, *networks(rng))]
 
 
 declare(Exercise(
     "04.4", "ring_seconds",
-    inputs=arguments,
+    inputs=lambda case, rank: tuple(case.options.values()),
     expected=lambda play, call: [Seen(float(ring_time(*play.inputs[call][0])))],
     core=seconds_core,
     sturdy=lambda rng: [costs(1, 8, 1.0, 0.5), costs(1, 0, 1.0, 0.5), costs(4, 0, 1.0, 0.5),
                         costs(3, 7, 0.0, 0.5), costs(3, 7, 1.0, 0.0)],
     fits=lambda case: False,
     smaller=lambda case: [],
-    tolerance=1e-9,
+    tolerance=TOLERANCE,
     in_ranks=False,
     diagnoses=[
-        Diagnosis("two-n", "Count the steps for two ranks by hand: it is not four.",
-                  times_as(lambda n, s, a, b: 2 * n * (a + s / n * b))),
-        Diagnosis("one-phase", "That is the time of one half; the sums have to come back, too.",
-                  times_as(lambda n, s, a, b: (n - 1) * (a + s / n * b))),
-        Diagnosis("whole-tensor", "A step carries one chunk, not the tensor.",
-                  times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s * b))),
-        Diagnosis("latency-once", "Every step starts a message of its own, and each one waits "
-                  "for its latency.", lambda e: any(times_as(f)(e) for f in (
-                      lambda n, s, a, b: a + 2 * (n - 1) * s / n * b,
-                      lambda n, s, a, b: 2 * a + 2 * (n - 1) * s / n * b))),
-        Diagnosis("bandwidth", "β is the time that one byte takes, in seconds per byte: what would "
-                  "twice as large a β mean?",
-                  times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s / n / b) if b else math.inf)),
-        Diagnosis("chunk-of-n-minus-1", "Into how many chunks is the tensor cut?",
-                  times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s / max(1, n - 1) * b))),
+        mistake("two-n", "Count the steps for two ranks by hand: it is not four.",
+                lambda n, s, a, b: 2 * n * (a + s / n * b)),
+        mistake("one-phase", "That is the time of one half; the sums have to come back, too.",
+                lambda n, s, a, b: (n - 1) * (a + s / n * b)),
+        mistake("whole-tensor", "A step carries one chunk, not the tensor.",
+                lambda n, s, a, b: 2 * (n - 1) * (a + s * b)),
+        mistake("latency-once", "Every step starts a message of its own, and each one waits "
+                "for its latency.",
+                lambda n, s, a, b: a + 2 * (n - 1) * s / n * b,
+                lambda n, s, a, b: 2 * a + 2 * (n - 1) * s / n * b),
+        mistake("bandwidth", "β is the time that one byte takes, in seconds per byte: what would "
+                "twice as large a β mean?",
+                lambda n, s, a, b: 2 * (n - 1) * (a + s / n / b) if b else math.inf),
+        mistake("chunk-of-n-minus-1", "Into how many chunks is the tensor cut?",
+                lambda n, s, a, b: 2 * (n - 1) * (a + s / max(1, n - 1) * b)),
         Diagnosis("alone", "A rank that is alone sends nothing: how long does that take?",
                   only_where(lambda p: p.case.options["n"] == 1)),
     ],
