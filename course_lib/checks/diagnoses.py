@@ -36,6 +36,10 @@ def both(*tests: When) -> When:
     return lambda e: all(test(e) for test in tests)
 
 
+def any_of(*tests: When) -> When:
+    return lambda e: any(test(e) for test in tests)
+
+
 def returns(prediction: Callable[[Play, int], Any], where: OfPlay = lambda p: True) -> When:
     """In each such play every rank returns what this mistake would make it return.
 

@@ -75,6 +75,16 @@ class Play:
     def got(self, rank: int, call: int = 0) -> Seen:
         return self.seen[call][rank]
 
+    def given(self, rank: int, call: int = 0) -> Any:
+        """A rank's first argument as it was before the call: the tensor or model it is about."""
+        return self.inputs[call][rank][0]
+
+    def left(self, rank: int, call: int = 0) -> Any:
+        """The same argument as it is after the call, in a play that is done."""
+        args = self.got(rank, call).args
+        assert args is not None
+        return args[0]
+
     def kinds(self) -> set[str]:
         return {f.kind for f in self.findings + self.broken}
 

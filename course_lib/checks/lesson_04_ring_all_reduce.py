@@ -13,7 +13,10 @@ from torch import Tensor
 from course_lib.checks.cases import SPREAD, Case, cases, contributions, tensor
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import (
+    OfPlay,
+    When,
     all_wait_in,
+    any_of,
     both,
     every,
     found,
@@ -48,9 +51,9 @@ Table = list[list[dict[tuple[int, int], int] | None]]  # [rank][element]: who is
 # ---- what is in a sum ------------------------------------------------------------------------
 
 
-def table(play: Play, value: Callable[[Play, int], Tensor]) -> Table:
+def table(play: Play) -> Table:
     """For a play with codes for numbers: the contributions to every element on every rank."""
-    return [[contributions(play.case, v) for v in value(play, r).flatten().tolist()]
+    return [[contributions(play.case, v) for v in play.left(r).flatten().tolist()]
             for r in range(play.case.world)]  # fmt: skip
 
 
@@ -63,16 +66,14 @@ def complete(entry: dict[tuple[int, int], int] | None, world: int, element: int)
     return entry == {(r, element): 1 for r in range(world)}
 
 
-def on_table(
-    test: Callable[[list, int], bool], value: Callable[[Play, int], Tensor]
-) -> Callable[[Evidence], bool]:
+def on_table(test: Callable[[list, int], bool]) -> When:
     """The test holds for every row of every coded play; there is one, and something is wrong."""
 
     def when(e: Evidence) -> bool:
         plays = coded(e)
         if not plays or not e.failed or not all(p.done for p in e.failed):
             return False
-        tables = [(table(p, value), p.case.world) for p in plays]
+        tables = [(table(p), p.case.world) for p in plays]
         rows = [(row, world) for rows, world in tables for row in rows]
         right = all(complete(x, w, i) for row, w in rows for i, x in enumerate(row))
         return not right and all(None not in row and test(row, w) for row, w in rows)
@@ -113,14 +114,8 @@ def turned(row: list, world: int) -> bool:
     return len({frozenset(rank for rank, _ in x) for x in row}) > 1
 
 
-def in_tensor(play: Play, rank: int) -> Tensor:
-    args = play.got(rank).args
-    assert args is not None
-    return args[0]
-
-
 def alike_everywhere(e: Evidence) -> bool:
-    return all(torch.equal(in_tensor(p, 0), in_tensor(p, r))
+    return all(torch.equal(p.left(0), p.left(r))
                for p in coded(e) for r in range(p.case.world))  # fmt: skip
 
 
@@ -168,7 +163,7 @@ def one_way_round(play: Play) -> Iterator[Finding]:
 
 
 def itemsize(play: Play) -> int:
-    return play.inputs[0][0][0].element_size()
+    return play.given(0).element_size()
 
 
 def ring_bytes(play: Play) -> int:
@@ -229,7 +224,7 @@ def once_round(e: Evidence) -> bool:
 def divided(e: Evidence) -> bool:
     """Every rank has the sum divided by the number of ranks."""
     return every(lambda p: p.done and p.case.world > 1 and all(torch.equal(
-        in_tensor(p, r) * p.case.world, sum(a[0].clone() for a in p.inputs[0])
+        p.left(r) * p.case.world, sum(a[0].clone() for a in p.inputs[0])
     ) for r in range(p.case.world)))(e)  # fmt: skip
 
 
@@ -240,8 +235,8 @@ def tail_untouched(play: Play) -> bool:
     want = sum(a[0].clone() for a in play.inputs[0]).flatten()
     if not play.done or length == even:
         return False
-    return all(torch.equal(in_tensor(play, r).flatten()[:even], want[:even]) and torch.equal(
-        in_tensor(play, r).flatten()[even:], play.inputs[0][r][0].flatten()[even:])
+    return all(torch.equal(play.left(r).flatten()[:even], want[:even]) and torch.equal(
+        play.left(r).flatten()[even:], play.given(r).flatten()[even:])
         for r in range(n))  # fmt: skip
 
 
@@ -251,7 +246,7 @@ def fewer_chunks(play: Play) -> bool:
 
 
 def untouched(play: Play) -> bool:
-    return play.done and all(same(in_tensor(play, r), play.inputs[0][r][0])
+    return play.done and all(same(play.left(r), play.given(r))
                              for r in range(play.case.world))  # fmt: skip
 
 
@@ -285,16 +280,16 @@ declare(Exercise(
                   "call: send and recv.", some(found("collective"))),
         Diagnosis("wrong-buffer", "What arrives is never added: each rank adds something of its "
                   "own again. Which tensor did recv fill?",
-                  both(on_table(own_again, in_tensor), talked)),
+                  both(on_table(own_again), talked)),
         Diagnosis("added-twice", "Everybody is in the sum, and somebody more than once. How many "
                   "steps does the adding half take, and what does the second half do with what "
-                  "arrives?", on_table(twice, in_tensor)),
+                  "arrives?", on_table(twice)),
         Diagnosis("gather-short", "All chunks but one are right on each rank: the last one has "
                   "not arrived. How many steps does it take to see n−1 chunks go by?",
-                  on_table(one_stale, in_tensor)),
+                  on_table(one_stale)),
         Diagnosis("off-by-one-owner", "What goes round in the second half are not the finished "
                   "sums. After the adding half, which chunk is complete on this rank?",
-                  both(on_table(never_complete, in_tensor), on_table(turned, in_tensor),
+                  both(on_table(never_complete), on_table(turned),
                        alike_everywhere)),
         Diagnosis("divides", "This is the mean; the sum is asked for.", divided),
         Diagnosis("another-tensor", "On every rank the tensor is as it was before the call. "
@@ -380,9 +375,7 @@ def distinct_owners(play: Play) -> Iterator[Finding]:
 
 
 def owned_chunk(play: Play, rank: int) -> Tensor:
-    args, index = play.got(rank).args, owner_of(play, rank)
-    assert args is not None
-    return args[0][index or 0]
+    return play.left(rank)[owner_of(play, rank) or 0]
 
 
 def owned_entries(e: Evidence) -> list[tuple[Counter | None, int, int, int]]:
@@ -395,7 +388,7 @@ def owned_entries(e: Evidence) -> list[tuple[Counter | None, int, int, int]]:
     return out
 
 
-def owned_are(test: Callable[[dict, int, int, int], bool]) -> Callable[[Evidence], bool]:
+def owned_are(test: Callable[[dict, int, int, int], bool]) -> When:
     def when(e: Evidence) -> bool:
         known = all(owner_of(p, r) is not None for p in coded(e) for r in range(p.case.world))
         entries = owned_entries(e) if known and all(p.done for p in e.failed) else []
@@ -484,7 +477,7 @@ def gathered(play: Play, call: int) -> list[Seen]:
 def right_chunks(play: Play, rank: int) -> list[bool]:
     want = gathered(play, 0)[rank].args
     assert want is not None
-    return [same(a, b) for a, b in zip(in_chunks(play, rank), want[0], strict=True)]
+    return [same(a, b) for a, b in zip(play.left(rank), want[0], strict=True)]
 
 
 def values_only(play: Play) -> bool:
@@ -497,7 +490,7 @@ def added_up(play: Play) -> bool:
     for rank in range(n):
         want = gathered(play, 0)[rank].args
         assert want is not None
-        for i, (got, right) in enumerate(zip(in_chunks(play, rank), want[0], strict=True)):
+        for i, (got, right) in enumerate(zip(play.left(rank), want[0], strict=True)):
             passed = (rank - (i - c)) % n
             if not any(
                 same(got, right + k * torch.full_like(right, -1)) for k in {passed, min(passed, 1)}
@@ -506,18 +499,12 @@ def added_up(play: Play) -> bool:
     return True
 
 
-def in_chunks(play: Play, rank: int) -> list[Tensor]:
-    args = play.got(rank).args
-    assert args is not None
-    return args[0]
-
-
 def fixed_owner(e: Evidence) -> bool:
     """It is right for one c, the same in all worlds, and for no other: core has several c."""
-    return e.level == "core" and any(only_where(owned_not_at(k))(e) for k in (0, 1))
+    return e.level == "core" and any_of(*(only_where(owned_not_at(k)) for k in (0, 1)))(e)
 
 
-def owned_not_at(k: int) -> Callable[[Play], bool]:
+def owned_not_at(k: int) -> OfPlay:
     return lambda play: play.case.options["c"] % play.case.world != k % play.case.world
 
 
