@@ -30,6 +30,7 @@ from course_lib.checks.diagnoses import (
     some,
 )
 from course_lib.checks.exercise import (
+    BY_OPTIMIZERS,
     Diagnosis,
     Evidence,
     Exercise,
@@ -1199,6 +1200,7 @@ declare(Exercise(
     fits=lambda case: case.world > 1,
     smaller=smaller_steps,
     tolerance=STEP,
+    needs=BY_OPTIMIZERS,
     length_is="",
     rules=[weights_not_replaced, still_frozen],
     diagnoses=[

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import math
 import random
 import threading
@@ -34,6 +33,7 @@ from course_lib.checks.cases import Case
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import OfPlay, When, any_of, both, every, found, only_where, some
 from course_lib.checks.exercise import (
+    BY_OPTIMIZERS,
     Diagnosis,
     Evidence,
     Exercise,
@@ -56,11 +56,6 @@ def reductions(play: Play, rank: int, above: int) -> list[Event]:
     return [e for e in trace_of(play).of(rank) if e.op in REDUCING and e.nbytes > above]
 
 
-def warm_up() -> None:
-    """Import now what the first optimizer would import later, on the time of the first play."""
-    importlib.import_module("torch._dynamo")
-
-
 # ---- train_ddp: what a model is shown --------------------------------------------------------
 
 
@@ -81,11 +76,6 @@ class Digits(TensorDataset):
         self.seen: list[Shown] = []
         self.fetched: list[int] = []
         super().__init__(images, labels)
-
-    def __setstate__(self, state: dict) -> None:
-        self.__dict__.update(state)
-        if not self.seen:  # it has come to be played with
-            warm_up()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -529,6 +519,7 @@ declare(Exercise(
     sturdy=train_sturdy,
     smaller=smaller_training,
     tolerance=1e-4,
+    needs=BY_OPTIMIZERS,
     length_is="samples",
     rules=[all_trained, shares_apart, none_missed, in_new_order, small_batches, gradients_travel,
            weights_move, all_evaluated],
@@ -651,10 +642,6 @@ class Packed(nn.Module):
     def __init__(self, module: nn.Module, stale: bool) -> None:
         super().__init__()
         self.module, self.stale = module, stale
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        warm_up()
 
     def __deepcopy__(self, memo: dict) -> Unpacked:
         model = Unpacked(copy.deepcopy(self.module, memo))
@@ -929,6 +916,7 @@ declare(Exercise(
     smaller=smaller_step,
     fits=lambda case: case.world > 1,
     tolerance=1e-4,
+    needs=BY_OPTIMIZERS,
     length_is="micro-batches",
     budget=[once_each],
     diagnoses=[

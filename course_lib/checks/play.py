@@ -10,6 +10,7 @@ is written down as soon as it is over, so one that kills its process costs only 
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import linecache
 import os
@@ -189,10 +190,13 @@ def _play(function: Callable, rounds: list[Kept]) -> Kept:
     return seen
 
 
-def play_all(answer: Answer, jobs: list[tuple[Case, int, list[Kept]]], log: str) -> None:
+def play_all(
+    answer: Answer, jobs: list[tuple[Case, int, list[Kept]]], needs: tuple[str, ...], log: str
+) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
     from course_lib.simulated import Network, simulate
 
+    _import(needs)
     _quiet()
     _unrecorded()
     with open(log, "wb", buffering=0) as out:
@@ -225,8 +229,14 @@ def _pickled(result: Run | CourseError) -> bytes:
         return pickle.dumps(RankFailed(f"what came back cannot be sent: {error}", 0, "Unpicklable"))
 
 
-def _play_real(answer: Answer, rounds: list[Kept]) -> Kept:
+def _import(names: tuple[str, ...]) -> None:
+    for name in names:
+        importlib.import_module(name)
+
+
+def _play_real(answer: Answer, rounds: list[Kept], needs: tuple[str, ...]) -> Kept:
     """Runs in a real rank."""
+    _import(needs)
     _quiet()
     return _play(answer.load(), rounds)
 
@@ -254,8 +264,8 @@ def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Pla
         log = Path(folder) / "plays"
         log.touch()
         try:
-            run(play_all, answer, jobs, str(log), world_size=1, init=False, record=False,
-                timeout=ALL_PLAYS)  # fmt: skip
+            run(play_all, answer, jobs, exercise.needs, str(log), world_size=1, init=False,
+                record=False, timeout=ALL_PLAYS)  # fmt: skip
         except RankDied as error:
             stuck = error.exit_code == -signal.SIGALRM
             end = Hang(f"nothing came back within {STUCK} s") if stuck else error
@@ -287,7 +297,7 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
 
     play = make(exercise, case, world="on real ranks")
     try:
-        outcome: Run | CourseError = run(_play_real, answer, packed(play),
+        outcome: Run | CourseError = run(_play_real, answer, packed(play), exercise.needs,
                                          world_size=case.world, timeout=REAL)  # fmt: skip
     except CourseError as error:
         outcome = error
