@@ -61,6 +61,11 @@ def found(*kinds: str) -> OfPlay:
     return lambda p: bool(p.kinds() & set(kinds))
 
 
+def alone(play: Play) -> bool:
+    """A world of one rank."""
+    return play.case.world == 1
+
+
 def raised(*names: str) -> OfPlay:
     """A rank raised an exception of one of these classes."""
     return lambda p: isinstance(p.error, RankFailed) and p.error.kind in names

@@ -12,6 +12,7 @@ from course_lib.checks.cases import SPREAD, Case, cases, moved, nbytes, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
     all_wait_in,
+    alone,
     both,
     every,
     found,
@@ -34,6 +35,11 @@ from course_lib.checks.rules import no_collectives, receives_at_least, sends, tr
 from course_lib.context import compute, current
 from course_lib.errors import Deadlock, RankFailed
 from course_lib.trace import Trace
+
+STRIDED = Diagnosis(
+    "strided", "A tensor's elements need not lie side by side, and send and recv want them so.",
+    only_where(lambda p: p.case.layout in SPREAD),
+)  # fmt: skip
 
 # ---- exchange --------------------------------------------------------------------------------
 
@@ -125,9 +131,7 @@ declare(Exercise(
         Diagnosis("own-partner", "A rank may be its own partner: nobody sends to itself, yet "
                   "there is an answer.", only_where(lambda p: any(
                       partner(p.case, r) == r for r in range(p.case.world)))),
-        Diagnosis("strided", "A tensor's elements need not lie side by side, and send and recv "
-                  "want them so.",
-                  only_where(lambda p: p.case.layout in SPREAD)),
+        STRIDED,
     ],
 ))  # fmt: skip
 
@@ -202,10 +206,8 @@ declare(Exercise(
                   "given a number that nobody has?",
                   every(asks_for_no_rank)),
         Diagnosis("alone", "A rank that is alone is its own neighbour, and nobody sends to "
-                  "itself.", only_where(lambda p: p.case.world == 1)),
-        Diagnosis("strided", "A tensor's elements need not lie side by side, and send and recv "
-                  "want them so.",
-                  only_where(lambda p: p.case.layout in SPREAD)),
+                  "itself.", only_where(alone)),
+        STRIDED,
     ],
 ))  # fmt: skip
 

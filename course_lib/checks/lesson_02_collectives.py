@@ -16,6 +16,7 @@ from course_lib.checks.diagnoses import (
     OfPlay,
     When,
     all_wait_in,
+    alone,
     both,
     every,
     found,
@@ -132,7 +133,7 @@ def everybody(play: Play) -> list[Tensor]:
 
 ALONE = Diagnosis(
     "alone", "A rank that is alone has nobody to talk to, and a result all the same.",
-    both(only_where(lambda p: p.case.world == 1), some(lambda p: p.kinds() != {"memory"})),
+    both(only_where(alone), some(lambda p: p.kinds() != {"memory"})),
 )  # fmt: skip
 ITSELF = Diagnosis(
     "talks-to-itself", "A rank sends to itself or receives from itself, and there is no such "

@@ -16,6 +16,7 @@ from course_lib.checks.diagnoses import (
     OfPlay,
     When,
     all_wait_in,
+    alone,
     any_of,
     both,
     every,
@@ -162,6 +163,10 @@ def one_way_round(play: Play) -> Iterator[Finding]:
                           sorted(peers(play, rank)), sorted(right[rank]))  # fmt: skip
 
 
+def in_equal_chunks(case: Case) -> bool:
+    return case.world > 1 and case.length > 0 and case.length % case.world == 0
+
+
 def itemsize(play: Play) -> int:
     return play.given(0).element_size()
 
@@ -271,7 +276,7 @@ declare(Exercise(
     expected=summed,
     core=ring_core,
     sturdy=ring_sturdy,
-    fits=lambda case: case.world > 1 and case.length > 0 and case.length % case.world == 0,
+    fits=in_equal_chunks,
     budget=[no_collectives, one_way_round, sends_at_most(lambda p: 2 * (p.case.world - 1)),
             bytes_at_most(ring_bytes), bytes_in_total_at_least(least_bytes)],
     diagnoses=[
@@ -305,7 +310,7 @@ declare(Exercise(
                   "they are chunks all the same.",
                   only_where(lambda p: p.case.length < p.case.world > 1)),
         Diagnosis("alone", "A rank that is alone has the sum already, and nobody to send to.",
-                  only_where(lambda p: p.case.world == 1)),
+                  only_where(alone)),
         Diagnosis("copy-not-written-back", "The sum was made in a copy: of a tensor whose "
                   "elements do not lie side by side, reshape and contiguous return one.",
                   both(only_where(lambda p: p.case.layout in SPREAD),
@@ -340,6 +345,10 @@ declare(Exercise(
 def split(case: Case, rank: int) -> list[Tensor]:
     """The rank's numbers as n chunks, each a tensor of its own; sizes differ by at most one."""
     return [chunk.clone() for chunk in tensor(case, rank).tensor_split(case.world)]
+
+
+# Where there is something in every chunk, every rank hears of every other.
+of_everybody = hears_of(lambda p, r: range(p.case.world) if p.case.length >= p.case.world else [])
 
 
 def owner_of(play: Play, rank: int) -> int | None:
@@ -431,9 +440,8 @@ declare(Exercise(
     expected=scattered,
     core=halves_core,
     sturdy=halves_sturdy,
-    fits=lambda case: case.world > 1 and case.length > 0 and case.length % case.world == 0,
-    rules=[no_collectives, distinct_owners, hears_of(lambda p, r: range(p.case.world) if
-                                                     p.case.length >= p.case.world else [])],
+    fits=in_equal_chunks,
+    rules=[no_collectives, distinct_owners, of_everybody],
     diagnoses=[
         SEND_FIRST, IN_FLIGHT,
         Diagnosis("wrong-buffer", "What arrives is never added: each rank adds something of its "
@@ -455,7 +463,7 @@ declare(Exercise(
         Diagnosis("short-tensor", "Chunks may be empty, and are chunks all the same.",
                   only_where(lambda p: p.case.length < p.case.world > 1)),
         Diagnosis("alone", "A rank that is alone owns its only chunk already.",
-                  only_where(lambda p: p.case.world == 1)),
+                  only_where(alone)),
     ],
 ))  # fmt: skip
 
@@ -468,16 +476,18 @@ def before_gather(case: Case, rank: int) -> tuple[list[Tensor], int]:
 
 
 def gathered(play: Play, call: int) -> list[Seen]:
-    """Every chunk as its owner had it."""
-    finished: dict[int, Tensor] = {args[1]: args[0][args[1]] for args in play.inputs[call]}
-    chunks = [finished[i] for i in range(play.case.world)]
+    """Every rank has every chunk as its owner had it."""
+    chunks = finished_chunks(play, call)
     return [Seen(None, (chunks, args[1])) for args in play.inputs[call]]
 
 
+def finished_chunks(play: Play, call: int = 0) -> list[Tensor]:
+    finished: dict[int, Tensor] = {args[1]: args[0][args[1]] for args in play.inputs[call]}
+    return [finished[i] for i in range(play.case.world)]
+
+
 def right_chunks(play: Play, rank: int) -> list[bool]:
-    want = gathered(play, 0)[rank].args
-    assert want is not None
-    return [same(a, b) for a, b in zip(play.left(rank), want[0], strict=True)]
+    return [same(a, b) for a, b in zip(play.left(rank), finished_chunks(play), strict=True)]
 
 
 def values_only(play: Play) -> bool:
@@ -487,10 +497,9 @@ def values_only(play: Play) -> bool:
 def added_up(play: Play) -> bool:
     """Each chunk has −1 added to it for every rank that it has passed, as left-over chunks do."""
     n, c = play.case.world, play.case.options["c"]
+    right_ones = finished_chunks(play)
     for rank in range(n):
-        want = gathered(play, 0)[rank].args
-        assert want is not None
-        for i, (got, right) in enumerate(zip(play.left(rank), want[0], strict=True)):
+        for i, (got, right) in enumerate(zip(play.left(rank), right_ones, strict=True)):
             passed = (rank - (i - c)) % n
             if not any(
                 same(got, right + k * torch.full_like(right, -1)) for k in {passed, min(passed, 1)}
@@ -529,10 +538,8 @@ declare(Exercise(
     expected=gathered,
     core=gather_core,
     sturdy=gather_sturdy,
-    fits=lambda case: case.world > 1 and case.length > 0 and case.length % case.world == 0
-    and case.options["c"] < case.world,
-    rules=[no_collectives, hears_of(lambda p, r: range(p.case.world) if
-                                    p.case.length >= p.case.world else [])],
+    fits=lambda case: in_equal_chunks(case) and case.options["c"] < case.world,
+    rules=[no_collectives, of_everybody],
     diagnoses=[
         SEND_FIRST, IN_FLIGHT,
         Diagnosis("assumes-owner", "It is right for one way of owning chunks only; the argument "
@@ -544,7 +551,7 @@ declare(Exercise(
         Diagnosis("adds", "What arrives is finished: it replaces what was there.",
                   every(lambda p: values_only(p) and added_up(p))),
         Diagnosis("alone", "A rank that is alone has every chunk already.",
-                  only_where(lambda p: p.case.world == 1)),
+                  only_where(alone)),
     ],
 ))  # fmt: skip
 

@@ -21,6 +21,7 @@ from course_lib.checks.compare import ANYTHING, leaves, same
 from course_lib.checks.diagnoses import (
     OfPlay,
     When,
+    alone,
     any_of,
     both,
     every,
@@ -236,10 +237,6 @@ def talks_past(play: Play) -> bool:
 
 def is_kind(*kinds: str) -> OfPlay:
     return lambda p: p.case.options["model"] in kinds
-
-
-def alone(p: Play) -> bool:
-    return p.case.world == 1
 
 
 def empty(p: Play) -> bool:
