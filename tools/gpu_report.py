@@ -37,7 +37,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "jobs")]
 from course_lib import device, load_digits, run  # noqa: E402
 from course_lib.checks.exercise import Exercise, find  # noqa: E402
 from course_lib.checks.judge import judge  # noqa: E402
-from course_lib.checks.play import Answer, in_rank, make  # noqa: E402
+from course_lib.checks.kept import Kept  # noqa: E402
+from course_lib.checks.play import Answer, call_all, make, packed, settle  # noqa: E402
 from course_lib.context import current  # noqa: E402
 from course_lib.errors import CourseError  # noqa: E402
 from course_lib.notebooks.source import read_lesson  # noqa: E402
@@ -109,8 +110,10 @@ def on_one_gpu(function: Callable, *args: Any) -> Any:
 
 def moved(value: Any, where: torch.device) -> Any:
     """Tensors and models in lists, tuples and dicts, on that device."""
-    if isinstance(value, Tensor | nn.Module):
+    if isinstance(value, nn.Module):
         return value.to(where)  # a model stays itself, so its optimizer still knows it
+    if isinstance(value, Tensor):
+        return spread_out(value, where) if is_spread(value) else value.to(where)
     if type(value) in (list, tuple):
         return type(value)(moved(v, where) for v in value)
     if type(value) is dict:
@@ -118,18 +121,28 @@ def moved(value: Any, where: torch.device) -> Any:
     return value
 
 
-def play_there(answer: Answer, rounds: list[list[tuple]]) -> list:
+def is_spread(t: Tensor) -> bool:
+    """Whether there is memory between its elements, or they lie in another order."""
+    return not t.is_contiguous() and not t.requires_grad
+
+
+def spread_out(t: Tensor, where: torch.device) -> Tensor:
+    """A copy with the same strides, and the same foreign elements between its own."""
+    memory = torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage())
+    copy = memory.to(where, copy=True)
+    return copy.as_strided(t.shape, t.stride(), t.storage_offset())
+
+
+def play_there(answer: Answer, rounds: list[Kept]) -> Kept:
     """Runs in a rank: the case's arguments on this rank's device, and what became of them."""
-    rank = dist.get_rank()
-    mine = [[moved(args, device()) if r == rank else args for r, args in enumerate(by_rank)]
-            for by_rank in rounds]  # fmt: skip
-    seen = in_rank(answer.load(), mine)
+    mine = [moved(args, device()) for args in rounds[dist.get_rank()].value]
+    seen = call_all(answer.load(), mine)
     for one in seen:
         one.returned, one.args = (moved(v, torch.device("cpu")) for v in (one.returned, one.args))
         for weights in one.args or ():
             if hasattr(weights, "values") and isinstance(weights.values, dict):
                 weights.values = moved(weights.values, torch.device("cpu"))
-    return seen
+    return Kept(seen)
 
 
 def solutions() -> Iterator[tuple[Exercise, Answer]]:
@@ -166,12 +179,13 @@ def exercises(machine: Machine) -> Iterator[Item]:
         wrong = ""
         for case in cases:
             play = make(exercise, case, world="on GPUs")
+            outcome: Run | CourseError
             try:
-                results = machine.launch(play_there, answer, play.inputs, world_size=case.world)
-                play.run = Run(results, Trace(), 0.0, case.world, "nccl")
-                play.seen = [list(by_rank) for by_rank in zip(*results, strict=True)]
+                results = machine.launch(play_there, answer, packed(play), world_size=case.world)
+                outcome = Run(results, Trace(), 0.0, case.world, "nccl")
             except CourseError as error:
-                play.error = error
+                outcome = error
+            settle(play, outcome)
             judge(exercise, play)
             if play.findings:
                 wrong = f"{exercise.describe(case)}: {play.findings[0].text.splitlines()[0]}"

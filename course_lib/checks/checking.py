@@ -6,7 +6,7 @@ import random
 import zlib
 from collections.abc import Callable, Iterable
 from types import CodeType
-from typing import Protocol
+from typing import Literal, Protocol
 
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
@@ -19,6 +19,9 @@ from course_lib.errors import CheckFailed
 
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
 MOST_SMALLER = 48  # how many smaller cases are tried in search of the smallest that fails
+FIRST_TRIED = 10  # then twice as many, and so on: a multiple of the schedules that take turns
+
+Shrink = Literal["none", "first", "all"]
 
 
 class NotPassed(CheckFailed):
@@ -55,8 +58,14 @@ def check(fn: Callable) -> Verdict:
     raise NotPassed(str(verdict), verdict)
 
 
-def verdict_on(exercise: Exercise, answer: Answer, player: Player = playing) -> Verdict:
-    """The verdict on an answer, right or wrong. Never raises because of the answer."""
+def verdict_on(
+    exercise: Exercise, answer: Answer, player: Player = playing, shrink: Shrink = "first"
+) -> Verdict:
+    """The verdict on an answer, right or wrong. Never raises because of the answer.
+
+    ``shrink``: of which failing levels the smallest failing case is looked for. The first is what
+    a verdict's text shows; the others then show a case in which the mistake was seen.
+    """
     rng = random.Random(_seed(answer))
     core, sturdy = exercise.core(rng), exercise.sturdy(rng)
     if not player.simulator_works():
@@ -79,9 +88,7 @@ def verdict_on(exercise: Exercise, answer: Answer, player: Player = playing) -> 
     if sturdy:
         levels["sturdy"] = _level("sturdy", in_sturdy, [p for p in in_sturdy if p.findings],
                                   len(sturdy))  # fmt: skip
-    for level in levels.values():
-        if level.evidence.failed:
-            _explain(exercise, answer, level, player)
+    _explain(exercise, answer, levels, player, shrink)
     return Verdict(exercise.title, exercise.points, levels)
 
 
@@ -95,10 +102,9 @@ def _on_real_ranks(exercise: Exercise, answer: Answer, core: list[Case]) -> Verd
         judge(exercise, plays[-1])
         if plays[-1].findings:
             break
-    level = _level("core", plays, [p for p in plays if p.findings], len(plays))
-    if level.evidence.failed:
-        _explain(exercise, answer, level, playing)
-    return Verdict(exercise.title, exercise.points, {"core": level}, ungraded=WITHOUT_SIMULATOR)
+    levels = {"core": _level("core", plays, [p for p in plays if p.findings], len(plays))}
+    _explain(exercise, answer, levels, playing, "none")
+    return Verdict(exercise.title, exercise.points, levels, ungraded=WITHOUT_SIMULATOR)
 
 
 def _few(core: list[Case]) -> list[Case]:
@@ -124,29 +130,48 @@ def _level(name: str, plays: list[Play], failed: list[Play], due: int) -> LevelR
     return LevelResult(Evidence(name, plays, failed), reached=len(plays) >= due)
 
 
-def _explain(exercise: Exercise, answer: Answer, level: LevelResult, player: Player) -> None:
-    level.diagnosis = diagnose(exercise, level.evidence)
-    level.play = _smallest(exercise, answer, level, player)
-    level.case = exercise.describe(level.play.case)
+def _explain(
+    exercise: Exercise, answer: Answer, levels: dict[str, LevelResult], player: Player,
+    shrink: Shrink,
+) -> None:  # fmt: skip
+    """Give each failing level its diagnosis, and a case to show."""
+    failing = [level for level in levels.values() if level.evidence.failed]
+    for level in failing:
+        level.diagnosis = diagnose(exercise, level.evidence)
+        level.play = _seen_failing(level)
+        if shrink == "all" or (shrink == "first" and level is failing[0]):
+            level.play = _smallest(exercise, answer, level, level.play, player)
+        level.case = exercise.describe(level.play.case)
 
 
 def _wrong(level: LevelResult, play: Play) -> list[Finding]:
     return play.broken if level.evidence.level == "budget" else play.findings
 
 
-def _smallest(exercise: Exercise, answer: Answer, level: LevelResult, player: Player) -> Play:
+def _seen_failing(level: LevelResult) -> Play:
+    """The smallest of the plays that failed; numbers that are codes would say little."""
+    failed = level.evidence.failed
+    return next((p for p in failed if p.case.numbers != "codes"), failed[0])
+
+
+def _smallest(
+    exercise: Exercise, answer: Answer, level: LevelResult, known: Play, player: Player
+) -> Play:
     """The smallest world and length in which the same thing goes wrong."""
-    known = next((p for p in level.evidence.failed if p.case.numbers != "codes"),
-                 level.evidence.failed[0])  # fmt: skip
     if playing.died(known) or known.world != "simulated":
         return known
-    cases = _candidates(exercise, level, known.case)
-    plays = player.simulated(exercise, answer, cases) if cases else []
     kind = _wrong(level, known)[0].kind
-    for play in plays:
-        judge(exercise, play)
-    alike = [p for p in plays if any(f.kind == kind for f in _wrong(level, p))]
-    return alike[0] if alike else known
+    left, many = _candidates(exercise, level, known.case), FIRST_TRIED
+    while left:
+        plays = player.simulated(exercise, answer, left[:many])
+        for play in plays:
+            judge(exercise, play)
+            if any(f.kind == kind for f in _wrong(level, play)):
+                return play
+        if len(plays) < len(left[:many]) or playing.died(plays[-1]):
+            break
+        left, many = left[many:], 2 * many
+    return known
 
 
 def _candidates(exercise: Exercise, level: LevelResult, case: Case) -> list[Case]:

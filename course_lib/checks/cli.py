@@ -35,7 +35,7 @@ def check_file(exercise: str, file: str, as_json: bool) -> int:
     except (BadInput, CheckFailed) as error:
         print(f"check: {error}", file=sys.stderr)
         return 2
-    verdict = verdict_on(found, answer)
+    verdict = verdict_on(found, answer, shrink="all" if as_json else "first")
     print(json.dumps(verdict.as_json(), indent=2) if as_json else verdict)
     return 0 if verdict.passed else 1
 

@@ -117,7 +117,8 @@ def addresses(t: Tensor) -> set[int]:
         return set()
     span = 1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
     offsets = torch.arange(span).as_strided(t.shape, t.stride())
-    return {t.data_ptr() + int(o) * t.element_size() for o in offsets.flatten()}
+    first, size = t.data_ptr(), t.element_size()
+    return {first + at * size for at in offsets.flatten().tolist()}
 
 
 def show(value: Any) -> str:

@@ -36,6 +36,10 @@ def both(*tests: When) -> When:
     return lambda e: all(test(e) for test in tests)
 
 
+def any_of(*tests: When) -> When:
+    return lambda e: any(test(e) for test in tests)
+
+
 def returns(prediction: Callable[[Play, int], Any], where: OfPlay = lambda p: True) -> When:
     """In each such play every rank returns what this mistake would make it return.
 
@@ -55,6 +59,11 @@ def returns(prediction: Callable[[Play, int], Any], where: OfPlay = lambda p: Tr
 def found(*kinds: str) -> OfPlay:
     """The play has a finding of one of these kinds."""
     return lambda p: bool(p.kinds() & set(kinds))
+
+
+def alone(play: Play) -> bool:
+    """A world of one rank."""
+    return play.case.world == 1
 
 
 def raised(*names: str) -> OfPlay:

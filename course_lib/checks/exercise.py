@@ -28,6 +28,7 @@ from course_lib.errors import CheckFailed, CourseError
 from course_lib.trace import Run
 
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
+BY_OPTIMIZERS = ("torch._dynamo",)  # what the first step of an optimizer needs; a second or more
 
 
 @dataclass
@@ -74,6 +75,16 @@ class Play:
 
     def got(self, rank: int, call: int = 0) -> Seen:
         return self.seen[call][rank]
+
+    def given(self, rank: int, call: int = 0) -> Any:
+        """A rank's first argument as it was before the call: the tensor or model it is about."""
+        return self.inputs[call][rank][0]
+
+    def left(self, rank: int, call: int = 0) -> Any:
+        """The same argument as it is after the call, in a play that is done."""
+        args = self.got(rank, call).args
+        assert args is not None
+        return args[0]
 
     def kinds(self) -> set[str]:
         return {f.kind for f in self.findings + self.broken}
@@ -122,7 +133,8 @@ class Exercise:
     rank must have after that call: it may look at what was returned where several answers are
     right. ``rules`` belong to core, ``budget`` is a level of its own and is counted on every
     play that came to its end. ``tolerance`` is relative, 0 for exactly equal. ``fits`` says
-    which smaller cases may stand for a failing one of core.
+    which smaller cases may stand for a failing one of core. ``needs`` are modules that torch would
+    import in the middle of a play, on its time: they are imported before.
     """
 
     number: str
@@ -138,6 +150,7 @@ class Exercise:
     smaller: Callable[[Case], Iterable[Case]] = smaller
     tolerance: float = 0.0
     in_ranks: bool = True  # False: a plain function, which is called and asks nobody
+    needs: tuple[str, ...] = ()
     length_is: str = "length"  # what a case's length is called; "" where it means nothing
 
     @property

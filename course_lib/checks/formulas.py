@@ -71,6 +71,16 @@ def formula(
     )  # fmt: skip
 
 
+def networks(rng: random.Random, count: int = 12) -> list[tuple]:
+    """Drawn arguments: a number of ranks, of bytes, and a link's α and β."""
+    return [(rng.randrange(2, 2000), rng.randrange(1, 10**9), *link(rng)) for _ in range(count)]
+
+
+def link(rng: random.Random) -> tuple[float, float]:
+    """α in seconds and β in seconds a byte, as links have them today."""
+    return rng.uniform(1e-6, 1e-4), rng.uniform(1e-12, 1e-9)
+
+
 def real_number(value: Any) -> float | None:
     """What was returned as a float, or None where it is no real number."""
     if type(value) is torch.Tensor and value.dim() == 0 and value.dtype != torch.bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from course_lib.checks.cases import Case, cases
-from course_lib.checks.diagnoses import only_where, returns
+from course_lib.checks.diagnoses import When, any_of, only_where, returns
 from course_lib.checks.exercise import Diagnosis, Evidence, Exercise, Play, Seen, declare
 
 Share = Callable[[int, int, int], range]  # (items, ranks, rank)
@@ -30,12 +30,8 @@ def expected(play: Play, call: int) -> list[Seen]:
     return [Seen(block) for block in blocks(sizes(items, play.case.world))]
 
 
-def mistake(share: Share) -> Callable[[Evidence], bool]:
+def mistake(share: Share) -> When:
     return returns(lambda play, rank: share(play.case.length, play.case.world, rank))
-
-
-def any_of(*shares: Share) -> Callable[[Evidence], bool]:
-    return lambda evidence: any(mistake(share)(evidence) for share in shares)
 
 
 def fixed_world(k: int) -> Share:
@@ -51,7 +47,7 @@ def shifted(first: int, last: int) -> Share:
     return share
 
 
-def fixed_world_of(k: int) -> Callable[[Evidence], bool]:
+def fixed_world_of(k: int) -> When:
     """Right where the world happens to have k ranks, and the split for k ranks elsewhere."""
 
     def when(e: Evidence) -> bool:
@@ -100,13 +96,14 @@ declare(Exercise(
                   mistake(lambda n, w, r: range(min(n, r * -(-n // w)),
                                                 min(n, (r + 1) * -(-n // w))))),
         Diagnosis("same-for-all", "Every rank gives the same answer. Who is asking?",
-                  any_of(lambda n, w, r: range(n), lambda n, w, r: blocks(sizes(n, w))[0])),
+                  any_of(mistake(lambda n, w, r: range(n)),
+                         mistake(lambda n, w, r: blocks(sizes(n, w))[0]))),
         Diagnosis("off-by-one", "Look at the first and last item of each share: where one ends, "
                   "the next one begins, and a range stops before its end.",
-                  any_of(shifted(0, -1), shifted(0, 1), shifted(1, 1), shifted(1, 0),
-                         shifted(-1, -1), shifted(-1, 0))),
+                  any_of(*(mistake(shifted(first, last)) for first, last in (
+                      (0, -1), (0, 1), (1, 1), (1, 0), (-1, -1), (-1, 0))))),
         Diagnosis("fixed-world", "It is right for one size of world only. The world can say how "
-                  "large it is.", lambda e: any(fixed_world_of(k)(e) for k in (2, 3, 4, 5, 8))),
+                  "large it is.", any_of(*map(fixed_world_of, (2, 3, 4, 5, 8)))),
         Diagnosis("few-items", "With fewer items than ranks some ranks own nothing, and that is "
                   "a range, too.", only_where(lambda p: p.case.length < p.case.world)),
     ],

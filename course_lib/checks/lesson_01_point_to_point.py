@@ -12,6 +12,7 @@ from course_lib.checks.cases import SPREAD, Case, cases, moved, nbytes, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
     all_wait_in,
+    alone,
     both,
     every,
     found,
@@ -35,6 +36,11 @@ from course_lib.context import compute, current
 from course_lib.errors import Deadlock, RankFailed
 from course_lib.trace import Trace
 
+STRIDED = Diagnosis(
+    "strided", "A tensor's elements need not lie side by side, and send and recv want them so.",
+    only_where(lambda p: p.case.layout in SPREAD),
+)  # fmt: skip
+
 # ---- exchange --------------------------------------------------------------------------------
 
 
@@ -52,11 +58,11 @@ def swapped(play: Play, _: int) -> list[Seen]:
 
 
 def is_own(play: Play, rank: int) -> bool:
-    return same(play.got(rank).returned, play.inputs[0][rank][0])
+    return same(play.got(rank).returned, play.given(rank))
 
 
 def is_right(play: Play, rank: int) -> bool:
-    return same(play.got(rank).returned, play.inputs[0][partner(play.case, rank)][0])
+    return same(play.got(rank).returned, play.given(partner(play.case, rank)))
 
 
 def one_sided(play: Play) -> bool:
@@ -101,7 +107,7 @@ declare(Exercise(
     sturdy=exchange_sturdy,
     fits=lambda c: c.length > 0 and c.world % (2 * c.options["distance"]) == 0,
     rules=[no_collectives, receives_at_least(lambda play, r: 0 if (
-        p := partner(play.case, r)) == r else nbytes(play.inputs[0][p][0]) * play.case.calls)],
+        p := partner(play.case, r)) == r else nbytes(play.given(p)) * play.case.calls)],
     diagnoses=[
         Diagnosis("both-receive-first", "Both sides open their hands and nobody gives. Who could "
                   "send first, and how can two ranks that run the same code tell?",
@@ -125,9 +131,7 @@ declare(Exercise(
         Diagnosis("own-partner", "A rank may be its own partner: nobody sends to itself, yet "
                   "there is an answer.", only_where(lambda p: any(
                       partner(p.case, r) == r for r in range(p.case.world)))),
-        Diagnosis("strided", "A tensor's elements need not lie side by side, and send and recv "
-                  "want them so.",
-                  only_where(lambda p: p.case.layout in SPREAD)),
+        STRIDED,
     ],
 ))  # fmt: skip
 
@@ -137,7 +141,7 @@ declare(Exercise(
 
 def from_rank(shift: int) -> Any:
     """Every rank returns the tensor of the rank at this distance."""
-    return lambda play, r: play.inputs[0][(r + shift) % play.case.world][0]
+    return lambda play, r: play.given((r + shift) % play.case.world)
 
 
 def passed_right(play: Play, call: int) -> list[Seen]:
@@ -179,7 +183,7 @@ declare(Exercise(
     sturdy=lambda rng: [*cases([1, 8], [0, 1, 5]), *moved([2, 3, 5], 40, rng),
                         *moved([1], 9, rng)[:3]],
     rules=[no_collectives, receives_at_least(lambda play, r: 0 if play.case.world == 1 else
-                                             nbytes(play.inputs[0][r - 1][0]) * play.case.calls)],
+                                             nbytes(play.given(r - 1)) * play.case.calls)],
     diagnoses=[
         Diagnosis("send-first", "Everyone sends and nobody takes: each send waits for its recv, "
                   "all the way round. Who could receive first?", every(all_wait_in("send"))),
@@ -191,7 +195,7 @@ declare(Exercise(
                   "Which way is right?", returns(from_rank(1))),
         Diagnosis("pairs", "Ranks swap in pairs. That is a ring for two ranks only: with four, "
                   "whom does rank 1 send to?",
-                  both(returns(lambda p, r: p.inputs[0][r ^ 1][0],
+                  both(returns(lambda p, r: p.given(r ^ 1),
                                lambda p: p.case.world % 2 == 0 and p.case.calls == 1),
                        every(lambda p: p.case.world > 2))),
         Diagnosis("open-ring", "It is passed along a row: after the last rank comes rank 0 again. "
@@ -202,10 +206,8 @@ declare(Exercise(
                   "given a number that nobody has?",
                   every(asks_for_no_rank)),
         Diagnosis("alone", "A rank that is alone is its own neighbour, and nobody sends to "
-                  "itself.", only_where(lambda p: p.case.world == 1)),
-        Diagnosis("strided", "A tensor's elements need not lie side by side, and send and recv "
-                  "want them so.",
-                  only_where(lambda p: p.case.layout in SPREAD)),
+                  "itself.", only_where(alone)),
+        STRIDED,
     ],
 ))  # fmt: skip
 

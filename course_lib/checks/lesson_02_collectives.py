@@ -12,7 +12,17 @@ from torch import Tensor
 
 from course_lib.checks.cases import SHAPES, SPREAD, Case, cases, moved, nbytes, smaller, tensor
 from course_lib.checks.compare import same
-from course_lib.checks.diagnoses import all_wait_in, both, every, found, only_where, some
+from course_lib.checks.diagnoses import (
+    OfPlay,
+    When,
+    all_wait_in,
+    alone,
+    both,
+    every,
+    found,
+    only_where,
+    some,
+)
 from course_lib.checks.exercise import (
     Diagnosis,
     Evidence,
@@ -33,8 +43,6 @@ from course_lib.checks.rules import (
 )
 from course_lib.errors import RankFailed
 
-When = Callable[[Evidence], bool]
-OfPlay = Callable[[Play], bool]
 SHAPED = ("matrix", "transposed", "scalar", "mixed")  # more or fewer dimensions than one
 
 
@@ -118,25 +126,14 @@ def received(play: Play, rank: int) -> int:
     return sum(m.nbytes for m in trace_of(play).messages if m.dst == rank and m.recv)
 
 
-def given(play: Play, rank: int) -> Tensor:
-    return play.inputs[0][rank][0]
-
-
-def left(play: Play, rank: int) -> Tensor:
-    """What the rank's tensor is afterwards."""
-    args = play.got(rank).args
-    assert args is not None
-    return args[0]
-
-
 def everybody(play: Play) -> list[Tensor]:
     """Of all ranks what they gave, in rank order."""
-    return [given(play, r) for r in range(play.case.world)]
+    return [play.given(r) for r in range(play.case.world)]
 
 
 ALONE = Diagnosis(
     "alone", "A rank that is alone has nobody to talk to, and a result all the same.",
-    both(only_where(lambda p: p.case.world == 1), some(lambda p: p.kinds() != {"memory"})),
+    both(only_where(alone), some(lambda p: p.kinds() != {"memory"})),
 )  # fmt: skip
 ITSELF = Diagnosis(
     "talks-to-itself", "A rank sends to itself or receives from itself, and there is no such "
@@ -191,7 +188,7 @@ def listeners(play: Play) -> list[int]:
 def unwritten(play: Play) -> bool:
     """Every rank has received a whole tensor, its own one is as it was, and that is wrong."""
     return play.done and "left" in play.kinds() and all(
-        received(play, r) >= nbytes(given(play, r)) and same(left(play, r), given(play, r))
+        received(play, r) >= nbytes(play.given(r)) and same(play.left(r), play.given(r))
         for r in listeners(play))  # fmt: skip
 
 
@@ -214,9 +211,9 @@ def readable(play: Play) -> bool:
 
 def added(play: Play) -> bool:
     """Every rank but src has its own tensor and that of src in a sum, perhaps with others."""
-    if not play.done or not same(left(play, src := root(play.case)), given(play, src)):
+    if not play.done or not same(play.left(src := root(play.case)), play.given(src)):
         return False
-    found = [(r, makeup(play, left(play, r))) for r in listeners(play)]
+    found = [(r, makeup(play, play.left(r))) for r in listeners(play)]
     return all(who is not None and who[r] > 0 and who[src] > 0 for r, who in found)
 
 
@@ -240,7 +237,7 @@ declare(Exercise(
     rules=[no_collectives,
            hears_of(lambda p, r: [root(p.case)] if p.case.length else []),
            receives_at_least(lambda p, r: 0 if r == root(p.case) else
-                             nbytes(given(p, r)) * p.case.calls)],
+                             nbytes(p.given(r)) * p.case.calls)],
     diagnoses=[
         ALONE,
         Diagnosis("chain-from-0", "Messages run from each rank to the next, and nobody sends to "
@@ -351,7 +348,7 @@ declare(Exercise(
     rules=[no_collectives,
            hears_of(lambda p, r: range(p.case.world) if p.case.length and r == root(p.case)
                     else []),
-           receives_at_least(lambda p, r: (p.case.world - 1) * nbytes(given(p, r)) * p.case.calls
+           receives_at_least(lambda p, r: (p.case.world - 1) * nbytes(p.given(r)) * p.case.calls
                              if r == root(p.case) else 0)],
     diagnoses=[
         ALONE, ONE_BUFFER,
@@ -422,13 +419,13 @@ def reduced(play: Play, call: int) -> list[Seen]:
 
 def is_reduced(play: Play) -> bool:
     """dst has the result."""
-    return play.done and same(left(play, root(play.case)), combine(op_of(play), everybody(play)))
+    return play.done and same(play.left(root(play.case)), combine(op_of(play), everybody(play)))
 
 
 def at_dst(formula: Callable[[Play, list[Tensor]], list[Tensor]]) -> OfPlay:
     """What dst has is wrong, and one of these, made of everybody's tensors."""
     return lambda p: p.done and not is_reduced(p) and any(
-        same(left(p, root(p.case)), guess) for guess in formula(p, everybody(p)))  # fmt: skip
+        same(p.left(root(p.case)), guess) for guess in formula(p, everybody(p)))  # fmt: skip
 
 
 def op_of(play: Play) -> str:
@@ -438,13 +435,13 @@ def op_of(play: Play) -> str:
 def others_changed(play: Play) -> bool:
     """dst has the result, and somebody else has another tensor than before."""
     return is_reduced(play) and any(
-        not same(left(play, r), given(play, r)) for r in listeners(play))  # fmt: skip
+        not same(play.left(r), play.given(r)) for r in listeners(play))  # fmt: skip
 
 
 def divided(play: Play) -> bool:
     dst = root(play.case)
     return play.done and not is_reduced(play) and op_of(play) == "sum" and same(
-        left(play, dst) * play.case.world, combine("sum", everybody(play)), 1e-2)  # fmt: skip
+        play.left(dst) * play.case.world, combine("sum", everybody(play)), 1e-2)  # fmt: skip
 
 
 def other_op(play: Play, rows: list[Tensor]) -> list[Tensor]:
@@ -503,7 +500,7 @@ declare(Exercise(
         Diagnosis("divides", "This is the mean; the sum is asked for.", every(divided)),
         Diagnosis("root-twice", "dst's own tensor is in the result twice.",
                   every(at_dst(lambda p, rows: [combine(op_of(p), [
-                      *rows, given(p, root(p.case))])]))),
+                      *rows, p.given(root(p.case))])]))),
         Diagnosis("starts-from-0", "It is as if one more rank had taken part, with zeros. What "
                   "does a 0 do to a product, or among negative numbers to the largest?",
                   every(at_dst(lambda p, rows: [combine(op_of(p), [
@@ -517,7 +514,7 @@ declare(Exercise(
                   "elements do not lie side by side, contiguous and reshape return one.",
                   both(only_where(lambda p: p.case.layout in SPREAD), every(
                        lambda p: p.done and (p.case.layout == "mixed" or same(
-                           left(p, root(p.case)), given(p, root(p.case))))))),
+                           p.left(root(p.case)), p.given(root(p.case))))))),
         *KINDS,
     ],
 ))  # fmt: skip
@@ -561,7 +558,7 @@ declare(Exercise(
                         *moved([2, 3, 5], 40, rng), Case(1, 6, layout="strided")],
     rules=[no_collectives,
            hears_of(lambda p, r: range(p.case.world) if p.case.length else []),
-           receives_at_least(lambda p, r: (p.case.world - 1) * nbytes(given(p, r))
+           receives_at_least(lambda p, r: (p.case.world - 1) * nbytes(p.given(r))
                              * p.case.calls)],
     diagnoses=[
         ALONE, ITSELF, SEND_FIRST, ONE_BUFFER,
@@ -602,7 +599,7 @@ def scattered(play: Play, call: int) -> list[Seen]:
 
 
 def block_bytes(play: Play) -> int:
-    return nbytes(given(play, 0)) // play.case.world
+    return nbytes(play.given(0)) // play.case.world
 
 
 def result_is(formula: Callable[[Play, int], list[Tensor]]) -> OfPlay:
@@ -633,7 +630,7 @@ def over_budget(test: OfPlay) -> When:
 def whole_to_all(play: Play) -> bool:
     """Everyone sends everyone a message of the whole tensor."""
     return all(len(peers(play, r)) == play.case.world - 1 for r in range(play.case.world)) and all(
-        m.nbytes >= nbytes(given(play, m.src)) for m in trace_of(play).messages)  # fmt: skip
+        m.nbytes >= nbytes(play.given(m.src)) for m in trace_of(play).messages)  # fmt: skip
 
 
 def through_one(play: Play) -> bool:
@@ -641,7 +638,7 @@ def through_one(play: Play) -> bool:
     others = [[r for r in range(play.case.world) if r != one] for one in range(play.case.world)]
     return any(
         all(one in (m.src, m.dst) for m in trace_of(play).messages)
-        and all(trace_of(play).bytes_sent(r) >= nbytes(given(play, r)) for r in rest)
+        and all(trace_of(play).bytes_sent(r) >= nbytes(play.given(r)) for r in rest)
         for one, rest in enumerate(others))  # fmt: skip
 
 
@@ -684,12 +681,12 @@ declare(Exercise(
            hears_of(lambda p, r: range(p.case.world) if p.case.length else []),
            receives_at_least(lambda p, r: (p.case.world > 1) * block_bytes(p) * p.case.calls)],
     budget=[bytes_at_most(lambda p: (p.case.world - 1) * block_bytes(p)),
-            bytes_in_total_at_least(lambda p: (p.case.world - 1) * nbytes(given(p, 0)))],
+            bytes_in_total_at_least(lambda p: (p.case.world - 1) * nbytes(p.given(0)))],
     diagnoses=[
         ALONE, ITSELF, SEND_FIRST,
         Diagnosis("input-block", "Each rank returns a part of its own tensor, to which nothing has "
                   "been added.", every(result_is(
-                      lambda p, r: [block(given(p, r), r, p.case.world)]))),
+                      lambda p, r: [block(p.given(r), r, p.case.world)]))),
         Diagnosis("divides", "This is the mean; the sum is asked for.", every(result_is(
             lambda p, r: [block(total(p), r, p.case.world) / p.case.world]))),
         Diagnosis("whole-sum", "The whole sum comes back; a rank keeps one block of it.",

@@ -6,7 +6,7 @@ import random
 
 from course_lib.checks.diagnoses import only_where
 from course_lib.checks.exercise import Diagnosis, declare
-from course_lib.checks.formulas import Formula, formula, mistake, rounded
+from course_lib.checks.formulas import Formula, formula, link, mistake, networks, rounded
 
 
 def scaled(right: Formula, argument: int, factors: list[float]) -> list[Formula]:
@@ -35,10 +35,8 @@ def star_time(n: int, nbytes: float, alpha: float, beta: float) -> float:
 
 
 def links(rng: random.Random) -> list[tuple]:
-    drawn = [(rng.randrange(2, 2000), rng.randrange(1, 10**9), rng.uniform(1e-6, 1e-4),
-              rng.uniform(1e-12, 1e-9)) for _ in range(12)]  # fmt: skip
     by_hand = [(3, 8, 1.0, 0.5), (2, 8, 1.0, 1.0), (4, 100, 2.0, 0.25)]
-    return [*by_hand, (8, 1 << 20, 5e-6, 4e-11), *drawn]
+    return [*by_hand, (8, 1 << 20, 5e-6, 4e-11), *networks(rng)]
 
 
 declare(formula(
@@ -135,8 +133,7 @@ def break_even(alpha: float, beta: float) -> float:
 
 declare(formula(
     "03.3", "half_bandwidth_bytes", break_even,
-    core=lambda rng: [(3.0, 0.5), (1.0, 0.25), (5e-6, 4e-11)] + [
-        (rng.uniform(1e-6, 1e-4), rng.uniform(1e-12, 1e-9)) for _ in range(12)],
+    core=lambda rng: [(3.0, 0.5), (1.0, 0.25), (5e-6, 4e-11), *(link(rng) for _ in range(12))],
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
     diagnoses=[
         mistake("product", "Seconds times seconds a byte are no bytes.", lambda a, b: a * b),

@@ -13,13 +13,16 @@ from torch import Tensor
 from course_lib.checks.cases import SPREAD, Case, cases, contributions, tensor
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import (
+    OfPlay,
+    When,
     all_wait_in,
+    alone,
+    any_of,
     both,
     every,
     found,
     hazard,
     only_where,
-    returns,
     some,
 )
 from course_lib.checks.exercise import (
@@ -31,6 +34,7 @@ from course_lib.checks.exercise import (
     Seen,
     declare,
 )
+from course_lib.checks.formulas import TOLERANCE, mistake, networks
 from course_lib.checks.rules import (
     bytes_at_most,
     bytes_in_total_at_least,
@@ -48,9 +52,9 @@ Table = list[list[dict[tuple[int, int], int] | None]]  # [rank][element]: who is
 # ---- what is in a sum ------------------------------------------------------------------------
 
 
-def table(play: Play, value: Callable[[Play, int], Tensor]) -> Table:
+def table(play: Play) -> Table:
     """For a play with codes for numbers: the contributions to every element on every rank."""
-    return [[contributions(play.case, v) for v in value(play, r).flatten().tolist()]
+    return [[contributions(play.case, v) for v in play.left(r).flatten().tolist()]
             for r in range(play.case.world)]  # fmt: skip
 
 
@@ -63,16 +67,14 @@ def complete(entry: dict[tuple[int, int], int] | None, world: int, element: int)
     return entry == {(r, element): 1 for r in range(world)}
 
 
-def on_table(
-    test: Callable[[list, int], bool], value: Callable[[Play, int], Tensor]
-) -> Callable[[Evidence], bool]:
+def on_table(test: Callable[[list, int], bool]) -> When:
     """The test holds for every row of every coded play; there is one, and something is wrong."""
 
     def when(e: Evidence) -> bool:
         plays = coded(e)
         if not plays or not e.failed or not all(p.done for p in e.failed):
             return False
-        tables = [(table(p, value), p.case.world) for p in plays]
+        tables = [(table(p), p.case.world) for p in plays]
         rows = [(row, world) for rows, world in tables for row in rows]
         right = all(complete(x, w, i) for row, w in rows for i, x in enumerate(row))
         return not right and all(None not in row and test(row, w) for row, w in rows)
@@ -113,14 +115,8 @@ def turned(row: list, world: int) -> bool:
     return len({frozenset(rank for rank, _ in x) for x in row}) > 1
 
 
-def in_tensor(play: Play, rank: int) -> Tensor:
-    args = play.got(rank).args
-    assert args is not None
-    return args[0]
-
-
 def alike_everywhere(e: Evidence) -> bool:
-    return all(torch.equal(in_tensor(p, 0), in_tensor(p, r))
+    return all(torch.equal(p.left(0), p.left(r))
                for p in coded(e) for r in range(p.case.world))  # fmt: skip
 
 
@@ -167,8 +163,12 @@ def one_way_round(play: Play) -> Iterator[Finding]:
                           sorted(peers(play, rank)), sorted(right[rank]))  # fmt: skip
 
 
+def in_equal_chunks(case: Case) -> bool:
+    return case.world > 1 and case.length > 0 and case.length % case.world == 0
+
+
 def itemsize(play: Play) -> int:
-    return play.inputs[0][0][0].element_size()
+    return play.given(0).element_size()
 
 
 def ring_bytes(play: Play) -> int:
@@ -229,7 +229,7 @@ def once_round(e: Evidence) -> bool:
 def divided(e: Evidence) -> bool:
     """Every rank has the sum divided by the number of ranks."""
     return every(lambda p: p.done and p.case.world > 1 and all(torch.equal(
-        in_tensor(p, r) * p.case.world, sum(a[0].clone() for a in p.inputs[0])
+        p.left(r) * p.case.world, sum(a[0].clone() for a in p.inputs[0])
     ) for r in range(p.case.world)))(e)  # fmt: skip
 
 
@@ -240,8 +240,8 @@ def tail_untouched(play: Play) -> bool:
     want = sum(a[0].clone() for a in play.inputs[0]).flatten()
     if not play.done or length == even:
         return False
-    return all(torch.equal(in_tensor(play, r).flatten()[:even], want[:even]) and torch.equal(
-        in_tensor(play, r).flatten()[even:], play.inputs[0][r][0].flatten()[even:])
+    return all(torch.equal(play.left(r).flatten()[:even], want[:even]) and torch.equal(
+        play.left(r).flatten()[even:], play.given(r).flatten()[even:])
         for r in range(n))  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def fewer_chunks(play: Play) -> bool:
 
 
 def untouched(play: Play) -> bool:
-    return play.done and all(same(in_tensor(play, r), play.inputs[0][r][0])
+    return play.done and all(same(play.left(r), play.given(r))
                              for r in range(play.case.world))  # fmt: skip
 
 
@@ -276,7 +276,7 @@ declare(Exercise(
     expected=summed,
     core=ring_core,
     sturdy=ring_sturdy,
-    fits=lambda case: case.world > 1 and case.length > 0 and case.length % case.world == 0,
+    fits=in_equal_chunks,
     budget=[no_collectives, one_way_round, sends_at_most(lambda p: 2 * (p.case.world - 1)),
             bytes_at_most(ring_bytes), bytes_in_total_at_least(least_bytes)],
     diagnoses=[
@@ -285,16 +285,16 @@ declare(Exercise(
                   "call: send and recv.", some(found("collective"))),
         Diagnosis("wrong-buffer", "What arrives is never added: each rank adds something of its "
                   "own again. Which tensor did recv fill?",
-                  both(on_table(own_again, in_tensor), talked)),
+                  both(on_table(own_again), talked)),
         Diagnosis("added-twice", "Everybody is in the sum, and somebody more than once. How many "
                   "steps does the adding half take, and what does the second half do with what "
-                  "arrives?", on_table(twice, in_tensor)),
+                  "arrives?", on_table(twice)),
         Diagnosis("gather-short", "All chunks but one are right on each rank: the last one has "
                   "not arrived. How many steps does it take to see n−1 chunks go by?",
-                  on_table(one_stale, in_tensor)),
+                  on_table(one_stale)),
         Diagnosis("off-by-one-owner", "What goes round in the second half are not the finished "
                   "sums. After the adding half, which chunk is complete on this rank?",
-                  both(on_table(never_complete, in_tensor), on_table(turned, in_tensor),
+                  both(on_table(never_complete), on_table(turned),
                        alike_everywhere)),
         Diagnosis("divides", "This is the mean; the sum is asked for.", divided),
         Diagnosis("another-tensor", "On every rank the tensor is as it was before the call. "
@@ -310,7 +310,7 @@ declare(Exercise(
                   "they are chunks all the same.",
                   only_where(lambda p: p.case.length < p.case.world > 1)),
         Diagnosis("alone", "A rank that is alone has the sum already, and nobody to send to.",
-                  only_where(lambda p: p.case.world == 1)),
+                  only_where(alone)),
         Diagnosis("copy-not-written-back", "The sum was made in a copy: of a tensor whose "
                   "elements do not lie side by side, reshape and contiguous return one.",
                   both(only_where(lambda p: p.case.layout in SPREAD),
@@ -347,6 +347,10 @@ def split(case: Case, rank: int) -> list[Tensor]:
     return [chunk.clone() for chunk in tensor(case, rank).tensor_split(case.world)]
 
 
+# Where there is something in every chunk, every rank hears of every other.
+of_everybody = hears_of(lambda p, r: range(p.case.world) if p.case.length >= p.case.world else [])
+
+
 def owner_of(play: Play, rank: int) -> int | None:
     index = play.got(rank).returned
     fine = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < play.case.world
@@ -380,9 +384,7 @@ def distinct_owners(play: Play) -> Iterator[Finding]:
 
 
 def owned_chunk(play: Play, rank: int) -> Tensor:
-    args, index = play.got(rank).args, owner_of(play, rank)
-    assert args is not None
-    return args[0][index or 0]
+    return play.left(rank)[owner_of(play, rank) or 0]
 
 
 def owned_entries(e: Evidence) -> list[tuple[Counter | None, int, int, int]]:
@@ -395,7 +397,7 @@ def owned_entries(e: Evidence) -> list[tuple[Counter | None, int, int, int]]:
     return out
 
 
-def owned_are(test: Callable[[dict, int, int, int], bool]) -> Callable[[Evidence], bool]:
+def owned_are(test: Callable[[dict, int, int, int], bool]) -> When:
     def when(e: Evidence) -> bool:
         known = all(owner_of(p, r) is not None for p in coded(e) for r in range(p.case.world))
         entries = owned_entries(e) if known and all(p.done for p in e.failed) else []
@@ -438,9 +440,8 @@ declare(Exercise(
     expected=scattered,
     core=halves_core,
     sturdy=halves_sturdy,
-    fits=lambda case: case.world > 1 and case.length > 0 and case.length % case.world == 0,
-    rules=[no_collectives, distinct_owners, hears_of(lambda p, r: range(p.case.world) if
-                                                     p.case.length >= p.case.world else [])],
+    fits=in_equal_chunks,
+    rules=[no_collectives, distinct_owners, of_everybody],
     diagnoses=[
         SEND_FIRST, IN_FLIGHT,
         Diagnosis("wrong-buffer", "What arrives is never added: each rank adds something of its "
@@ -462,7 +463,7 @@ declare(Exercise(
         Diagnosis("short-tensor", "Chunks may be empty, and are chunks all the same.",
                   only_where(lambda p: p.case.length < p.case.world > 1)),
         Diagnosis("alone", "A rank that is alone owns its only chunk already.",
-                  only_where(lambda p: p.case.world == 1)),
+                  only_where(alone)),
     ],
 ))  # fmt: skip
 
@@ -475,16 +476,18 @@ def before_gather(case: Case, rank: int) -> tuple[list[Tensor], int]:
 
 
 def gathered(play: Play, call: int) -> list[Seen]:
-    """Every chunk as its owner had it."""
-    finished: dict[int, Tensor] = {args[1]: args[0][args[1]] for args in play.inputs[call]}
-    chunks = [finished[i] for i in range(play.case.world)]
+    """Every rank has every chunk as its owner had it."""
+    chunks = finished_chunks(play, call)
     return [Seen(None, (chunks, args[1])) for args in play.inputs[call]]
 
 
+def finished_chunks(play: Play, call: int = 0) -> list[Tensor]:
+    finished: dict[int, Tensor] = {args[1]: args[0][args[1]] for args in play.inputs[call]}
+    return [finished[i] for i in range(play.case.world)]
+
+
 def right_chunks(play: Play, rank: int) -> list[bool]:
-    want = gathered(play, 0)[rank].args
-    assert want is not None
-    return [same(a, b) for a, b in zip(in_chunks(play, rank), want[0], strict=True)]
+    return [same(a, b) for a, b in zip(play.left(rank), finished_chunks(play), strict=True)]
 
 
 def values_only(play: Play) -> bool:
@@ -494,10 +497,9 @@ def values_only(play: Play) -> bool:
 def added_up(play: Play) -> bool:
     """Each chunk has −1 added to it for every rank that it has passed, as left-over chunks do."""
     n, c = play.case.world, play.case.options["c"]
+    right_ones = finished_chunks(play)
     for rank in range(n):
-        want = gathered(play, 0)[rank].args
-        assert want is not None
-        for i, (got, right) in enumerate(zip(in_chunks(play, rank), want[0], strict=True)):
+        for i, (got, right) in enumerate(zip(play.left(rank), right_ones, strict=True)):
             passed = (rank - (i - c)) % n
             if not any(
                 same(got, right + k * torch.full_like(right, -1)) for k in {passed, min(passed, 1)}
@@ -506,18 +508,12 @@ def added_up(play: Play) -> bool:
     return True
 
 
-def in_chunks(play: Play, rank: int) -> list[Tensor]:
-    args = play.got(rank).args
-    assert args is not None
-    return args[0]
-
-
 def fixed_owner(e: Evidence) -> bool:
     """It is right for one c, the same in all worlds, and for no other: core has several c."""
-    return e.level == "core" and any(only_where(owned_not_at(k))(e) for k in (0, 1))
+    return e.level == "core" and any_of(*(only_where(owned_not_at(k)) for k in (0, 1)))(e)
 
 
-def owned_not_at(k: int) -> Callable[[Play], bool]:
+def owned_not_at(k: int) -> OfPlay:
     return lambda play: play.case.options["c"] % play.case.world != k % play.case.world
 
 
@@ -542,10 +538,8 @@ declare(Exercise(
     expected=gathered,
     core=gather_core,
     sturdy=gather_sturdy,
-    fits=lambda case: case.world > 1 and case.length > 0 and case.length % case.world == 0
-    and case.options["c"] < case.world,
-    rules=[no_collectives, hears_of(lambda p, r: range(p.case.world) if
-                                    p.case.length >= p.case.world else [])],
+    fits=lambda case: in_equal_chunks(case) and case.options["c"] < case.world,
+    rules=[no_collectives, of_everybody],
     diagnoses=[
         SEND_FIRST, IN_FLIGHT,
         Diagnosis("assumes-owner", "It is right for one way of owning chunks only; the argument "
@@ -557,7 +551,7 @@ declare(Exercise(
         Diagnosis("adds", "What arrives is finished: it replaces what was there.",
                   every(lambda p: values_only(p) and added_up(p))),
         Diagnosis("alone", "A rank that is alone has every chunk already.",
-                  only_where(lambda p: p.case.world == 1)),
+                  only_where(alone)),
     ],
 ))  # fmt: skip
 
@@ -571,53 +565,42 @@ def ring_time(n: int, nbytes: float, alpha: float, beta: float) -> float:
     return steps * alpha + steps * chunk * beta
 
 
-def arguments(case: Case, _: int) -> tuple[int, int, float, float]:
-    o = case.options
-    return o["n"], o["nbytes"], o["alpha"], o["beta"]
-
-
-def times_as(formula: Callable[[int, int, float, float], float]) -> Callable[[Evidence], bool]:
-    """Every answer is what this formula gives."""
-    return returns(lambda p, _: float(formula(*p.inputs[0][0])))
-
-
 def costs(n: int, nbytes: int, alpha: float, beta: float) -> Case:
     return Case(1, options={"n": n, "nbytes": nbytes, "alpha": alpha, "beta": beta})
 
 
 def seconds_core(rng: random.Random) -> list[Case]:
-    drawn = [costs(rng.randrange(2, 2000), rng.randrange(1, 10**9), rng.uniform(1e-6, 1e-4),
-                   rng.uniform(1e-12, 1e-9)) for _ in range(12)]  # fmt: skip
-    return [costs(2, 8, 1.0, 1.0), costs(4, 8, 1.0, 0.5), costs(8, 1 << 20, 5e-6, 4e-11), *drawn]
+    by_hand = [(2, 8, 1.0, 1.0), (4, 8, 1.0, 0.5), (8, 1 << 20, 5e-6, 4e-11)]
+    return [costs(*arguments) for arguments in (*by_hand, *networks(rng))]
 
 
 declare(Exercise(
     "04.4", "ring_seconds",
-    inputs=arguments,
+    inputs=lambda case, rank: tuple(case.options.values()),
     expected=lambda play, call: [Seen(float(ring_time(*play.inputs[call][0])))],
     core=seconds_core,
     sturdy=lambda rng: [costs(1, 8, 1.0, 0.5), costs(1, 0, 1.0, 0.5), costs(4, 0, 1.0, 0.5),
                         costs(3, 7, 0.0, 0.5), costs(3, 7, 1.0, 0.0)],
     fits=lambda case: False,
     smaller=lambda case: [],
-    tolerance=1e-9,
+    tolerance=TOLERANCE,
     in_ranks=False,
     diagnoses=[
-        Diagnosis("two-n", "Count the steps for two ranks by hand: it is not four.",
-                  times_as(lambda n, s, a, b: 2 * n * (a + s / n * b))),
-        Diagnosis("one-phase", "That is the time of one half; the sums have to come back, too.",
-                  times_as(lambda n, s, a, b: (n - 1) * (a + s / n * b))),
-        Diagnosis("whole-tensor", "A step carries one chunk, not the tensor.",
-                  times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s * b))),
-        Diagnosis("latency-once", "Every step starts a message of its own, and each one waits "
-                  "for its latency.", lambda e: any(times_as(f)(e) for f in (
-                      lambda n, s, a, b: a + 2 * (n - 1) * s / n * b,
-                      lambda n, s, a, b: 2 * a + 2 * (n - 1) * s / n * b))),
-        Diagnosis("bandwidth", "β is the time that one byte takes, in seconds per byte: what would "
-                  "twice as large a β mean?",
-                  times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s / n / b) if b else math.inf)),
-        Diagnosis("chunk-of-n-minus-1", "Into how many chunks is the tensor cut?",
-                  times_as(lambda n, s, a, b: 2 * (n - 1) * (a + s / max(1, n - 1) * b))),
+        mistake("two-n", "Count the steps for two ranks by hand: it is not four.",
+                lambda n, s, a, b: 2 * n * (a + s / n * b)),
+        mistake("one-phase", "That is the time of one half; the sums have to come back, too.",
+                lambda n, s, a, b: (n - 1) * (a + s / n * b)),
+        mistake("whole-tensor", "A step carries one chunk, not the tensor.",
+                lambda n, s, a, b: 2 * (n - 1) * (a + s * b)),
+        mistake("latency-once", "Every step starts a message of its own, and each one waits "
+                "for its latency.",
+                lambda n, s, a, b: a + 2 * (n - 1) * s / n * b,
+                lambda n, s, a, b: 2 * a + 2 * (n - 1) * s / n * b),
+        mistake("bandwidth", "β is the time that one byte takes, in seconds per byte: what would "
+                "twice as large a β mean?",
+                lambda n, s, a, b: 2 * (n - 1) * (a + s / n / b) if b else math.inf),
+        mistake("chunk-of-n-minus-1", "Into how many chunks is the tensor cut?",
+                lambda n, s, a, b: 2 * (n - 1) * (a + s / max(1, n - 1) * b)),
         Diagnosis("alone", "A rank that is alone sends nothing: how long does that take?",
                   only_where(lambda p: p.case.options["n"] == 1)),
     ],

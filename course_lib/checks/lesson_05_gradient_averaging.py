@@ -18,8 +18,20 @@ from torch.nn.functional import cross_entropy
 
 from course_lib.checks.cases import Case
 from course_lib.checks.compare import ANYTHING, leaves, same
-from course_lib.checks.diagnoses import both, every, found, hazard, only_where, some
+from course_lib.checks.diagnoses import (
+    OfPlay,
+    When,
+    alone,
+    any_of,
+    both,
+    every,
+    found,
+    hazard,
+    only_where,
+    some,
+)
 from course_lib.checks.exercise import (
+    BY_OPTIMIZERS,
     Diagnosis,
     Evidence,
     Exercise,
@@ -31,7 +43,6 @@ from course_lib.checks.exercise import (
 from course_lib.checks.rules import trace_of
 from course_lib.errors import Deadlock
 
-Test = Callable[[Play], bool]
 NARROW = 1e-6  # relative: float32, whatever the order of adding
 
 # ---- models ----------------------------------------------------------------------------------
@@ -180,16 +191,6 @@ def model_of(case: Case, salt: object, weights: float = 8.0) -> Model:
 # ---- what was seen ---------------------------------------------------------------------------
 
 
-def before(play: Play, rank: int, call: int = 0) -> Model:
-    return play.inputs[call][rank][0]
-
-
-def after(play: Play, rank: int, call: int = 0) -> Model:
-    args = play.seen[call][rank].args
-    assert args is not None
-    return args[0]
-
-
 def ranks(play: Play) -> range:
     return range(play.case.world)
 
@@ -198,7 +199,7 @@ def nothing_replaced(play: Play) -> Iterator[Finding]:
     """In place means: the same tensor objects, with other numbers in them."""
     for rank in ranks(play):
         for call in range(play.case.calls):
-            for name in getattr(after(play, rank, call), "replaced", ()):
+            for name in getattr(play.left(rank, call), "replaced", ()):
                 text = f"rank {rank}: {name} is another tensor object than the one that was there"
                 yield Finding("replaced", text, rank)
 
@@ -211,8 +212,8 @@ def weights_not_replaced(play: Play) -> Iterator[Finding]:
 def still_frozen(play: Play) -> Iterator[Finding]:
     """What is trained and what is frozen is not the answer's to change."""
     for rank in ranks(play):
-        now = dict(after(play, rank).named_parameters())
-        for name, p in before(play, rank).named_parameters():
+        now = dict(play.left(rank).named_parameters())
+        for name, p in play.given(rank).named_parameters():
             if name in now and now[name].requires_grad != p.requires_grad:
                 text = f"rank {rank}: requires_grad of {name} is {now[name].requires_grad} now"
                 yield Finding("flag", text, rank)
@@ -234,16 +235,12 @@ def talks_past(play: Play) -> bool:
     return found("deadlock", "mismatch")(play)
 
 
-def is_kind(*kinds: str) -> Test:
+def is_kind(*kinds: str) -> OfPlay:
     return lambda p: p.case.options["model"] in kinds
 
 
-def alone(p: Play) -> bool:
-    return p.case.world == 1
-
-
 def empty(p: Play) -> bool:
-    return not list(before(p, 0).parameters())
+    return not list(p.given(0).parameters())
 
 
 MISSING = "without gradient"
@@ -336,7 +333,7 @@ def with_gradients(case: Case, rank: int) -> tuple[Model]:
 
 def gradients(play: Play, name: str, call: int = 0) -> list[Tensor | None]:
     """One parameter's gradients by rank, before."""
-    return [before(play, r, call).get_parameter(name).grad for r in ranks(play)]
+    return [play.given(r, call).get_parameter(name).grad for r in ranks(play)]
 
 
 def total(grads: list[Tensor | None]) -> Tensor | None:
@@ -355,7 +352,7 @@ def mean_of(play: Play, name: str, call: int = 0) -> Tensor | None:
 def averaged(play: Play, call: int) -> list[Seen]:
     out = []
     for rank in ranks(play):
-        want, got = copy.deepcopy(before(play, rank, call)), after(play, rank, call)
+        want, got = copy.deepcopy(play.given(rank, call)), play.left(rank, call)
         now = dict(got.named_parameters()) if isinstance(got, nn.Module) else {}
         for name, p in want.named_parameters():
             grad = mean_of(play, name, call)
@@ -370,17 +367,17 @@ def averaged(play: Play, call: int) -> list[Seen]:
 def misses_some(p: Play) -> bool:
     """A gradient is missing on some ranks, and there on others."""
     return misses(p) and any(0 < sum(g is None for g in gradients(p, name)) < p.case.world
-                             for name, _ in before(p, 0).named_parameters())  # fmt: skip
+                             for name, _ in p.given(0).named_parameters())  # fmt: skip
 
 
 def complete(p: Play) -> bool:
     """Every parameter has a gradient, on every rank."""
-    return all(None not in gradients(p, name) for name, _ in before(p, 0).named_parameters())
+    return all(None not in gradients(p, name) for name, _ in p.given(0).named_parameters())
 
 
 def grads_are(
     prediction: Callable[[Play, str, int], Tensor | None], weights: bool = True
-) -> Callable[[Evidence], bool]:
+) -> When:
     """In each play without missing gradients, on every rank, they are what the mistake makes.
 
     ``weights``: and weights and buffers are as they were.
@@ -400,12 +397,12 @@ def grads_are(
 
 def names(play: Play) -> list[str]:
     """The parameters of which somebody has a gradient."""
-    return [name for name, _ in before(play, 0).named_parameters()
+    return [name for name, _ in play.given(0).named_parameters()
             if any(g is not None for g in gradients(play, name))]  # fmt: skip
 
 
 def grad_of(play: Play, rank: int, name: str) -> Tensor | None:
-    return dict(after(play, rank).named_parameters())[name].grad
+    return dict(play.left(rank).named_parameters())[name].grad
 
 
 def grad_is(play: Play, rank: int, name: str, want: Tensor | None) -> bool:
@@ -417,7 +414,7 @@ def grad_is(play: Play, rank: int, name: str, want: Tensor | None) -> bool:
 
 def others_untouched(play: Play, rank: int) -> bool:
     """Parameters and buffers are as they were."""
-    old, new = dict(leaves(before(play, rank))), dict(leaves(after(play, rank)))
+    old, new = dict(leaves(play.given(rank))), dict(leaves(play.left(rank)))
     return old.keys() == new.keys() and all(
         same(new[path], old[path]) for path in old if not path.endswith(".grad"))  # fmt: skip
 
@@ -442,12 +439,12 @@ def own(play: Play, name: str, rank: int) -> Tensor | None:
 
 def mean_weights(play: Play) -> bool:
     """Every rank's weights are the mean of everybody's."""
-    for name, p in before(play, 0).named_parameters():
+    for name, p in play.given(0).named_parameters():
         if not p.requires_grad:
             continue
-        mean = torch.stack([before(play, r).get_parameter(name).data.double()
+        mean = torch.stack([play.given(r).get_parameter(name).data.double()
                             for r in ranks(play)]).mean(0)  # fmt: skip
-        got = [dict(after(play, r).named_parameters())[name].data.double() for r in ranks(play)]
+        got = [dict(play.left(r).named_parameters())[name].data.double() for r in ranks(play)]
         if not all(same(g, mean, 1e-2 if p.dtype == torch.bfloat16 else NARROW) for g in got):
             return False
     return True
@@ -477,7 +474,7 @@ def one_rank_right(p: Play) -> bool:
 
 def dtype_differs(p: Play) -> bool:
     return p.done and any(
-        (g := grad_of(p, r, name)) is not None and g.dtype != before(p, r).get_parameter(name).dtype
+        (g := grad_of(p, r, name)) is not None and g.dtype != p.given(r).get_parameter(name).dtype
         for r in ranks(p) for name in names(p))  # fmt: skip
 
 
@@ -488,7 +485,7 @@ def fewer_digits(p: Play) -> bool:
     if all(grad_is(p, r, name, mean_of(p, name)) for r in ranks(p) for name in names(p)):
         return False
     for name in names(p):
-        wide = before(p, 0).get_parameter(name).dtype == torch.float64
+        wide = p.given(0).get_parameter(name).dtype == torch.float64
         near = max(float(g.abs().max()) for g in gradients(p, name) if g is not None
                    and g.numel()) * 1e-6 if wide else 0.0  # fmt: skip
         want = mean_of(p, name)
@@ -569,8 +566,8 @@ declare(Exercise(
                   both(grads_are(own, weights=False), every(
                       lambda p: misses(p) or (p.done and mean_weights(p))))),
         Diagnosis("fixed-world", "It divides by the same number, however many ranks there are. "
-                  "The world can say how large it is.", lambda e: any(
-                      grads_are(divided_by(k))(e) for k in range(2, 9))),
+                  "The world can say how large it is.",
+                  any_of(*(grads_are(divided_by(k)) for k in range(2, 9)))),
         Diagnosis("left-unwritten", "Something was exchanged, and every gradient is what it was: "
                   "the result is in a tensor that nobody looks at.", grads_are(own)),
         Diagnosis("root-only", "One rank has the mean, the others have not: all of them take the "
@@ -637,9 +634,9 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
 def wrong_tensors(play: Play) -> set[str]:
     """The names of what is wrong on some rank; everything where names themselves differ."""
     wrong = set()
-    want = tensors_of(before(play, source(play.case)))
+    want = tensors_of(play.given(source(play.case)))
     for r in ranks(play):
-        got = tensors_of(after(play, r))
+        got = tensors_of(play.left(r))
         if got.keys() != want.keys():
             return set(want)
         wrong |= {name for name in want if not same(got[name], want[name])}
@@ -648,17 +645,17 @@ def wrong_tensors(play: Play) -> set[str]:
 
 def as_before(play: Play, chosen: set[str]) -> bool:
     """On every rank, these tensors are what they were."""
-    return all(same(tensors_of(after(play, r)).get(name), tensors_of(before(play, r))[name])
+    return all(same(tensors_of(play.left(r)).get(name), tensors_of(play.given(r))[name])
                for r in ranks(play) for name in chosen)  # fmt: skip
 
 
-def only_wrong(test: Callable[[Model, str], bool]) -> Test:
+def only_wrong(test: Callable[[Model, str], bool]) -> OfPlay:
     """What passes the test was left as it was, and everything else has arrived."""
 
     def holds(p: Play) -> bool:
         if not p.done:
             return False
-        wrong, model = wrong_tensors(p), before(p, 0)
+        wrong, model = wrong_tensors(p), p.given(0)
         return bool(wrong) and all(test(model, n) for n in wrong) and as_before(p, wrong)
 
     return holds
@@ -682,22 +679,22 @@ def is_frozen(model: Model, name: str) -> bool:
 
 
 def untouched(p: Play) -> bool:
-    return p.done and as_before(p, set(tensors_of(before(p, 0))))
+    return p.done and as_before(p, set(tensors_of(p.given(0))))
 
 
 def has_of_rank_0(p: Play) -> bool:
-    want = tensors_of(before(p, 0))
-    return p.done and all(same(tensors_of(after(p, r)), want) for r in ranks(p))
+    want = tensors_of(p.given(0))
+    return p.done and all(same(tensors_of(p.left(r)), want) for r in ranks(p))
 
 
 def mean_of_models(p: Play) -> bool:
     """The floats are the mean of everybody's, as far as they are wrong."""
     if not p.done:
         return False
-    wrong = {n for n in wrong_tensors(p) if tensors_of(before(p, 0))[n].is_floating_point()}
+    wrong = {n for n in wrong_tensors(p) if tensors_of(p.given(0))[n].is_floating_point()}
     for name in wrong:
-        mean = torch.stack([tensors_of(before(p, r))[name].double() for r in ranks(p)]).mean(0)
-        if not all(same(tensors_of(after(p, r))[name].double(), mean, 1e-2) for r in ranks(p)):
+        mean = torch.stack([tensors_of(p.given(r))[name].double() for r in ranks(p)]).mean(0)
+        if not all(same(tensors_of(p.left(r))[name].double(), mean, 1e-2) for r in ranks(p)):
             return False
     return bool(wrong)
 
@@ -706,8 +703,8 @@ def nearly_right(p: Play) -> bool:
     """Every tensor is right but for the last digits, which another dtype has lost."""
     if not p.done or not wrong_tensors(p):
         return False
-    want = tensors_of(before(p, source(p.case)))
-    got = [tensors_of(after(p, r)) for r in ranks(p)]
+    want = tensors_of(p.given(source(p.case)))
+    got = [tensors_of(p.left(r)) for r in ranks(p)]
     return all(g.keys() == want.keys() and all(
         g[n].dtype == want[n].dtype and same(g[n].double(), want[n].double(), 1e-2) for n in want)
         for g in got)  # fmt: skip
@@ -825,7 +822,7 @@ def differs(case: Case) -> bool:
     return case.world > 1 and not str(case.options["differs"]).startswith(NOWHERE)
 
 
-def on(*beginnings: str) -> Test:
+def on(*beginnings: str) -> OfPlay:
     """The difference is one of these."""
     return lambda p: str(p.case.options["differs"]).startswith(beginnings)
 
@@ -834,7 +831,7 @@ def answers(play: Play) -> list[Any]:
     return [play.got(r).returned for r in ranks(play)]
 
 
-def says(value: bool) -> Test:
+def says(value: bool) -> OfPlay:
     return lambda p: p.done and all(a is value for a in answers(p))
 
 
@@ -842,11 +839,11 @@ def ranks_disagree(p: Play) -> bool:
     return p.done and {True, False} == set(answers(p))
 
 
-def differs_beyond(k: int) -> Test:
+def differs_beyond(k: int) -> OfPlay:
     """The rank that differs is the k-th or a later one."""
 
     def test(p: Play) -> bool:
-        first = [tensors_of(before(p, r)) for r in range(min(k, p.case.world))]
+        first = [tensors_of(p.given(r)) for r in range(min(k, p.case.world))]
         alike = all(same(model, first[0]) for model in first)
         return differs(p.case) and p.case.world > k and alike
 
@@ -1040,7 +1037,7 @@ def single_step(play: Play, call: int) -> list[Seen]:
     optimizer.step()
     out = []
     for rank, args in enumerate(play.inputs[call]):
-        want, got = copy.deepcopy(model), after(play, rank, call)
+        want, got = copy.deepcopy(model), play.left(rank, call)
         now = dict(got.named_parameters()) if isinstance(got, nn.Module) else {}
         for name, p in want.named_parameters():
             force_grad(p, now[name].grad if name in now else None)
@@ -1049,7 +1046,7 @@ def single_step(play: Play, call: int) -> list[Seen]:
 
 
 def params_are(play: Play, rank: int, want: Model, tolerance: float) -> bool:
-    got = dict(after(play, rank).named_parameters())
+    got = dict(play.left(rank).named_parameters())
     return all(n in got and same(got[n].data, p.data, tolerance)
                for n, p in want.named_parameters())  # fmt: skip
 
@@ -1108,7 +1105,7 @@ def fresh(e: Evidence) -> list[Play]:
     return [p for p in e.plays if not left_over(p) and not some_empty(p) and p.case.world > 1]
 
 
-def step_by(*mistakes: Callable[[Steps], list[float]]) -> Callable[[Evidence], bool]:
+def step_by(*mistakes: Callable[[Steps], list[float]]) -> When:
     """In all fresh plays, some of which fail, the step is the one of one of these mistakes."""
 
     def when(e: Evidence) -> bool:
@@ -1153,7 +1150,7 @@ def not_a_number(p: Play) -> bool:
 
 
 def not_stepped(p: Play) -> bool:
-    return p.done and all(params_are(p, r, before(p, r), 1e-7) for r in ranks(p))
+    return p.done and all(params_are(p, r, p.given(r), 1e-7) for r in ranks(p))
 
 
 def step_core(rng: random.Random) -> list[Case]:
@@ -1200,6 +1197,7 @@ declare(Exercise(
     fits=lambda case: case.world > 1,
     smaller=smaller_steps,
     tolerance=STEP,
+    needs=BY_OPTIMIZERS,
     length_is="",
     rules=[weights_not_replaced, still_frozen],
     diagnoses=[

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import math
 import random
 import threading
@@ -32,8 +31,9 @@ from torch.utils.data import TensorDataset
 
 from course_lib.checks.cases import Case
 from course_lib.checks.compare import ANYTHING, same
-from course_lib.checks.diagnoses import both, every, found, only_where, some
+from course_lib.checks.diagnoses import OfPlay, When, any_of, both, every, found, only_where, some
 from course_lib.checks.exercise import (
+    BY_OPTIMIZERS,
     Diagnosis,
     Evidence,
     Exercise,
@@ -56,11 +56,6 @@ def reductions(play: Play, rank: int, above: int) -> list[Event]:
     return [e for e in trace_of(play).of(rank) if e.op in REDUCING and e.nbytes > above]
 
 
-def warm_up() -> None:
-    """Import now what the first optimizer would import later, on the time of the first play."""
-    importlib.import_module("torch._dynamo")
-
-
 # ---- train_ddp: what a model is shown --------------------------------------------------------
 
 
@@ -81,11 +76,6 @@ class Digits(TensorDataset):
         self.seen: list[Shown] = []
         self.fetched: list[int] = []
         super().__init__(images, labels)
-
-    def __setstate__(self, state: dict) -> None:
-        self.__dict__.update(state)
-        if not self.seen:  # it has come to be played with
-            warm_up()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -214,7 +204,7 @@ def account(play: Play) -> Account:
 
 
 def _account(play: Play) -> Account:
-    out = Account(play.inputs[0][0][0].data[1])
+    out = Account(play.given(0).data[1])
     epochs = play.case.options["epochs"]
     shown = [seen.args[0].seen if seen.args else [] for seen in (play.seen[0] if play.done else [])]
     counts = [sum(s.trained for s in by_rank) for by_rank in shown]
@@ -409,7 +399,7 @@ def series(play: Play, rank: int, key: str) -> list[float]:
     return values if isinstance(values, list) else []
 
 
-def reports(key: str, says: Callable[[Account, int, int], float]) -> Callable[[Evidence], bool]:
+def reports(key: str, says: Callable[[Account, int, int], float]) -> When:
     """Every rank's ``key`` is, epoch by epoch, what ``says(account, epoch, rank)`` would be."""
 
     def like_that(play: Play) -> bool:
@@ -472,7 +462,7 @@ def never_shuffled(play: Play) -> bool:
         rank[:-1] == sorted(rank[:-1]) for rank in account(play).drawn[0])  # fmt: skip
 
 
-def only(*kinds: str) -> Callable[[Play], bool]:
+def only(*kinds: str) -> OfPlay:
     return lambda p: p.done and bool(p.kinds()) and p.kinds() <= set(kinds)
 
 
@@ -481,11 +471,11 @@ def padded_hits(a: Account, epoch: int) -> tuple[int, int]:
     return sum(hits), len(hits)
 
 
-def padded_twice(e: Evidence) -> bool:
-    """Accuracy counts what was evaluated, duplicates included."""
-    return any(reports("accuracy", f)(e) for f in (
-        lambda a, epoch, r: padded_hits(a, epoch)[0] / max(1, padded_hits(a, epoch)[1]),
-        lambda a, epoch, r: padded_hits(a, epoch)[0] / len(a.labels)))  # fmt: skip
+# Accuracy counts what was evaluated, duplicates included.
+padded_twice = any_of(
+    reports("accuracy", lambda a, e, r: padded_hits(a, e)[0] / max(1, padded_hits(a, e)[1])),
+    reports("accuracy", lambda a, e, r: padded_hits(a, e)[0] / len(a.labels)),
+)
 
 
 def local_accuracy(a: Account, epoch: int, rank: int) -> float:
@@ -529,6 +519,7 @@ declare(Exercise(
     sturdy=train_sturdy,
     smaller=smaller_training,
     tolerance=1e-4,
+    needs=BY_OPTIMIZERS,
     length_is="samples",
     rules=[all_trained, shares_apart, none_missed, in_new_order, small_batches, gradients_travel,
            weights_move, all_evaluated],
@@ -585,14 +576,13 @@ declare(Exercise(
                   reports("loss", lambda a, e, r: mean(v for b in a.losses[e][r] for v in b))),
         Diagnosis("mean-of-batches", "A smaller last batch counts as much as a full one: the mean "
                   "over samples is asked for, not the mean of the batches' means.",
-                  lambda e: any(reports("loss", f)(e) for f in (
-                      lambda a, epoch, r: mean(mean(mean(b) for b in rank)
-                                               for rank in a.losses[epoch]),
-                      lambda a, epoch, r: mean(mean(b) for b in a.losses[epoch][r])))),
+                  any_of(reports("loss", lambda a, e, r: mean(mean(mean(b) for b in rank)
+                                                              for rank in a.losses[e])),
+                         reports("loss", lambda a, e, r: mean(map(mean, a.losses[e][r]))))),
         Diagnosis("last-batch", "The loss is that of the epoch's last batch only.",
-                  lambda e: any(reports("loss", f)(e) for f in (
-                      lambda a, epoch, r: mean(a.losses[epoch][r][-1]),
-                      lambda a, epoch, r: mean(v for k in a.losses[epoch] for v in k[-1])))),
+                  any_of(reports("loss", lambda a, e, r: mean(a.losses[e][r][-1])),
+                         reports("loss", lambda a, e, r: mean(v for k in a.losses[e]
+                                                              for v in k[-1])))),
         Diagnosis("batch-too-large", "More than batch_size samples go through the model of one "
                   "rank at a time.", every(found("batch"))),
         Diagnosis("reduced-twice", "The gradients are reduced more than once a step. Who has "
@@ -652,10 +642,6 @@ class Packed(nn.Module):
     def __init__(self, module: nn.Module, stale: bool) -> None:
         super().__init__()
         self.module, self.stale = module, stale
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        warm_up()
 
     def __deepcopy__(self, memo: dict) -> Unpacked:
         model = Unpacked(copy.deepcopy(self.module, memo))
@@ -801,7 +787,7 @@ def stepped(play: Play, call: int) -> list[Seen]:
     return out
 
 
-def ends_with(says: Callable[[Pieces, int], Weights]) -> Callable[[Evidence], bool]:
+def ends_with(says: Callable[[Pieces, int], Weights]) -> When:
     """All weights are what this mistake would have made of them, and not all are right."""
 
     def when(e: Evidence) -> bool:
@@ -819,11 +805,7 @@ def weights_of(play: Play, rank: int) -> Weights | None:
     return args[0] if args else None
 
 
-def any_of(*tests: Callable[[Evidence], bool]) -> Callable[[Evidence], bool]:
-    return lambda e: any(test(e) for test in tests)
-
-
-def says_loss(says: Callable[[Pieces, int], float]) -> Callable[[Evidence], bool]:
+def says_loss(says: Callable[[Pieces, int], float]) -> When:
     """The weights are right, and every rank returns this instead of the global mean."""
     return lambda e: all(only("returned", "type")(p) for p in e.failed) and any(
         "returned" in p.kinds() for p in e.failed) and all(
@@ -934,6 +916,7 @@ declare(Exercise(
     smaller=smaller_step,
     fits=lambda case: case.world > 1,
     tolerance=1e-4,
+    needs=BY_OPTIMIZERS,
     length_is="micro-batches",
     budget=[once_each],
     diagnoses=[

@@ -1,8 +1,8 @@
 """Play a case: call the answer in ranks and bring back what it did, whatever it does.
 
     check's process                 one fresh process                 ranks, modelled
-    inputs by case  ──── run() ───► play_all: one case after ──────►  in_rank: call the answer,
-    judges          ◄── a file ──── another under simulate()          note what each rank has
+    inputs by case  ──── run() ───► play_all: one case after ──────►  call_all: the answer, and
+    judges          ◄── a file ──── another under simulate()          what each rank has then
 
 The answer and the expected values never meet: this side plays, the other one judges. Every play
 is written down as soon as it is over, so one that kills its process costs only itself.
@@ -10,6 +10,7 @@ is written down as soon as it is over, so one that kills its process costs only 
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import linecache
 import os
@@ -30,6 +31,7 @@ import torch.distributed as dist
 from course_lib.checks.cases import Case
 from course_lib.checks.compare import addresses, snapshot, tensors
 from course_lib.checks.exercise import Exercise, Play, Seen
+from course_lib.checks.kept import Kept
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
 from course_lib.ranks import wrappers
 from course_lib.trace import Run
@@ -76,10 +78,19 @@ class Answer:
         return space[self.name]
 
 
+def this_rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
 def in_rank(function: Callable, rounds: list[list[tuple]]) -> list[Seen]:
-    """Runs in every rank: call the answer once for each round; what is there afterwards."""
-    rank = dist.get_rank() if dist.is_initialized() else 0
-    mine = [snapshot(by_rank[rank]) for by_rank in rounds]
+    """Runs in every rank: ``call_all`` with this rank's arguments of each round."""
+    rank = this_rank()
+    return call_all(function, [by_rank[rank] for by_rank in rounds])
+
+
+def call_all(function: Callable, rounds: list[tuple]) -> list[Seen]:
+    """Call the answer once for each round of arguments; what is there afterwards."""
+    mine = [snapshot(args) for args in rounds]
     held = [(tensors(args), [list(a) for a in args if isinstance(a, list)], _places(args))
             for args in mine]  # fmt: skip
     returned = [_call(function, args) for args in mine]
@@ -172,31 +183,20 @@ def _unrecorded() -> None:
                 setattr(module, name, vars(value).get("__wrapped__", value))
 
 
-class Kept:
-    """A value that travels as it is: on the way to a rank and back, tensors otherwise lose their
-    strides and the memory between their elements.
-    """
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __reduce__(self) -> tuple:
-        return _unpacked, (cloudpickle.dumps(self.value),)
+def _play(function: Callable, rounds: list[Kept]) -> Kept:
+    """Runs in every rank; ``rounds`` are the arguments of all ranks."""
+    seen = Kept(call_all(function, rounds[this_rank()].value))
+    _ = seen.value  # what cannot be unpacked is this rank's failure, and not the judge's
+    return seen
 
 
-def _unpacked(parcel: bytes) -> Kept:
-    return Kept(pickle.loads(parcel))
-
-
-def _play(function: Callable, rounds: Kept) -> Kept:
-    """Runs in every rank."""
-    return Kept(in_rank(function, rounds.value))
-
-
-def play_all(answer: Answer, jobs: list[tuple[Case, int, Kept]], log: str) -> None:
+def play_all(
+    answer: Answer, jobs: list[tuple[Case, int, list[Kept]]], needs: tuple[str, ...], log: str
+) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
     from course_lib.simulated import Network, simulate
 
+    _import(needs)
     _quiet()
     _unrecorded()
     with open(log, "wb", buffering=0) as out:
@@ -229,8 +229,14 @@ def _pickled(result: Run | CourseError) -> bytes:
         return pickle.dumps(RankFailed(f"what came back cannot be sent: {error}", 0, "Unpicklable"))
 
 
-def _play_real(answer: Answer, rounds: Kept) -> Kept:
+def _import(names: tuple[str, ...]) -> None:
+    for name in names:
+        importlib.import_module(name)
+
+
+def _play_real(answer: Answer, rounds: list[Kept], needs: tuple[str, ...]) -> Kept:
     """Runs in a real rank."""
+    _import(needs)
     _quiet()
     return _play(answer.load(), rounds)
 
@@ -242,19 +248,24 @@ def make(exercise: Exercise, case: Case, world: str = "simulated") -> Play:
     return Play(case, rounds, world=world)
 
 
+def packed(play: Play) -> list[Kept]:
+    """By rank: the arguments of every call."""
+    return [Kept([by_rank[r] for by_rank in play.inputs]) for r in range(play.case.world)]
+
+
 def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
     """Every case once, each under another schedule; fewer plays where one hangs or dies."""
     from course_lib import run
 
     plays = [make(exercise, case) for case in cases]
-    jobs = [(p.case, number % 5, Kept(p.inputs)) for number, p in enumerate(plays)]
+    jobs = [(p.case, number % 5, packed(p)) for number, p in enumerate(plays)]
     end: CourseError | None = None
     with tempfile.TemporaryDirectory(prefix="course-check-") as folder:
         log = Path(folder) / "plays"
         log.touch()
         try:
-            run(play_all, answer, jobs, str(log), world_size=1, init=False, record=False,
-                timeout=ALL_PLAYS)  # fmt: skip
+            run(play_all, answer, jobs, exercise.needs, str(log), world_size=1, init=False,
+                record=False, timeout=ALL_PLAYS)  # fmt: skip
         except RankDied as error:
             stuck = error.exit_code == -signal.SIGALRM
             end = Hang(f"nothing came back within {STUCK} s") if stuck else error
@@ -266,7 +277,7 @@ def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Pla
     if end is not None and len(results) < len(plays):
         results.append(end)
     for play, result in zip(plays, results, strict=False):
-        _settle(play, result)
+        settle(play, result)
     return plays[: len(results)]
 
 
@@ -286,11 +297,11 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
 
     play = make(exercise, case, world="on real ranks")
     try:
-        outcome: Run | CourseError = run(_play_real, answer, Kept(play.inputs),
+        outcome: Run | CourseError = run(_play_real, answer, packed(play), exercise.needs,
                                          world_size=case.world, timeout=REAL)  # fmt: skip
     except CourseError as error:
         outcome = error
-    _settle(play, outcome)
+    settle(play, outcome)
     return play
 
 
@@ -298,16 +309,17 @@ class Broken(CourseError):
     """The check itself failed while the answer was played."""
 
 
-def _settle(play: Play, outcome: Run | CourseError) -> None:
+def settle(play: Play, outcome: Run | CourseError) -> None:
+    """Write down in the play what became of it: of each rank its Seen by call, plain or Kept."""
     if isinstance(outcome, CourseError):
         play.error, play.run = outcome, outcome.run
-    else:
-        play.run = outcome
-        kept = [result.value for result in outcome.results]
-        play.seen = [list(by_rank) for by_rank in zip(*kept, strict=True)]
-        if not all(_whole(seen, args) for call, rounds in zip(play.seen, play.inputs, strict=True)
-                   for seen, args in zip(call, rounds, strict=True)):  # fmt: skip
-            play.error = Broken("what the ranks had at the end did not come back whole")
+        return
+    play.run = outcome
+    results = [r.value if isinstance(r, Kept) else r for r in outcome.results]
+    play.seen = [list(by_rank) for by_rank in zip(*results, strict=True)]
+    if not all(_whole(seen, args) for call, rounds in zip(play.seen, play.inputs, strict=True)
+               for seen, args in zip(call, rounds, strict=True)):  # fmt: skip
+        play.error = Broken("what the ranks had at the end did not come back whole")
 
 
 def _whole(seen: Any, args: tuple) -> bool:

@@ -20,7 +20,7 @@ ROUNDING = 1e-6  # of a model that is wrong, tensors that differ by this much ar
 
 @dataclass
 class LevelResult:
-    """How one level went. ``play`` is the smallest case that fails, ``diagnosis`` why."""
+    """How one level went. ``play`` is the case that shows how it fails, ``diagnosis`` why."""
 
     evidence: Evidence
     reached: bool = True  # False: an earlier case hung or died, and this level was not played out

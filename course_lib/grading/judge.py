@@ -23,7 +23,7 @@ from course_lib import simulate
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
-from course_lib.checks.play import Answer, Broken, make, simulator_works
+from course_lib.checks.play import Answer, Broken, make, settle, simulator_works
 from course_lib.checks.verdict import LevelResult, Verdict
 from course_lib.errors import CourseError, Hang, RankDied
 from course_lib.grading.carrier import Stage, be_rank, show_lines
@@ -97,18 +97,7 @@ class CarriedPlayer:
         gone = self.runner.settle()
         if gone and not isinstance(outcome, Hang | Broken):
             outcome = RankDied(f"a rank's process is gone: {gone[0]}", 0, 1)
-        _settle(play, outcome)
-
-
-def _settle(play: Play, outcome: Run | CourseError) -> None:
-    if isinstance(outcome, CourseError):
-        play.error, play.run = outcome, outcome.run
-        return
-    play.run = outcome
-    play.seen = [list(by_rank) for by_rank in zip(*outcome.results, strict=True)]
-    for seen, args in zip(play.seen, play.inputs, strict=True):
-        if any(len(s.args or ()) != len(a) for s, a in zip(seen, args, strict=True)):
-            play.error = Broken("what the ranks had at the end did not come back whole")
+        settle(play, outcome)
 
 
 # ---- cases that nobody has seen ------------------------------------------------------------------

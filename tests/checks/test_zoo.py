@@ -27,7 +27,8 @@ def mine(paths: list[Path]) -> list[Path]:
 
 
 def verdict_of(path: Path) -> Verdict:
-    return verdict_on(find(path.parent.name), read_answer(path.parent.name, str(path)))
+    answer = read_answer(path.parent.name, str(path))
+    return verdict_on(find(path.parent.name), answer, shrink="none")
 
 
 @pytest.mark.parametrize("path", mine(WRONG), ids=name)

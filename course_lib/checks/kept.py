@@ -1,0 +1,72 @@
+"""A value that travels as it is: packed once, carried as bytes, unpacked where it is used.
+
+    Kept(value) ──► bytes ──► rank, file, judge ──► kept.value, a fresh copy each time
+
+On its way to a rank and back a tensor would otherwise lose its strides and the memory between its
+elements (``course_lib.ranks.parcel`` makes it light). And torch's own way to pickle a tensor takes
+100 times as long as a tensor of a check's size needs: a case carries dozens of them.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import cloudpickle
+import torch
+from torch import Tensor
+
+
+class Kept:
+    """A value as bytes. Two are equal where their values are, bit by bit.
+
+    Making one raises what pickling the value raises, ``value`` what unpickling it raises.
+    """
+
+    __slots__ = ("parcel",)
+
+    def __init__(self, value: Any) -> None:
+        buffer = io.BytesIO()
+        _Pickler(buffer, protocol=5).dump(value)
+        self.parcel = buffer.getvalue()
+
+    @property
+    def value(self) -> Any:
+        return pickle.loads(self.parcel)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Kept):
+            return NotImplemented
+        from course_lib.simulated.hazards import equal
+
+        return self.parcel == other.parcel or equal(self.value, other.value)
+
+
+class _Pickler(cloudpickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is Tensor and _is_plain(obj):
+            raw = torch.empty(0, dtype=torch.uint8).set_(obj.untyped_storage())
+            what = str(obj.dtype), obj.storage_offset(), tuple(obj.shape), obj.stride()
+            return _tensor, (raw.numpy().tobytes(), *what, obj.requires_grad)
+        return super().reducer_override(obj)
+
+
+def _is_plain(t: Tensor) -> bool:
+    """Whether a tensor is its memory, dtype, shape and strides, and nothing else."""
+    return (
+        t.layout == torch.strided and t.device.type == "cpu" and not t.is_quantized
+        and not t.is_conj() and not t.is_neg() and not t.__dict__
+    )  # fmt: skip
+
+
+def _tensor(
+    memory: bytes, dtype: str, offset: int, shape: tuple, stride: tuple, requires_grad: bool
+) -> Tensor:
+    """The tensor again, in memory of its own: no two share theirs, as when torch unpickles."""
+    raw = torch.empty(len(memory), dtype=torch.uint8)
+    if memory:
+        raw.copy_(torch.frombuffer(bytearray(memory), dtype=torch.uint8))
+    kind = getattr(torch, dtype.removeprefix("torch."))
+    made = torch.empty(0, dtype=kind).set_(raw.untyped_storage(), offset, shape, stride)
+    return made.requires_grad_(requires_grad)
