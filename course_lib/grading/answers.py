@@ -17,7 +17,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class Submission:
     lesson: str  # empty where none could be recognised
     answers: dict[str, Found]
     problem: str = ""
+    note: str = ""  # about the whole file
 
 
 class Unreadable(Exception):
@@ -69,7 +70,8 @@ def read(path: Path, manifest: Manifest) -> Submission:
         try:
             data, note = json.loads(text), ""
         except (ValueError, RecursionError, MemoryError) as error:
-            data, note = _first_cells(text, type(error).__name__)
+            kind = "no JSON" if isinstance(error, ValueError) else type(error).__name__
+            data, note = _first_cells(text, kind)
         cells, course = _cells(data)
     except Unreadable as error:
         return Submission("", {}, str(error))
@@ -77,11 +79,7 @@ def read(path: Path, manifest: Manifest) -> Submission:
     if lesson is None:
         return Submission("", {}, note or "no exercise of this release is in it")
     items = manifest.lessons[lesson]
-    found = {item.exercise: _answer(item, cells) for item in items}
-    if note:
-        found = {name: replace(f, note="; ".join(filter(None, [f.note, note])))
-                 for name, f in found.items()}  # fmt: skip
-    return Submission(lesson, found)
+    return Submission(lesson, {i.exercise: _answer(i, cells) for i in items}, note=note)
 
 
 def _text(path: Path) -> str:

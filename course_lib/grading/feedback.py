@@ -30,6 +30,8 @@ def page(marked: Marked, manifest: Manifest) -> str:
     parts = [f"<h1>{escape(title)}</h1>"]
     said = f"Lesson {marked.lesson}, release {manifest.release}." if marked.lesson else ""
     parts.append(f'<p class="note">{escape(said)}</p>')
+    if marked.note:
+        parts.append(f"<p>{_sentence(marked.note)}</p>")
     if marked.problem:
         parts.append(f"<p>This file could not be graded: {escape(marked.problem)}.</p>")
     parts += [_exercise(mark) for mark in marked.marks]
@@ -54,7 +56,7 @@ def _exercise(mark: Mark) -> str:
                      "<code>check</code> in your notebook shows it in full.</p>")  # fmt: skip
     for text in (_earlier(record), mark.reason, mark.note):
         if text:
-            parts.append(f'<p class="note">{escape(text)}.</p>')
+            parts.append(f'<p class="note">{_sentence(text)}</p>')
     for picture in record.get("pictures", []):
         parts.append(f'<p><img alt="{escape(picture["words"], quote=True)}" '
                      f'src="data:image/png;base64,{escape(picture["png"])}"></p>')  # fmt: skip
@@ -67,7 +69,12 @@ def _levels(levels: dict[str, Any]) -> str:
         f"<td>{escape(level['state'])}</td><td>{escape(level['diagnosis'] or '')}</td></tr>"
         for name, level in levels.items()
     )
-    return f"<table><tr><th>level</th><th>%</th><th></th><th></th></tr>{rows}</table>"
+    head = "".join(f"<th>{word}</th>" for word in ("level", "percent", "result", "diagnosis"))
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def _sentence(text: str) -> str:
+    return escape(f"{text[:1].upper()}{text[1:]}.")
 
 
 def _earlier(record: dict[str, Any]) -> str:

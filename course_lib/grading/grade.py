@@ -69,7 +69,8 @@ def main(args: Namespace) -> int:
     results = [m for _, m in sorted(graded.items())]
     report.write_all(out, results, release, rules)
     print(report.summary(results))
-    print(f"in {out}: grades.csv, junit.xml, results/, feedback/, oral/")
+    print(f"\nin {out}: grades.csv and summary.txt for you, feedback/ for students (a page each), "
+          "oral/ (what to ask them), results/ and junit.xml for machines")  # fmt: skip
     return int(any(m.failed_to_grade for m in results))
 
 

@@ -46,6 +46,7 @@ class Marked:
     marks: list[Mark]
     problem: str = ""  # of the whole file
     trouble: str = ""  # of the grading
+    note: str = ""  # about the whole file
 
     @property
     def points(self) -> float:
@@ -64,7 +65,8 @@ class Marked:
         if self.problem:
             return self.problem
         said = f"{self.points:g} of {self.worth:g}"
-        return f"{said} ({self.trouble})" if self.trouble else said
+        more = self.trouble or self.note
+        return f"{said} ({more})" if more else said
 
     @property
     def undefended(self) -> dict[str, str]:
@@ -91,7 +93,7 @@ def mark(
     """The marks of one submission. What has no record is 0, with a reason."""
     if not submission.lesson:
         return Marked(name, "", [], problem=submission.problem)
-    out = Marked(name, submission.lesson, [], trouble=trouble)
+    out = Marked(name, submission.lesson, [], trouble=trouble, note=submission.note)
     for item in manifest.lessons[submission.lesson]:
         found = submission.answers[item.exercise]
         record = _record(records / f"{item.exercise}.json")

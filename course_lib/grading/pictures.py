@@ -17,7 +17,7 @@ def drawn(play: Play) -> list[dict[str, str]]:
     from course_lib import draw
 
     out = []
-    if isinstance(play.error, Standstill) and play.error.waits:
+    if isinstance(play.error, Standstill) and any(w.call for w in play.error.waits):
         out.append(_picture(draw.waits(play.error, caption="Who waits for whom.")))
     run = play.run
     if (

@@ -25,19 +25,18 @@ from typing import Any
 import pytest
 
 _TICK = 0.2
+_ENDING = "--end-with-stdin"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("grading")
     group.addoption("--grade-seconds", type=float, default=600.0)
     group.addoption("--cell-seconds", type=float, default=200.0)
-    group.addoption("--end-with-stdin", action="store_true")
+    group.addoption(_ENDING, action="store_true")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_END] = time.monotonic() + config.getoption("--grade-seconds")
-    if config.getoption("--end-with-stdin"):
-        threading.Thread(target=_end_with_stdin, args=(os.dup(0),), daemon=True).start()
 
 
 def _end_with_stdin(fd: int) -> None:
@@ -140,4 +139,6 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Any:
 
 
 if __name__ == "__main__":
+    if _ENDING in sys.argv:  # now: pytest will put something else in stdin's place
+        threading.Thread(target=_end_with_stdin, args=(os.dup(0),), daemon=True).start()
     sys.exit(pytest.main(sys.argv[1:], plugins=[sys.modules[__name__]]))

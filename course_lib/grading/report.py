@@ -54,7 +54,7 @@ def grades(results: list[Marked], manifest: Manifest) -> str:
             marked.lesson,
             f"{marked.points:g}",
             f"{marked.worth:g}",
-            marked.problem or marked.trouble,
+            marked.problem or marked.trouble or marked.note,
             " ".join(marked.undefended),
         ]
         for name in names:
@@ -113,7 +113,7 @@ def gradescope(marked: Marked) -> dict[str, Any]:
          "output": outline(m), "visibility": "visible"}
         for m in marked.marks if m.counts != "none"
     ]  # fmt: skip
-    said = marked.problem or marked.trouble
+    said = marked.problem or marked.trouble or marked.note
     output = " ".join(filter(None, [said, undefended(marked), CARRIED]))
     return {"score": marked.points, "output": output, "visibility": "visible", "tests": tests}
 
@@ -166,17 +166,25 @@ def oral(marked: Marked) -> str:
 
 def summary(results: list[Marked]) -> str:
     """How it went: by exercise the distribution, and the commonest diagnoses."""
-    lines = [f"{len(results)} submissions"]
-    if problems := [m for m in results if m.problem]:
-        lines.append(f"  not gradable: {', '.join(m.name for m in problems[:10])}")
+    read = [m for m in results if not m.problem]
+    shares = [m.points / m.worth if m.worth else 0.0 for m in read]
+    lines = [f"{len(results)} submissions: {_distribution(shares)}" if read else
+             f"{len(results)} submissions"]  # fmt: skip
+    if problems := [m.name for m in results if m.problem]:
+        more = f" and {len(problems) - 10} more" if len(problems) > 10 else ""
+        lines.append(f"{len(problems)} not gradable: {', '.join(problems[:10])}{more}")
+    lines.append("")
     by_exercise: dict[str, list[Mark]] = {}
     for marked in results:
         for mark in marked.marks:
             by_exercise.setdefault(f"{mark.number} {mark.exercise}", []).append(mark)
     for name, all_marks in sorted(by_exercise.items()):
-        lines.append(f"{name}: {_distribution(all_marks)}")
+        shares = [m.points / m.worth if m.worth else 0.0 for m in all_marks]
+        lines.append(f"{name:<28} {_distribution(shares)}")
         why = Counter(m.diagnosis or m.reason or "" for m in all_marks if not m.passed)
         lines += [f"    {count:>3} × {what}" for what, count in why.most_common(5) if what]
+        if rest := len([what for what in why if what]) - 5:
+            lines += [f"        and {rest} more, see grades.csv"] if rest > 0 else []
     if open_ := {k: v for m in results for k, v in m.undefended.items()}:
         lines.append(
             f"UNDEFENDED here: {', '.join(open_)}. An answer could {'; '.join(open_.values())}."
@@ -184,8 +192,7 @@ def summary(results: list[Marked]) -> str:
     return "\n".join(lines)
 
 
-def _distribution(all_marks: list[Mark]) -> str:
-    shares = [m.points / m.worth if m.worth else 0.0 for m in all_marks]
+def _distribution(shares: list[float]) -> str:
     full, none = sum(s >= 0.999 for s in shares), sum(s == 0 for s in shares)
     mean = 100 * sum(shares) / len(shares)
     return f"{full} full, {len(shares) - full - none} in part, {none} none; mean {mean:.0f}%"

@@ -105,6 +105,8 @@ def _in_words(told: dict[str, Any]) -> str:
         return {
             -24: "it used more processor time than allowed",
             -25: "it wrote a larger file than allowed",
+            -6: "it was aborted, in compiled code (signal 6)",
+            -11: "it crashed, in compiled code (signal 11)",
         }.get(code, f"signal {-code} ended it")
     return f"it ended with exit code {code}" if isinstance(code, int) else "it ended"
 

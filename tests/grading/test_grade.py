@@ -190,6 +190,18 @@ def test_no_record_is_zero_with_a_reason(tmp_path: Path) -> None:
     assert "the time was over" in lost.marks[0].reason
 
 
+def test_the_summary_says_how_many_and_why() -> None:
+    def one(name: str, points: float, **more: str) -> marks.Marked:
+        mark = marks.Mark("e", "01.1", "c", 10, points, True, "full", **more)
+        return marks.Marked(name, "01_x", [mark])
+
+    bad = [marks.Marked(f"bad{n}", "", [], problem="not a notebook: no JSON") for n in range(12)]
+    text = report.summary([one("a", 10), one("b", 0, reason="not written yet"), one("c", 6), *bad])
+    assert "15 submissions: 1 full, 1 in part, 1 none; mean 53%" in text
+    assert "12 not gradable: bad0" in text and "and 2 more" in text
+    assert re.search(r"01\.1 e +1 full, 1 in part, 1 none; mean 53%\n +1 × not written yet", text)
+
+
 def test_cells_that_a_spreadsheet_would_run_are_quoted() -> None:
     mark = marks.Mark("e", "1", "c", 1, 0, True, "full", reason="=HYPERLINK(1)")
     item = manifest.Item("e", "1", 1, True, {}, "a", "c", "")
