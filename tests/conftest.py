@@ -44,6 +44,22 @@ hypothesis.settings.register_profile("course", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("course")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What may take longest goes first, so that the processes of ``pytest -n`` end at about the
+    same time; and there is one browser at a time."""
+    items.sort(key=allowed_time, reverse=True)
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+def allowed_time(item: pytest.Item) -> tuple[float, bool]:
+    """Seconds after which a test that stands still is ended, and whether it is a slow one."""
+    usual = float(item.config.getini("timeout"))
+    own = item.get_closest_marker("timeout")
+    return max(usual, own.args[0] if own else usual), bool(item.get_closest_marker("slow"))
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The course's own folder."""

@@ -31,6 +31,7 @@ def verdict_of(path: Path) -> Verdict:
     return verdict_on(find(path.parent.name), answer, shrink="none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", mine(WRONG), ids=name)
 def test_a_wrong_answer_gets_its_own_diagnosis(path: Path) -> None:
     stated = re.match(r'"""Diagnosis: (\S+)\n\n\S', path.read_text())
@@ -41,6 +42,7 @@ def test_a_wrong_answer_gets_its_own_diagnosis(path: Path) -> None:
     assert verdict.points < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", mine(RIGHT), ids=name)
 def test_a_right_answer_gets_full_marks(path: Path) -> None:
     verdict = verdict_of(path)

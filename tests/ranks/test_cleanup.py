@@ -68,13 +68,14 @@ def test_what_multiprocessing_keeps_in_files_goes_with_the_rank():
             time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_files_do_not_pile_up():
     def count():
         return len(os.listdir("/proc/self/fd"))
 
     run(lambda: None, world_size=2)
     before = count()
-    for _ in range(10):
+    for _ in range(5):
         run(lambda: None, world_size=2)
         with pytest.raises(CourseError):
             run(lambda: 1 / 0, world_size=2)
@@ -94,25 +95,21 @@ def start_notebook(code):
 
 
 WAITING = """
-    import os, time
+    import os, time, torch.distributed as dist
     from course_lib import run
     def wait(path):
         with open(path, "a") as file:
             file.write(f"{os.getpid()} {os.getppid()}\\n")
-        %s
+        dist.barrier() if dist.get_rank() else time.sleep(1000)
     run(wait, %r, world_size=2)
 """
-STUCK = {
-    "in Python": "time.sleep(1000)",
-    "in a collective": "import torch, torch.distributed as d; "
-    "d.barrier() if d.get_rank() else time.sleep(1000)",
-}
 
 
-@pytest.mark.parametrize("where", STUCK)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_ranks_die_with_the_notebook(tmp_path, where, number):
-    notebook = start_notebook(WAITING % (STUCK[where], str(tmp_path / "pids")))
+def test_ranks_die_with_the_notebook(tmp_path, number):
+    """Rank 0 is stuck in Python, and rank 1 in a collective."""
+    notebook = start_notebook(WAITING % str(tmp_path / "pids"))
     with notebook:
         pids = started(tmp_path / "pids")
         notebook.send_signal(number)
@@ -121,6 +118,7 @@ def test_ranks_die_with_the_notebook(tmp_path, where, number):
     assert gone(pids) == []
 
 
+@pytest.mark.slow
 def test_a_spare_world_dies_with_the_notebook_also_when_a_fork_of_it_lives_on(tmp_path):
     notebook = start_notebook(f"""
         import os, time
@@ -147,8 +145,12 @@ def test_a_spare_world_dies_with_the_notebook_also_when_a_fork_of_it_lives_on(tm
         os.kill(int(child), signal.SIGKILL)
 
 
-def test_a_fork_of_the_notebook_starts_its_own_ranks():
-    run(lambda: None, world_size=2)
+@pytest.mark.slow
+def test_a_fork_of_the_notebook_starts_its_own_ranks_also_while_an_error_is_kept():
+    with pytest.raises(CourseError) as kept:
+        run(lambda: 1 / 0, world_size=2, init=False)
+    for _ in range(2):
+        run(lambda: None, world_size=2)
     child = os.fork()
     if child == 0:
         code = 1
@@ -159,6 +161,7 @@ def test_a_fork_of_the_notebook_starts_its_own_ranks():
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert run(dist.get_rank, world_size=2).results == [0, 1]
+    assert kept.value.run is not None
 
 
 def test_an_interrupt_comes_back_at_once_and_the_next_run_works(tmp_path):
@@ -182,6 +185,7 @@ def test_an_interrupt_comes_back_at_once_and_the_next_run_works(tmp_path):
     assert time.perf_counter() - start < 10
 
 
+@pytest.mark.slow
 def test_a_killed_fork_server_is_told_and_replaced():
     def kill():
         os.kill(os.getppid(), signal.SIGKILL)
@@ -222,6 +226,7 @@ def test_a_spare_that_does_not_fit_is_thrown_away(change, monkeypatch):
     assert gone(waiting) == []
 
 
+@pytest.mark.slow
 def test_ranks_that_nobody_wants_leave_by_themselves(monkeypatch):
     monkeypatch.setenv("COURSE_LIB_SPARE", "3")
     run(lambda: None, world_size=2)
@@ -245,6 +250,7 @@ def test_results_and_seeds_are_the_same_with_and_without_a_spare(monkeypatch):
     assert with_spare == without
 
 
+@pytest.mark.slow
 def test_a_rank_starts_no_spare_of_its_own():
     def nested():
         from course_lib.ranks.spare import stock
@@ -255,7 +261,7 @@ def test_a_rank_starts_no_spare_of_its_own():
     assert run(nested, world_size=1, init=False).results == [True]
 
 
-def test_a_kept_error_keeps_no_port_and_does_not_disturb_a_fork():
+def test_a_kept_error_keeps_no_port():
     with pytest.raises(CourseError) as kept:
         run(lambda: 1 / 0, world_size=2, init=False)
     for _ in range(2):
@@ -265,16 +271,22 @@ def test_a_kept_error_keeps_no_port_and_does_not_disturb_a_fork():
     listening = [line.split()[9] for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]
                  if line.split()[3] == "0A"]  # fmt: skip
     assert not [inode for inode in listening if f"socket:[{inode}]" in own]
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if run(dist.get_rank, world_size=2).results == [0, 1] else 2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert kept.value.run is not None
 
 
-def test_threads_that_start_at_once_share_one_fork_server():
+def one_process(test):
+    return pytest.mark.slow(pytest.mark.xdist_group("poor")(test))
+
+
+@pytest.fixture(scope="module")
+def poor():
+    """The lines that a notebook prints which has no disk, starts its first worlds from four threads
+    at once, and is left with few files to open."""
     notebook = start_notebook("""
-        import os, threading
+        import os, resource, tempfile, threading
+        os.environ["TMPDIR"] = "/dev/null/nowhere"
+        tempfile.tempdir = None
+        import torch, torch.distributed as dist
         from course_lib import run
         results = []
         def one():
@@ -283,38 +295,32 @@ def test_threads_that_start_at_once_share_one_fork_server():
         [t.start() for t in threads]
         [t.join() for t in threads]
         print(len(results), len({pid for pair in results for pid in pair}))
-    """)
-    assert notebook.communicate(timeout=60)[0].splitlines()[-1] == "4 1"
-
-
-def test_no_disk_is_needed():
-    notebook = start_notebook("""
-        import os, tempfile
-        os.environ["TMPDIR"] = "/dev/null/nowhere"
-        tempfile.tempdir = None
-        import torch, torch.distributed as dist
-        from course_lib import run
         print(run(lambda: dist.barrier() or 7, world_size=2).results)
-    """)
-    assert notebook.communicate(timeout=60)[0].splitlines()[-1] == "[7, 7]"
-
-
-def test_too_few_files_is_one_clear_line():
-    notebook = start_notebook("""
-        import resource
-        from course_lib import run
-        run(lambda: None, world_size=2)
         resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
         try:
             run(lambda: None, world_size=32)
         except Exception as error:
             print(type(error).__name__, error)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
         print(run(lambda: 1, world_size=2).results)
     """)
-    out, _ = notebook.communicate(timeout=60)
-    assert out.splitlines()[-2].startswith("CourseError")
-    assert out.splitlines()[-1] == "[1, 1]"
+    return notebook.communicate(timeout=60)[0].splitlines()
+
+
+@one_process
+def test_threads_that_start_at_once_share_one_fork_server(poor):
+    assert poor[0] == "4 1"
+
+
+@one_process
+def test_no_disk_is_needed(poor):
+    assert poor[1] == "[7, 7]"
+
+
+@one_process
+def test_too_few_files_is_one_clear_line(poor):
+    assert poor[2].startswith("CourseError")
+    assert poor[3] == "[1, 1]"
+    assert len(poor) == 4
 
 
 def test_a_spare_in_which_a_rank_has_died_is_replaced():

@@ -10,6 +10,8 @@ from jupyter_client.manager import start_new_kernel
 from processes import gone, started
 
 ROOT = Path(__file__).parents[2]
+# Whoever shares kernels runs in one process.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kernels")]
 
 HANG = """
 def hang(path):
@@ -47,23 +49,46 @@ class Kernel:
     def cell(self, code):
         return self.finish(self.start(code))
 
+    def close(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
 
-@contextmanager
-def kernel():
-    manager, client = start_new_kernel(kernel_name="python3", cwd=str(ROOT))
-    try:
-        one = Kernel(manager, client)
-        one.cell("import os, time, torch, torch.distributed as dist\nfrom course_lib import run")
-        yield one
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+
+class Kernels:
+    """Kernels that several tests use, each of them until a test has ended it."""
+
+    def __init__(self):
+        self.open = []
+
+    def some(self, count):
+        while len(self.open) < count:
+            one = Kernel(*start_new_kernel(kernel_name="python3", cwd=str(ROOT)))
+            self.open.append(one)
+            one.cell("import os, time, torch, torch.distributed as dist\n"
+                     "from course_lib import run")  # fmt: skip
+        return self.open[:count]
+
+    @contextmanager
+    def last(self):
+        """One that is not used again."""
+        self.some(1)
+        try:
+            yield self.open[-1]
+        finally:
+            self.open.pop().close()
 
 
 @pytest.fixture(scope="module")
-def notebook():
-    with kernel() as one:
-        yield one
+def kernels():
+    ours = Kernels()
+    yield ours
+    for one in ours.open:
+        one.close()
+
+
+@pytest.fixture
+def notebook(kernels):
+    return kernels.some(1)[0]
 
 
 def test_output_appears_in_the_cell_that_asked_for_it(notebook):
@@ -102,7 +127,7 @@ def test_an_interrupt_gives_the_prompt_back_and_the_next_cell_works(notebook, tm
     assert notebook.cell("print(run(dist.get_rank, world_size=2).results)")[0] == "[0, 1]\n"
 
 
-def test_two_notebooks_at_once(notebook):
+def test_two_notebooks_at_once(kernels):
     code = """
 def work():
     x = torch.tensor([float(os.environ["COURSE_TEST_NUMBER"])])
@@ -113,15 +138,15 @@ def work():
 os.environ["COURSE_TEST_NUMBER"] = "%d"
 print(run(work, world_size=3).results)
 """
-    with kernel() as other:
-        first, second = notebook.start(code % 1), other.start(code % 2)
-        assert notebook.finish(first) == ("[1.0, 1.0, 1.0]\n", None)
-        assert other.finish(second) == ("[2.0, 2.0, 2.0]\n", None)
+    one, other = kernels.some(2)
+    first, second = one.start(code % 1), other.start(code % 2)
+    assert one.finish(first) == ("[1.0, 1.0, 1.0]\n", None)
+    assert other.finish(second) == ("[2.0, 2.0, 2.0]\n", None)
 
 
 @pytest.mark.parametrize("how", ["restart", "kill"])
-def test_ranks_die_with_their_kernel(how, tmp_path):
-    with kernel() as one:
+def test_ranks_die_with_their_kernel(how, kernels, tmp_path):
+    with kernels.last() as one:
         one.start(HANG % str(tmp_path / "pids"))
         ranks = started(tmp_path / "pids")
         if how == "restart":
