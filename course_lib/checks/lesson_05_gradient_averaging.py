@@ -375,9 +375,7 @@ def complete(p: Play) -> bool:
     return all(None not in gradients(p, name) for name, _ in p.given(0).named_parameters())
 
 
-def grads_are(
-    prediction: Callable[[Play, str, int], Tensor | None], weights: bool = True
-) -> When:
+def grads_are(prediction: Callable[[Play, str, int], Tensor | None], weights: bool = True) -> When:
     """In each play without missing gradients, on every rank, they are what the mistake makes.
 
     ``weights``: and weights and buffers are as they were.
