@@ -56,7 +56,7 @@ def _is_plain(t: Tensor) -> bool:
     """Whether a tensor is its memory, dtype, shape and strides, and nothing else."""
     return (
         t.layout == torch.strided and t.device.type == "cpu" and not t.is_quantized
-        and not t.is_conj() and not t.is_neg() and not t.__dict__
+        and not t.is_nested and not t.is_conj() and not t.is_neg() and not t.__dict__
     )  # fmt: skip
 
 

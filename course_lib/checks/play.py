@@ -34,6 +34,7 @@ from course_lib.checks.exercise import Exercise, Play, Seen
 from course_lib.checks.kept import Kept
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
 from course_lib.ranks import wrappers
+from course_lib.ranks.parcel import pack
 from course_lib.trace import Run
 
 # Seconds after which a play is called a hang: by the simulator; by the system, where the play
@@ -183,11 +184,26 @@ def _unrecorded() -> None:
                 setattr(module, name, vars(value).get("__wrapped__", value))
 
 
-def _play(function: Callable, rounds: list[Kept]) -> Kept:
+def _play(function: Callable | bytes, rounds: list[Kept]) -> Kept:
     """Runs in every rank; ``rounds`` are the arguments of all ranks."""
-    seen = Kept(call_all(function, rounds[this_rank()].value))
+    own = function if callable(function) else _unpacked(function)
+    seen = Kept(call_all(own, rounds[this_rank()].value))
     _ = seen.value  # what cannot be unpacked is this rank's failure, and not the judge's
     return seen
+
+
+def _unpacked(function: bytes) -> Callable:
+    from course_lib.simulated import compat
+
+    return compat.unpickle_private(function)
+
+
+def _packed_once(function: Callable) -> Callable | bytes:
+    """The function as bytes, for many plays; as it is where a play has to say why it cannot be."""
+    try:
+        return pack(function)
+    except Exception:  # whatever pickling a thing of the answer's own may raise
+        return function
 
 
 def play_all(
@@ -208,11 +224,12 @@ def play_all(
             return
         _no_children()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        parcel = _packed_once(function)
         for case, schedule, rounds in jobs:
             signal.alarm(STUCK)  # ends the process, whatever it is doing
             result: Any
             try:
-                result = simulate(_play, function, rounds, world_size=case.world,
+                result = simulate(_play, parcel, rounds, world_size=case.world,
                                   network=Network(jitter=case.jitter), seed=schedule,
                                   limit=ONE_PLAY)  # fmt: skip
             except CourseError as error:

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -48,8 +48,8 @@ def current() -> Rank | None:
 class State:
     """What is private to one rank."""
 
-    def __init__(self, rank: Rank, environ: dict) -> None:
-        self.environ = environ
+    def __init__(self, scheduler: Scheduler, environ: dict) -> None:
+        self.scheduler, self.environ = scheduler, environ
         self.torch_state: torch.Tensor | None = None
         self.generators: dict[int, Any] = {}
         self.pages = io.StringIO()
@@ -84,7 +84,7 @@ class Privacy:
         self._environ = os.environ._data  # type: ignore[attr-defined]
         for rank in scheduler.ranks:
             environ = dict(self._environ)
-            rank.state = State(rank, environ)
+            rank.state = State(scheduler, environ)
             for name, value in _torchrun_names(rank.number, world_size).items():
                 environ[os.environ.encodekey(name)] = os.environ.encodevalue(value)
 
@@ -114,18 +114,19 @@ class Privacy:
         """Everything is replaced inside."""
         threads = torch.get_num_threads()
         state = self._generator.get_state()
-        with ExitStack() as stack:
-            for owner, name, replacement in self._replacements():
-                stack.callback(setattr, owner, name, getattr(owner, name))
-                setattr(owner, name, replacement)
+        originals = [(owner, name, getattr(owner, name)) for owner, name, _ in _places()]
+        try:
+            for owner, name, replace in _places():
+                setattr(owner, name, _replacement(owner, name, replace))
             torch.set_num_threads(1)
-            try:
-                yield
-            finally:
-                torch.set_num_threads(threads)
-                self._generator.set_state(state)
-                compat.swap_environ(self._environ)
-                self._restore_c_environ()
+            yield
+        finally:
+            for owner, name, original in originals:
+                setattr(owner, name, original)
+            torch.set_num_threads(threads)
+            self._generator.set_state(state)
+            compat.swap_environ(self._environ)
+            self._restore_c_environ()
 
     def _restore_c_environ(self) -> None:
         """Setting a variable also tells C, whose environment nobody swaps."""
@@ -136,42 +137,61 @@ class Privacy:
             if any(r.state.environ.get(name) != value for r in self._scheduler.ranks):
                 os.putenv(name, value)
 
-    def _replacements(self) -> Iterator[tuple[Any, str, Any]]:
-        def clock(scale: float, kind: type) -> Callable[[Rank], Any]:
-            return lambda rank: kind(self._scheduler.read_clock() * scale)
-
-        yield time, "sleep", _for_ranks(time.sleep, self._sleep)
-        for name in ("time", "monotonic", "perf_counter"):
-            yield time, name, _for_ranks(getattr(time, name), clock(1.0, float))
-            name += "_ns"
-            yield time, name, _for_ranks(getattr(time, name), clock(1e9, int))
-        for number, (module, names, make) in enumerate(compat.shared_generators()):
-            for name, method in names.items():
-                draw = functools.partial(_draw, number, make, method)
-                yield module, name, _for_ranks(getattr(module, name), draw)
-        what = "cannot start or end processes: use run(), where ranks are processes"
-        for name in _PROCESSES:
-            if hasattr(os, name):
-                yield os, name, _for_ranks(getattr(os, name), _refuse(what))
-        yield subprocess.Popen, "__init__", _for_method(subprocess.Popen.__init__, what)
-        process = multiprocessing.process.BaseProcess
-        yield process, "start", _for_method(process.start, what)
-        no_cuda = (
-            "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
-        )
-        yield torch.cuda, "_lazy_init", _for_ranks(torch.cuda._lazy_init, _refuse(no_cuda))
-        for stream in ("stdout", "stderr"):
-            yield sys, stream, _Pages(getattr(sys, stream))
-
-    def _sleep(self, rank: Rank, seconds: float) -> None:
-        if not 0 <= seconds < math.inf:
-            raise ValueError(f"sleep({seconds!r}): give a time in seconds, zero or more")
-        self._scheduler.check()
-        self._scheduler.sleep_until(rank, self._scheduler.now + seconds)
-
     def output(self) -> str:
         """What all ranks printed, rank by rank, each line with its [rank]."""
         return "".join(_shown(rank) for rank in self._scheduler.ranks)
+
+
+# ---- what is replaced --------------------------------------------------------------------------
+
+Replace = Callable[[Any], Any]  # from the original to what stands in its place
+
+
+@functools.cache
+def _places() -> list[tuple[Any, str, Replace]]:
+    """Owner, name and replacement of everything that is replaced: the same in every simulation."""
+
+    def for_ranks(replacement: Callable[..., Any]) -> Replace:
+        return lambda original: _for_ranks(original, replacement)
+
+    def clock(scale: float, kind: type) -> Replace:
+        return for_ranks(lambda rank: kind(rank.state.scheduler.read_clock() * scale))
+
+    out: list[tuple[Any, str, Replace]] = [(time, "sleep", for_ranks(_sleep))]
+    for name in ("time", "monotonic", "perf_counter"):
+        out += [(time, name, clock(1.0, float)), (time, name + "_ns", clock(1e9, int))]
+    for number, (module, names, make) in enumerate(compat.shared_generators()):
+        out += [(module, name, for_ranks(functools.partial(_draw, number, make, method)))
+                for name, method in names.items()]  # fmt: skip
+    what = "cannot start or end processes: use run(), where ranks are processes"
+    out += [(os, name, for_ranks(_refuse(what))) for name in _PROCESSES if hasattr(os, name)]
+    for owner, name in (
+        (subprocess.Popen, "__init__"),
+        (multiprocessing.process.BaseProcess, "start"),
+    ):
+        out.append((owner, name, lambda original: _for_method(original, what)))
+    no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
+    out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
+    return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
+
+
+_made: dict[tuple[int, str], tuple[Any, Any]] = {}  # the last original in a place, its replacement
+
+
+def _replacement(owner: Any, name: str, replace: Replace) -> Any:
+    """What stands in for what is there now. A check simulates dozens of times: made once."""
+    original, key = getattr(owner, name), (id(owner), name)
+    if key not in _made or _made[key][0] is not original:
+        _made[key] = original, replace(original)
+    return _made[key][1]
+
+
+def _sleep(rank: Rank, seconds: float) -> None:
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"sleep({seconds!r}): give a time in seconds, zero or more")
+    scheduler = rank.state.scheduler
+    scheduler.check()
+    scheduler.sleep_until(rank, scheduler.now + seconds)
 
 
 def _torchrun_names(rank: int, world_size: int) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""What travels to a rank and back arrives as it was: strides, foreign elements, dtypes, models."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from course_lib.checks.cases import LAYOUTS, MOVABLE, Case, tensor
+from course_lib.checks.kept import Kept
+
+
+def memory(t: Tensor) -> list[int]:
+    """Every byte of the memory that a tensor looks into, also those between its elements."""
+    return torch.empty(0, dtype=torch.uint8).set_(t.untyped_storage()).tolist()
+
+
+def assert_alike(got: Tensor, want: Tensor) -> None:
+    assert type(got) is type(want)
+    assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
+    assert got.storage_offset() == want.storage_offset()
+    assert got.requires_grad == want.requires_grad
+    assert memory(got) == memory(want)
+    assert not want.numel() or got.data_ptr() != want.data_ptr()
+
+
+@pytest.mark.parametrize("dtype", ["float32", *MOVABLE])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_tensor_of_every_kind(layout: str, dtype: str) -> None:
+    for length in (1,) if layout == "scalar" else (0, 1, 6):
+        want = tensor(Case(3, length, dtype, layout, numbers="random"), 1)
+        assert_alike(Kept(want).value, want)
+
+
+def test_a_slice_brings_the_memory_around_it() -> None:
+    want = torch.arange(10.0)[3:7:2]
+    assert_alike(Kept(want).value, want)
+
+
+def test_gradients_are_asked_for_as_before() -> None:
+    want = torch.ones(3, requires_grad=True)
+    assert_alike(Kept(want).value, want)
+    model = nn.Linear(2, 3)
+    model.bias.requires_grad_(False)
+    got = Kept(model).value
+    for name, p in model.named_parameters():
+        assert_alike(got.get_parameter(name), p)
+
+
+def test_a_tensor_that_is_more_than_its_memory() -> None:
+    complex_ones = torch.tensor([1 + 2j, 3 - 1j])
+    assert torch.equal(Kept(complex_ones.conj()).value, complex_ones.conj())
+    sparse = torch.eye(3).to_sparse()
+    assert torch.equal(Kept(sparse).value.to_dense(), torch.eye(3))
+
+
+def test_every_look_is_a_copy_of_its_own() -> None:
+    kept = Kept([torch.zeros(2)])
+    kept.value[0].fill_(1)
+    assert torch.equal(kept.value[0], torch.zeros(2))
+
+
+def test_equal_where_the_values_are_bit_by_bit() -> None:
+    word = "".join(["a", "word"])
+    assert Kept([word, word]) == Kept(["".join(["a", "word"]), word])  # other bytes, equal values
+    assert Kept(torch.tensor([float("nan")])) == Kept(torch.tensor([float("nan")]))
+    assert Kept(torch.tensor([1.0])) != Kept(torch.tensor([2.0]))
+    assert Kept(torch.tensor([1.0])) != Kept(torch.tensor([1]))
