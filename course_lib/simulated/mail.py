@@ -312,7 +312,7 @@ class Mail:
             there = [send for send in self._coming(dst, tag) if send.arrives <= now]
             if not there:
                 return
-            first = min(there, key=lambda send: send.arrives)
+            first = min(there, key=lambda send: (send.arrives, self.scheduler.tie()))
             self.sends[dst, first.me, tag].popleft()
             self._match(first, anys.popleft(), now)
 
