@@ -27,6 +27,7 @@ from course_lib.trace import Event
 
 Tensors = list[torch.Tensor]
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
+_AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
 _REDUCES = (
     "all_reduce",
     "reduce",
@@ -44,13 +45,22 @@ _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
-    """Combine one tensor of each rank, in rank order."""
+    """Combine one tensor of each rank, in rank order, into a flat one."""
     if op == "SUM" and tensors[0].dtype == torch.bool:
         op = "BOR"
-    total = fold(_FOLDS[op], tensors)
+    total = fold(_FOLDS[op], [t.reshape(-1) for t in tensors])
     if op == "AVG":
         total = total / len(tensors)
-    return total.clone() if total is tensors[0] else total
+    return total.clone() if len(tensors) == 1 else total
+
+
+def as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous view of a dense tensor, as of a transposed one; of others the tensor itself."""
+    if tensor.is_contiguous():
+        return tensor
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    lying = tensor.permute(order)
+    return lying if lying.is_contiguous() else tensor
 
 
 def _refuse(op: str, dtype: torch.dtype) -> None:
@@ -97,6 +107,7 @@ class CollectiveWork(dist.Work):
         self.given: Tensors = []  # what the rank passed in, as it was then
         self.inputs: Tensors = []  # the same tensors, as they are now
         self.outputs: Tensors = []
+        self.places: Tensors = []  # the same memory, as the values go into it
         self.values: Tensors | None = []
         self.poisons: list[Any] = []
 
@@ -112,7 +123,7 @@ class CollectiveWork(dist.Work):
             return
         values, self.values = self.values, None
         touched = any(
-            p and not p.intact(t) for p, t in zip(self.poisons, self.outputs, strict=False)
+            p and not p.intact(t) for p, t in zip(self.poisons, self.places, strict=False)
         )
         if touched or not all(
             hazards.same(a, b) for a, b in zip(self.given, self.inputs, strict=False)
@@ -121,7 +132,7 @@ class CollectiveWork(dist.Work):
             raise Abandoned
         self.given = []
         with torch.no_grad():
-            for out, value in zip(self.outputs, values, strict=True):
+            for out, value in zip(self.places, values, strict=True):
                 out.detach().copy_(value.view(out.shape))
 
     def event(self) -> Event:
@@ -250,7 +261,7 @@ class Calls:
         read = sum(t.nbytes for t in ins) if read is None else read
         written = sum(t.nbytes for t in outs) if written is None else written
         first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
-        packed = all(t.is_contiguous() for t in (*ins, *outs))
+        packed = all(as_it_lies(t).is_contiguous() for t in (*ins, *outs))
         record = Op(
             op, rank.number, None if root < 0 else self.ranks[root], group or self.name, read,
             written, first, site, 0, reduce_op, async_op, direct, packed,
@@ -262,6 +273,9 @@ class Calls:
         work = CollectiveWork(self, call, rank, record, me)
         self._compare(work, call)
         work.outputs = outs
+        if op in _AS_IT_LIES:
+            ins, outs = [as_it_lies(t) for t in ins], [as_it_lies(t) for t in outs]
+        work.places = outs
         # what is only combined may be used as it is if nobody can change it before all have called
         keep = op in _REDUCES and not async_op
         work.given = ins if keep else [t.detach().clone() for t in ins]
