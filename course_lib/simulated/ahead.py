@@ -7,7 +7,7 @@
                                  rank 1 ░░░▓▓▓░░░   and writes down what it did
                                  rank 2 ░░░░░░▓▓▓
     replay                       the logs are played again in order of virtual time, no threads:
-                                 Mail, Calls and Fabric work as always, on messages without bytes
+                                 Calls and Fabric work as always, messages are two numbers
 
 What a program computes does not depend on time, if it never looks at a clock and every recv names
 its source (Kahn 1974). A program that does anything else, fails, or stands still in the replay is
@@ -16,17 +16,22 @@ simulated once more in the plain way, which is what says so.
 
 from __future__ import annotations
 
+from array import array
 from contextlib import nullcontext
 from dataclasses import replace
+from math import nan
 from typing import Any
 
 from course_lib.simulated.collective import Calls, CollectiveWork
 from course_lib.simulated.group import Groups
 from course_lib.simulated.mail import Mail, RecvWork, SendWork, _Message
+from course_lib.simulated.ops import Op
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 
 FROM = 32  # ranks; in smaller worlds it saves nothing
-SEND, RECV, CALL, WAIT, SPEND, NOTE, MARK = range(7)  # what a log entry says
+# What a log entry says; its upper bits are the number of a call, or of a thing.
+POST, WAIT, CALL, MEET, SPEND, NOTE, MARK = range(7)
+_BITS, _KIND = 3, 7
 
 
 class NeedsClock(Exception):
@@ -39,6 +44,20 @@ class Moment(float):
     at = 0.0
 
 
+class Log:
+    """What one rank has done, without times."""
+
+    __slots__ = ("entries", "things")
+
+    def __init__(self) -> None:
+        self.entries = array("q")
+        self.things: list[Any] = []
+
+    def add(self, kind: int, thing: Any) -> None:
+        self.entries.append(len(self.things) << _BITS | kind)
+        self.things.append(thing)
+
+
 class AheadScheduler(Scheduler):
     """Hands the baton on as always; its clock stands still at zero."""
 
@@ -46,18 +65,18 @@ class AheadScheduler(Scheduler):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # kind, thing, kind, thing, …: pairs of their own would be most of the memory
-        self.logs: list[list[Any]] = [[] for _ in self.ranks]
+        for rank in self.ranks:
+            rank.log = Log()
 
     def sleep_until(self, rank: Rank, at: float) -> None:
-        self.logs[rank.number].extend((SPEND, at))
+        rank.log.add(SPEND, at)
 
-    def note(self, rank: Rank, op: Any) -> None:
-        self.logs[rank.number].extend((NOTE, op))
+    def note(self, rank: Rank, op: Op) -> None:
+        rank.log.entries.append(rank.ops.add(op) << _BITS | NOTE)
 
     def mark(self, rank: Rank) -> float:
         moment = Moment(0.0)
-        self.logs[rank.number].extend((MARK, moment))
+        rank.log.add(MARK, moment)
         return moment
 
     def read_clock(self) -> float:
@@ -66,39 +85,41 @@ class AheadScheduler(Scheduler):
 
 
 class AheadMail(Mail):
-    """Passes messages on at once; the base class does the rest in the replay."""
+    """Passes messages on at once, and notes which send met which recv."""
 
     scheduler: Any
 
     def post_send(self, work: SendWork) -> None:
-        self.scheduler.logs[work.op.rank].extend((SEND, work))
+        work.rank.log.entries.append(work.seq << _BITS | POST)
         key = (work.peer, work.me, work.op.tag)
         recvs = self.recvs.get(key)
         if not recvs:
             self.queue(self.sends, key).append(work)
             return
         recv = recvs.popleft()
-        recv.data, work.taken = work.data, True
+        self.pass_on(work, recv)
         if recv.rank.waits is recv:
             self.scheduler.wake(recv.rank, 0.0)
 
     def post_recv(self, work: RecvWork) -> None:
         if work.peer < 0:
             self.scheduler.read_clock()  # who comes first is a matter of time
-        self.scheduler.logs[work.op.rank].extend((RECV, work))
+        work.rank.log.entries.append(work.seq << _BITS | POST)
         key = (work.me, work.peer, work.op.tag)
         sends = self.sends.get(key)
-        if not sends:
+        if sends:
+            self.pass_on(sends.popleft(), work)
+        else:
             self.queue(self.recvs, key).append(work)
-            return
-        send = sends.popleft()
-        work.data, send.taken = send.data, True
-        if send.buffer is None:  # nobody will compare them any more
-            send.data = None
+
+    def pass_on(self, send: SendWork, recv: RecvWork) -> None:
+        super().pass_on(send, recv)
+        send.rank.ops.mates[send.seq] = recv.seq
+        recv.rank.ops.mates[recv.seq] = send.seq
 
     def until_done(self, work: _Message) -> None:
         self.scheduler.check()
-        self.scheduler.logs[work.op.rank].extend((WAIT, work))
+        work.rank.log.entries.append(work.seq << _BITS | WAIT)
         if type(work) is RecvWork and work.data is None:
             self.scheduler.park(work.rank, work)
 
@@ -109,7 +130,7 @@ class AheadCalls(Calls):
     scheduler: Any
 
     def post(self, work: CollectiveWork) -> None:
-        self.scheduler.logs[work.op.rank].extend((CALL, work))
+        work.rank.log.add(CALL, work)
         if len(work.call.works) == len(self.ranks):
             for other in work.call.works.values():
                 if other.rank.waits is other:
@@ -117,7 +138,7 @@ class AheadCalls(Calls):
 
     def until_done(self, work: CollectiveWork) -> None:
         self.scheduler.check()
-        self.scheduler.logs[work.op.rank].extend((WAIT, work))
+        work.rank.log.add(MEET, work)
         if len(work.call.works) < len(self.ranks):
             self.scheduler.park(work.rank, work)
 
@@ -125,32 +146,29 @@ class AheadCalls(Calls):
 class AheadGroups(Groups):
     mail, calls = AheadMail, AheadCalls
 
-    def replay_on(self, scheduler: Scheduler) -> None:
-        """Forget what was passed on, and ask this scheduler for the time from now on."""
-        for mail, calls, _ in self.shared.values():
-            mail.scheduler = calls.scheduler = scheduler
-            mail.sends, mail.recvs = {}, {}
-
 
 class Replay(Scheduler):
     """Goes through the logs in order of virtual time."""
 
     def __init__(self, ahead: AheadScheduler, groups: AheadGroups, *args: Any) -> None:
         super().__init__(*args)
-        self.ranks, self._logs, self._groups = ahead.ranks, ahead.logs, groups
+        self.ranks = ahead.ranks
+        self._fabric, self._buffered = groups.fabric, groups.buffered
+        for _, calls, _ in groups.shared.values():
+            calls.scheduler = self
         self._at = [0] * len(self.ranks)
+        # of each send: when its out-link is free again, when its last byte is in; NaN: not yet
+        self._left, self._in = ([array("d", [nan]) * len(rank.ops) for rank in self.ranks]
+                                for _ in range(2))  # fmt: skip
 
     def run_logs(self) -> bool:
         """Find all times; False if the ranks come to a standstill or do not fit together."""
-        self._groups.replay_on(self)
         for rank in self.ranks:
+            rank.ops.issued = array("d", [nan]) * len(rank.ops)
             self.wake(rank, 0.0)
-        try:
-            while (rank := self._next()) is not None:  # type: ignore[assignment]
-                self._go_on(rank)
-        except Abandoned:
-            return False
-        if any(at < len(log) for at, log in zip(self._at, self._logs, strict=True)):
+        while (rank := self._next()) is not None:  # type: ignore[assignment]
+            self._go_on(rank)
+        if any(self._at[rank.number] < len(rank.log.entries) for rank in self.ranks):
             return False
         for rank in self.ranks:
             rank.spans = [replace(s, start=s.start.at, end=s.end.at) for s in rank.spans]  # type: ignore[attr-defined]
@@ -158,24 +176,32 @@ class Replay(Scheduler):
 
     def _go_on(self, rank: Rank) -> None:
         """One rank's turn: until it has to wait."""
-        log, at, heap = self._logs[rank.number], self._at[rank.number], self._heap
-        while at < len(log):
-            kind, thing = log[at], log[at + 1]
-            at += 2
-            if kind == SEND:
-                Mail.post_send(thing.mail, thing)
-            elif kind == RECV:
-                Mail.post_recv(thing.mail, thing)
+        at, heap, entries, things = (
+            self._at[rank.number], self._heap, rank.log.entries, rank.log.things
+        )  # fmt: skip
+        ops, completed = rank.ops.ops, rank.ops.completed
+        while at < len(entries):
+            entry = entries[at]
+            at += 1
+            kind, number = entry & _KIND, entry >> _BITS
+            if kind == POST:
+                self._post(rank, number, ops[number])
             elif kind == CALL:
-                Calls.post(thing.calls, thing)
+                Calls.post(things[number].calls, things[number])
             elif kind == NOTE:
-                self.note(rank, thing)
+                rank.ops.issued[number] = completed[number] = self.now
             elif kind == MARK:
-                thing.at = self.now
+                things[number].at = self.now
             else:
-                until = self.now + thing if kind == SPEND else thing.op.completed
-                if until is None:
-                    rank.waits = thing
+                if kind == WAIT:
+                    until, waits = completed[number], number
+                elif kind == MEET:
+                    waits = things[number]
+                    until = completed[waits.seq]
+                else:
+                    until = self.now + things[number]
+                if until != until:
+                    rank.waits = waits
                     break
                 if until > self.now:
                     if heap and heap[0][0] <= until:  # others are earlier
@@ -183,3 +209,47 @@ class Replay(Scheduler):
                         break
                     self.now = until
         rank.clock, self._at[rank.number] = self.now, at
+
+    def _post(self, rank: Rank, seq: int, op: Op) -> None:
+        """A send or recv is posted; see mail.py for what that means."""
+        me, now = rank.number, self.now
+        rank.ops.issued[seq] = now
+        peer = self.ranks[op.peer]  # type: ignore[index]
+        mate = rank.ops.mates[seq]
+        if op.op == "send":
+            left, _, end = self._fabric.send(
+                now, me, op.peer, op.nbytes, self.play, self._arrived, rank, seq
+            )
+            self._left[me][seq] = left
+            if end is not None:
+                self._in[me][seq] = end
+            if self._buffered:
+                rank.ops.completed[seq] = left
+            if mate >= 0 and peer.ops.issued[mate] <= now:
+                self._meet(rank, seq, peer, mate)
+        elif mate >= 0 and peer.ops.issued[mate] <= now:
+            self._meet(peer, mate, rank, seq)
+
+    def _meet(self, sender: Rank, sent: int, receiver: Rank, received: int) -> None:
+        """Both have been posted, the later one now."""
+        if not self._buffered:
+            left, now = self._left[sender.number][sent], self.now
+            self._complete(sender, sent, left if left > now else now)
+        end, posted = self._in[sender.number][sent], receiver.ops.issued[received]
+        if end == end:
+            self._complete(receiver, received, end if end > posted else posted)
+
+    def _arrived(self, sender: Rank, sent: int, end: float) -> None:
+        """Now it is known when the last byte is in."""
+        self._in[sender.number][sent] = end
+        mate = sender.ops.mates[sent]
+        if mate >= 0:
+            receiver = self.ranks[sender.ops.ops[sent].peer]  # type: ignore[index]
+            posted = receiver.ops.issued[mate]
+            if posted == posted:
+                self._complete(receiver, mate, end if end > posted else posted)
+
+    def _complete(self, rank: Rank, seq: int, at: float) -> None:
+        rank.ops.completed[seq] = at
+        if rank.waits == seq:
+            self.wake(rank, at)

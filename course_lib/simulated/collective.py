@@ -21,11 +21,13 @@ import torch.distributed as dist
 from course_lib import explain
 from course_lib.simulated import compat, costs, hazards
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.ops import CollectiveOp, call_site
+from course_lib.simulated.ops import Op, call_site
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.trace import Event
 
 Tensors = list[torch.Tensor]
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
+_AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
 _REDUCES = (
     "all_reduce",
     "reduce",
@@ -43,13 +45,22 @@ _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
-    """Combine one tensor of each rank, in rank order."""
+    """Combine one tensor of each rank, in rank order, into a flat one."""
     if op == "SUM" and tensors[0].dtype == torch.bool:
         op = "BOR"
-    total = fold(_FOLDS[op], tensors)
+    total = fold(_FOLDS[op], [t.reshape(-1) for t in tensors])
     if op == "AVG":
         total = total / len(tensors)
-    return total.clone() if total is tensors[0] else total
+    return total.clone() if len(tensors) == 1 else total
+
+
+def as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous view of a dense tensor, as of a transposed one; of others the tensor itself."""
+    if tensor.is_contiguous():
+        return tensor
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    lying = tensor.permute(order)
+    return lying if lying.is_contiguous() else tensor
 
 
 def _refuse(op: str, dtype: torch.dtype) -> None:
@@ -89,17 +100,19 @@ def combine(op: str, ins: list[Tensors], root: int, reduce_op: str | None) -> li
 class CollectiveWork(dist.Work):
     """One rank's part in one call; the Work that the reader's code, or DDP, holds."""
 
-    def __init__(self, calls: Calls, call: Call, rank: Rank, op: CollectiveOp, me: int) -> None:
+    def __init__(self, calls: Calls, call: Call, rank: Rank, op: Op, me: int) -> None:
         super().__init__()
         self.calls, self.call, self.rank, self.op, self.me = calls, call, rank, op, me
+        self.seq = rank.ops.add(op)
         self.given: Tensors = []  # what the rank passed in, as it was then
         self.inputs: Tensors = []  # the same tensors, as they are now
         self.outputs: Tensors = []
+        self.places: Tensors = []  # the same memory, as the values go into it
         self.values: Tensors | None = []
         self.poisons: list[Any] = []
 
     def wait(self, timeout: Any = None) -> bool:
-        self.op.waited = True
+        self.rank.ops.waited[self.seq] = True
         self.calls.until_done(self)
         self.deliver()
         return True
@@ -110,17 +123,20 @@ class CollectiveWork(dist.Work):
             return
         values, self.values = self.values, None
         touched = any(
-            p and not p.intact(t) for p, t in zip(self.poisons, self.outputs, strict=False)
+            p and not p.intact(t) for p, t in zip(self.poisons, self.places, strict=False)
         )
         if touched or not all(
             hazards.same(a, b) for a, b in zip(self.given, self.inputs, strict=False)
         ):
-            self.calls.scheduler.fail(explain.written_before_wait(self.op.event()))
+            self.calls.scheduler.fail(explain.written_before_wait(self.event()))
             raise Abandoned
         self.given = []
         with torch.no_grad():
-            for out, value in zip(self.outputs, values, strict=True):
+            for out, value in zip(self.places, values, strict=True):
                 out.detach().copy_(value.view(out.shape))
+
+    def event(self) -> Event:
+        return self.rank.ops.event(self.seq)
 
     @property
     def on(self) -> tuple[int, ...]:
@@ -245,20 +261,21 @@ class Calls:
         read = sum(t.nbytes for t in ins) if read is None else read
         written = sum(t.nbytes for t in outs) if written is None else written
         first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
-        packed = all(t.is_contiguous() for t in (*ins, *outs))
-        record = CollectiveOp(
-            op, reduce_op, packed, read, written, rank.number,
-            None if root < 0 else self.ranks[root], group or self.name, max(read, written), first,
-            0.0, site, 0, async_op, direct,
+        packed = all(as_it_lies(t).is_contiguous() for t in (*ins, *outs))
+        record = Op(
+            op, rank.number, None if root < 0 else self.ranks[root], group or self.name, read,
+            written, first, site, 0, reduce_op, async_op, direct, packed,
         )  # fmt: skip
         self._check(record, [*ins, *outs])
-        rank.ops.append(record)
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
         work = CollectiveWork(self, call, rank, record, me)
-        self._compare(record, call)
+        self._compare(work, call)
         work.outputs = outs
+        if op in _AS_IT_LIES:
+            ins, outs = [as_it_lies(t) for t in ins], [as_it_lies(t) for t in outs]
+        work.places = outs
         # what is only combined may be used as it is if nobody can change it before all have called
         keep = op in _REDUCES and not async_op
         work.given = ins if keep else [t.detach().clone() for t in ins]
@@ -281,13 +298,13 @@ class Calls:
     def post(self, work: CollectiveWork) -> None:
         """The rank joins the call now; the last one lets it begin."""
         call, scheduler = work.call, self.scheduler
-        work.op.issued = scheduler.now
+        work.rank.ops.issued[work.seq] = scheduler.now
         call.joined += 1
         if call.joined < len(self.ranks):
             return
         call.end = self._end(work.op.op, call)
         for other in call.works.values():
-            other.op.completed = call.end
+            other.rank.ops.completed[other.seq] = call.end
             if other.rank.waits is other:
                 eager = other.me in call.eager
                 scheduler.wake(other.rank, scheduler.now if eager else call.end)
@@ -301,7 +318,7 @@ class Calls:
             scheduler.park(work.rank, work)
         scheduler.sleep_until(work.rank, call.end or 0.0)
 
-    def _check(self, op: CollectiveOp, tensors: Tensors) -> None:
+    def _check(self, op: Op, tensors: Tensors) -> None:
         if any(not t.is_cpu for t in tensors):
             raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
         if op.op in _REDUCES and tensors:
@@ -310,15 +327,16 @@ class Calls:
             self.scheduler.fail(explain.strided(op.event()))
             raise Abandoned
 
-    def _compare(self, op: CollectiveOp, call: Call) -> None:
+    def _compare(self, work: CollectiveWork, call: Call) -> None:
         if not call.works:
             return
-        other = next(iter(call.works.values())).op
+        first = next(iter(call.works.values()))
+        op, other = work.op, first.op
         if (op.op, op.peer, op.reduce_op, op.dtype, op.bytes_in, op.bytes_out) == (
             other.op, other.peer, other.reduce_op, other.dtype, other.bytes_in, other.bytes_out
         ):  # fmt: skip
             return
-        error = explain.mismatch(other.event(), op.event())
+        error = explain.mismatch(first.event(), work.event())
         if error is not None:
             self.scheduler.fail(error)
             raise Abandoned

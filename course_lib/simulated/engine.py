@@ -69,7 +69,7 @@ def simulate(
     play = play_fast(program, hazards.Poisons(0))
     show(play.output)
     error = play.error
-    poisoned = sum(len(rank.poisoned) for rank in play.ranks)
+    poisoned = play.poisons.asked
     note = None
     if poisoned > hazards.MOST:
         note = f"{poisoned:,} receives: more than {hazards.MOST:,} are not searched for early reads"
@@ -177,7 +177,7 @@ class Play:
     """One pass over the program, from the first rank's start to the last one's end."""
 
     def __init__(self, program: Program, poisons: hazards.Poisons, run_ahead: bool = False) -> None:
-        self.program = program
+        self.program, self.poisons = program, poisons
         scheduling: type[Scheduler] = Scheduler
         grouping: type[Groups] = Groups
         if run_ahead:
@@ -251,7 +251,7 @@ class Play:
         waits = {rank.number: rank.waits for rank in parked if rank.waits is not None}
         return explained(
             Board({}, {}),  # calls that met have been compared when they met
-            {r: w.op.event() for r, w in waits.items()},
+            {r: w.event() for r, w in waits.items()},
             {r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
             {r: w.on for r, w in waits.items()},
             [rank.number for rank in self.ranks if rank.gone],
@@ -273,18 +273,19 @@ class Play:
 
     def unwaited(self) -> CourseError | None:
         """The Hazard for the first Work that nobody waited for, in time."""
-        works = [(op.issued, rank.number, seq, op) for rank in self.ranks
-                 for seq, op in enumerate(rank.ops) if not op.waited]  # fmt: skip
-        return explain.unwaited(min(works)[-1].event()) if works else None
+        events = [rank.ops.event(seq) for rank in self.ranks if 0 in rank.ops.waited
+                  for seq, waited in enumerate(rank.ops.waited) if not waited]  # fmt: skip
+        first = min(events, key=lambda e: (e.issued, e.rank, e.seq), default=None)
+        return explain.unwaited(first) if first else None
 
     def run(self, note: str | None = None) -> Run:
-        ops = [rank.ops for rank in self.ranks]
-        lazy = sum(map(len, ops)) > _LAZY
+        calls = [rank.ops for rank in self.ranks]
+        lazy = sum(map(len, calls)) > _LAZY
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
-        events = LazyEvents(ops) if lazy else to_events(ops)
+        events = LazyEvents(calls) if lazy else to_events(calls)
         trace = Trace(events, spans, self.groups.names, note)
         results = [rank.result for rank in self.ranks]
-        return Run(results, trace, self.seconds, len(ops), "simulated", self.output)
+        return Run(results, trace, self.seconds, len(calls), "simulated", self.output)
 
 
 def _carried(result: Any) -> Any:

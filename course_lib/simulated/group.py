@@ -25,7 +25,7 @@ from course_lib.simulated import compat, hazards
 from course_lib.simulated.collective import Calls, CollectiveWork, Tensors
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.ops import CollectiveOp, call_site
+from course_lib.simulated.ops import Op, call_site
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 
 
@@ -46,9 +46,7 @@ class Groups:
         self.wires = [0.0] * len(scheduler.ranks)
         self.store = compat.store()
         self.shared: dict[tuple[str, tuple[int, ...]], tuple[Mail, Calls, dict[int, int]]] = {}
-        self._made: list[
-            dict[int, tuple[tuple[int, ...], CollectiveOp]]
-        ] = []  # k-th making, by rank
+        self._made: list[dict[int, tuple[tuple[int, ...], Op]]] = []  # k-th making, by rank
         self._counts = [0] * len(scheduler.ranks)
         self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks))).shared
 
@@ -92,10 +90,8 @@ class Groups:
         if k == len(self._made):
             self._made.append({})
         site, direct, _, _ = call_site(4)
-        record = CollectiveOp(op, None, True, 0, 0, rank.number, None, self.world[0].name, 0, None,
-                              self.scheduler.now, site, 0, False, direct)  # fmt: skip
+        record = Op(op, rank.number, None, self.world[0].name, 0, 0, None, site, direct=direct)
         if rank.number not in ranks:
-            rank.ops.append(record)
             self.scheduler.note(rank, record)
         for theirs, other in self._made[k].values():
             if theirs != ranks:
@@ -210,9 +206,9 @@ class SimulatedGroup(_ProcessGroup):
 
     def _peer(self, rank: int) -> int:
         """``rank``, if there is such a one: −1 is what ``rank - 1`` makes of rank 0."""
-        if 0 <= rank < self.size():
+        if 0 <= rank < self._size:
             return rank
-        raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self.size() - 1}")
+        raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self._size - 1}")
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
         return self._mail.recv(self._rank, self._me, tensors[0], -1, tag)

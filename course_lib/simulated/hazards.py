@@ -68,11 +68,19 @@ class Poisons:
         self.side, self.flip = side, flip
         self.left = MOST  # once they are used up, nothing will be compared
 
+    @property
+    def asked(self) -> int:
+        """How many buffers there were to poison."""
+        return MOST - self.left
+
     def put(self, rank: Rank, buffer: torch.Tensor) -> Poison | None:
+        """Poison the buffer that the rank's last call will fill."""
+        self.left -= 1
+        if self.left < 0:
+            return None
         other = rank.number == self.flip[0] and len(rank.poisoned) < self.flip[1]
         rank.poisoned.append(len(rank.ops) - 1)
-        self.left -= 1
-        if self.left < 0 or not buffer.numel():
+        if not buffer.numel():
             return None
         return Poison(buffer, _values(buffer.dtype)[self.side ^ other])
 
@@ -137,7 +145,7 @@ def find_read(first: Outcome, again: Callable[[Poisons], Outcome]) -> Hazard | N
         else:
             high = middle
     reader = first.ranks[rank]
-    return explain.read_before_wait(reader.ops[reader.poisoned[high - 1]].event())
+    return explain.read_before_wait(reader.ops.event(reader.poisoned[high - 1]))
 
 
 def _difference(a: Outcome, b: Outcome) -> int | None:
@@ -151,8 +159,7 @@ def _difference(a: Outcome, b: Outcome) -> int | None:
         if x.digests != y.digests:
             pairs = zip(x.digests, y.digests, strict=False)
             at = next((p[0] for p, q in pairs if p != q), min(len(x.ops), len(y.ops)))
-            op = x.ops[min(at, len(x.ops)) - 1]
-            moved.append((op.issued, x.number))
+            moved.append((x.ops.issued[min(at, len(x.ops)) - 1], x.number))
     if moved:
         return min(moved)[1]
     if type(a.error) is not type(b.error) or str(a.error) != str(b.error):

@@ -23,8 +23,9 @@ import torch.distributed as dist
 from course_lib import explain
 from course_lib.simulated import hazards
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.ops import RecvOp, SendOp, call_site
+from course_lib.simulated.ops import Op, call_site
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.trace import Event
 
 Key = tuple[int, int, int]
 
@@ -36,12 +37,28 @@ class _Message:
     to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
     """
 
-    __slots__ = ("buffer", "mail", "me", "op", "partner", "peer", "rank")
+    __slots__ = (
+        "buffer",
+        "completed",
+        "data",
+        "mail",
+        "me",
+        "op",
+        "partner",
+        "peer",
+        "rank",
+        "seq",
+    )
 
-    def __init__(self, mail: Mail, rank: Rank, op: Any, buffer: Any, me: int, peer: int) -> None:
-        self.mail, self.rank, self.op, self.buffer = mail, rank, op, buffer
+    data: Any  # the message: of a send what was in the buffer, of a recv what has come
+
+    def __init__(
+        self, mail: Mail, rank: Rank, op: Op, buffer: Any, me: int, peer: int, data: Any
+    ) -> None:
+        self.mail, self.rank, self.op, self.buffer, self.data = mail, rank, op, buffer, data
         self.me, self.peer = me, peer  # group ranks; peer −1: any source
-        self.partner: Any = None
+        self.seq = rank.ops.add(op)
+        self.completed: float | None = None
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -53,6 +70,15 @@ class _Message:
         if self.peer >= 0:
             return (ranks[self.peer],)
         return tuple(r for r in ranks if r != self.rank.number)
+
+    def event(self) -> Event:
+        return self.rank.ops.event(self.seq)
+
+    def complete(self, at: float) -> None:
+        """It is known when this is over."""
+        self.completed = self.rank.ops.completed[self.seq] = at
+        if self.rank.waits is self:
+            self.mail.scheduler.wake(self.rank, at)
 
     def is_completed(self) -> bool:
         """False until ``wait()``, as on gloo. Asking takes a microsecond, so that asking in a loop
@@ -74,35 +100,33 @@ class _Message:
 
 
 class SendWork(_Message):
-    __slots__ = ("arrives", "data", "delivered", "left", "taken")
+    __slots__ = ("arrives", "delivered", "left", "taken")
 
-    data: Any  # what was in the buffer when the send was issued
     taken: bool  # whether its recv has the bytes
+    partner: RecvWork | None  # its recv, if that waits for the last byte
     left: float  # when the out-link is free again
     arrives: float  # when the first byte reaches the in-link
     delivered: float | None  # when the last byte is in, once that is known
 
     def arrived(self, at: float) -> None:
-        """Called by the network when it knows at what time the last byte is in."""
+        """The network knows at what time the last byte is in."""
         self.delivered = at
         if self.partner is not None:
             self.partner.finish(at)
 
     def finish(self, at: float) -> None:
         """A recv was posted at ``at``."""
-        op = self.op
-        if op.completed is None:
-            op.completed = self.left if self.left > at else at
-            if self.rank.waits is self:
-                self.mail.scheduler.wake(self.rank, op.completed)
+        if self.completed is None:
+            self.complete(self.left if self.left > at else at)
 
     def wait(self, timeout: Any = None) -> bool:
-        if self.buffer is None:
+        buffer = self.buffer
+        if buffer is None:
             return True
         self.mail.until_done(self)
-        self.op.waited = True
-        if self.op.async_op and not hazards.same(self.data, self.buffer):
-            self.mail.scheduler.fail(explain.written_before_wait(self.op.event()))
+        self.rank.ops.waited[self.seq] = True
+        if self.op.async_op and not hazards.same(self.data, buffer):
+            self.mail.scheduler.fail(explain.written_before_wait(self.event()))
             raise Abandoned
         self.buffer = None
         if self.taken:  # the bytes are not needed any more, though the Work may live on
@@ -111,36 +135,35 @@ class SendWork(_Message):
 
 
 class RecvWork(_Message):
-    __slots__ = ("data", "number", "poison", "posted")
+    __slots__ = ("number", "poison", "posted")
 
-    data: torch.Tensor | None  # the message, once one has come
     posted: float
     number: int  # in order of posting
     poison: Any
 
     def finish(self, delivered: float) -> None:
-        op = self.op
-        op.completed = delivered if delivered > self.posted else self.posted
-        if self.rank.waits is self:
-            self.mail.scheduler.wake(self.rank, op.completed)
+        self.complete(delivered if delivered > self.posted else self.posted)
 
     def wait(self, timeout: Any = None) -> bool:
         buffer = self.buffer
         if buffer is None:
             return True
         self.mail.until_done(self)
-        self.op.waited = True
+        self.rank.ops.waited[self.seq] = True
         poison = self.poison
         if poison is not None and not poison.intact(buffer):
-            self.mail.scheduler.fail(hazards.written_into(self.op.event()))
+            self.mail.scheduler.fail(hazards.written_into(self.event()))
             raise Abandoned
         data = self.data
-        assert data is not None  # it has come, or we would still be waiting
         if data.shape != buffer.shape:
             data = data.view(buffer.shape)
         (buffer.detach() if buffer.requires_grad else buffer).copy_(data)
         self.buffer = self.data = None
         return True
+
+    def came_from(self, peer: int) -> None:
+        """A recv from any source learns who has sent."""
+        self.op = self.rank.ops.ops[self.seq] = self.op.coming_from(peer)
 
     def source_rank(self) -> int:
         return self.peer if self.peer >= 0 else self.mail.ranks.index(self.op.peer)
@@ -161,33 +184,48 @@ class Mail:
         self.recvs: dict[Key, deque[RecvWork]] = {}
         self.anys: dict[tuple[int, int], deque[RecvWork]] = {}
         self._number = 0
+        self._alike: list[dict[Any, Op]] = [{} for _ in ranks]  # each rank's calls so far
 
     def send(self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int) -> SendWork:
-        scheduler = self.scheduler
-        if scheduler.error is not None:
+        if self.scheduler.error is not None:
             raise Abandoned
         self._check(me, dst, tensor, "send to")
         site, direct, blocking, carries = call_site(3)
-        op = SendOp(rank.number, self.ranks[dst], self.name, tensor.nbytes, tensor, 0.0, site, tag,
-                    not blocking, direct)  # fmt: skip
-        rank.ops.append(op)
-        work = SendWork(self, rank, op, tensor, me, dst)
-        work.data = data = (tensor.detach() if tensor.requires_grad else tensor).clone()
+        op = self._op("send", me, dst, tensor, tag, site, not blocking, direct)
+        data = (tensor.detach() if tensor.requires_grad else tensor).clone()
+        work = SendWork(self, rank, op, tensor, me, dst, data)
+        work.partner, work.delivered, work.taken = None, None, False
         if rank.poisoned and self.poisons.left > 0 and not carries:
             rank.digests.append((len(rank.ops), hazards.digest(data)))
-        work.delivered, work.taken = None, False
         self.post_send(work)
         return work
+
+    def _op(
+        self, kind: str, me: int, peer: int, tensor: torch.Tensor, tag: int, site: Any,
+        async_op: bool, direct: bool,
+    ) -> Op:  # fmt: skip
+        """What is written down of this call: the same Op as the last time, if it is like that."""
+        code, at = site or (None, 0)
+        alike = self._alike[me]
+        key = (kind, peer, tensor.dtype, tensor.shape, tag, id(code), at, async_op, direct)
+        op = alike.get(key)
+        if op is None:
+            sent = tensor.nbytes if kind == "send" else 0
+            op = alike[key] = Op(
+                kind, self.ranks[me], None if peer < 0 else self.ranks[peer], self.name, sent,
+                tensor.nbytes - sent, tensor, site, tag, None, async_op, direct,
+            )  # fmt: skip
+        return op
 
     def post_send(self, work: SendWork) -> None:
         """The message leaves now."""
         scheduler, op, dst, tag = self.scheduler, work.op, work.peer, work.op.tag
-        op.issued = now = scheduler.now
-        work.left, work.arrives = self.fabric.send(
-            now, op.rank, op.peer, op.nbytes, scheduler.play, work.arrived
+        now = work.rank.ops.issued[work.seq] = scheduler.now
+        work.left, work.arrives, work.delivered = self.fabric.send(
+            now, op.rank, self.ranks[dst], op.nbytes, scheduler.play, work.arrived
         )
         if self.buffered:
-            op.completed = work.left
+            work.complete(work.left)
         key = (dst, work.me, tag)
         recvs = self.recvs.get(key)
         anys = self.anys.get((dst, tag)) if self.anys else None
@@ -201,16 +239,12 @@ class Mail:
 
     def recv(self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int) -> RecvWork:
         """Receive from group rank ``src``, or from anybody where it is −1."""
-        scheduler = self.scheduler
-        if scheduler.error is not None:
+        if self.scheduler.error is not None:
             raise Abandoned
         self._check(me, src, tensor, "receive from")
         site, direct, blocking, _ = call_site(3)
-        op = RecvOp(rank.number, None if src < 0 else self.ranks[src], self.name, tensor.nbytes,
-                    tensor, 0.0, site, tag, not blocking, direct)  # fmt: skip
-        rank.ops.append(op)
-        work = RecvWork(self, rank, op, tensor, me, src)
-        work.data = None
+        op = self._op("recv", me, src, tensor, tag, site, not blocking, direct)
+        work = RecvWork(self, rank, op, tensor, me, src, None)
         work.poison = self.poisons.put(rank, tensor) if direct and not blocking else None
         self.post_recv(work)
         return work
@@ -218,7 +252,7 @@ class Mail:
     def post_recv(self, work: RecvWork) -> None:
         """From now on there is a place for the message."""
         scheduler, me, src, tag = self.scheduler, work.me, work.peer, work.op.tag
-        work.op.issued = work.posted = now = scheduler.now
+        work.rank.ops.issued[work.seq] = work.posted = now = scheduler.now
         self._number = work.number = self._number + 1
         if src < 0:
             self.queue(self.anys, (me, tag)).append(work)
@@ -237,7 +271,7 @@ class Mail:
 
     def until_done(self, work: _Message) -> None:
         """The rank waits for its send or recv."""
-        scheduler, done = self.scheduler, work.op.completed
+        scheduler, done = self.scheduler, work.completed
         if scheduler.error is not None:
             raise Abandoned
         if done is None:
@@ -245,23 +279,31 @@ class Mail:
         else:
             scheduler.sleep_until(work.rank, done)
 
-    def _match(self, send: SendWork, recv: RecvWork, now: float) -> None:
+    def pass_on(self, send: SendWork, recv: RecvWork) -> None:
+        """A send and a recv meet, and the bytes change hands; raises if they do not fit."""
         a, b = send.op, recv.op
+        if b.peer is None:
+            recv.came_from(a.rank)
         if a.nbytes != b.nbytes or a.dtype != b.dtype:
-            b.peer = a.rank
-            error = explain.mismatch(a.event(), b.event())
+            error = explain.mismatch(send.event(), recv.event())
             assert error is not None
             self.scheduler.fail(error)
             return
-        recv.data, send.taken = recv.data if send.taken else send.data, True
-        b.peer = a.rank
+        recv.data, send.taken = send.data, True
+        if send.buffer is None:  # nobody will compare them any more
+            send.data = None
+
+    def _match(self, send: SendWork, recv: RecvWork, now: float) -> None:
+        self.pass_on(send, recv)
+        if not send.taken:
+            return
+        if recv.peer < 0:
+            recv.posted = max(recv.posted, now)
         send.finish(now)
         if send.delivered is not None:
             recv.finish(send.delivered)
         else:
             send.partner = recv
-        if recv.peer < 0:
-            recv.posted = max(recv.posted, now)
 
     def _serve(self, dst: int, tag: int) -> None:
         """A message has arrived that a recv from any source may take."""
@@ -270,7 +312,7 @@ class Mail:
             there = [send for send in self._coming(dst, tag) if send.arrives <= now]
             if not there:
                 return
-            first = min(there, key=lambda send: send.arrives)
+            first = min(there, key=lambda send: (send.arrives, self.scheduler.tie()))
             self.sends[dst, first.me, tag].popleft()
             self._match(first, anys.popleft(), now)
 

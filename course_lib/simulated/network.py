@@ -16,6 +16,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 def _check(name: str, value: float, least: float = 0.0) -> None:
@@ -161,10 +162,12 @@ class Fabric:
 
     def send(
         self, now: float, src: int, dst: int, nbytes: int,
-        play: Callable[[float, Callable[[], None]], None], delivered: Callable[[float], None],
-    ) -> tuple[float, float]:  # fmt: skip
-        """Put a message on its way; returns when the out-link is done with it and when it reaches
-        the in-link. ``delivered(at)`` is called as soon as it is known when the last byte is in.
+        play: Callable[[float, Callable[[], None]], None], delivered: Callable[..., None],
+        *which: Any,
+    ) -> tuple[float, float, float | None]:  # fmt: skip
+        """Put a message on its way; returns when the out-link is done with it, when it reaches the
+        in-link, and when its last byte is in. Where that is not known yet, it is None, and
+        ``delivered(*which, at)`` is called as soon as it is.
         """
         if self._plain:
             net = self.network
@@ -186,17 +189,16 @@ class Fabric:
         # latency, so most messages can be settled at once; the others when their time comes.
         if arrives <= now + self._least and not into.coming:
             into.free = end = (arrives if arrives > into.free else into.free) + takes
-            delivered(end)
-            return left, arrives
+            return left, arrives, end
 
         def arrive() -> None:
             into.coming -= 1
             into.free = end = max(arrives, into.free) + takes
-            delivered(end)
+            delivered(*which, end)
 
         into.coming += 1
         play(arrives, arrive)
-        return left, arrives
+        return left, arrives, None
 
     def between(self, ranks: Sequence[int]) -> tuple[float, float]:
         """α and β that a collective over ``ranks`` is charged: those of its slowest link."""

@@ -1,15 +1,18 @@
 """What is written down of each call, in as little time as possible, and read out as Events later.
 
-A thousand ranks make millions of calls. While they run, a call leaves one small record with the
-place in the bytecode that it came from; lines and Events are made only of what is looked at.
+A thousand ranks make millions of calls. While they run, a call leaves a few numbers, and the place
+in the bytecode that it came from; lines and Events are made only of what is looked at.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from array import array
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import lru_cache
+from math import nan
 from types import CodeType
 from typing import Any
 
@@ -19,7 +22,6 @@ from course_lib.simulated import compat
 from course_lib.sites import is_readers, line_at
 from course_lib.trace import Event, Line
 
-DTYPES: dict[torch.dtype, str] = {}
 _CALL, _LIBRARY, _READER = 1, 2, 3  # whose code a file is: torch.distributed's calls, …
 _kinds: dict[str, int] = {}
 _HERE = os.path.dirname(__file__) + os.sep
@@ -28,95 +30,106 @@ _OBJECTS = compat.object_calls()
 
 
 class Op:
-    """One call on one rank; the names are those of trace.Event."""
+    """What a call is: all but its times. Calls that are alike share one. The names are those of
+    trace.Event; ``site`` is the code that called, and where in it.
+    """
 
     __slots__ = (
         "async_op",
-        "completed",
+        "bytes_in",
+        "bytes_out",
+        "contiguous",
         "direct",
         "dtype",
         "group",
-        "issued",
         "nbytes",
+        "op",
         "peer",
         "rank",
+        "reduce_op",
         "shape",
         "site",
         "tag",
-        "waited",
     )  # fmt: skip
-    op: str
-    reduce_op: str | None = None
-    contiguous = True
-    reads = writes = 1  # times nbytes
 
     def __init__(
-        self, rank: int, peer: int | None, group: str, nbytes: int, tensor: Any, issued: float,
-        site: tuple[CodeType, int] | None, tag: int, async_op: bool, direct: bool,
+        self, op: str, rank: int, peer: int | None, group: str, read: int, written: int,
+        tensor: Any, site: tuple[CodeType, int] | None, tag: int = 0, reduce_op: str | None = None,
+        async_op: bool = False, direct: bool = False, contiguous: bool = True,
     ) -> None:  # fmt: skip
-        self.rank, self.peer, self.group, self.nbytes = rank, peer, group, nbytes
-        if tensor is None:
-            self.dtype, self.shape = None, ()
-        else:
-            dtype = tensor.dtype
-            self.dtype = DTYPES.get(dtype) or dtype_name(dtype)
-            self.shape = tensor.shape
-        self.issued, self.site = issued, site
-        self.completed: float | None = None
-        self.tag, self.async_op, self.direct = tag, async_op, direct
-        self.waited = not (async_op and direct)  # a Work inside torch is torch's business
+        self.op, self.rank, self.peer, self.group = op, rank, peer, group
+        self.bytes_in, self.bytes_out, self.nbytes = read, written, max(read, written)
+        self.dtype, self.shape = (
+            (None, ()) if tensor is None else (dtype_name(tensor.dtype), tuple(tensor.shape))
+        )
+        self.site, self.tag, self.reduce_op, self.contiguous = site, tag, reduce_op, contiguous
+        self.async_op, self.direct = async_op, direct
+
+    def coming_from(self, peer: int) -> Op:
+        """The same call, once it is known who sent."""
+        known = copy(self)
+        known.peer = peer
+        return known
 
     @property
-    def bytes_in(self) -> int:
-        return self.nbytes * self.reads
-
-    @property
-    def bytes_out(self) -> int:
-        return self.nbytes * self.writes
+    def unwatched(self) -> bool:
+        """Whether it need not be waited for: a Work inside torch is torch's business."""
+        return not (self.async_op and self.direct)
 
     @property
     def line(self) -> Line | None:
         return None if self.site is None else _line(*self.site)
 
-    def event(self, seq: int = 0) -> Event:
+    def event(
+        self,
+        issued: float = 0.0,
+        completed: float | None = None,
+        waited: bool = False,
+        seq: int = 0,
+    ) -> Event:
         return Event(
-            self.rank, self.op, self.peer, self.group, self.nbytes, self.dtype, tuple(self.shape),
-            self.issued, self.completed, self.line, self.tag, self.reduce_op, self.async_op,
-            self.waited, self.bytes_in, self.bytes_out, self.contiguous, seq,
+            self.rank, self.op, self.peer, self.group, self.nbytes, self.dtype, self.shape,
+            issued, completed, self.line, self.tag, self.reduce_op, self.async_op, waited,
+            self.bytes_in, self.bytes_out, self.contiguous, seq,
         )  # fmt: skip
 
 
-class SendOp(Op):
-    __slots__ = ()
-    op, writes = "send", 0
+class Records:
+    """All calls of one rank, column by column. As objects of their own, the four million calls of
+    a thousand ranks would fill gigabytes, and looking for garbage among them takes seconds.
+    """
+
+    __slots__ = ("completed", "issued", "mates", "ops", "waited")
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.issued = array("d")
+        self.completed = array("d")  # NaN: not yet
+        self.waited = bytearray()
+        self.mates = array("q")  # what is running ahead notes: the peer's number of this message
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def add(self, op: Op) -> int:
+        """Write down one more call; returns its number."""
+        self.ops.append(op)
+        self.issued.append(0.0)
+        self.completed.append(nan)
+        self.waited.append(op.unwatched)
+        self.mates.append(-1)
+        return len(self.ops) - 1
+
+    def event(self, seq: int) -> Event:
+        at = self.completed[seq]
+        return self.ops[seq].event(
+            self.issued[seq], None if at != at else at, bool(self.waited[seq]), seq
+        )
 
 
-class RecvOp(Op):
-    __slots__ = ()
-    op, reads = "recv", 0
-
-
-class CollectiveOp(Op):
-    __slots__ = ("_in", "_out", "contiguous", "op", "reduce_op")
-
-    def __init__(
-        self, op: str, reduce_op: str | None, contiguous: bool, read: int, written: int, *rest: Any
-    ) -> None:
-        super().__init__(*rest)
-        self.op, self.reduce_op, self.contiguous = op, reduce_op, contiguous
-        self._in, self._out = read, written
-
-    @property
-    def bytes_in(self) -> int:
-        return self._in
-
-    @property
-    def bytes_out(self) -> int:
-        return self._out
-
-
+@lru_cache
 def dtype_name(dtype: torch.dtype) -> str:
-    return DTYPES.setdefault(dtype, str(dtype).removeprefix("torch."))
+    return str(dtype).removeprefix("torch.")
 
 
 def _kind(filename: str) -> int:
@@ -147,7 +160,10 @@ def call_site(depth: int) -> tuple[tuple[CodeType, int] | None, bool, bool, bool
     blocking, carries, get = False, False, _kinds.get
     while frame is not None:
         code = frame.f_code
-        if (get(code.co_filename) or _kind(code.co_filename)) != _CALL:
+        kind = get(code.co_filename) or _kind(code.co_filename)
+        if kind == _READER:
+            return (code, frame.f_lasti), True, blocking, carries
+        if kind != _CALL:
             break
         if code is _SEND or code is _RECV:
             blocking = True
@@ -157,7 +173,7 @@ def call_site(depth: int) -> tuple[tuple[CodeType, int] | None, bool, bool, bool
     reader = _reader(frame)
     if reader is None:
         return None, False, blocking, carries
-    return (reader.f_code, reader.f_lasti), reader is frame, blocking, carries
+    return (reader.f_code, reader.f_lasti), False, blocking, carries
 
 
 def line_of_thread(ident: int | None) -> Line | None:
@@ -183,18 +199,18 @@ def _line(code: CodeType, at: int) -> Line | None:
 class LazyEvents(list):
     """A list of Events that is filled when somebody first looks into it."""
 
-    def __init__(self, ops: Sequence[Sequence[Op]]) -> None:
+    def __init__(self, records: Sequence[Records]) -> None:
         super().__init__()
-        self._ops: Sequence[Sequence[Op]] | None = ops
+        self.records: Sequence[Records] | None = records
 
     def _fill(self) -> LazyEvents:
-        if self._ops is not None:
-            ops, self._ops = self._ops, None
-            list.extend(self, to_events(ops))
+        if self.records is not None:
+            records, self.records = self.records, None
+            list.extend(self, to_events(records))
         return self
 
     def __len__(self) -> int:
-        return list.__len__(self) if self._ops is None else sum(map(len, self._ops))
+        return list.__len__(self) if self.records is None else sum(map(len, self.records))
 
     def __iter__(self) -> Iterator[Event]:
         return list.__iter__(self._fill())
@@ -221,8 +237,8 @@ class LazyEvents(list):
         return list, (list(self),)
 
 
-def to_events(ops: Sequence[Sequence[Op]]) -> list[Event]:
+def to_events(records: Sequence[Records]) -> list[Event]:
     """All ranks' calls as Events, ordered by time, then rank."""
-    events = [op.event(seq) for of_rank in ops for seq, op in enumerate(of_rank)]
+    events = [calls.event(seq) for calls in records for seq in range(len(calls))]
     events.sort(key=lambda e: (e.issued, e.rank, e.seq))
     return events

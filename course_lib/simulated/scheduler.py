@@ -25,7 +25,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from course_lib.errors import CourseError
-from course_lib.trace import Span
+from course_lib.simulated.ops import Op, Records
+from course_lib.trace import Event, Span
 
 GRACE = 2.0  # seconds that an overdue rank gets to come out of C code
 _STACK = 1 << 20  # bytes; the least in which backward passes of deep models have room
@@ -38,7 +39,8 @@ class Abandoned(BaseException):
 class Waitable(Protocol):
     """What a parked rank waits for."""
 
-    op: Any
+    def event(self) -> Event:
+        """The call that it waits in."""
 
     @property
     def on(self) -> tuple[int, ...]:
@@ -53,6 +55,7 @@ class Rank:
         "clock",
         "digests",
         "gone",
+        "log",
         "number",
         "ops",
         "poisoned",
@@ -73,9 +76,10 @@ class Rank:
         self.thread: threading.Thread | None = None
         self.started = self.gone = self.returned = False
         self.waits: Waitable | None = None
-        self.ops: list[Any] = []
+        self.ops = Records()
         self.spans: list[Span] = []
         self.result: Any = None
+        self.log: Any = None  # what it has done ahead of time: see ahead.py
         self.state: Any = None  # what is private to this rank: see private.py
         self.poisoned: list[int] = []  # for each buffer that was poisoned, the number of the op
         self.digests: list[tuple[int, int]] = []  # (number of the op, digest) of what it sent
@@ -136,9 +140,12 @@ class Scheduler:
 
     def play(self, at: float, action: Callable[[], None]) -> None:
         """Something happens in the network at ``at``, before any rank runs at that time."""
-        tie = self._draw() if self._draw else 0.0
         self._number += 1
-        heapq.heappush(self._heap, (at, tie, self._number, action))
+        heapq.heappush(self._heap, (at, self.tie(), self._number, action))
+
+    def tie(self) -> float:
+        """Decides between what happens at the same time: by the seed; 0 where that is 0."""
+        return self._draw() if self._draw else 0.0
 
     def sleep_until(self, rank: Rank, at: float) -> None:
         """Let the running rank's clock go on to ``at``; others that are earlier run first."""
@@ -159,9 +166,10 @@ class Scheduler:
         """The running rank's clock, for somebody who only writes it down."""
         return self.now
 
-    def note(self, rank: Rank, op: Any) -> None:
+    def note(self, rank: Rank, op: Op) -> None:
         """A call that takes no time."""
-        op.issued = op.completed = self.now
+        seq = rank.ops.add(op)
+        rank.ops.issued[seq] = rank.ops.completed[seq] = self.now
 
     def park(self, rank: Rank, waits: Waitable) -> None:
         """The running rank waits until somebody wakes it."""

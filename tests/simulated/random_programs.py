@@ -28,6 +28,10 @@ COLLECTIVES = (
     "all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list",
 )  # fmt: skip
 
+# Dense tensors: gloo moves the memory of some as it lies, and elements of others by their index.
+AS_IT_LIES = ("all_reduce", "broadcast", "reduce", "scatter")
+AS_IT_READS = ("all_gather", "gather", "all_to_all")
+
 
 def make_program(seed: int) -> dict:
     """World size, groups and steps of one program."""
@@ -61,7 +65,8 @@ def _step(rng: random.Random, n: int, groups: list[list[int]]) -> dict:
     else:
         ops += ["BAND", "BOR", "BXOR"]
     return step | {"op": op, "dtype": dtype, "root": rng.choice(ranks), "async": rng.random() < 0.4,
-                   "reduce_op": rng.choice(ops)}  # fmt: skip
+                   "reduce_op": rng.choice(ops),
+                   "transposed": rng.choice([[], ranks, ranks[:1]])}  # fmt: skip
 
 
 def execute(program: dict) -> list:
@@ -93,6 +98,14 @@ def _values(seed: int, length: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randint(1, 3 if dtype != torch.bool else 2, (length,), generator=generator).to(
         dtype
     )
+
+
+def _laid(tensor: torch.Tensor, transposed: bool) -> torch.Tensor:
+    """A tensor of even length as a matrix of two rows; it may lie column by column."""
+    if tensor.numel() % 2:
+        return tensor
+    rows = tensor.numel() // 2
+    return tensor.reshape(rows, 2).t() if transposed else tensor.reshape(2, rows)
 
 
 def _messages(step: dict, number: int, rank: int, group) -> list:
@@ -139,6 +152,10 @@ def _collective(step: dict, number: int, rank: int, group) -> list:
     many = [_values(step["seed"] + 100 * rank + number + 7 * k, length, dtype) for k in range(n)]
     empty = [torch.zeros(length, dtype=dtype) for _ in range(n)]
     one = torch.zeros(length, dtype=dtype)
+    if op in AS_IT_LIES or (op in AS_IT_READS and len(step["transposed"]) != 1):
+        turned = rank in step["transposed"]
+        mine, one = _laid(mine, turned), _laid(one, turned)
+        many, empty = [_laid(t, turned) for t in many], [_laid(t, False) for t in empty]
     more = {"group": group, "async_op": step["async"]}
     result: list = []
     work = None

@@ -63,6 +63,47 @@ def test_the_trace_says_what_the_recorder_says():
     assert simulated.groups == real.groups
 
 
+LAYOUTS = {
+    "transposed": lambda x, rank: x.reshape(4, 3).t(),
+    "permuted": lambda x, rank: x.reshape(2, 3, 2).permute(2, 0, 1),
+    "mixed": lambda x, rank: x.reshape(4, 3).t() if rank else x.reshape(3, 4),
+}
+
+
+def dense_tensors(layout):
+    n, rank = dist.get_world_size(), dist.get_rank()
+    a, b, c, d, e = (LAYOUTS[layout](torch.arange(12.0) + 100 * rank, rank) for _ in range(5))
+    dist.all_reduce(a)
+    dist.broadcast(b, 1)
+    dist.reduce(c, 0)
+    dist.scatter(d, [LAYOUTS[layout](torch.arange(12.0) + k, 1) for k in range(n)] if rank == 0
+                 else None, 0)  # fmt: skip
+    dist.all_reduce(e, async_op=True).wait()
+    gathered = [torch.zeros(a.shape) for _ in range(n)]
+    dist.all_gather(gathered, LAYOUTS[layout](torch.arange(12.0) + rank, rank))
+    return a, b, c if rank == 0 else None, d, e, gathered
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_dense_tensors_are_moved_as_gloo_moves_them(layout):
+    """Some calls move memory as it lies on each rank, whatever the order of dimensions."""
+    real, simulated = (f(dense_tensors, layout, world_size=3) for f in (run, simulate))
+    assert equal(real.results, simulated.results)
+    for rank in range(3):
+        assert _facts(simulated.trace, rank) == _facts(real.trace, rank)
+
+
+def shapes_of_one_size():
+    x = torch.arange(6.0).reshape((2, 3) if dist.get_rank() else (3, 2))
+    dist.all_reduce(x)
+    return x
+
+
+def test_shapes_may_differ_where_the_number_of_elements_does_not():
+    real, simulated = (f(shapes_of_one_size, world_size=2).results for f in (run, simulate))
+    assert equal(real, simulated)
+
+
 def train():
     torch.manual_seed(0)
     model = DistributedDataParallel(

@@ -225,7 +225,8 @@ def short_inbox():
 
 
 def strided():
-    dist.all_reduce(torch.arange(8.0)[::2])
+    """Transposed, yet not dense: every other column is somebody else's."""
+    dist.all_reduce(torch.arange(24.0).reshape(4, 6).t()[::2])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import pickle
 
 import pytest
@@ -80,6 +82,22 @@ def first_come_together():
         return None
     inbox = torch.zeros(1, dtype=torch.int64)
     return [(dist.recv(inbox), inbox.item()) for _ in range(n - 1)]
+
+
+def late_by_arrival():
+    """All have arrived long before the first recv is posted."""
+    compute(0.0 if dist.get_rank() else 1.0)
+    return by_arrival()
+
+
+@pytest.mark.parametrize("program", [by_arrival, late_by_arrival])
+@pytest.mark.parametrize("network", [Network(), Network(latency=0.0)])
+def test_who_comes_at_the_same_time_is_taken_in_any_order(program, network):
+    """In the ranks' order without a seed; the seeds between them show every order."""
+    play = functools.partial(simulate, program, world_size=4, network=network)
+    assert play().results[0] == [1, 2, 3]
+    seen = {tuple(play(seed=seed).results[0]) for seed in range(1, 60)}
+    assert seen == set(itertools.permutations([1, 2, 3]))
 
 
 def by_rank():

@@ -36,7 +36,8 @@ def measure(n: int) -> dict:
     nbytes = n * ELEMENTS * 4
     formula = 2 * (n - 1) * network.seconds(nbytes / n)
     right = (torch.arange(n * ELEMENTS, dtype=torch.float32) % 7) * n + n * (n - 1) / 2
-    sent = {sum(op.nbytes for op in ops if op.op == "send") for ops in run.trace.events._ops}  # type: ignore[attr-defined]
+    calls = [records.ops for records in run.trace.events.records]  # type: ignore[attr-defined]
+    sent = {sum(op.nbytes for op in ops if op.op == "send") for ops in calls}
     most, aim = BUDGET.get(n, (float("inf"), float("inf")))
     return {
         "ranks": n, "seconds": round(wall, 2), "processor seconds": round(cpu, 2), "at most": most,
