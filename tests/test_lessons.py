@@ -15,11 +15,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from course_lib.grading.release import solution_lines, told_in
 from course_lib.notebooks.build import LARGEST, drift, strangers
 from course_lib.notebooks.copies import learner_copy, to_text
 from course_lib.notebooks.execute import clean_environment
 from course_lib.notebooks.folders import Folders
-from course_lib.notebooks.lesson import STUB, Cell, Lesson
+from course_lib.notebooks.lesson import STUB, Cell
 from course_lib.notebooks.source import parse_lesson, read_lesson
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,28 +66,11 @@ def test_a_lesson_can_be_read_in_an_hour(source: Path):
             assert cell.text.count("\n") < 25, f"cell {cell.id} has more than 25 lines"
 
 
-def leaked(lesson: Lesson, learner_text: str) -> list[str]:
-    """Lines of solutions that a learner would see. Those that say little by themselves, such as
-    ``return total``, may stand elsewhere, too."""
-    squeezed = re.sub(r"\s+", " ", learner_text)
-    lines = {line for answer in lesson.answers for line in answer.solution_lines}
-    return [line for line in sorted(lines) if telling(line) and quoted(line) in squeezed]
-
-
-def telling(line: str) -> bool:
-    return len(line) >= 16 and not re.fullmatch(r"(return|import|from) [\w., ]+", line)
-
-
-def quoted(line: str) -> str:
-    """As it stands in a notebook's JSON."""
-    return re.sub(r"\s+", " ", line.replace("\\", "\\\\").replace('"', '\\"'))
-
-
 @each_lesson
 def test_the_learners_copy_holds_no_line_of_a_solution(source: Path):
     lesson = read_lesson(source)
     assert lesson.answers
-    assert not leaked(lesson, learner_path(source).read_text())
+    assert not told_in(learner_path(source), solution_lines([lesson]))
 
 
 @each_lesson
@@ -270,13 +254,17 @@ print("the end")
 '''
 
 
-def test_a_leak_is_seen():
+def test_a_leak_is_seen(tmp_path: Path):
     lesson = parse_lesson(SMALL, "00_small")
-    assert leaked(lesson, to_text(learner_copy(lesson))) == []
+    secret = solution_lines([lesson])
+    copy = tmp_path / "copy.ipynb"
+    copy.write_text(to_text(learner_copy(lesson)))
+    assert told_in(copy, secret) == []
     careless = parse_lesson(
         SMALL.replace('print("the end")', 'answer  =  1 + int("1")'), "00_small"
     )
-    assert leaked(lesson, to_text(learner_copy(careless))) == ['answer = 1 + int("1")']
+    copy.write_text(to_text(learner_copy(careless)))
+    assert told_in(copy, secret) == ['answer = 1 + int("1")']
 
 
 @pytest.mark.slow

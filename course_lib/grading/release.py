@@ -188,17 +188,26 @@ def _without_others(page: Path, lessons: list[Lesson]) -> str:
 
 def leaked(folder: Path, lessons: list[Lesson]) -> Iterator[str]:
     """Every place in ``folder`` that holds a line of a solution of these lessons."""
-    wanted = {line for lesson in lessons for a in lesson.answers for line in a.solution_lines}
-    wanted = {_squeezed(line) for line in wanted if telling(line)} - _given(lessons)
+    secret = solution_lines(lessons) - _given(lessons)
     for file in sorted(folder.rglob("*")):
-        if not file.is_file() or file.suffix not in TEXT:
-            continue
-        text = file.read_text(encoding="utf-8", errors="replace")
-        if file.suffix == ".ipynb":
-            cells = json.loads(text)["cells"]
-            text = "\n".join("".join(c["source"]) for c in cells)
-        for line in sorted(wanted & set(map(_squeezed, text.splitlines()))):
-            yield f"{file.relative_to(folder)}: {line}"
+        if file.is_file() and file.suffix in TEXT:
+            for line in told_in(file, secret):
+                yield f"{file.relative_to(folder)}: {line}"
+
+
+def solution_lines(lessons: list[Lesson]) -> set[str]:
+    """The lines of these lessons' solutions that say something by themselves."""
+    lines = {line for lesson in lessons for a in lesson.answers for line in a.solution_lines}
+    return {_squeezed(line) for line in lines if telling(line)}
+
+
+def told_in(file: Path, lines: set[str]) -> list[str]:
+    """Which of these lines the file holds, also within a longer line; of a notebook, its cells."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if file.suffix == ".ipynb":
+        text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
+    text = _squeezed(text)
+    return [line for line in sorted(lines) if line in text]
 
 
 def _squeezed(line: str) -> str:

@@ -2,12 +2,13 @@
 
 import json
 import os
+import threading
 
 import torch
 import torch.distributed as dist
 
 from course_lib import run, span
-from course_lib.ranks import log
+from course_lib.ranks import log, recorder
 from course_lib.trace import Event, Line, Trace
 
 
@@ -136,6 +137,37 @@ def test_ddp_shows_its_bucket_all_reduces():
         (1, 4 * (8 * 4 + 4)),
     ]
     assert all(e.async_op and e.waited and e.completed for e in reduces)
+
+
+def test_what_is_done_is_written_down_before_the_rank_ends():
+    """gloo's thread tells the recorder a moment after those who wait have gone on. Here that moment
+    lasts until rank 0, at its end, waits for what is to be written down."""
+
+    def talk():
+        word = torch.zeros(1)
+        if dist.get_rank() == 1:
+            dist.recv(word, 0)
+            return dist.all_reduce(torch.ones(1))
+        mine = recorder.current()
+        rank_waits = threading.Event()
+
+        class Told(threading.Condition):
+            def wait(self, timeout=None):
+                rank_waits.set()
+                return super().wait(timeout)
+
+        def late(*args, done=mine._done):
+            rank_waits.wait()
+            done(*args)
+
+        mine._told, mine._done = Told(), late
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        dist.send(word, 1)  # only now can it be done: gloo's thread will tell, not this one
+        return work.get_future().wait()
+
+    (event,) = (e for e in run(talk, world_size=2).trace.ops("all_reduce") if e.rank == 0)
+    assert event.completed is not None
+    assert event.completed >= event.issued
 
 
 def test_an_asynchronous_call_without_a_future_is_recorded_all_the_same():

@@ -1,0 +1,55 @@
+"""What travels to a rank and back: tensors keep their strides, and what lies between elements."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from course_lib.checks.cases import Case, tensor
+from course_lib.checks.exercise import Exercise, Play
+from course_lib.checks.play import Answer, real, simulated
+
+SPY = """
+def whole(mine):
+    memory = torch.empty(0, dtype=mine.dtype).set_(mine.untyped_storage())
+    found = memory.tolist()
+    memory[0] = 100 + dist.get_rank()  # in front of a strided tensor's first element
+    return list(mine.stride()), mine.storage_offset(), found
+"""
+WHOLE = Exercise(
+    "99.1", "whole",
+    inputs=lambda case, rank: (tensor(case, rank),),
+    expected=lambda play, call: [],
+    core=lambda rng: [],
+)  # fmt: skip
+SPIED = Answer("whole", source=SPY, file="whole.py")
+
+
+def in_simulator(case: Case) -> Play:
+    (play,) = simulated(WHOLE, SPIED, [case])
+    return play
+
+
+def on_real_ranks(case: Case) -> Play:
+    return real(WHOLE, SPIED, case)
+
+
+def memory(t: Tensor) -> Tensor:
+    return torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
+
+
+@pytest.mark.parametrize("world", [in_simulator, on_real_ranks])
+def test_a_tensor_keeps_its_strides_on_its_way_to_a_rank_and_back(world) -> None:
+    case = Case(2, 4, layout="strided")
+    play = world(case)
+    assert play.error is None, play.error
+    for rank in range(2):
+        sent, seen = tensor(case, rank), play.got(rank)
+        assert not sent.is_contiguous()
+        assert seen.returned == (
+            list(sent.stride()), sent.storage_offset(), memory(sent).tolist()
+        )  # fmt: skip
+        (back,) = seen.args
+        assert (back.stride(), back.storage_offset()) == (sent.stride(), sent.storage_offset())
+        assert memory(back).tolist() == [100 + rank, *memory(sent).tolist()[1:]]
