@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import base64
 import io
-import linecache
 import time
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
@@ -28,6 +27,7 @@ from course_lib import context
 from course_lib.checks.exercise import Seen
 from course_lib.checks.judge import NOTES
 from course_lib.grading.frames import Ended, Malformed
+from course_lib.grading.lines import CARRYING, closed_over, closing, plainly, standing_at
 from course_lib.grading.parcels import MOST_BYTES, Parcel
 from course_lib.grading.plain import DTYPES, decode
 from course_lib.grading.runner import Slot
@@ -180,7 +180,7 @@ class Proxy:
 
         call: Callable = fall
         for line in reversed((request.get("lines") or [])[:8]):
-            call = _closing(self._at(line), call)
+            call = closing(self._at(line), call)
         call()
 
     # -- where the rank stands -------------------------------------------------------------------
@@ -188,23 +188,23 @@ class Proxy:
     def _at(self, line: Any) -> Callable:
         """A function whose frame stands at this line of the answer; it calls what it is given."""
         if line is None:
-            return _plainly
+            return plainly
         file, number, name = line
         if file not in self._stage.files or type(number) is not int or not 0 < number < 100_000:
-            return _plainly
+            return plainly
         if type(name) is not str or len(name) > 60 or not name.isprintable():
             raise Malformed("a line that is none")
         key = (file, number, name)
         if key not in self._lines:
-            self._lines[key] = _standing_at(*key)
+            self._lines[key] = standing_at(*key)
         return self._lines[key]
 
     def _from(self, request: dict[str, Any]) -> Callable:
         """How to call on behalf of the rank, so that the simulator sees what it would have seen."""
         at = self._at(request["line"])
         if request["carries"] is True:
-            at = _closed_over(at, _CARRYING)
-        return at if request["direct"] is True else _closed_over(at, _plainly)
+            at = closed_over(at, CARRYING)
+        return at if request["direct"] is True else closed_over(at, plainly)
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -379,37 +379,3 @@ def _make(groups: Any, rank: Any, *what: Any) -> Any:
 def _has_values(work: Any) -> bool:
     """Whether the values are where they belong: a Work of the mail is filled by ``wait`` alone."""
     return isinstance(work, CollectiveWork)
-
-
-# A frame for each line: ``call(what, *args)`` in a function that claims to stand there.
-
-
-def _plainly(what: Callable, *args: Any, **more: Any) -> Any:
-    return what(*args, **more)
-
-
-_template = lambda call, *args, **more: call(*args, **more)  # noqa: E731  # on one line: its first
-
-
-def _standing_at(file: str, number: int, name: str, /) -> Callable:
-    code: CodeType = _template.__code__.replace(
-        co_filename=file, co_firstlineno=number, co_name=name, co_qualname=name
-    )
-    return FunctionType(code, {})
-
-
-_CARRYING = _standing_at(dist.distributed_c10d.__file__, 1, "broadcast_object_list")
-
-
-def _closed_over(outer: Callable, inner: Callable) -> Callable:
-    """``outer`` calls ``inner``, which calls."""
-    return lambda *args, **more: outer(inner, *args, **more)
-
-
-def _closing(outer: Callable, call: Callable) -> Callable:
-    return lambda: outer(call)
-
-
-def show_lines(file: str, source: str) -> None:
-    """Let the lines of an answer be shown where they are named."""
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)

@@ -26,8 +26,9 @@ from course_lib.checks.exercise import Exercise, Play, find, no_cases
 from course_lib.checks.play import Answer, Broken, make, settle, simulator_works
 from course_lib.checks.verdict import LevelResult, Verdict
 from course_lib.errors import CourseError, Hang, RankDied
-from course_lib.grading.carrier import Stage, be_rank, show_lines
+from course_lib.grading.carrier import Stage, be_rank
 from course_lib.grading.frames import Ended
+from course_lib.grading.lines import show_lines
 from course_lib.grading.namespace import CellText, Namespace, namespace
 from course_lib.grading.oral import questions
 from course_lib.grading.pictures import drawn

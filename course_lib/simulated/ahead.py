@@ -214,7 +214,8 @@ class Replay(Scheduler):
         """A send or recv is posted; see mail.py for what that means."""
         me, now = rank.number, self.now
         rank.ops.issued[seq] = now
-        peer = self.ranks[op.peer]  # type: ignore[index]
+        assert op.peer is not None
+        peer = self.ranks[op.peer]
         mate = rank.ops.mates[seq]
         if op.op == "send":
             left, _, end = self._fabric.send(

@@ -59,9 +59,8 @@ class Op:
     ) -> None:  # fmt: skip
         self.op, self.rank, self.peer, self.group = op, rank, peer, group
         self.bytes_in, self.bytes_out, self.nbytes = read, written, max(read, written)
-        self.dtype, self.shape = (
-            (None, ()) if tensor is None else (dtype_name(tensor.dtype), tuple(tensor.shape))
-        )
+        self.dtype: str | None = None if tensor is None else dtype_name(tensor.dtype)
+        self.shape: tuple[int, ...] = () if tensor is None else tuple(tensor.shape)
         self.site, self.tag, self.reduce_op, self.contiguous = site, tag, reduce_op, contiguous
         self.async_op, self.direct = async_op, direct
 
