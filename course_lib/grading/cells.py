@@ -79,7 +79,8 @@ def check(answered: Answered) -> None:
 def _judged(order: Order) -> dict[str, Any]:
     from course_lib.grading.judge import Timing, judge
 
-    limits, timing = Limits(**_order["limits"]), Timing(**_order["timing"])
+    limits, longer = Limits(**_order["limits"]), _order["stretch"]
+    timing = Timing(**{what: longer * seconds for what, seconds in _order["timing"].items()})
     try:
         return judge(order, os.environ[VARIABLE], limits, timing, _order["pictures"])
     except Exception as error:

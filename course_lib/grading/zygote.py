@@ -26,7 +26,6 @@ from typing import Any
 from course_lib.grading import walls
 from course_lib.grading.frames import Talk
 from course_lib.grading.walls import Limits
-from course_lib.ranks.forkserver import LATER
 
 VARIABLE = "COURSE_GRADE_ZYGOTE"  # where kernels find the zygote of their run
 # The lessons whose cases give a rank objects of classes of their own. All others stay out of its
@@ -120,6 +119,7 @@ def main(address: str, ready: int) -> None:
         connection, _ = door.accept()
         with connection:
             _serve(connection, place)
+    _remove(place)  # whoever has started this may have been killed
     _leave(0)  # at once: some libraries have much to say when they are taken down
 
 
@@ -127,6 +127,8 @@ def _import_all() -> None:
     import importlib
 
     import torch
+
+    from course_lib.ranks.forkserver import LATER
 
     for name in ("course_lib.grading.rank", *LATER):
         importlib.import_module(name)

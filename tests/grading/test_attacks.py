@@ -49,18 +49,18 @@ def test_an_attack_earns_nothing_and_ends(path: Path, judged, zygote: Zygote) ->
     wall = NEEDS.get(path.stem)
     if wall and wall not in STANDING:
         pytest.skip(f"no wall: an answer could {UNDEFENDED[wall]}")
-    start = time.monotonic()
+    before, start = outside(), time.monotonic()
     record = judged(path.parent.name, path.read_text())
     assert time.monotonic() - start < SECONDS
     assert not record["passed"]
     assert record["points"] <= HONEST.get(path.stem, 0), record
     assert nobody_left(zygote)
-    assert not outside()
+    assert outside() <= before
     for page in pages(path.parent.name, record):
         assert page.encode() and "\x1b" not in page and "\n# 100" not in page
 
 
-def outside() -> list[str]:
+def outside() -> set[str]:
     """What attacks have left where code would be found, or a home is, or anybody may write."""
     places = {
         *sys.path,
@@ -76,9 +76,9 @@ def outside() -> list[str]:
         *map(str, Path(report.__file__).parents[:3]),
     }
     entries = [e for place in filter(os.path.isdir, places) for e in os.scandir(place)]
-    left = [e.path for e in entries if "course-attack" in e.name or "cheat" in e.name]
-    code = [e.path for e in entries if e.name in LEFT]
-    return left + [p for p in code if "the course-attack" in Path(p).read_text()]
+    left = {e.path for e in entries if e.name.startswith(("course-attack", "cheat"))}
+    code = (e.path for e in entries if e.name in LEFT)
+    return left | {p for p in code if "the course-attack" in Path(p).read_text()}
 
 
 def pages(exercise: str, record: dict) -> list[str]:
