@@ -205,6 +205,7 @@ def test_remedies_are_one_line():
     assert all(p.remedy and "\n" not in p.remedy and len(p.remedy) < 90 for p in PROBES)
 
 
+@pytest.mark.slow
 def test_the_command_from_the_shell():
     command = [sys.executable, "-m", "course_lib", "doctor"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170)

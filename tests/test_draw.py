@@ -382,7 +382,7 @@ def ring_steps(n: int) -> list[list[list[set[int]]]]:
     return steps
 
 
-@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_frames_are_a_small_animation(ranks: int) -> None:
     picture = draw.frames(ring_steps(ranks))
     data, _ = picture._repr_png_()

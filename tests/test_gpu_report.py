@@ -20,6 +20,7 @@ sys.modules["gpu_report"] = report
 spec.loader.exec_module(report)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path):
     done = subprocess.run([sys.executable, TOOL, "--out", tmp_path / "gpu"], capture_output=True,
@@ -31,10 +32,10 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_rehearsal_runs_every_part_and_claims_nothing(tmp_path: Path):
     done = subprocess.run([sys.executable, TOOL, "--rehearse", "--out", tmp_path],
-                          capture_output=True, text=True, timeout=280)  # fmt: skip
+                          capture_output=True, text=True, timeout=580)  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     text = (tmp_path / "report.md").read_text()
     assert text.startswith("# Rehearsal on CPUs, 0 GPUs")

@@ -467,6 +467,7 @@ def test_a_lesson_that_cannot_be_built(course: Folders, capsys, code: str, sente
     assert not (course.solutions / "00_count.ipynb").exists()
 
 
+@pytest.mark.slow
 def test_a_cell_that_never_ends_is_named(course: Folders):
     from course_lib.notebooks.execute import execute
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 from course_lib.__main__ import main
@@ -20,6 +21,7 @@ def block(language: str) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_the_example_ends_as_shown():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(block("python"))])
     folder = {"metadata": {"path": str(ROOT)}}
@@ -48,6 +50,7 @@ def test_every_command_is_there():
     assert [name for name in named if name not in help_text] == []
 
 
+@pytest.mark.slow
 def test_the_exercise_check_on_the_command_line_works_as_said(capsys):
     (command,) = re.findall(r"`python -m course_lib (check \w+ answer\.py --json)`", TEXT)
     _, exercise, *_ = words = command.split()

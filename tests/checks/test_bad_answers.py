@@ -18,6 +18,8 @@ from course_lib.checks.exercise import find
 from course_lib.checks.play import Answer
 from course_lib.checks.verdict import Verdict
 
+pytestmark = pytest.mark.slow
+
 RIGHT = """
 def exchange(mine, partner):
     if partner == dist.get_rank():

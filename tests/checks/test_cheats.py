@@ -9,6 +9,8 @@ from course_lib.checks.exercise import find
 from course_lib.checks.play import Answer
 from course_lib.checks.verdict import Verdict
 
+pytestmark = pytest.mark.slow
+
 RIGHT_RING = """
 def right_ring(tensor):
     rank, world = dist.get_rank(), dist.get_world_size()

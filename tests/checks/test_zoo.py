@@ -50,6 +50,7 @@ def test_a_right_answer_gets_full_marks(path: Path) -> None:
     assert verdict.points == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exercise", sorted(exercises()))
 def test_a_stub_says_one_line(exercise: str) -> None:
     stub = f'def {exercise}(*args):\n    raise NotImplementedError("not written yet")\n'

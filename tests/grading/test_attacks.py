@@ -23,6 +23,8 @@ from course_lib.grading.runner import Runner
 from course_lib.grading.walls import UNDEFENDED, family
 from course_lib.grading.zygote import Zygote
 
+pytestmark = pytest.mark.slow
+
 ATTACKS = sorted((TESTS / "attacks").glob("*/*.py"))
 # What the answer earns honestly: a sum that is right, sent to everybody or by the collective; or
 # messages of the right size around a sum that is wrong. All others earn nothing.

@@ -12,6 +12,8 @@ from course_lib.grading.judge import Order, Timing, judge
 from course_lib.grading.namespace import CellText, namespace
 from course_lib.grading.walls import Limits
 
+pytestmark = pytest.mark.slow
+
 # One wrong answer of each kind of finding; the soak test judges the whole zoo.
 SAMPLE = [
     "my_share/drops_remainder", "exchange/both_send_first", "exchange/reads_before_wait",
@@ -20,7 +22,6 @@ SAMPLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_wrong_answer_gets_the_diagnosis_that_check_gives(name: str, zygote) -> None:
     exercise, file = name.split("/")

@@ -12,6 +12,8 @@ from course_lib import run
 from course_lib.simulated import simulate
 from course_lib.simulated.hazards import equal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_random_programs_give_the_same_values(n):
