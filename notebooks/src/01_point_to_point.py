@@ -86,8 +86,8 @@ network = Network(latency=5e-6, bandwidth=25e9)
 T = network.seconds(4)
 slow = simulate(listen_first, heights, world_size=4, network=network)
 print(f"your guess: {guess}   recorded: {slow.seconds / T:.1f} T")
-assert round(slow.seconds / T, 6) == 3
-draw.timeline(slow, caption="Listening first: each message waits for one it has nothing to do with.")
+assert round(slow.seconds / T, 6) == 3 and round(1e6 * T, 5) == 5.00016  # µs
+draw.timeline(slow, caption="Listening first: each message waits for one it does not depend on.")
 
 # %% [markdown] id="01-0221fc"
 # ## Begin now, wait later
@@ -124,7 +124,7 @@ times = {name: [simulate(way, heights, world_size=n, network=network).seconds / 
          for name, way in ways.items()}
 assert [[round(t, 6) for t in ts] for ts in times.values()] == [[n - 1 for n in worlds], [1] * 6]
 draw.lines({name: (worlds, t) for name, t in times.items()}, "ranks", "time in units of T",
-           exact=True, caption="Listening first costs (n − 1)·T, all at once T, on any number of ranks.")
+           exact=True, caption="Listening first costs (n − 1)·T, all at once T, for any n.")
 
 # %% [markdown] id="01-6a68d4"
 # ## When is a send over?
@@ -177,8 +177,8 @@ def speak_first():
 
 with expect(Deadlock) as caught:
     run(speak_first)
-draw.waits(caught.error, caption="Who waits for whom: an arrow to the rank that could end the wait. "
-           "The arrows close a circle, so none of them ever will.")
+draw.waits(caught.error, caption="Who waits for whom: an arrow to the rank that could end the "
+           "wait. The arrows close a circle, so none of them ever will.")
 
 # %% id="01-ff427d"
 lucky = simulate(speak_first, world_size=4, buffered=True)
@@ -278,6 +278,13 @@ with expect(Hazard):
 # Neither can be. One even and one odd neighbour were enough for the proof; the others only save time, because many pairs move at once.
 #
 # **Goal.** Every rank returns a new tensor with what its left neighbour had, rank 0 that of the last rank; alone, a copy. `mine` stays as it was, and only send and receive are used.
+#
+# <details>
+# <summary>Hint: what is left to decide?</summary>
+#
+# Who your neighbours are: `%` brings the rank after the last one back to 0. Where to receive: in a tensor of its own, since `mine` stays as it is. And what to do on a single rank, whose neighbours are both itself.
+#
+# </details>
 
 # %% exercise="pass_right" role="answer" points=10 required=false difficulty=2
 def pass_right(mine: torch.Tensor) -> torch.Tensor:
@@ -305,7 +312,7 @@ def pass_right(mine: torch.Tensor) -> torch.Tensor:
 
 # %% exercise="pass_right" role="try"
 draw.timeline(simulate(pass_right, torch.arange(4.0), world_size=5, network=network),
-              caption="Five ranks, an odd number: every rank sends to its right and nobody is stuck.")
+              caption="Five ranks, an odd number: every rank sends to the right, none is stuck.")
 
 # %% exercise="pass_right" role="check"
 check(pass_right)
@@ -406,7 +413,8 @@ def ping_pong(sizes, rounds=30):
 
 sizes = [4**k for k in range(1, 13)]
 one_way = run(ping_pong, sizes, world_size=2).results[0]
-assert sizes[-1] // sizes[0] == 4_194_304 and 2 < one_way[sizes[-1]] / one_way[4] < 100_000
+assert len(sizes) == 12 and sizes[-1] == 16_777_216 == 4_194_304 * sizes[0]
+assert one_way[4096] < 10 * one_way[4] and 2 < one_way[sizes[-1]] / one_way[4] < 100_000
 draw.lines({"gloo, two processes": (sizes, list(one_way.values()))}, "bytes", "seconds, one way",
            loglog=True, caption="Small messages all cost the same; large ones cost by the byte.")
 
@@ -464,9 +472,9 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 #
 # ## Sources
 #
-# * PyTorch: [Point-to-point communication](https://docs.pytorch.org/docs/stable/distributed.html#point-to-point-communication) (send, recv, isend, irecv, batch_isend_irecv, tags) · [pytorch#94819](https://github.com/pytorch/pytorch/issues/94819) (NCCL and tags)
-# * NVIDIA: [NCCL, point-to-point communication](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html) (grouped calls) · [nccl#479](https://github.com/NVIDIA/nccl/issues/479) (both send first) · [nccl#783](https://github.com/NVIDIA/nccl/issues/783) (a send may block until its recv)
-# * Message Passing Interface Forum, [*MPI: A Message-Passing Interface Standard*, version 4.0](https://www.mpi-forum.org/docs/mpi-4.0/mpi40-report.pdf), 2021, sections 3.4 and 3.5 (when a send is over; unsafe programs)
+# * PyTorch: [Point-to-point communication](https://docs.pytorch.org/docs/stable/distributed.html#point-to-point-communication) (send, recv, isend, irecv, batch_isend_irecv, tags) · [pytorch#94819](https://github.com/pytorch/pytorch/issues/94819) (NCCL and tags) · [distributed_c10d.py](https://github.com/pytorch/pytorch/blob/main/torch/distributed/distributed_c10d.py) (send and recv as isend and irecv with a wait) · [Pipeline parallelism](https://docs.pytorch.org/docs/stable/distributed.pipelining.html), whose schedules call `batch_isend_irecv`
+# * NVIDIA: [NCCL, point-to-point communication](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html) (grouped calls) · [nccl#479](https://github.com/NVIDIA/nccl/issues/479) (both send first) · [nccl#783](https://github.com/NVIDIA/nccl/issues/783) (a send may block until its recv) · [NVSHMEM](https://docs.nvidia.com/nvshmem/api/) (one-sided access)
+# * Message Passing Interface Forum, [*MPI: A Message-Passing Interface Standard*, version 4.0](https://www.mpi-forum.org/docs/mpi-4.0/mpi40-report.pdf), 2021, sections 3.4 and 3.5 (when a send is over; unsafe programs), 3.10 (send-receive) and chapter 12 (one-sided communications)
 # * E. G. Coffman, M. J. Elphick, A. Shoshani, *System Deadlocks*, ACM Computing Surveys 3(2), 1971, [doi:10.1145/356586.356588](https://doi.org/10.1145/356586.356588)
 # * L. Lamport, *Time, Clocks, and the Ordering of Events in a Distributed System*, Communications of the ACM 21(7), 1978, [doi:10.1145/359545.359563](https://doi.org/10.1145/359545.359563)
 # * R. W. Hockney, *The communication challenge for MPP: Intel Paragon and Meiko CS-2*, Parallel Computing 20(3), 1994, [doi:10.1016/S0167-8191(06)80021-9](https://doi.org/10.1016/S0167-8191(06)80021-9)

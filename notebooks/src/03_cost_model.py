@@ -157,8 +157,8 @@ by_hand = simulate(add_up, world_size=4, network=slow)
 print(f"your guess: {guess}   simulated: {by_hand.seconds:g} s")
 assert by_hand.results == [[10, 10]] * 4 and by_hand.seconds == (1 + 3 * 4) + (1 + 3 * 4) == 26
 assert [by_hand.trace.bytes_sent(rank) for rank in range(4)] == [24, 8, 8, 8]
-draw.timeline(by_hand, caption="All three messages to rank 0 are under way at once, and come in one "
-              "after the other; so does the sum on its way back.")
+draw.timeline(by_hand, caption="All three messages to rank 0 are under way at once, and come in "
+              "one after the other; so does the sum on its way back.")
 
 # %% [markdown] id="03-e66413"
 # ## Your turn: star_seconds
@@ -236,7 +236,8 @@ for n in ranks:
     times = torch.tensor(run(timed_star, 1 << 20, 20, world_size=n).results)
     real.append(1e3 * times[:, 0].max().item())
     busy.append(1e3 * times[:, 1].sum().item())
-    modelled.append(1e3 * max(simulate(timed_star, 1 << 20, 1, world_size=n, network=here).results)[0])
+    in_model = simulate(timed_star, 1 << 20, 1, world_size=n, network=here).results
+    modelled.append(1e3 * max(in_model)[0])
     by_formula = 2 * alpha + 2 * (n - 1) * (1 << 20) * beta
     assert math.isclose(modelled[-1], 1e3 * by_formula, rel_tol=1e-9)
 draw.lines({"real processes": (ranks, real), "formula and simulation": (ranks, modelled)},
@@ -277,14 +278,15 @@ def library(tensor):
     dist.all_reduce(tensor)
 
 ranks, took = [2, 4, 8, 16, 32, 64, 128], {}
-for way, network in ((star, ethernet), (tree, in_messages), (library, ethernet)):
-    took[way.__name__] = [simulate(way, tensor, world_size=n, network=network).seconds for n in ranks]
+for way, link in ((star, ethernet), (tree, in_messages), (library, ethernet)):
+    took[way.__name__] = [simulate(way, tensor, world_size=n, network=link).seconds for n in ranks]
 assert math.isclose(took["tree"][-1], 2 * 7 * ethernet.seconds(262_144), rel_tol=1e-9)
-bound = [2 * (n - 1) / n * 262_144 / ethernet.bandwidth for n in ranks]
+bound = [2 * (n - 1) / n * tensor.nbytes / ethernet.bandwidth for n in ranks]
+assert tensor.nbytes == 262_144 and 1.9 < bound[-1] / (262_144 / ethernet.bandwidth) < 2
 assert round(took["star"][-1] / took["tree"][-1], 1) == 14.7
 assert round(took["library"][-1] / bound[-1], 1) == 2.7
 assert math.isclose(took["library"][-1] - bound[-1], 2 * 7 * ethernet.latency, rel_tol=1e-9)
-draw.lines({name: (ranks, seconds) for name, seconds in took.items()} | {"bandwidth bound": (ranks, bound)},
+draw.lines({name: (ranks, times) for name, times in (took | {"bandwidth bound": bound}).items()},
            xlabel="ranks", ylabel="s", loglog=True, formulas=["bandwidth bound"], exact=True,
            caption="The star's time grows with the ranks, the tree's with their logarithm, "
            "and the bandwidth bound comes to rest.")
@@ -332,8 +334,8 @@ perfect, ranks = Network(latency=0, bandwidth=10e9), [2, 4, 8, 16, 32, 64]
 times = {n: simulate(library, tensor, world_size=n, network=perfect).seconds for n in ranks}
 algbw = [tensor.nbytes / times[n] / 1e9 for n in ranks]
 busbw = [bus_bandwidth(n, tensor.nbytes, times[n]) / 1e9 for n in ranks]
-draw.lines({"algbw": (ranks, algbw), "busbw": (ranks, busbw)}, xlabel="ranks", ylabel="GB/s", logx=True,
-           caption="On links of 10 GB/s without latency: algbw falls, busbw should not.")
+draw.lines({"algbw": (ranks, algbw), "busbw": (ranks, busbw)}, xlabel="ranks", ylabel="GB/s",
+           logx=True, caption="On links of 10 GB/s without latency: algbw falls, busbw should not.")
 
 # %% exercise="bus_bandwidth" role="check"
 check(bus_bandwidth)
@@ -351,7 +353,7 @@ check(bus_bandwidth)
 # | `pcie5()` | 3 µs | 63 GB/s | PCI Express 5.0 ×16 |
 # | `nvlink4()` | 2 µs | 450 GB/s | inside a machine with H100 GPUs |
 #
-# The bandwidths are what the standards promise, less line coding; the latencies are typical published figures, good to a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) has the sources, and what was measured on such machines: a large all_reduce on eight H100 GPUs, for one, reached 370 GB/s busbw of the 450.
+# The bandwidths are what the standards promise, less line coding; the latencies are typical published figures, good to a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) has the sources, and what was measured on such machines: a large all_reduce along rings on eight H100 GPUs, for one, reaches about 370 GB/s busbw of the 450.
 #
 # Take ResNet-50, 25,557,032 parameters, float32: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step, and then averages the gradient. Which part of the step is computing? (The model sees S only in S·β. So a thousandth of the bytes on a thousandth of the bandwidth takes the same time, and a thousandth of the memory.)
 
@@ -360,6 +362,12 @@ def step():
     compute(0.1)  # seconds of the virtual clock
     dist.all_reduce(torch.ones(25_557_032 // 1000))
 
+presets = {"ethernet_10g": (25, 1.25), "ethernet_100g": (5, 12.5), "infiniband_ndr": (2, 50),
+           "pcie5": (3, 63), "nvlink4": (2, 450)}  # the table above
+for name, (microseconds, gigabytes) in presets.items():
+    assert getattr(Network, name)() == Network(microseconds / 1e6, gigabytes * 1e9)
+assert round(25_557_032 * 4 / 1e6) == 102
+
 ranks, useful = [1, 2, 8, 32, 128], {}
 for name in ("infiniband_ndr", "ethernet_100g", "ethernet_10g"):
     link = getattr(Network, name)()
@@ -367,9 +375,10 @@ for name in ("infiniband_ndr", "ethernet_100g", "ethernet_10g"):
     steps = [simulate(step, world_size=n, network=link).seconds for n in ranks]
     useful[name] = (ranks, [100 * 0.1 / seconds for seconds in steps])
 assert [round(percent[-1]) for _, percent in useful.values()] == [96, 86, 38]
+assert max(percent[2] - percent[-1] for _, percent in useful.values()) < 4  # from 8 ranks to 128
 draw.lines(useful, xlabel="ranks", ylabel="computing, % of the step", logx=True, exact=True,
-           caption="The same training step on three networks: from eight ranks on, the link decides and "
-           "their number hardly matters.")
+           caption="The same training step on three networks: from eight ranks on, the link "
+           "decides and their number hardly matters.")
 
 # %% [markdown] id="03-5cdfc3"
 # On 128 ranks 96% of the step are useful on InfiniBand, 86% on 100 Gb/s Ethernet, 38% on 10 Gb/s. Two things help: a larger batch for each rank, which means more computing for the same 102 MB; and sending while computing, which DistributedDataParallel does in lesson 06.
@@ -440,8 +449,8 @@ def link_bytes(way, batch):
     return sum({"all_reduce": 2, "all_gather": 1}[call.op] * call.nbytes for call in calls) * 3 // 4
 
 for batch in (64, 256, 1024):
-    print(f"batch {batch:>4}: {link_bytes(data_parallel, batch):,} bytes a link with data parallelism, "
-          f"{link_bytes(model_parallel, batch):,} with model parallelism")
+    print(f"batch {batch:>4}: {link_bytes(data_parallel, batch):,} bytes a link with data "
+          f"parallelism, {link_bytes(model_parallel, batch):,} with model parallelism")
 assert link_bytes(data_parallel, 256) == link_bytes(model_parallel, 256) == 884_736
 
 # %% [markdown] id="03-6da425"
@@ -497,7 +506,8 @@ with expect(Hazard):
 # * R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of Collective Communication Operations in MPICH*, International Journal of High Performance Computing Applications 19(1), 2005, [doi:10.1177/1094342005051521](https://doi.org/10.1177/1094342005051521)
 # * E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn, *Collective communication: theory, practice, and experience*, Concurrency and Computation: Practice and Experience 19(13), 2007, [doi:10.1002/cpe.1206](https://doi.org/10.1002/cpe.1206)
 # * P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, Journal of Parallel and Distributed Computing 69(2), 2009, [doi:10.1016/j.jpdc.2008.09.002](https://doi.org/10.1016/j.jpdc.2008.09.002)
-# * NVIDIA, nccl-tests: [Performance reported by NCCL tests](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md) (algbw, busbw, the bound on all_reduce) · [nccl-tests#212](https://github.com/NVIDIA/nccl-tests/issues/212) (busbw on eight H100)
+# * NVIDIA, nccl-tests: [Performance reported by NCCL tests](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md) (algbw, busbw, the bound on all_reduce) · [nccl-tests#212](https://github.com/NVIDIA/nccl-tests/issues/212) and [nccl#1455](https://github.com/NVIDIA/nccl/issues/1455) (busbw on eight H100)
 # * D. Culler and others, *LogP: towards a realistic model of parallel computation*, PPoPP 1993, [doi:10.1145/155332.155333](https://doi.org/10.1145/155332.155333)
 # * A. Krizhevsky, *One weird trick for parallelizing convolutional neural networks*, 2014, [arXiv:1404.5997](https://arxiv.org/abs/1404.5997)
-# * torchvision: [ResNet-50](https://docs.pytorch.org/vision/stable/models/generated/torchvision.models.resnet50.html) (its number of parameters)
+# * torchvision: [ResNet-50](https://docs.pytorch.org/vision/stable/models/generated/torchvision.models.resnet50.html) (its number of parameters) · PyTorch: [Synchronous and asynchronous collective operations](https://docs.pytorch.org/docs/stable/distributed.html#synchronous-and-asynchronous-collective-operations) (what has happened when a call returns)
+# * A packet simulator: [ns-3](https://www.nsnam.org/)

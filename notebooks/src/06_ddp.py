@@ -50,7 +50,9 @@ def regression():
 
 line = run(regression, world_size=2)
 assert all(r["mean"] == [reference] and r["w"] == [0.3] for r in line.results)
-draw.values(line, caption="After backward() both ranks hold the mean of their gradients, and w is the same.")
+assert [r["own"] for r in line.results] == [[-20], [-40]]
+draw.values(line, caption="After backward() both ranks hold the mean of their gradients, "
+            "and w is the same.")
 
 # %% [markdown] id="06-548a49"
 # ## What DDP says
@@ -97,10 +99,10 @@ assert calls == 8
 # %% id="06-55ff42"
 S = 4 * sum(p.numel() for p in network().parameters())
 said = [(e.op, e.nbytes) for e in wrapped.trace.of(0)]
-for op, nbytes in said[:9]:
-    print(f"{op:<11}{nbytes:>10,} bytes")
-assert said[2] == ("broadcast", S) and said[3] == ("all_reduce", S) and S == 2_254_888
-assert len(said) == 6 + 3 * 3 and sum(nbytes for _, nbytes in said[-3:]) == S
+print(*(f"{op:<11}{nbytes:>10,} bytes" for op, nbytes in said[:9]), sep="\n")
+assert said[0] == ("all_gather", 16) and said[2:4] == [("broadcast", S), ("all_reduce", S)]
+assert [op for op, nbytes in said if nbytes < 100] == ["all_gather", "broadcast", "broadcast"]
+assert len(said) == 6 + 3 * 3 and sum(n for _, n in said[-3:]) == S == 4 * 563_722 == 2_254_888
 
 # %% [markdown] id="06-156fb2"
 # That was what rank 0 said under DDP, up to the second step. Four things are in it.
@@ -152,6 +154,7 @@ def profiled():
 counted = run(profiled, world_size=2).results[0]
 print("\n".join(f"{count:>3} × {name}" for name, count in counted.items()))
 assert counted["c10d::allreduce_"] == 3
+assert [count for name, count in counted.items() if "copy_bucket_to_grad" in name] == [8]
 
 # %% [markdown] id="06-39e931"
 # On two cores the overlap saves little, because gloo itself needs a core to add up. On GPUs, where other hardware moves the bytes, it can hide most of the communication (Li and others, 2020). The trace is what you look at when you wonder whether it does.
@@ -173,8 +176,10 @@ def share(rank, epoch):
 shares = [{f"epoch {epoch}": share(rank, epoch) for epoch in (0, 1)} for rank in range(4)]
 drawn = [sample for mine in shares for sample in mine["epoch 0"]]
 assert len(drawn) == 12 and set(drawn) == set(range(10))
-draw.values(shares, caption="A row for each rank: its share of samples 0 to 9 in two epochs. "
-            "Twelve draws, so two repeat.")
+assert {sample for sample in drawn if drawn.count(sample) == 2} == {1, 4}
+draw.values(shares, caption="A row for each rank: its share of samples 0 to 9 in two epochs. The "
+            "colour is that of the rank which drew a sample in epoch 0; 1 and 4, drawn twice, "
+            "have none.")
 
 # %% [markdown] id="06-9669ee"
 # ## Your turn: train_ddp
@@ -247,7 +252,8 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
 trained = run(train_ddp, load_digits(), 6, 32, 0, world_size=2).results
 assert trained[0] == trained[1]
 draw.lines({"loss": (range(6), trained[0]["loss"]), "accuracy": (range(6), trained[0]["accuracy"])},
-           xlabel="epoch", ylabel="", caption="Your training on two ranks: loss and accuracy by epoch.")
+           xlabel="epoch", ylabel="", caption="Your training on two ranks: loss and accuracy "
+           "by epoch.")
 
 # %% exercise="train_ddp" role="check"
 check(train_ddp)
@@ -281,13 +287,15 @@ def training(epochs=5, batch_size=64):
         losses.append(script.train_epoch(ddp, adam, loader, here))
     return losses, script.accuracy(ddp, load_digits(train=False), here)
 
+assert len(load_digits()) == 1442 and 4 * len(DistributedSampler(load_digits(), 4, 0)) == 1444
+
 # %% id="06-ec0293"
 curves = {}
 for n in (1, 2, 4):
     results = run(training, world_size=n).results
     assert results == [results[0]] * n and results[0][1] >= 0.97
     curves[f"ranks: {n}"] = (range(5), results[0][0])
-draw.lines(curves, xlabel="epoch", ylabel="mean loss", caption="One curve for 1, 2 and 4 ranks: the same batches, cut into shares.")
+draw.lines(curves, "epoch", "mean loss", caption="1, 2 and 4 ranks: one curve, the same batches.")
 
 # %% [markdown] id="06-ad2b1b"
 # ## Accumulate: several batches, one message
@@ -326,7 +334,14 @@ draw.bars({"all of them reduce": loud / 1e6, "no_sync but for the last": quiet /
 #
 # Accumulation with *clipping*: where the gradient is longer than `max_norm`, it is scaled to that length. The norm has to be that of the average. After the last backward every rank holds the average, so `torch.nn.utils.clip_grad_norm_` computes the same norm everywhere, without a message. Before it, a rank would measure a gradient of its own. (With sharded parameters, FSDP, that is no longer so.)
 #
-# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once.
+# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once. *Sturdy* adds one rank and eight, a single micro-batch, float64, a frozen layer, and gradients left over from before.
+#
+# <details>
+# <summary>Hint: what each micro-batch adds</summary>
+#
+# The gradient of a mean over k equal parts is the sum of k gradients, each divided by k. DDP divides by the number of ranks, and by nothing else. Which backward is the last one, so that its forward must stand outside `no_sync`? The loss that you return has to travel, too: DDP averages gradients only.
+#
+# </details>
 
 # %% exercise="accumulate_step" role="answer" points=5 required=false difficulty=2
 def accumulate_step(ddp_model, optimizer, micro_batches, max_norm: float) -> float:
@@ -368,8 +383,8 @@ def accumulate_step(ddp_model, optimizer, micro_batches, max_norm: float) -> flo
 def try_it():
     ddp = DistributedDataParallel(network(32))
     mine = [t[dist.get_rank() : 64 : 2].to(device()).chunk(4) for t in load_digits().tensors]
-    sgd = torch.optim.SGD(ddp.parameters(), lr=0.1)
-    return [round(accumulate_step(ddp, sgd, list(zip(*mine, strict=True)), 1.0), 3) for _ in range(3)]
+    sgd, batches = torch.optim.SGD(ddp.parameters(), lr=0.1), list(zip(*mine, strict=True))
+    return [round(accumulate_step(ddp, sgd, batches, 1.0), 3) for _ in range(3)]
 
 run(try_it, world_size=2).results
 
@@ -466,8 +481,8 @@ environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} 
 
 def torchrun(options, epochs):
     """The command line of one agent."""
-    return [sys.executable, "-m", "torch.distributed.run", *options.split(), str(folder / "train.py"),
-            f"--epochs={epochs}", f"--checkpoint={results}/digits.pt"]
+    return [sys.executable, "-m", "torch.distributed.run", *options.split(),
+            str(folder / "train.py"), f"--epochs={epochs}", f"--checkpoint={results}/digits.pt"]
 
 job = subprocess.run(torchrun("--standalone --nproc-per-node=2", epochs=3), env=environment,
                      capture_output=True, text=True)
@@ -538,5 +553,6 @@ print(f"loaded on all ranks: test accuracy ~{accuracy:.3f}")
 #
 # * PyTorch: [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html) (`no_sync`, buckets, hooks) · [DDP notes](https://docs.pytorch.org/docs/stable/notes/ddp.html) (its design) · [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler) · [Join](https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html) · [Communication hooks](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html) · [SyncBatchNorm](https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html) · [AMP](https://docs.pytorch.org/docs/stable/amp.html) · [torch.profiler](https://docs.pytorch.org/docs/stable/profiler.html) · [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) · [DataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html) (the recommendation)
 # * S. Li and others, *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, [doi:10.14778/3415478.3415530](https://doi.org/10.14778/3415478.3415530)
-# * TensorFlow: [Distributed training](https://www.tensorflow.org/guide/distributed_training) · Slurm: [srun](https://slurm.schedmd.com/srun.html) · Kubernetes: [Indexed Job](https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode)
+# * TensorFlow: [Distributed training](https://www.tensorflow.org/guide/distributed_training) · Slurm: [srun](https://slurm.schedmd.com/srun.html) · Kubernetes: [Indexed Job](https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode) · Kubeflow: [TrainJob](https://www.kubeflow.org/docs/components/trainer/user-guides/pytorch/)
+# * Roads not taken: [FSDP](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html) · [PyTorch/XLA](https://docs.pytorch.org/xla/) · [Accelerate](https://huggingface.co/docs/accelerate) · [Lightning](https://lightning.ai/docs/pytorch/stable/) · [Composer](https://docs.mosaicml.com/projects/composer/)
 # * The digits: E. Alpaydin, C. Kaynak, UCI Machine Learning Repository, 1998, [doi:10.24432/C50P49](https://doi.org/10.24432/C50P49), CC BY 4.0
