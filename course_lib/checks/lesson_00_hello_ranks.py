@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
 from course_lib.checks.cases import Case, cases
-from course_lib.checks.diagnoses import When, any_of, only_where, returns
-from course_lib.checks.exercise import Diagnosis, Evidence, Exercise, Play, Seen, declare
+from course_lib.checks.diagnoses import When, any_of, every, only_where, returns
+from course_lib.checks.exercise import (
+    Diagnosis,
+    Evidence,
+    Exercise,
+    Finding,
+    Play,
+    Seen,
+    declare,
+)
+from course_lib.checks.rules import trace_of
 
 Share = Callable[[int, int, int], range]  # (items, ranks, rank)
 
@@ -72,6 +81,13 @@ def sturdy(rng: random.Random) -> list[Case]:
     return [*cases([1, 8], [0, 1, 5, 8, 19]), *few, drawn, again]
 
 
+def without_a_word(play: Play) -> Iterator[Finding]:
+    """No rank calls anything: what it needs to know it knows already."""
+    for event in trace_of(play).events:
+        yield Finding("talks", f"rank {event.rank} calls {event.op}", event.rank)
+        return
+
+
 declare(Exercise(
     "00.1", "my_share",
     inputs=lambda case, rank: (case.length,),
@@ -80,7 +96,11 @@ declare(Exercise(
     sturdy=sturdy,
     length_is="n_items",
     fits=lambda case: case.world > 1 and case.length >= case.world,
+    rules=[without_a_word],
     diagnoses=[
+        Diagnosis("talks", "The shares are right, and ranks talk to one another to find them. From "
+                  "which numbers does a share follow, and who knows them already?",
+                  every(lambda p: p.kinds() == {"talks"})),
         Diagnosis("drops-remainder", "Add up the sizes of all shares. Do they come to n_items?",
                   mistake(lambda n, w, r: range(r * (n // w), (r + 1) * (n // w)))),
         Diagnosis("last-takes-rest", "Nothing is lost, but one rank has more to do than all the "

@@ -129,7 +129,7 @@ declare(Exercise(
         Diagnosis("one-sided", "One of the two has the other's tensor, and the other one has "
                   "nothing new: both give, and both take.", every(one_sided)),
         Diagnosis("own-partner", "A rank may be its own partner: nobody sends to itself, yet "
-                  "there is an answer.", only_where(lambda p: any(
+                  "there is an answer, a tensor of its own as always.", only_where(lambda p: any(
                       partner(p.case, r) == r for r in range(p.case.world)))),
         STRIDED,
     ],
@@ -206,7 +206,7 @@ declare(Exercise(
                   "given a number that nobody has?",
                   every(asks_for_no_rank)),
         Diagnosis("alone", "A rank that is alone is its own neighbour, and nobody sends to "
-                  "itself.", only_where(alone)),
+                  "itself; what it returns is a tensor of its own as always.", only_where(alone)),
         STRIDED,
     ],
 ))  # fmt: skip

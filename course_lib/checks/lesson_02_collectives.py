@@ -479,7 +479,8 @@ def reduce_sturdy(rng: random.Random) -> list[Case]:
     layouts = [Case(3, 6, layout=layout, options={"dst": 2, "op": rng.choice(ops)})
                for layout in SHAPES]  # fmt: skip
     scalar = Case(4, 1, layout="scalar", options={"dst": 1, "op": "sum"})
-    return [*alone, *many, *dtypes, *layouts, scalar]
+    large = Case(3, 4, "int64", numbers="large", options={"dst": 1, "op": "sum"})
+    return [*alone, *many, *dtypes, *layouts, scalar, large]
 
 
 declare(Exercise(

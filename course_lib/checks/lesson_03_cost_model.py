@@ -97,7 +97,7 @@ def timed(rng: random.Random) -> list[tuple]:
 declare(formula(
     "03.2", "bus_bandwidth", busbw,
     core=timed,
-    sturdy=lambda rng: [(1, 8, 2.0), (1, 0, 2.0), (4, 0, 2.0), (3, 12, 4)],
+    sturdy=lambda rng: [(1, 8, 2.0), (1, 0, 2.0), (4, 0, 2.0), (3, 12, 4), (3, 1, 7.0)],
     diagnoses=[
         mistake("algbw", "This is algbw: bytes of the tensor over seconds. How many bytes has each "
                 "rank's link to carry for a tensor of S?", lambda n, s, t: s / t),

@@ -458,7 +458,7 @@ declare(Exercise(
                   "there. Each rank has to finish a chunk of its own, and there are n of each.",
                   every(found("owner"))),
         Diagnosis("scatter-short", "In the chunk that is returned somebody is missing. A chunk "
-                  "passes n−1 links to meet everyone.",
+                  "passes n−1 links to meet everyone, and takes along what it meets.",
                   owned_are(lambda x, w, i, r: partial(x, i) and len(x) < w)),
         Diagnosis("short-tensor", "Chunks may be empty, and are chunks all the same.",
                   only_where(lambda p: p.case.length < p.case.world > 1)),

@@ -291,8 +291,8 @@ NO_PARAMETERS = Diagnosis(
     "goes wrong.", only_where(empty),
 )  # fmt: skip
 REPLACES = Diagnosis(
-    "replaces", "The numbers are right, in tensors that are new: whoever holds the old ones, the "
-    "optimizer among them, does not see them. In place is asked for.",
+    "replaces", "The numbers are right, in tensors that are new: whoever holds the old ones does "
+    "not see them. In place is asked for.",
     every(lambda p: p.kinds() == {"replaced"}),
 )  # fmt: skip
 
@@ -516,6 +516,12 @@ def mean_of_holders(p: Play) -> bool:
                for r in ranks(p) for name in names(p))  # fmt: skip
 
 
+def several_hold(p: Play) -> bool:
+    """Some parameter has a gradient on more ranks than one, and not on all."""
+    holders = [sum(g is not None for g in gradients(p, name)) for name in names(p)]
+    return any(1 < count < p.case.world for count in holders)
+
+
 def average_core(rng: random.Random) -> list[Case]:
     plain = models("one layer", "two layers", worlds=(2, 3, 4, 5))
     kinds = models("first layer frozen", "a shared weight", "buffers", worlds=(2, 3))
@@ -536,7 +542,8 @@ def average_sturdy(rng: random.Random) -> list[Case]:
     alone = {"model": "two layers", MISSING: "the last parameter on rank 0"}
     return [*models("two layers", worlds=(1, 8)), *kinds, *dtypes,
             *models("three dtypes", worlds=(2, 4)), *models("a cache", worlds=(3,)),
-            Case(8, options=many), Case(1, options=alone)]  # fmt: skip
+            Case(8, options=many), Case(3, dtype="float64", options=many),
+            Case(1, options=alone)]  # fmt: skip
 
 
 declare(Exercise(
@@ -594,7 +601,8 @@ declare(Exercise(
         Diagnosis("none-stays", "A rank that had no gradient still has none, while the others "
                   "have the mean: its weights will fall behind theirs.", every(none_stays)),
         Diagnosis("divides-by-holders", "It divides by the number of ranks that had a gradient. "
-                  "A missing one counts as zero, and its rank counts.", every(mean_of_holders)),
+                  "A missing one counts as zero, and its rank counts.",
+                  both(every(mean_of_holders), some(several_hold))),
         REPLACES, ALONE, NO_PARAMETERS, DISAGREE,
     ],
 ))  # fmt: skip
@@ -870,9 +878,9 @@ def same_sturdy(rng: random.Random) -> list[Case]:
     special = [c for what in SPECIAL for c in comparing("one layer", what, (2, 3))]
     others = comparing("one layer", "a NaN, on the last rank", (2, 3))
     count = comparing("buffers", "the count in a buffer, on the last rank", (8,))
-    large = [Case(w, options={"model": "buffers", "count": "large",
+    large = [Case(w, options={"model": "buffers", "count": count,
                               "differs": "the count in a buffer, on the last rank"})
-             for w in (2, 3)]  # fmt: skip
+             for w, count in ((2, 2**24), (3, 2**24), (2, 2**53))]  # fmt: skip
     kinds = [c for m in ("nothing at all", "only buffers", "odd shapes", "three dtypes",
                          "a shared weight") for c in comparing(m, NOWHERE, (1, 3))]  # fmt: skip
     dtypes = [c for d in ("float64", "bfloat16") for c in comparing(
@@ -884,17 +892,17 @@ def same_sturdy(rng: random.Random) -> list[Case]:
 
 
 def large_counts(case: Case, rank: int) -> tuple[Model]:
-    """As above; where the case says so, a counter too large for float32."""
+    """As above; where the case says so, a counter too large for float32, or for float64."""
     (model,) = nearly_equal_models(case, rank)
-    if case.options.get("count") == "large":
+    if "count" in case.options:
         count = dict(model.named_buffers())["counts.count"]
-        count.copy_(torch.tensor(2**24 + (rank == case.world - 1)))
+        count.copy_(torch.tensor(case.options["count"] + (rank == case.world - 1)))
     model.hold()
     return (model,)
 
 
 def is_large(p: Play) -> bool:
-    return p.case.options.get("count") == "large"
+    return "count" in p.case.options
 
 
 declare(Exercise(

@@ -328,7 +328,7 @@ def all_evaluated(play: Play) -> Iterator[Finding]:
     for epoch in range(len(a.drawn)):
         votes = a.votes(epoch)
         if len(votes) < play.case.length:
-            text = f"after epoch {epoch} {len(votes)} of {play.case.length} samples are evaluated"
+            text = f"after epoch {epoch}, {len(votes)} of {play.case.length} samples are evaluated"
             yield Finding("unevaluated", text)
             return
         if any(len(v) > 1 for v in votes.values()):
@@ -923,8 +923,8 @@ declare(Exercise(
         Diagnosis("through-module", "The forward passes go past DDP to the model inside it. Then "
                   "DDP knows of no backward, reduces nothing, and every rank takes a step of its "
                   "own.", every(lambda p: stays_local(p) and not any(passes(p)))),
-        Diagnosis("never-synced", "Every forward pass runs inside no_sync, so no bucket is ever "
-                  "reduced, and every rank steps along its own gradients.",
+        Diagnosis("never-synced", "Where it goes wrong, every forward pass runs inside no_sync, so "
+                  "no bucket is ever reduced, and every rank steps along its own gradients.",
                   every(lambda p: stays_local(p) and any(passes(p)) and not any(
                       any(flags) for flags in passes(p)))),
         Diagnosis("unscaled", "The gradients of the micro-batches are added up, so the step is "

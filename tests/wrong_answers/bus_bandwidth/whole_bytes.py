@@ -1,8 +1,8 @@
 """Diagnosis: 03.rounded
 
-Bytes are whole, so the rate is made whole, too.
+A bandwidth in whole bytes a second looks tidy; the value is asked for as it is.
 """
 
 
-def bus_bandwidth(n: int, nbytes: float, seconds: float) -> float:
-    return int(nbytes / seconds * 2 * (n - 1) / n)
+def bus_bandwidth(n, nbytes, seconds):
+    return round(nbytes / seconds * 2 * (n - 1) / n)
