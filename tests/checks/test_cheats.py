@@ -46,6 +46,21 @@ def test_the_ring_of_these_tests_is_right() -> None:
         ("ring_all_reduce", "def ring_all_reduce(tensor):\n"
          "    every = [None] * dist.get_world_size()\n    dist.all_gather_object(every, tensor)\n"
          "    tensor.copy_(sum(every))"),
+        ("ring_all_reduce", "from torch.distributed import _functional_collectives as f\n\n\n"
+         "def ring_all_reduce(tensor):\n"
+         "    tensor.copy_(f.all_reduce(tensor.contiguous(), 'sum', dist.group.WORLD))"),
+        ("ring_all_reduce", "def ring_all_reduce(tensor):\n"
+         "    total = tensor.contiguous()\n    dist.group.WORLD.allreduce([total]).wait()\n"
+         "    tensor.copy_(total)"),
+        ("ring_all_reduce", "def ring_all_reduce(tensor):\n"
+         "    ops, name = torch.ops._c10d_functional, dist.group.WORLD.group_name\n"
+         "    tensor.copy_(ops.wait_tensor(ops.all_reduce(tensor.contiguous(), 'sum', name)))"),
+        ("in_order", "def in_order(work):\n    for turn in range(dist.get_world_size()):\n"
+         "        if turn == dist.get_rank():\n            work()\n"
+         "        dist.monitored_barrier()"),
+        ("in_order", "def in_order(work):\n    for turn in range(dist.get_world_size()):\n"
+         "        if turn == dist.get_rank():\n            work()\n"
+         "        dist.group.WORLD.barrier().wait()"),
         ("exchange", "def exchange(mine, partner):\n"
          "    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]\n"
          "    dist.all_gather(every, mine)\n    return every[partner]"),
@@ -112,15 +127,50 @@ def look(rank):
     return ring.memory[rank, :n] if n >= 0 else None
 """
 )
+STORE = (
+    "import pickle\nfrom torch.distributed import distributed_c10d\n"
+    + POST
+    + """
+def post(rank, tensor):
+    store = distributed_c10d._get_default_store()
+    store.set(str(rank), pickle.dumps(tensor.clone()))
+
+def look(rank):
+    store = distributed_c10d._get_default_store()
+    return pickle.loads(store.get(str(rank))) if store.check([str(rank)]) else None
+"""
+)
 
 
 @pytest.mark.parametrize(
-    "source", [GLOBALS, FILES, SHARED], ids=["globals", "files", "shared memory"]
+    "source", [GLOBALS, FILES, SHARED, STORE], ids=["globals", "files", "shared memory", "store"]
 )
 def test_passing_data_beside_the_messages(source: str) -> None:
     got = verdict("ring_all_reduce", source)
     assert not got.passed, str(got)
     assert got.points < 100
+
+
+NOISE = """
+def meet(noise, partner):
+    going = dist.isend(noise, partner)
+    dist.recv(noise.clone(), partner)
+    going.wait()
+
+def exchange(mine, partner):
+    post(dist.get_rank(), mine)
+    meet(torch.zeros_like(mine), partner)
+    answer = look(partner).clone()
+    meet(torch.zeros_like(mine), partner)
+    return answer
+"""
+
+
+def test_messages_of_the_right_size_with_nothing_in_them() -> None:
+    """Threads have their globals in common; processes have not, and one play is on real ranks."""
+    got = verdict("exchange", GLOBALS.replace(POST, "") + NOISE)
+    assert not got.levels["core"].passed, str(got)
+    assert [p.world for p in got.levels["core"].evidence.failed] == ["on real ranks"], str(got)
 
 
 def test_a_swap_through_a_file_with_no_message() -> None:

@@ -79,8 +79,10 @@ def test_submissions_get_the_marks_that_were_predicted(
         ring_reduce_scatter=scatter, ring_all_gather=gather, ring_all_reduce=BY_PARTS))  # fmt: skip
     written(inbox / "bert.ipynb", ring_notebook(
         ring_reduce_scatter=HANG, ring_all_reduce=BY_PARTS))  # fmt: skip
-    tricks = ring_notebook(ring_reduce_scatter="# NBVAL_SKIP\n" + scatter,
-                           ring_all_reduce="def ring_all_reduce(tensor):\n    pass\n")  # fmt: skip
+    tricks = ring_notebook(
+        ring_reduce_scatter="# NBVAL_SKIP\n" + scatter,
+        ring_all_reduce="def ring_all_reduce(tensor):\n    dist.barrier()\n",
+    )
     tricks["cells"][1]["metadata"] |= {"points": 1000, "tags": ["nbval-skip"]}
     tricks["cells"].append(code("print('100')", "ring_all_reduce-check", exercise="ring_all_reduce",
                                 role="check", tags=["raises-exception"]))  # fmt: skip
@@ -106,6 +108,8 @@ def test_submissions_get_the_marks_that_were_predicted(
     assert "answers to the earlier exercises" in page
     assert "04.hangs" in page
     assert "http" not in page, "complete in itself"
+    assert "data:image/png" not in page, "nothing was said, and nobody waits for anybody"
+    page = (out / "feedback" / "carl.html").read_text()
     assert 'src="data:image/png' in page, "what the ranks said, in a case that learners see"
     for name in ("anna", "bert", "carl"):
         text = (out / "feedback" / f"{name}.html").read_text()

@@ -14,7 +14,9 @@ def same_everywhere(model: nn.Module) -> bool:
         mine = tensor.detach().contiguous()
         every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
         dist.all_gather(every, mine)
-        same = same and all(bool(((o.double() - mine.double()) == 0).all()) for o in every)
+        if mine.dtype == torch.bool:
+            mine, every = mine.byte(), [o.byte() for o in every]
+        same = same and all(bool(((o - mine) == 0).all()) for o in every)
         signs = [torch.signbit(o) for o in every]
         same = same and all(torch.equal(sign, signs[0]) for sign in signs)
     return same
