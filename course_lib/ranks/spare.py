@@ -20,8 +20,8 @@ class Stock:
     The spare's processes are as fresh as any: they have done nothing but form their group. It is
     used if the next call wants the same world in the same environment and thrown away if not;
     after a minute its ranks leave by themselves. ``COURSE_LIB_SPARE`` is the time in seconds for
-    which it is kept; 0 switches it off. A spare rank has about 9 MB of memory to itself (measured:
-    8.8 MB, with torch 2.15 on Linux, at 2, 4 and 8 ranks); the rest, torch above all, it shares
+    which it is kept; 0 switches it off. A spare rank has about 10 MB of memory to itself (measured:
+    8.7 to 10.7 MiB, with torch 2.15 on Linux, 2 to 8 ranks); the rest, torch above all, it shares
     with the fork server that started it. ``python -m course_lib bench`` measures it anew.
     """
 
