@@ -84,7 +84,8 @@ def my_share(n_items):
 
 def test_all_of_torch_distributed_goes_by_the_judges_network(judged) -> None:
     record = judged("my_share", COLLECTIVES, timing=Timing(10, 60))
-    assert record["passed"], record
+    # Its assertions hold on every rank and its shares are right: only that it talks is wrong.
+    assert record["diagnosis"] == "00.talks", record
 
 
 SCATTER = answer("right_answers", "ring_reduce_scatter", "owns_the_next")
