@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import linecache
+import math
 import os
 import pickle
 import signal
@@ -33,12 +34,13 @@ from course_lib.checks.compare import addresses, snapshot, tensors
 from course_lib.checks.exercise import Exercise, Play, Seen
 from course_lib.checks.kept import Kept
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
+from course_lib.patience import stretched
 from course_lib.ranks import wrappers
 from course_lib.ranks.parcel import pack
 from course_lib.trace import Run
 
-# Seconds after which a play is called a hang: by the simulator; by the system, where the play
-# keeps even that from running; on real ranks. A busy machine may take long over all of them.
+# Seconds of an idle machine after which a play is called a hang: by the simulator; by the system,
+# where the play keeps even that from running; on real ranks. All plays together: see ``simulated``.
 ONE_PLAY, STUCK, REAL, ALL_PLAYS = 2.5, 8, 6.0, 90.0
 NOT_WRITTEN = "not written yet"
 
@@ -226,7 +228,7 @@ def play_all(
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         parcel = _packed_once(function)
         for case, schedule, rounds in jobs:
-            signal.alarm(STUCK)  # ends the process, whatever it is doing
+            signal.alarm(math.ceil(STUCK * stretched()))  # ends the process, whatever it is doing
             result: Any
             try:
                 result = simulate(_play, parcel, rounds, world_size=case.world,
@@ -282,7 +284,7 @@ def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Pla
         log.touch()
         try:
             run(play_all, answer, jobs, exercise.needs, str(log), world_size=1, init=False,
-                record=False, timeout=ALL_PLAYS)  # fmt: skip
+                record=False, timeout=ALL_PLAYS * stretched())  # fmt: skip
         except RankDied as error:
             stuck = error.exit_code == -signal.SIGALRM
             end = Hang(f"nothing came back within {STUCK} s") if stuck else error
@@ -314,8 +316,10 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
 
     play = make(exercise, case, world="on real ranks")
     try:
-        outcome: Run | CourseError = run(_play_real, answer, packed(play), exercise.needs,
-                                         world_size=case.world, timeout=REAL)  # fmt: skip
+        outcome: Run | CourseError = run(
+            _play_real, answer, packed(play), exercise.needs,
+            world_size=case.world, timeout=REAL * stretched(),
+        )  # fmt: skip
     except CourseError as error:
         outcome = error
     settle(play, outcome)

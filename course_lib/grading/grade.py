@@ -34,10 +34,10 @@ from course_lib.grading.zygote import VARIABLE, Zygote
 from course_lib.notebooks.execute import clean_environment
 from course_lib.notebooks.folders import Folders, replace_file
 from course_lib.notebooks.lesson import LessonError
+from course_lib.patience import stretched
 
 SLACK = 60.0  # seconds for kernels to start and pictures to be drawn
 LONGEST_NAME = 120  # bytes
-MOST_STRETCH = 10.0
 
 
 @dataclass(frozen=True)
@@ -191,17 +191,12 @@ def _stamp(job: Job, file: Path) -> str:
     return " ".join([content, job.manifest.digest, job.policy.digest, job.code])
 
 
-def stretched() -> float:
-    """By how much everything takes longer now than on an idle machine: the policy's seconds are
-    those of an idle one, and no right answer is to lose marks because others compute beside it."""
-    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return min(MOST_STRETCH, max(1.0, waiting))
-
-
 def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
     """pytest --nbval on the transplanted notebook; what went wrong with that, if anything did."""
     items = job.manifest.lessons[submission.lesson]
     lesson = transplant.pristine(job.folders.solutions / f"{submission.lesson}.ipynb")
+    # The policy's seconds are those of an idle machine: no right answer is to lose marks because
+    # others compute beside it.
     stretch = stretched()
     room = folder / "room"
     room.mkdir()

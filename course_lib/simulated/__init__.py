@@ -53,7 +53,8 @@ def simulate(
             (rendezvous), as gloo does, and NCCL for large messages.
         seed: breaks ties between ranks that are ready at the same time, and draws the network's
             jitter. Equal seeds give equal traces.
-        limit: wall-clock seconds after which the ranks are stopped and a Hang is raised.
+        limit: seconds after which the ranks are stopped and a Hang is raised; while others keep
+            the machine busy they pass more slowly.
 
     Returns:
         A Run: ``results`` by rank, ``trace``, ``output``, and ``seconds``, the last rank's clock.

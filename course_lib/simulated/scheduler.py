@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from course_lib import patience
 from course_lib.errors import CourseError
 from course_lib.simulated.ops import Op, Records
 from course_lib.trace import Event, Span
@@ -286,14 +287,14 @@ class Scheduler:
         limit: float,
         overdue: Callable[[Rank, Any, bool], BaseException],
     ) -> None:
-        """Run until all ranks have returned, or ``limit`` wall-clock seconds have passed."""
+        """Run until all ranks have returned, or ``limit`` idle seconds have passed."""
         self._body = body
         for rank in self.ranks:
             self.wake(rank, 0.0)
         with self.placed(), _small_stacks():
             self._give(None, self._next())
             try:
-                if not self._finished.wait(limit):
+                if not patience.wait(self._finished, limit):
                     self._end_overdue(overdue)
             except BaseException:  # an interrupt: end the ranks, then pass it on
                 self.fail(Abandoned())

@@ -13,7 +13,7 @@ import pytest
 from conftest import TESTS, answer, answer_cell, code, notebook, written
 
 from course_lib.__main__ import main
-from course_lib.grading import grade, manifest, marks, report
+from course_lib.grading import manifest, marks, report
 from course_lib.grading.answers import Found, Submission
 from course_lib.grading.grade import named
 from course_lib.grading.policy import Policy
@@ -192,13 +192,6 @@ def test_no_record_is_zero_with_a_reason(tmp_path: Path) -> None:
     lost = marks.mark("x", answered, release, Policy(), tmp_path, "")
     assert got.points > lost.points == 0
     assert "the time was over" in lost.marks[0].reason
-
-
-@pytest.mark.parametrize(("load", "longer"), [(0.0, 1.0), (4.0, 1.0), (12.0, 3.0), (900.0, 10.0)])
-def test_seconds_are_stretched_by_how_busy_the_machine_is(load, longer, monkeypatch) -> None:
-    monkeypatch.setattr(grade.os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(grade.os, "getloadavg", lambda: (load, 0.0, 0.0))
-    assert grade.stretched() == longer
 
 
 def test_the_summary_says_how_many_and_why() -> None:

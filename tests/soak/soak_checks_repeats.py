@@ -1,9 +1,9 @@
 """Right answers on a busy machine: no check may ever reject one.
 
-    python tests/soak/soak_checks_repeats.py [--repeats 200] [--out FILE]
+    python tests/soak/soak_checks_repeats.py [--repeats 200] [--load 1] [--only NAME…] [--out FILE]
 
 Each repeat takes a right answer at random, under a comment that changes the lengths and schedules
-that are drawn, while a process a core keeps the machine busy.
+that are drawn, while so many processes a core keep the machine busy.
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ def burn() -> None:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--repeats", type=int, default=200)
+    options.add_argument("--load", type=int, default=1, help="processes a core")
+    options.add_argument("--only", nargs="*", default=exercises(), metavar="NAME")
     options.add_argument("--out", type=Path)
     asked = options.parse_args()
-    paths = [p for p in sorted(RIGHT.glob("*/*.py")) if p.parent.name in exercises()]
-    load = [multiprocessing.Process(target=burn, daemon=True) for _ in range(os.cpu_count() or 1)]
+    paths = [p for p in sorted(RIGHT.glob("*/*.py")) if p.parent.name in asked.only]
+    load = [multiprocessing.Process(target=burn, daemon=True)
+            for _ in range(asked.load * (os.cpu_count() or 1))]  # fmt: skip
     for process in load:
         process.start()
     rejected, seconds = [], []
@@ -52,7 +55,8 @@ def main() -> int:
             print(rejected[-1], flush=True)
     for process in load:
         process.kill()
-    report = {"date": date.today().isoformat(), "repeats": asked.repeats, "rejected": rejected,
+    report = {"date": date.today().isoformat(), "repeats": asked.repeats,
+              "processes_a_core": asked.load, "rejected": rejected,
               "median_seconds": round(statistics.median(seconds), 3),
               "most_seconds": round(max(seconds), 3)}  # fmt: skip
     print(json.dumps(report, indent=2))
