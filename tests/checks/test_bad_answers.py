@@ -17,6 +17,7 @@ from course_lib.checks.cli import main
 from course_lib.checks.exercise import find
 from course_lib.checks.play import Answer
 from course_lib.checks.verdict import Verdict
+from course_lib.patience import stretched
 
 pytestmark = pytest.mark.slow
 
@@ -61,26 +62,29 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def ready() -> None:
+    """The process that starts ranks is there."""
+    assert verdict(RIGHT).passed
+
+
 @pytest.mark.parametrize(
     ("diagnosis", "source"), [(d, s) for d, sources in BAD.items() for s in sources]
 )
-def test_a_verdict_in_time_and_the_next_check_works(diagnosis: str, source: str) -> None:
-    verdict(RIGHT)  # the process that starts ranks is there
+def test_a_verdict_in_time_and_the_next_check_works(diagnosis: str, source: str, ready) -> None:
     start = time.monotonic()
     got = verdict(source)
     took = time.monotonic() - start
     assert got.diagnosis == diagnosis.strip(), str(got)
     assert got.points == 0
-    assert took < 10
+    assert took < 10 * stretched()
     assert verdict(RIGHT).passed
 
 
 def test_megabytes_of_output(capfd: pytest.CaptureFixture[str]) -> None:
     noisy = RIGHT.replace("    if partner", "    print('x' * 3_000_000)\n    if partner", 1)
-    start = time.monotonic()
     got = verdict(noisy)
     assert got.passed, str(got)
-    assert time.monotonic() - start < 10
     assert len(capfd.readouterr().out) < 1000
 
 
