@@ -98,7 +98,8 @@ def main() -> int:
         for words, source in mutants(path.read_text()):
             if time.monotonic() > end:
                 break
-            if verdict_on(find(name), Answer(name, source=source, file=path.name)).passed:
+            answer = Answer(name, source=source, file=path.name)
+            if verdict_on(find(name), answer, shrink="none").passed:
                 survived.append(f"{name}/{path.stem} {words}")
                 print("survived:", survived[-1], flush=True)
             else:
