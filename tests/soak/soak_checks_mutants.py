@@ -117,11 +117,20 @@ def main() -> int:
 
 # Part of a survivor's line -> why the mutant does what the original did.
 EQUIVALENT: dict[str, str] = {
+    "exchange/lower_sends_first line 12: comparison": "nobody is its own partner there",
     "in_order/along_the_row line 11: 1 becomes": "the token's length says nothing",
-    "in_order/round_and_home line 11: 1 becomes": "the token's length says nothing",
-    "in_order/rank_0_calls_out line 11": "the token's length says nothing",
-    "ring_all_reduce/flat_copy line 11: clone() dropped": "a view is written back onto itself",
+    "in_order/counts_those_before line 11: 1 becomes": "the token's length says nothing",
     "in_order/empty_tokens line": "an empty tensor may be replaced by one of length 1",
+    "in_order/rank_0_calls_out line 11": "the token's length says nothing",
+    "in_order/round_and_home line 11: 1 becomes": "the token's length says nothing",
+    "in_order/round_and_home line 16": "what the token says is never read",
+    "my_share/by_rounding line 8: 0 becomes -1": "every rank has returned before",
+    "pass_right/even_ranks_send_first line 14": "any who send first will do, but for all and none",
+    "pass_right/one_breaks_the_ring line 15: outbox becomes inbox": "both hold the same numbers",
+    "ring_all_reduce/flat_copy line 11: clone() dropped": "a view is written back onto itself",
+    "ring_all_reduce/owner_is_own_rank line 12: 1 becomes 2": "an end more, of no chunk",
+    "ring_all_reduce/owner_is_own_rank line 20: clone() dropped": "that chunk stays as it is",
+    "ring_all_reduce/to_the_left line 15": "any who send first will do, but for all and none",
 }
 
 
