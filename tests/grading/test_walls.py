@@ -1,0 +1,70 @@
+"""The walls around a rank, seen from courses in unusual places."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import TESTS
+
+ROOT = TESTS.parent
+JUDGE = """
+import json, sys
+from dataclasses import replace
+import course_lib
+from course_lib.grading import judge as judging
+from course_lib.grading.walls import Limits
+from course_lib.grading.zygote import Zygote
+
+if __name__ == "__main__":
+    whole = judging.find("my_share")
+    judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
+                                     sturdy=lambda rng: whole.sturdy(rng)[:1])
+    order = judging.Order("my_share", sys.stdin.read(), [], [])
+    with Zygote() as zygote:
+        record = judging.judge(order, zygote.address, Limits(), judging.Timing(20, 90))
+    print(json.dumps([course_lib.__file__, record]))
+"""
+
+
+READS = """
+from course_lib.data import DIGITS
+
+def my_share(n_items):
+    assert list(DIGITS.rglob("*-ubyte")), "what comes with the course is not there"
+    rank, world = dist.get_rank(), dist.get_world_size()
+    size, larger = divmod(n_items, world)
+    start = rank * size + min(rank, larger)
+    return range(start, start + size + (rank < larger))
+"""
+
+
+@pytest.fixture
+def copied() -> Iterator[Path]:
+    """A copy of the library below /tmp, where ranks have a folder of their own."""
+    with tempfile.TemporaryDirectory(prefix="course-copy-", dir="/tmp") as folder:
+        shutil.copytree(ROOT / "course_lib", Path(folder) / "course_lib",
+                        ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
+        yield Path(folder)
+
+
+@pytest.mark.slow
+def test_a_course_below_tmp_is_graded_as_any_other(copied: Path, judged) -> None:
+    """Its ranks find what comes with the course, and stand behind the same walls."""
+    script = copied / "judge_one.py"
+    script.write_text(JUDGE)
+    done = subprocess.run([sys.executable, str(script)], input=READS, cwd=copied, text=True,
+                          env=os.environ | {"PYTHONPATH": str(copied)}, capture_output=True,
+                          timeout=150)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    where, record = json.loads(done.stdout.splitlines()[-1])
+    assert where == str(copied / "course_lib" / "__init__.py")
+    assert record["passed"], record
+    assert record["undefended"] == judged("my_share", READS)["undefended"]
