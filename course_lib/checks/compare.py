@@ -111,7 +111,15 @@ def stray_writes(before: Tensor, after: Tensor) -> bool:
     return mine.nbytes() == theirs.nbytes() and bytes(mine) != bytes(theirs)
 
 
-def addresses(t: Tensor) -> set[int]:
+def overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether an element of the one lies where an element of the other lies."""
+    first, second = sorted((a.untyped_storage(), b.untyped_storage()), key=lambda s: s.data_ptr())
+    if first.data_ptr() + first.nbytes() <= second.data_ptr():
+        return False
+    return not _addresses(a).isdisjoint(_addresses(b))
+
+
+def _addresses(t: Tensor) -> set[int]:
     """The byte address of every element."""
     if t.numel() == 0:
         return set()

@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -30,7 +31,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib.checks.cases import Case
-from course_lib.checks.compare import addresses, snapshot, tensors
+from course_lib.checks.compare import overlap, snapshot, tensors
 from course_lib.checks.exercise import Exercise, Play, Seen
 from course_lib.checks.kept import Kept
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
@@ -130,16 +131,12 @@ def _notes(
 ) -> tuple[str, ...]:
     """What the values do not say: which memory is whose."""
     notes = []
-    fresh: set[int] = set()
-    for part in tensors(returned):
-        if fresh & (mine := addresses(part)):
-            notes.append("shared")
-        fresh |= mine
-    if fresh & {a for t in own for a in addresses(t)} or any(
-        part is argument for part in tensors(returned) for argument in own
-    ):
+    parts = tensors(returned)
+    if any(overlap(a, b) for a, b in combinations(parts, 2)):
+        notes.append("shared")
+    if any(part is argument or overlap(part, argument) for part in parts for argument in own):
         notes.append("argument's memory")
-    if fresh & {a for t in tensors(earlier) for a in addresses(t)}:
+    if any(overlap(part, before) for part in parts for before in tensors(earlier)):
         notes.append("earlier memory")
     now = [a for a in args if isinstance(a, list)]
     if any(len(a) != len(b) or any(x is not y for x, y in zip(a, b, strict=True))
