@@ -91,10 +91,9 @@ class AheadMail(Mail):
 
     def post_send(self, work: SendWork) -> None:
         work.rank.log.entries.append(work.seq << _BITS | POST)
-        key = (work.peer, work.me, work.op.tag)
-        recvs = self.recvs.get(key)
+        recvs = self.recvs.get(work.key)
         if not recvs:
-            self.queue(self.sends, key).append(work)
+            self.sends[work.key].append(work)
             return
         recv = recvs.popleft()
         self.pass_on(work, recv)
@@ -102,25 +101,20 @@ class AheadMail(Mail):
             self.scheduler.wake(recv.rank, 0.0)
 
     def post_recv(self, work: RecvWork) -> None:
-        if work.peer < 0:
+        if work.key[1] < 0:
             self.scheduler.read_clock()  # who comes first is a matter of time
         work.rank.log.entries.append(work.seq << _BITS | POST)
-        key = (work.me, work.peer, work.op.tag)
-        sends = self.sends.get(key)
+        sends = self.sends.get(work.key)
         if sends:
             self.pass_on(sends.popleft(), work)
         else:
-            self.queue(self.recvs, key).append(work)
-
-    def pass_on(self, send: SendWork, recv: RecvWork) -> None:
-        super().pass_on(send, recv)
-        send.rank.ops.mates[send.seq] = recv.seq
-        recv.rank.ops.mates[recv.seq] = send.seq
+            self.recvs[work.key].append(work)
 
     def until_done(self, work: _Message) -> None:
-        self.scheduler.check()
+        if self.scheduler.error is not None:
+            raise Abandoned
         work.rank.log.entries.append(work.seq << _BITS | WAIT)
-        if type(work) is RecvWork and work.data is None:
+        if work.data is None:
             self.scheduler.park(work.rank, work)
 
 

@@ -281,7 +281,9 @@ class Calls:
         work.given = ins if keep else [t.detach().clone() for t in ins]
         says = not carries and (op != "broadcast" or me == root)  # what others get to see
         if says and rank.poisoned and self.poisons.left > 0:
-            rank.digests += [(len(rank.ops), hazards.digest(t)) for t in work.given]
+            rank.digests += [
+                (len(rank.ops), hazards.digest(hazards.contents(t))) for t in work.given
+            ]
         if async_op and direct:
             work.inputs = ins
             owned = {t.untyped_storage().data_ptr() for t in outs}

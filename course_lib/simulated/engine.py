@@ -273,8 +273,7 @@ class Play:
 
     def unwaited(self) -> CourseError | None:
         """The Hazard for the first Work that nobody waited for, in time."""
-        events = [rank.ops.event(seq) for rank in self.ranks if 0 in rank.ops.waited
-                  for seq, waited in enumerate(rank.ops.waited) if not waited]  # fmt: skip
+        events = [rank.ops.event(seq) for rank in self.ranks for seq in rank.ops.unwaited()]
         first = min(events, key=lambda e: (e.issued, e.rank, e.seq), default=None)
         return explain.unwaited(first) if first else None
 

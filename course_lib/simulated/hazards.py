@@ -13,6 +13,7 @@ by halving: poison the first k of a rank's buffers the other way, and see whethe
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import memmove, string_at
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,12 +26,8 @@ from course_lib.simulated.scheduler import Rank
 from course_lib.trace import Event
 
 MOST = 8_000  # receives up to which a program is run a second time
-_NOT_NUMPY = {torch.bfloat16} | {
-    getattr(torch, name) for name in dir(torch) if name.startswith("float8")
-}
 
 
-@lru_cache(maxsize=64)
 def _values(dtype: torch.dtype) -> tuple[Any, Any]:
     if dtype == torch.bool:
         return True, False
@@ -40,23 +37,27 @@ def _values(dtype: torch.dtype) -> tuple[Any, Any]:
     return (info.max, info.min) if info.min else (0xA5 & info.max, info.max ^ (0xA5 & info.max))
 
 
+@lru_cache(maxsize=64)
+def _element(dtype: torch.dtype, side: int) -> bytes:
+    return raw(torch.full((1,), _values(dtype)[side], dtype=dtype))
+
+
 class Poison:
     """What one buffer was filled with."""
 
-    __slots__ = ("value", "version")
+    __slots__ = ("held",)
 
-    def __init__(self, buffer: torch.Tensor, value: Any) -> None:
-        (buffer.detach() if buffer.requires_grad else buffer).fill_(value)
-        self.value = value
-        self.version = None if buffer.is_inference() else buffer._version
+    def __init__(self, buffer: torch.Tensor, side: int) -> None:
+        self.held = _element(buffer.dtype, side) * buffer.numel()
+        if buffer.is_contiguous():
+            fill(buffer, self.held)
+        else:
+            buffer.detach().fill_(_values(buffer.dtype)[side])
 
     def intact(self, buffer: torch.Tensor) -> bool:
-        """Whether nobody has written into the buffer. The version counts writes to the whole
-        storage; if it has moved, the bytes decide.
-        """
-        if self.version is not None and buffer._version == self.version:
-            return True
-        return same(torch.full_like(buffer, self.value), buffer)
+        """Whether nobody has written into the buffer."""
+        now = raw(buffer) if buffer.is_contiguous() else contents(buffer)
+        return now == self.held
 
 
 class Poisons:
@@ -82,26 +83,39 @@ class Poisons:
         rank.poisoned.append(len(rank.ops) - 1)
         if not buffer.numel():
             return None
-        return Poison(buffer, _values(buffer.dtype)[self.side ^ other])
+        return Poison(buffer, self.side ^ other)
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    """What lies in the memory of a contiguous tensor."""
+    address, size = tensor.data_ptr(), tensor.nbytes
+    if size and not address:
+        raise RuntimeError("a tensor without memory cannot be sent or received")
+    return string_at(address, size)
+
+
+def fill(tensor: torch.Tensor, data: bytes) -> None:
+    """Put what has come into the memory of a contiguous tensor."""
+    if tensor.nbytes != len(data) or not (address := tensor.data_ptr()):
+        if data:
+            raise RuntimeError("a tensor must keep its memory until its recv is over")
+        return
+    memmove(address, data, len(data))
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one shape and dtype hold equal values, NaN equal to NaN."""
-    return torch.equal(a, b) or _bytes(a) == _bytes(b)
+    return torch.equal(a, b) or contents(a) == contents(b)
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().contiguous().resolve_conj().resolve_neg()
-    if flat.dtype in _NOT_NUMPY:
-        flat = flat.reshape(-1).view(torch.uint8)
-    return flat.numpy().tobytes()
+def contents(tensor: torch.Tensor) -> bytes:
+    """What a tensor holds, element by element."""
+    return raw(tensor.detach().resolve_conj().resolve_neg().contiguous())
 
 
-def digest(tensor: torch.Tensor) -> int:
-    """A number that stands for a message's bytes, within this process."""
-    if tensor.dtype in _NOT_NUMPY or tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
-        return hash(_bytes(tensor))
-    return hash(tensor.numpy().tobytes())
+def digest(data: bytes) -> int:
+    """A number that stands for a message, within this process."""
+    return hash(data)
 
 
 def written_into(event: Event) -> Hazard:

@@ -13,7 +13,8 @@ what happens to either buffer in between shows.
 
 from __future__ import annotations
 
-from collections import deque
+import sys
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,28 +38,15 @@ class _Message:
     to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
     """
 
-    __slots__ = (
-        "buffer",
-        "completed",
-        "data",
-        "mail",
-        "me",
-        "op",
-        "partner",
-        "peer",
-        "rank",
-        "seq",
-    )
-
-    data: Any  # the message: of a send what was in the buffer, of a recv what has come
+    __slots__ = ("buffer", "data", "key", "mail", "op", "rank", "seq")
 
     def __init__(
-        self, mail: Mail, rank: Rank, op: Op, buffer: Any, me: int, peer: int, data: Any
+        self, mail: Mail, rank: Rank, op: Op, key: Key, buffer: Any, data: bytes | None
     ) -> None:
-        self.mail, self.rank, self.op, self.buffer, self.data = mail, rank, op, buffer, data
-        self.me, self.peer = me, peer  # group ranks; peer −1: any source
+        self.mail, self.rank, self.op, self.key = mail, rank, op, key
+        self.buffer = buffer  # None once it has been waited for
+        self.data = data  # the message: of a send what was in the buffer, of a recv what has come
         self.seq = rank.ops.add(op)
-        self.completed: float | None = None
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -66,17 +54,16 @@ class _Message:
 
     @property
     def on(self) -> tuple[int, ...]:
-        ranks = self.mail.ranks
-        if self.peer >= 0:
-            return (ranks[self.peer],)
-        return tuple(r for r in ranks if r != self.rank.number)
+        if self.op.peer is not None:
+            return (self.op.peer,)
+        return tuple(r for r in self.mail.ranks if r != self.rank.number)
 
     def event(self) -> Event:
         return self.rank.ops.event(self.seq)
 
     def complete(self, at: float) -> None:
         """It is known when this is over."""
-        self.completed = self.rank.ops.completed[self.seq] = at
+        self.rank.ops.completed[self.seq] = at
         if self.rank.waits is self:
             self.mail.scheduler.wake(self.rank, at)
 
@@ -100,9 +87,8 @@ class _Message:
 
 
 class SendWork(_Message):
-    __slots__ = ("arrives", "delivered", "left", "taken")
+    __slots__ = ("arrives", "delivered", "left", "partner")
 
-    taken: bool  # whether its recv has the bytes
     partner: RecvWork | None  # its recv, if that waits for the last byte
     left: float  # when the out-link is free again
     arrives: float  # when the first byte reaches the in-link
@@ -116,7 +102,7 @@ class SendWork(_Message):
 
     def finish(self, at: float) -> None:
         """A recv was posted at ``at``."""
-        if self.completed is None:
+        if not self.mail.buffered:
             self.complete(self.left if self.left > at else at)
 
     def wait(self, timeout: Any = None) -> bool:
@@ -124,12 +110,13 @@ class SendWork(_Message):
         if buffer is None:
             return True
         self.mail.until_done(self)
-        self.rank.ops.waited[self.seq] = True
-        if self.op.async_op and not hazards.same(self.data, buffer):
+        calls = self.rank.ops
+        calls.waited[self.seq] = True
+        if self.op.async_op and hazards.raw(buffer) != self.data:
             self.mail.scheduler.fail(explain.written_before_wait(self.event()))
             raise Abandoned
         self.buffer = None
-        if self.taken:  # the bytes are not needed any more, though the Work may live on
+        if calls.mates[self.seq] >= 0:  # its recv has the bytes, and this Work may live on
             self.data = None
         return True
 
@@ -154,10 +141,7 @@ class RecvWork(_Message):
         if poison is not None and not poison.intact(buffer):
             self.mail.scheduler.fail(hazards.written_into(self.event()))
             raise Abandoned
-        data = self.data
-        if data.shape != buffer.shape:
-            data = data.view(buffer.shape)
-        (buffer.detach() if buffer.requires_grad else buffer).copy_(data)
+        hazards.fill(buffer, self.data or b"")
         self.buffer = self.data = None
         return True
 
@@ -166,7 +150,7 @@ class RecvWork(_Message):
         self.op = self.rank.ops.ops[self.seq] = self.op.coming_from(peer)
 
     def source_rank(self) -> int:
-        return self.peer if self.peer >= 0 else self.mail.ranks.index(self.op.peer)
+        return self.mail.ranks.index(self.op.peer)
 
     _source_rank = source_rank
 
@@ -180,101 +164,111 @@ class Mail:
     ) -> None:  # fmt: skip
         self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
         self.buffered, self.poisons = buffered, poisons
-        self.sends: dict[Key, deque[SendWork]] = {}
-        self.recvs: dict[Key, deque[RecvWork]] = {}
-        self.anys: dict[tuple[int, int], deque[RecvWork]] = {}
+        self.sends: defaultdict[Key, deque[SendWork]] = defaultdict(deque)
+        self.recvs: defaultdict[Key, deque[RecvWork]] = defaultdict(deque)
+        self.anys: defaultdict[tuple[int, int], deque[RecvWork]] = defaultdict(deque)
         self._number = 0
         self._alike: list[dict[Any, Op]] = [{} for _ in ranks]  # each rank's calls so far
 
     def send(self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int) -> SendWork:
-        if self.scheduler.error is not None:
-            raise Abandoned
-        self._check(me, dst, tensor, "send to")
-        site, direct, blocking, carries = call_site(3)
-        op = self._op("send", me, dst, tensor, tag, site, not blocking, direct)
-        data = (tensor.detach() if tensor.requires_grad else tensor).clone()
-        work = SendWork(self, rank, op, tensor, me, dst, data)
-        work.partner, work.delivered, work.taken = None, None, False
+        op, carries = self._op("send", me, dst, tensor, tag)
+        data = hazards.raw(tensor)
+        work = SendWork(self, rank, op, (dst, me, tag), tensor, data)
         if rank.poisoned and self.poisons.left > 0 and not carries:
             rank.digests.append((len(rank.ops), hazards.digest(data)))
         self.post_send(work)
         return work
 
-    def _op(
-        self, kind: str, me: int, peer: int, tensor: torch.Tensor, tag: int, site: Any,
-        async_op: bool, direct: bool,
-    ) -> Op:  # fmt: skip
-        """What is written down of this call: the same Op as the last time, if it is like that."""
+    def recv(self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int) -> RecvWork:
+        """Receive from group rank ``src``, or from anybody where it is −1."""
+        op, _ = self._op("recv", me, src, tensor, tag)
+        work = RecvWork(self, rank, op, (me, src, tag), tensor, None)
+        work.poison = None if op.unwatched else self.poisons.put(rank, tensor)
+        self.post_recv(work)
+        return work
+
+    def _op(self, kind: str, me: int, peer: int, tensor: torch.Tensor, tag: int) -> tuple[Op, bool]:
+        """What is written down of this call: the same Op as the last time, if it is like that; and
+        whether it carries an object. Most are isend or irecv, called by the reader's own line: for
+        those nobody has to look whose line it is.
+        """
+        if self.scheduler.error is not None:
+            raise Abandoned
+        if not (tensor.is_cpu and tensor.is_contiguous()):
+            _refuse(tensor)
+        frame, alike = sys._getframe(3), self._alike[me]
+        caller = frame.f_back or frame
+        like = peer, tag, tensor.dtype, tensor.shape
+        quick = id(frame.f_code), id(caller.f_code), caller.f_lasti, *like
+        op = alike.get(quick)
+        if op is not None:
+            return op, False
+        site, direct, blocking, carries = call_site(4)
         code, at = site or (None, 0)
-        alike = self._alike[me]
-        key = (kind, peer, tensor.dtype, tensor.shape, tag, id(code), at, async_op, direct)
+        key = kind, id(code), at, direct, blocking, *like
         op = alike.get(key)
         if op is None:
+            if me == peer:
+                raise RuntimeError(
+                    f"rank {self.ranks[me]} cannot {kind} to or from itself: "
+                    "gloo has no such connection, copy"
+                )
             sent = tensor.nbytes if kind == "send" else 0
             op = alike[key] = Op(
                 kind, self.ranks[me], None if peer < 0 else self.ranks[peer], self.name, sent,
-                tensor.nbytes - sent, tensor, site, tag, None, async_op, direct,
+                tensor.nbytes - sent, tensor, site, tag, None, not blocking, direct,
             )  # fmt: skip
-        return op
+        if code is caller.f_code and at == caller.f_lasti and not op.unwatched:
+            alike[quick] = op
+        return op, carries
 
     def post_send(self, work: SendWork) -> None:
         """The message leaves now."""
-        scheduler, op, dst, tag = self.scheduler, work.op, work.peer, work.op.tag
+        scheduler, op, key = self.scheduler, work.op, work.key
+        dst, _, tag = key
         now = work.rank.ops.issued[work.seq] = scheduler.now
+        work.partner = None
         work.left, work.arrives, work.delivered = self.fabric.send(
             now, op.rank, self.ranks[dst], op.nbytes, scheduler.play, work.arrived
         )
         if self.buffered:
             work.complete(work.left)
-        key = (dst, work.me, tag)
         recvs = self.recvs.get(key)
         anys = self.anys.get((dst, tag)) if self.anys else None
         if recvs and not (anys and anys[0].number < recvs[0].number):
             self._match(work, recvs.popleft(), now)
             scheduler.check()
         else:
-            self.queue(self.sends, key).append(work)
+            self.sends[key].append(work)
             if anys:
                 scheduler.play(work.arrives, lambda: self._serve(dst, tag))
 
-    def recv(self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int) -> RecvWork:
-        """Receive from group rank ``src``, or from anybody where it is −1."""
-        if self.scheduler.error is not None:
-            raise Abandoned
-        self._check(me, src, tensor, "receive from")
-        site, direct, blocking, _ = call_site(3)
-        op = self._op("recv", me, src, tensor, tag, site, not blocking, direct)
-        work = RecvWork(self, rank, op, tensor, me, src, None)
-        work.poison = self.poisons.put(rank, tensor) if direct and not blocking else None
-        self.post_recv(work)
-        return work
-
     def post_recv(self, work: RecvWork) -> None:
         """From now on there is a place for the message."""
-        scheduler, me, src, tag = self.scheduler, work.me, work.peer, work.op.tag
+        scheduler, key = self.scheduler, work.key
+        me, src, tag = key
         work.rank.ops.issued[work.seq] = work.posted = now = scheduler.now
         self._number = work.number = self._number + 1
         if src < 0:
-            self.queue(self.anys, (me, tag)).append(work)
+            self.anys[me, tag].append(work)
             coming = self._coming(me, tag)
             if coming:
                 at = min(send.arrives for send in coming)
                 scheduler.play(at if at > now else now, lambda: self._serve(me, tag))
             return
-        key = (me, src, tag)
         sends = self.sends.get(key)
         if sends:
             self._match(sends.popleft(), work, now)
             scheduler.check()
         else:
-            self.queue(self.recvs, key).append(work)
+            self.recvs[key].append(work)
 
     def until_done(self, work: _Message) -> None:
         """The rank waits for its send or recv."""
-        scheduler, done = self.scheduler, work.completed
+        scheduler, done = self.scheduler, work.rank.ops.completed[work.seq]
         if scheduler.error is not None:
             raise Abandoned
-        if done is None:
+        if done != done:  # nobody knows yet
             scheduler.park(work.rank, work)
         else:
             scheduler.sleep_until(work.rank, done)
@@ -289,15 +283,16 @@ class Mail:
             assert error is not None
             self.scheduler.fail(error)
             return
-        recv.data, send.taken = send.data, True
+        recv.data = send.data
+        send.rank.ops.mates[send.seq], recv.rank.ops.mates[recv.seq] = recv.seq, send.seq
         if send.buffer is None:  # nobody will compare them any more
             send.data = None
 
     def _match(self, send: SendWork, recv: RecvWork, now: float) -> None:
         self.pass_on(send, recv)
-        if not send.taken:
+        if recv.data is None:
             return
-        if recv.peer < 0:
+        if recv.key[1] < 0:
             recv.posted = max(recv.posted, now)
         send.finish(now)
         if send.delivered is not None:
@@ -313,29 +308,18 @@ class Mail:
             if not there:
                 return
             first = min(there, key=lambda send: (send.arrives, self.scheduler.tie()))
-            self.sends[dst, first.me, tag].popleft()
+            self.sends[first.key].popleft()
             self._match(first, anys.popleft(), now)
 
     def _coming(self, dst: int, tag: int) -> list[SendWork]:
         queues = (self.sends.get((dst, src, tag)) for src in range(len(self.ranks)))
         return [queue[0] for queue in queues if queue]
 
-    @staticmethod
-    def queue(queues: dict, key: Any) -> deque:
-        queue = queues.get(key)
-        if queue is None:
-            queue = queues[key] = deque()
-        return queue
 
-    def _check(self, me: int, peer: int, tensor: torch.Tensor, does: str) -> None:
-        if me == peer:
-            raise RuntimeError(
-                f"rank {self.ranks[me]} cannot {does} itself: gloo has no such connection, copy"
-            )
-        if not tensor.is_contiguous():
-            raise RuntimeError("input tensor has to be contiguous: communicate x.contiguous()")
-        if not tensor.is_cpu:
-            raise RuntimeError(
-                f"simulated ranks have no {tensor.device.type}: use course_lib.device(), "
-                "which is the CPU here"
-            )
+def _refuse(tensor: torch.Tensor) -> None:
+    if not tensor.is_contiguous():
+        raise RuntimeError("input tensor has to be contiguous: communicate x.contiguous()")
+    raise RuntimeError(
+        f"simulated ranks have no {tensor.device.type}: use course_lib.device(), "
+        "which is the CPU here"
+    )

@@ -50,6 +50,7 @@ class Op:
         "shape",
         "site",
         "tag",
+        "unwatched",
     )  # fmt: skip
 
     def __init__(
@@ -63,17 +64,14 @@ class Op:
         self.shape: tuple[int, ...] = () if tensor is None else tuple(tensor.shape)
         self.site, self.tag, self.reduce_op, self.contiguous = site, tag, reduce_op, contiguous
         self.async_op, self.direct = async_op, direct
+        # whether it need not be waited for: a Work inside torch is torch's business
+        self.unwatched = not (async_op and direct)
 
     def coming_from(self, peer: int) -> Op:
         """The same call, once it is known who sent."""
         known = copy(self)
         known.peer = peer
         return known
-
-    @property
-    def unwatched(self) -> bool:
-        """Whether it need not be waited for: a Work inside torch is torch's business."""
-        return not (self.async_op and self.direct)
 
     @property
     def line(self) -> Line | None:
@@ -95,7 +93,8 @@ class Op:
 
 class Records:
     """All calls of one rank, column by column. As objects of their own, the four million calls of
-    a thousand ranks would fill gigabytes, and looking for garbage among them takes seconds.
+    a thousand ranks would fill gigabytes, and looking for garbage among them takes seconds. The
+    columns are longer than there are calls: they grow by half of what they hold.
     """
 
     __slots__ = ("completed", "issued", "mates", "ops", "waited")
@@ -104,20 +103,32 @@ class Records:
         self.ops: list[Op] = []
         self.issued = array("d")
         self.completed = array("d")  # NaN: not yet
-        self.waited = bytearray()
-        self.mates = array("q")  # what is running ahead notes: the peer's number of this message
+        self.waited = bytearray()  # 1 also where nobody has to
+        self.mates = array("q")  # the peer's number of this message; −1: not yet
 
     def __len__(self) -> int:
         return len(self.ops)
 
     def add(self, op: Op) -> int:
         """Write down one more call; returns its number."""
+        seq = len(self.ops)
         self.ops.append(op)
-        self.issued.append(0.0)
-        self.completed.append(nan)
-        self.waited.append(op.unwatched)
-        self.mates.append(-1)
-        return len(self.ops) - 1
+        if seq == len(self.issued):
+            self._grow(32 + seq // 2)
+        if op.unwatched:
+            self.waited[seq] = 1
+        return seq
+
+    def _grow(self, more: int) -> None:
+        self.issued.frombytes(bytes(8 * more))
+        self.completed.extend(array("d", [nan]) * more)
+        self.waited.extend(bytes(more))
+        self.mates.extend(array("q", [-1]) * more)
+
+    def unwaited(self) -> list[int]:
+        """The numbers of the calls that should have been waited for and were not."""
+        waited = self.waited[: len(self.ops)]
+        return [seq for seq, done in enumerate(waited) if not done] if 0 in waited else []
 
     def event(self, seq: int) -> Event:
         at = self.completed[seq]
