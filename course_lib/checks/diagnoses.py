@@ -132,8 +132,8 @@ GENERAL = [
               "from?", every(lambda p: p.kinds() == {"too few bytes"})),
     Diagnosis("over-budget", "Count what one rank sends, and to whom: the case says where that is "
               "more than allowed.", every(lambda p: p.kinds() <= {"sends", "bytes", "peers"})),
-    Diagnosis("remembers", "The first call is right, the next one is not: what does the function "
-              "keep from one call to another?", only_where(lambda p: p.case.calls > 1)),
+    Diagnosis("remembers", "One call alone goes well, two in a row do not: what does the function "
+              "keep from one call to the next?", only_where(lambda p: p.case.calls > 1)),
 ]  # fmt: skip
 
 NONE_FITS = Diagnosis("values-differ", "Play this case by hand, rank by rank, and compare.",

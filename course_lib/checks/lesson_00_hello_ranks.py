@@ -118,6 +118,9 @@ declare(Exercise(
         Diagnosis("same-for-all", "Every rank gives the same answer. Who is asking?",
                   any_of(mistake(lambda n, w, r: range(n)),
                          mistake(lambda n, w, r: blocks(sizes(n, w))[0]))),
+        Diagnosis("local-rank", "LOCAL_RANK counts the ranks of one machine, and every machine has "
+                  "a 0. Which number is a rank's own in the whole world?",
+                  mistake(lambda n, w, r: blocks(sizes(n, w))[r % 2])),
         Diagnosis("off-by-one", "Look at the first and last item of each share: where one ends, "
                   "the next one begins, and a range stops before its end.",
                   any_of(*(mistake(shifted(first, last)) for first, last in (

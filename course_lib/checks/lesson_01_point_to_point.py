@@ -120,9 +120,10 @@ declare(Exercise(
                   both(every(found("deadlock")), only_where(between_equals),
                        lambda e: any(p.case.options["distance"] == 1 and p.case.world % 2 == 0
                                      for p in e.passed))),
-        Diagnosis("inbox-is-outbox", "The tensor that is to leave is written over. Receive into a "
-                  "tensor of its own.", both(some(overwritten), every(lambda p: overwritten(p)
-                  or found("mismatch")(p)))),
+        Diagnosis("inbox-is-outbox", "The tensor that is to leave is written over before it has "
+                  "left. Whatever comes in meanwhile belongs into another one.",
+                  both(some(overwritten), every(lambda p: overwritten(p)
+                       or found("mismatch")(p)))),
         Diagnosis("returns-own", "Each rank returns what it came with. Which of the two tensors "
                   "has the answer?", every(lambda p: p.done and all(
                       is_own(p, r) for r in range(p.case.world)))),
@@ -239,11 +240,11 @@ def work(case: Case, rank: int) -> tuple[Work]:
     return (Work(case.random(rank).choice((1, 2, 3, 5)) * case.options.get("unit", 0.004)),)
 
 
-def spans(play: Play) -> list[tuple[float, float]]:
+def spans(play: Play, call: int = 0) -> list[tuple[float, float]]:
     """When each rank worked; empty where one did not, or more than once."""
     if not play.done:
         return []
-    calls = [seen.args[0].calls for seen in play.seen[0] if seen.args]
+    calls = [seen.args[0].calls for seen in play.seen[call] if seen.args]
     return [c[0] for c in calls] if all(len(c) == 1 for c in calls) else []
 
 
@@ -259,16 +260,17 @@ def news(trace: Trace, start: int, time: float) -> dict[int, float]:
 
 
 def taking_turns(play: Play) -> Iterator[Finding]:
-    """Rank r + 1 begins only after a message has told it that rank r has ended."""
-    times = spans(play)
-    for rank in range(1, len(times)):
-        told = news(trace_of(play), rank - 1, times[rank - 1][1]).get(rank, float("inf"))
-        if times[rank][0] < told:
-            before = times[rank][0] < times[rank - 1][1]
-            text = f"rank {rank} begins work() " + (
-                f"before rank {rank - 1} has ended" if before else
-                f"after rank {rank - 1} has ended, and no message had told it so")  # fmt: skip
-            yield Finding("order", text, rank)
+    """Rank r + 1 begins only after a message has told it that rank r has ended, in every call."""
+    for call in range(play.case.calls):
+        times = spans(play, call)
+        for rank in range(1, len(times)):
+            told = news(trace_of(play), rank - 1, times[rank - 1][1]).get(rank, float("inf"))
+            if times[rank][0] < told:
+                before = times[rank][0] < times[rank - 1][1]
+                text = f"rank {rank} begins work() " + ("again " if call else "") + (
+                    f"before rank {rank - 1} has ended" if before else
+                    f"after rank {rank - 1} has ended, and no message had told it so")  # fmt: skip
+                yield Finding("order", text, rank)
 
 
 def sleeps(play: Play) -> bool:
@@ -341,7 +343,7 @@ declare(Exercise(
     expected=lambda play, call: [Seen(None, (Work(0, [(0, 0)]),)) for _ in play.inputs[0]],
     core=turns_core,
     sturdy=lambda rng: [Case(1), Case(8), Case(8, seed=rng.randrange(99)),
-                        Case(5, jitter=3.0), Case(6, jitter=3.0)],
+                        Case(5, jitter=3.0), Case(6, jitter=3.0), Case(3, calls=2)],
     fits=lambda case: case.world > 1,
     smaller=fewer_ranks,
     length_is="",
