@@ -230,7 +230,8 @@ class Play:
                 self._failed.append(self._standing(rank, error))
         finally:
             rank.clock = self.scheduler.now
-            compat.leave_world()
+            if not rank.gone:  # left behind in compiled code: its world has long been taken down
+                compat.leave_world()
 
     def _standing(self, rank: Rank, error: BaseException) -> diagnosis.Standing:
         left = isinstance(error, SystemExit)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -9,7 +11,7 @@ from random_programs import execute_all, make_program
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import run
-from course_lib.simulated import simulate
+from course_lib.simulated import Network, costs, simulate
 from course_lib.simulated.hazards import equal
 
 pytestmark = pytest.mark.slow
@@ -141,6 +143,22 @@ def test_ddp_reduces_each_gradient_byte_once():
     gradient = 4 * (hidden * hidden + hidden)
     for rank in range(n):
         assert sum(e.nbytes for e in sim.trace.of(rank) if e.op == "all_reduce") == gradient
+
+
+def test_ddp_sends_what_the_formula_of_the_ring_says(monkeypatch):
+    """2(n−1)/n·S bytes a rank, from the messages that go over the links."""
+    hidden, n, sent = 64, 8, Counter()
+    play = costs.messages
+
+    def counted(op, *args):
+        for step in play(op, *args):
+            sent.update({src: size for src, _, size in step} if op == "all_reduce" else {})
+            yield step
+
+    monkeypatch.setattr(costs, "messages", counted)
+    simulate(ddp_step, hidden, world_size=n, network=Network(collectives="messages"))
+    gradient = 4 * (hidden * hidden + hidden)
+    assert sent == dict.fromkeys(range(n), 2 * (n - 1) / n * gradient)
 
 
 # ---- the patterns of PyTorch's own documentation, written anew -----------------------------------

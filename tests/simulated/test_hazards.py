@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import Deadlock, Hazard, Mismatch
+from course_lib import Deadlock, Hazard, Mismatch, RankFailed
 from course_lib.simulated import hazards, simulate
 
 
@@ -137,9 +137,27 @@ def sum_changed_on_its_way():
     work.wait()
 
 
+def inbox_written_around_torch():
+    x = torch.ones(3)
+    if dist.get_rank() == 0:
+        dist.send(x, 1)
+    else:
+        work = dist.irecv(x, 0)
+        x.numpy()[0] = 5
+        work.wait()
+
+
+def two_messages_into_one_inbox():
+    x, other = torch.ones(3), 1 - dist.get_rank()
+    out = [dist.isend(torch.full((3,), k), other) for k in (1.0, 2.0)]
+    works = [dist.irecv(x, other), dist.irecv(x, other)]
+    for work in works + out:
+        work.wait()
+
+
 @pytest.mark.parametrize(
     "program", [written_before_wait, written_around_torch, inbox_written, outgoing_is_inbox,
-                sum_changed_on_its_way]
+                sum_changed_on_its_way, inbox_written_around_torch, two_messages_into_one_inbox]
 )  # fmt: skip
 def test_writing_before_wait_is_found(program):
     with pytest.raises(Hazard) as caught:
@@ -163,6 +181,20 @@ def unwaited_recv():
 def unwaited_sum():
     dist.all_reduce(torch.ones(3), async_op=True)
     dist.barrier()
+
+
+def inbox_without_memory():
+    x, other = torch.ones(300), 1 - dist.get_rank()
+    outgoing = dist.isend(torch.ones(300), other)
+    incoming = dist.irecv(x, other)
+    x.data = torch.ones(1)
+    incoming.wait()
+    outgoing.wait()
+
+
+def test_a_buffer_that_is_gone_is_not_written_to():
+    with pytest.raises((Hazard, RankFailed)):
+        simulate(inbox_without_memory, world_size=2)
 
 
 @pytest.mark.parametrize("program", [unwaited_send, unwaited_recv, unwaited_sum])

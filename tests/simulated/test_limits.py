@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from course_lib import CourseError, Hang, RankDied, RankFailed, compute
 from course_lib.simulated import Network, compat, engine, simulate
@@ -80,6 +82,33 @@ def test_a_function_stuck_in_c_code_is_named_and_left_behind():
     assert caught.value.waits[0].line.source == "select.select([], [], [], 4.0)"
     assert torch.equal(torch.get_rng_state(), state)
     assert simulate(nothing, world_size=2).results == [0, 1]  # the next one works
+
+
+@pytest.fixture
+def own_group(tmp_path):
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("program", "n", "error"),
+    [("nothing", 3, None), ("raises_on_one", 4, RankFailed), ("leaves", 2, RankDied),
+     ("starts_a_program", 2, RankFailed), ("forks", 2, RankFailed), ("uses_cuda", 2, RankFailed),
+     ("loop", 2, Hang), ("stuck_in_c", 2, Hang), ("nothing", 10**7, CourseError)],
+)  # fmt: skip
+def test_the_default_process_group_is_as_it_was_whatever_happens(own_group, program, n, error):
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        simulate(globals()[program], world_size=n, limit=0.5)
+    for thread in threading.enumerate():
+        if thread.name.startswith("rank "):  # left behind in C code: when it comes out
+            thread.join()
+    assert dist.group.WORLD is own_group and dist.get_world_size() == 1
+    assert c10d._resolve_process_group(own_group.group_name) is own_group
+    x = torch.ones(2)
+    dist.all_reduce(x)
+    assert x.tolist() == [1.0, 1.0]
 
 
 def raises_on_one():

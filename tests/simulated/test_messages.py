@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -160,6 +163,24 @@ def test_the_same_program_and_seed_give_the_same_trace(seed):
         other.trace != runs[0].trace
         and other.trace.without_times() == runs[0].trace.without_times()
     )
+
+
+def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
+    """Where strings have other hashes and memory other addresses."""
+    code = ("import hashlib, pickle; from course_lib.simulated import Network, simulate; "
+            "import test_messages; net = Network(jitter=0.5); "
+            "run = simulate(test_messages.busy, world_size=6, network=net, seed=4); "
+            "print(hashlib.sha256(pickle.dumps(run.trace)).hexdigest())")  # fmt: skip
+    seen = set()
+    for hash_seed in ("1", "2"):
+        path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        seen.add(done.stdout)
+    assert len(seen) == 1 and len(seen.pop()) == 65
 
 
 def test_each_send_has_its_recv_in_the_trace():

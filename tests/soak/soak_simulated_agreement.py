@@ -19,23 +19,22 @@ from datetime import date
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "simulated"))
+import pytest
 from random_programs import execute_all, make_program
+from soak_ranks_common import count, report
 
 from course_lib import run
-from course_lib.simulated import simulate
+from course_lib.simulated import Network, collective, simulate
 from course_lib.simulated.hazards import equal
 
 TOGETHER = 20  # programs a world
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--programs", type=int, default=1000)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+def compare_all(seeds: range) -> dict:
+    """The random programs of these seeds, everywhere: what differs, and what they were made of."""
     begin = time.monotonic()
     by_size: dict[int, list[tuple[int, dict]]] = {}
-    for seed in range(options.programs):
+    for seed in seeds:
         program = make_program(seed)
         by_size.setdefault(program["n"], []).append((seed, program))
     counts: Counter[str] = Counter()
@@ -44,15 +43,45 @@ def main() -> int:
         for start in range(0, len(programs), TOGETHER):
             batch = programs[start : start + TOGETHER]
             compare(n, [p for _, p in batch], [s for s, _ in batch], counts, wrong)
-    report = {
-        "date": str(date.today()), "programs": options.programs, "steps": dict(counts),
-        "wrong": wrong, "seconds": round(time.monotonic() - begin, 1),
-    }  # fmt: skip
+    return {"programs": len(seeds), "steps": dict(counts), "wrong": wrong,
+            "seconds": round(time.monotonic() - begin, 1)}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_programs_agree(part):
+    each = count(1000) // 4
+    found = compare_all(range(part * each, (part + 1) * each))
+    report(f"simulated_agreement-{part}", **found)
+    assert found["programs"] >= 1 and found["wrong"] == []
+
+
+def test_the_judge_sees_a_value_and_a_trace_that_differ(monkeypatch):
+    """A simulator whose networks are never the same twice, and whose sums are one too large."""
+    latencies, same_each_time = iter(range(1, 1000)), simulate
+
+    def never_the_same(*args, **words):
+        return same_each_time(*args, network=Network(latency=next(latencies)), **words)
+
+    monkeypatch.setattr(sys.modules[__name__], "simulate", never_the_same)
+    fold = collective.reduce_tensors
+    monkeypatch.setattr(collective, "reduce_tensors", lambda *args: fold(*args) + 1)
+    seen = compare_all(range(3))["wrong"]
+    assert {"what" in fault for fault in seen} == {True, False}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", type=int, default=1000)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    found = {"date": str(date.today()), **compare_all(range(options.programs))}
     out = options.out or Path("build/soak") / f"simulated_agreement-{date.today()}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"{options.programs} programs, {len(wrong)} differ, {report['seconds']} s → {out}")
-    return 1 if wrong else 0
+    out.write_text(json.dumps(found, indent=1) + "\n")
+    print(
+        f"{options.programs} programs, {len(found['wrong'])} differ, {found['seconds']} s → {out}"
+    )
+    return 1 if found["wrong"] else 0
 
 
 def compare(n: int, programs: list[dict], seeds: list[int], counts: Counter, wrong: list) -> None:

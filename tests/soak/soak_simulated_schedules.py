@@ -3,7 +3,8 @@
     python tests/soak/soak_simulated_schedules.py [--schedules 50] [--out FILE]
 
 Each program is simulated under many seeds, with and without jitter, with rendezvous and buffered
-sends. A wrong one must get its own error every time, a right one none, and equal results.
+sends. A wrong one must get its own error every time, with what is wrong in it, a right one none,
+and equal results.
 """
 
 from __future__ import annotations
@@ -24,22 +25,27 @@ import test_hazards as hazards
 import test_messages as messages
 import test_network as network
 from random_programs import execute, make_program
+from soak_ranks_common import count, report
 
 from course_lib.simulated import Network, simulate
 from course_lib.simulated.hazards import equal
 
 RENDEZVOUS_ONLY = {"both_send", "tags_crossed"}  # what buffers let pass
+READ, WRITTEN, UNWAITED = (
+    f"Hazard: {kind}" for kind in ("read before wait", "written before wait", "never waited for")
+)
 WRONG = [
     (hazards.both_send, 2, "Deadlock"),
-    *((partial(hazards.read_before_wait, dtype), 2, "Hazard")
+    *((partial(hazards.read_before_wait, dtype), 2, READ)
       for dtype in (torch.float32, torch.int64, torch.bool)),
-    (hazards.read_and_passed_on, 3, "Hazard"), (hazards.branched_on, 2, "Hazard"),
-    (hazards.written_before_wait, 2, "Hazard"), (hazards.written_around_torch, 2, "Hazard"),
-    (hazards.inbox_written, 2, "Hazard"), (hazards.outgoing_is_inbox, 2, "Hazard"),
-    (hazards.unwaited_send, 2, "Hazard"), (hazards.unwaited_recv, 2, "Hazard"),
-    (hazards.unwaited_sum, 2, "Hazard"), (hazards.tags_crossed, 2, "Mismatch"),
-    (hazards.members_only, 4, "Mismatch"), (hazards.own_group_each, 4, "Mismatch"),
-    (hazards.one_element_more, 3, "Mismatch"), (hazards.another_op, 3, "Mismatch"),
+    (hazards.read_and_passed_on, 3, READ), (hazards.branched_on, 2, READ),
+    (hazards.written_before_wait, 2, WRITTEN), (hazards.written_around_torch, 2, WRITTEN),
+    (hazards.inbox_written, 2, WRITTEN), (hazards.inbox_written_around_torch, 2, WRITTEN),
+    (hazards.outgoing_is_inbox, 2, WRITTEN), (hazards.two_messages_into_one_inbox, 2, WRITTEN),
+    (hazards.unwaited_send, 2, UNWAITED), (hazards.unwaited_recv, 2, UNWAITED),
+    (hazards.unwaited_sum, 2, UNWAITED), (hazards.tags_crossed, 2, "Mismatch: tag"),
+    (hazards.members_only, 4, "Mismatch: group"), (hazards.own_group_each, 4, "Mismatch: group"),
+    (hazards.one_element_more, 3, "Mismatch: shape"), (hazards.another_op, 3, "Mismatch: op"),
 ]  # fmt: skip
 RIGHT = [
     (agreement.every_kind_of_call, 3), (agreement.immediate_pair, 2), (agreement.blocking_pair, 2),
@@ -66,7 +72,47 @@ def attempt(program, n: int, seed: int, buffered: bool) -> tuple[str, list]:
         run = simulate(inner, *args, world_size=n, seed=seed, buffered=buffered, network=net)
         return "none", run.results
     except Exception as error:
-        return type(error).__name__, []
+        what = getattr(error, "kind", None) or getattr(error, "what", None)
+        return type(error).__name__ + (f": {what}" if what else ""), []
+
+
+def try_all(wrong: list, right: list, schedules: int) -> dict:
+    """Every program under every schedule: who was missed, and who accused."""
+    begin, missed, accused, tried = time.monotonic(), [], [], 0
+    for program, n, error in wrong:
+        worlds = (False,) if name(program) in RENDEZVOUS_ONLY else (False, True)
+        for buffered in worlds:
+            for seed in range(schedules):
+                got, _ = attempt(program, n, seed, buffered)
+                tried += 1
+                if got != error:
+                    missed.append([name(program), seed, buffered, got])
+    for program, n in right:
+        first: list = []
+        for seed in range(schedules):
+            got, results = attempt(program, n, seed, buffered=seed % 3 == 2)
+            tried += 1
+            first = first or results
+            if got != "none" or not equal(first, results):
+                accused.append([name(program), seed, got])
+    return {
+        "schedules": schedules, "simulations": tried, "wrong programs": len(wrong),
+        "right programs": len(right), "missed": missed, "accused": accused,
+        "seconds": round(time.monotonic() - begin, 1),
+    }  # fmt: skip
+
+
+def test_wrong_programs_are_caught_and_right_ones_never_accused():
+    found = try_all(WRONG, RIGHT, count(50))
+    report("simulated_schedules", **found)
+    assert (found["missed"], found["accused"]) == ([], [])
+
+
+def test_the_judge_sees_who_was_missed_and_who_accused():
+    found = try_all([(network.tree, 2, READ)], [(hazards.written_before_wait, 2)], 2)
+    assert [seen[-1] for seen in found["missed"]] == ["none"] * 4
+    assert [seen[-1] for seen in found["accused"]] == [WRITTEN] * 2
+    assert try_all([], [(messages.by_arrival, 4)], 20)["accused"]  # results differ
 
 
 def main() -> int:
@@ -74,34 +120,13 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=50)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    begin, missed, accused, tried = time.monotonic(), [], [], 0
-    for program, n, error in WRONG:
-        worlds = (False,) if name(program) in RENDEZVOUS_ONLY else (False, True)
-        for buffered in worlds:
-            for seed in range(options.schedules):
-                got, _ = attempt(program, n, seed, buffered)
-                tried += 1
-                if got != error:
-                    missed.append([name(program), seed, buffered, got])
-    for program, n in RIGHT:
-        first: list = []
-        for seed in range(options.schedules):
-            got, results = attempt(program, n, seed, buffered=seed % 3 == 2)
-            tried += 1
-            first = first or results
-            if got != "none" or not equal(first, results):
-                accused.append([name(program), seed, got])
-    report = {
-        "date": str(date.today()), "schedules": options.schedules, "simulations": tried,
-        "wrong programs": len(WRONG), "right programs": len(RIGHT), "missed": missed,
-        "accused": accused, "seconds": round(time.monotonic() - begin, 1),
-    }  # fmt: skip
+    found = {"date": str(date.today()), **try_all(WRONG, RIGHT, options.schedules)}
     out = options.out or Path("build/soak") / f"simulated_schedules-{date.today()}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"{tried} simulations: {len(missed)} missed, {len(accused)} accused, "
-          f"{report['seconds']} s → {out}")  # fmt: skip
-    return 1 if missed or accused else 0
+    out.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"{found['simulations']} simulations: {len(found['missed'])} missed, "
+          f"{len(found['accused'])} accused, {found['seconds']} s → {out}")  # fmt: skip
+    return 1 if found["missed"] or found["accused"] else 0
 
 
 if __name__ == "__main__":
