@@ -208,8 +208,9 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
             int64 of shape (N,). Each rank has all of it, and trains on its share.
         epochs: how often to go through the dataset, each time in another order, 1 or more.
         batch_size: samples in a batch of one rank, as DataLoader means it; the last one of an
-            epoch may be smaller. (Dividing it by the number of ranks is accepted as well.)
-        seed: of the weights and of the order of the samples.
+            epoch may be smaller, or left out as by drop_last. (Dividing batch_size by the number
+            of ranks is accepted as well.)
+        seed: of the weights and of the order of the samples: the same seed, the same training.
 
     Returns:
         {"loss": [...], "accuracy": [...]}, a float for each epoch, the same on all ranks:
