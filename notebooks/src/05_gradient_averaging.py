@@ -82,7 +82,7 @@ draw.values(parts, caption="A batch of 12: three images a rank, by their number;
 # %% [markdown] id="05-b01fc9"
 # ## The training loop
 #
-# A small convolutional network of 5,450 parameters, SGD with momentum, the 1,442 training digits. Compare `train` with a loop for one device: it asks for its part of the batch, it shares the gradients between `backward()` and `step()`, and it averages the loss that it writes down. Everything else is as you know it.
+# A small convolutional network of 5,450 parameters, SGD with momentum, the 1,442 training digits. Compare `train` with a loop for one device: it asks for its part of the batch, it shares the gradients between `backward()` and `step()`, and at the end it averages the losses that it has written down. Everything else is as you know it.
 #
 # `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, one call a parameter. All parameters of this model have a gradient in every step. In your own version, further down, you will not rely on that.
 #
@@ -117,12 +117,12 @@ def train(epochs=6, size=120, dtype=torch.float32, share=share_gradients, method
             loss.backward()
             share(model)
             opt.step()
-            loss = loss.detach()
-            dist.all_reduce(loss, op=dist.ReduceOp.AVG)
-            losses.append(loss.item())
+            losses.append(loss.detach())
             weights.append({name: p.detach().clone() for name, p in model.named_parameters()})
+    losses = torch.stack(losses)
+    dist.all_reduce(losses, op=dist.ReduceOp.AVG)
     correct = model(test_images.to(dtype)).argmax(1) == test_labels
-    return {"loss": losses, "weights": weights, "accuracy": correct.float().mean().item()}
+    return {"loss": losses.tolist(), "weights": weights, "accuracy": correct.float().mean().item()}
 
 # %% id="05-eb5974"
 runs = {n: run(train, world_size=n) for n in (1, 2, 4)}
@@ -250,14 +250,12 @@ def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
 
 # %% exercise="broadcast_parameters" role="try"
 def four_models():
-    model = nn.BatchNorm1d(2)
-    for tensor in model.state_dict().values():
-        tensor.fill_(dist.get_rank())
+    model, rank = nn.BatchNorm1d(2), dist.get_rank()
+    model.load_state_dict({k: torch.full_like(t, rank) for k, t in model.state_dict().items()})
     broadcast_parameters(model, src=2)
     return dict(model.state_dict())
 
-draw.values(run(four_models), caption="BatchNorm on four ranks: weights, running statistics and "
-            "counter are all those of rank 2.")
+draw.values(run(four_models), caption="BatchNorm on four ranks: all of it is now that of rank 2.")
 
 # %% exercise="broadcast_parameters" role="check"
 check(broadcast_parameters)
@@ -296,15 +294,12 @@ def same_everywhere(model: nn.Module) -> bool:
 
 # %% exercise="same_everywhere" role="try"
 def last_bit(changed_on):
-    model = nn.Linear(3, 1)
-    for p in model.parameters():
-        nn.init.ones_(p)
-    if dist.get_rank() == changed_on:
-        model.bias.data += 2**-23  # the last bit of a 1 in float32
+    model = nn.BatchNorm1d(1)  # its weight is 1, and 2**-23 is the last bit of a 1 in float32
+    model.weight.data += 2**-23 * (dist.get_rank() == changed_on)
     return same_everywhere(model)
 
-print("four ranks alike:       ", run(last_bit, None).results)
-print("one bit more on rank 2: ", run(last_bit, 2).results)
+for rank in (None, 2):
+    print("changed on rank", rank, run(last_bit, rank).results)
 
 # %% exercise="same_everywhere" role="check"
 check(same_everywhere)
@@ -397,7 +392,7 @@ draw.lines({"rate 0.2": (sizes, fixed), "rate 0.2·k": (sizes, scaled)}, xlabel=
            "depends on the batch, until the rule breaks: at a batch of 256 it trains worse.")
 
 # %% [markdown] id="05-4e5a7a"
-# With a fixed rate the loss rises with every doubling. Scaled, it stays below 0.2 up to a batch of 128, where it has not half of the fixed rate's loss; at 256, with a rate of 1.6, it is worse than without. The paper met trouble early in training, too, and got over it by *warm-up*: begin with the small rate and raise it over the first five epochs. So they trained ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
+# With a fixed rate the loss rises with every doubling. Scaled, it stays below 0.2 up to a batch of 128, where it has not half of the fixed rate's loss; at 256, with a rate of 1.6, it is worse than without. The paper met trouble early in training, too, and got over it by *warm-up*: begin with the small rate and raise it over the first epochs. So they trained ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
 #
 # ## The road not taken: a parameter server
 #
@@ -519,7 +514,7 @@ for share, job in {share_gradients: runs[4],
 # ## More roads not taken
 #
 # * **Local SGD** averages weights on purpose, every so many steps, to talk less (Stich, 2019).
-# * **Compressed gradients**: fewer bits on the wire, and another optimizer in effect (Vogels and others, 2019).
+# * **Compressed gradients**: fewer bytes on the wire, and a gradient that is only nearly the average (Vogels and others, 2019).
 # * **`nn.DataParallel`**: one process, threads, a root GPU that gathers; slower, and no longer advised.
 #
 # ## What you can do now
