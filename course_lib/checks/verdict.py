@@ -173,9 +173,9 @@ def _table(play: Play | None, values: list[Finding]) -> list[str]:
         rows.append([str(f.rank), f.text, *show_apart(f.got, f.want), note])
     rows = [row[play.case.world == 1 :] for row in rows[:9]]
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for i in (-4, -3, -2):  # what went in is cut first
+    for i, part in ((-4, 1), (-3, 2), (-2, 1)):  # what went in is cut first, then both others
         spare = sum(wide) + 2 * (len(wide) - 1) - WIDE
-        wide[i] -= max(0, min(spare, wide[i] - NARROW))
+        wide[i] -= max(0, min(-(-spare // part), wide[i] - NARROW))
     return ["  ".join(cut(cell, w).ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip()
             for row in rows]  # fmt: skip
 
