@@ -129,16 +129,18 @@ def _addresses(t: Tensor) -> set[int]:
     return {first + at * size for at in offsets.flatten().tolist()}
 
 
-def show(value: Any) -> str:
-    """A value in a few characters, the same on every machine."""
+def show(value: Any, digits: int = 6) -> str:
+    """A value in a few characters, the same on every machine; of a float so many digits."""
     if isinstance(value, Tensor):
-        return _show_tensor(value)
+        return _show_tensor(value, digits)
     if isinstance(value, list | tuple):
-        inner = ", ".join(show(v) for v in value)
+        inner = ", ".join(show(v, digits) for v in value)
         return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    if type(value) is dict:
+        return "{" + ", ".join(f"{k!r}: {show(v, digits)}" for k, v in value.items()) + "}"
     if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, nn.Module):
+        return f"{value:.{digits}g}"
+    if type(value).__repr__ is nn.Module.__repr__:
         there = (f"{path[1:]} {show(leaf)}" for path, leaf in leaves(value) if leaf is not None)
         return cut(", ".join(there), 80)
     if value is None or isinstance(value, int | str | range | bool | dict):
@@ -146,13 +148,19 @@ def show(value: Any) -> str:
     return cut(str(value)) if " at 0x" not in repr(value) else f"a {type(value).__name__}"
 
 
+def show_apart(one: Any, other: Any) -> tuple[str, str]:
+    """Both values, with as many digits as it takes to see that they differ."""
+    pairs = [(show(one, digits), show(other, digits)) for digits in (6, 9, 12, 17)]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+
+
 def cut(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 2] + " …"
 
 
-def _show_tensor(t: Tensor) -> str:
+def _show_tensor(t: Tensor, digits: int) -> str:
     flat = t.detach().flatten()
-    words = [f"{v:g}" if isinstance(v, float) else str(v) for v in flat[:10].tolist()]
+    words = [f"{v:.{digits}g}" if isinstance(v, float) else str(v) for v in flat[:10].tolist()]
     text = ", ".join(words + ["…"] * (len(flat) > 10))
     kind = "" if t.dtype == torch.float32 else f" {t.dtype}".replace("torch.", "")
     shape = "" if t.dim() == 1 else f" shape {tuple(t.shape)}"

@@ -49,25 +49,20 @@ def formula(
     names = list(inspect.signature(right).parameters)
 
     def cases(arguments: Arguments) -> Callable[[random.Random], list[Case]]:
-        return lambda rng: [
-            Case(1, options=dict(zip(names, values, strict=True))) for values in arguments(rng)
-        ]
+        return lambda rng: [Case(1, options=dict(zip(names, values, strict=True)))
+                            for values in arguments(rng)]  # fmt: skip
 
     def expected(play: Play, call: int) -> list[Seen]:
         want, got = float(right(*play.inputs[call][0])), answer(play, call)
         return [Seen(ANYTHING if got is not None and close(got, want) else want)]
 
     return Exercise(
-        number, name,
-        inputs=lambda case, rank: tuple(case.options.values()),
+        number, name, inputs=lambda case, rank: tuple(case.options.values()),
         expected=expected,
-        core=cases(core),
-        sturdy=cases(sturdy),
-        fits=lambda case: False,
-        smaller=lambda case: [],
-        tolerance=TOLERANCE,
-        in_ranks=False,
-        diagnoses=diagnoses,
+        core=cases(core), sturdy=cases(sturdy),
+        fits=lambda case: False, smaller=lambda case: [],
+        tolerance=TOLERANCE, in_ranks=False,
+        diagnoses=[*diagnoses, NONE_FITS],
     )  # fmt: skip
 
 
@@ -121,14 +116,17 @@ def _explains(wrong: Formula, evidence: Evidence) -> bool:
     return bool(evidence.failed) and all(map(holds, evidence.plays))
 
 
+NONE_FITS = Diagnosis("values-differ", "Work this case out with pen and paper, units included, "
+                      "and compare.", every(lambda p: answer(p) is not None))  # fmt: skip
+
+
 def rounded(right: Formula, unit: float) -> Diagnosis:
     """Diagnosed where every wrong number is within 0.1% or within ``unit`` of the right one."""
 
     def near(play: Play) -> bool:
         got = answer(play)
-        return got is not None and math.isclose(
-            got, right(*play.inputs[0][0]), rel_tol=1e-3, abs_tol=unit
-        )
+        want = right(*play.inputs[0][0])
+        return got is not None and math.isclose(got, want, rel_tol=1e-3, abs_tol=unit)
 
     return Diagnosis(
         "rounded", "It agrees to a few digits and then differs: was something rounded on the way, "

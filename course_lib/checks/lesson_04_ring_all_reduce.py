@@ -34,7 +34,7 @@ from course_lib.checks.exercise import (
     Seen,
     declare,
 )
-from course_lib.checks.formulas import TOLERANCE, mistake, networks
+from course_lib.checks.formulas import NONE_FITS, TOLERANCE, mistake, networks
 from course_lib.checks.rules import (
     bytes_at_most,
     bytes_in_total_at_least,
@@ -603,5 +603,6 @@ declare(Exercise(
                 lambda n, s, a, b: 2 * (n - 1) * (a + s / max(1, n - 1) * b)),
         Diagnosis("alone", "A rank that is alone sends nothing: how long does that take?",
                   only_where(lambda p: p.case.options["n"] == 1)),
+        NONE_FITS,
     ],
 ))  # fmt: skip

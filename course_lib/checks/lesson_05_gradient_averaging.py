@@ -982,7 +982,8 @@ def step_inputs(case: Case, rank: int) -> tuple[Model, SGD, Tensor, Tensor]:
     """The same model and optimizer on every rank, a batch of its own on each."""
     o, dtype = case.options, getattr(torch, case.dtype)
     model = model_of(case, "all", weights=16.0)
-    optimizer = SGD(model.parameters(), lr=o.get("lr", 0.5), momentum=o.get("momentum", 0.0))
+    more = {name: o.get(name, 0.0) for name in ("momentum", "weight_decay")}
+    optimizer = SGD(model.parameters(), lr=o.get("lr", 0.5), **more)
     rng, size = case.random("batch", rank), o[SIZES][rank]
     shape = (size, 1, 4, 4) if o["model"] == "digits" else (size, 2)
     count = size * (16 if o["model"] == "digits" else 2)
@@ -1155,6 +1156,20 @@ def not_a_number(p: Play) -> bool:
     return p.done and any(isinstance(v := p.got(r).returned, float) and v != v for r in ranks(p))
 
 
+def frozen_moved(p: Play) -> bool:
+    """All that is wrong is that parameters which need no gradient have other values."""
+    if not p.done or p.kinds() != {"left"}:
+        return False
+    frozen = {n for n, t in p.given(0).named_parameters() if not t.requires_grad}
+    want = Steps(p).model(Steps(p).right)
+    for name, t in want.named_parameters():
+        for r in ranks(p):
+            got = dict(p.left(r).named_parameters())[name]
+            if name not in frozen and not same(got.data, t.data, STEP):
+                return False
+    return bool(frozen)
+
+
 def not_stepped(p: Play) -> bool:
     return p.done and all(params_are(p, r, p.given(r), 1e-7) for r in ranks(p))
 
@@ -1180,7 +1195,9 @@ def step_sturdy(rng: random.Random) -> list[Case]:
             Case(3, dtype="float64", options={"model": "two layers", SIZES: (2, 0, 3)}),
             Case(3, dtype="float64", options={"model": "digits", SIZES: (4, 1, 3), **both_ways}),
             *(Case(3, options={"model": m, SIZES: (2, 1, 3)}) for m in (
-                "first layer frozen", "a shared weight", "buffers"))]  # fmt: skip
+                "first layer frozen", "a shared weight", "buffers")),
+            *(Case(3, options={"model": "first layer frozen", SIZES: (2, 1, 3), **moves})
+              for moves in ({"weight_decay": 0.25}, {"momentum": 0.9}))]  # fmt: skip
 
 
 def smaller_steps(case: Case) -> Iterator[Case]:
@@ -1233,6 +1250,9 @@ declare(Exercise(
                   every(lambda p: right_step(p) and loss_of_means(p))),
         Diagnosis("local-loss", "The step is right. The loss that is returned is this rank's, not "
                   "everybody's.", every(lambda p: right_step(p) and own_loss(p))),
+        Diagnosis("moves-frozen", "A frozen layer has moved. The optimizer passes over a parameter "
+                  "that has no gradient; one whose gradient is zero still gets its weight decay "
+                  "and its momentum.", every(frozen_moved)),
         Diagnosis("stale-gradients", "It is wrong only where gradients were left over from before: "
                   "backward adds to what is there.", only_where(left_over)),
         Diagnosis("empty-batch-nan", "It is wrong only where some rank's batch is empty: the mean "

@@ -19,7 +19,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -148,16 +148,30 @@ def _after(module: nn.Module, args: tuple, output: Any) -> None:
             output.register_hook(lambda _: setattr(shown, "trained", True))
 
 
+def seeds(case: Case) -> tuple[int, ...]:
+    """The seed that the answer is called with, by call."""
+    stated = case.options["seed"]
+    return stated if isinstance(stated, tuple) else (stated,)
+
+
+def seed_of(case: Case) -> int:
+    """The seed of this call."""
+    first = replace(case, seed=seeds(case)[0])
+    calls = [first.call(number).seed for number in range(case.calls)]
+    return seeds(case)[calls.index(case.seed)]
+
+
 def digits(case: Case) -> Digits:
-    """Images of 8 × 8 pixels that nobody could mistake for one another, and their labels."""
-    source = torch.Generator().manual_seed(case.seed + 1000 * case.length)
+    """Images of 8 × 8 pixels that nobody could mistake for one another, and their labels: the same
+    in every call of a play."""
+    source = torch.Generator().manual_seed(seeds(case)[0] + 1000 * case.length)
     images = torch.randint(17, (case.length, 1, 8, 8), generator=source) / 16
     return Digits(images, torch.randint(10, (case.length,), generator=source))
 
 
 def training(case: Case, _: int) -> tuple[Digits, int, int, int]:
     o = case.options
-    return digits(case), o["epochs"], o["batch_size"], o["seed"]
+    return digits(case), o["epochs"], o["batch_size"], seed_of(case)
 
 
 # ---- train_ddp: what it comes to -------------------------------------------------------------
@@ -165,7 +179,7 @@ def training(case: Case, _: int) -> tuple[Digits, int, int, int]:
 
 @dataclass
 class Account:
-    """What the ranks of a play were seen to do. ``steps`` is empty where that says nothing."""
+    """What the ranks were seen to do in a call. ``steps`` is empty where that says nothing."""
 
     labels: Tensor
     steps: list[int] = field(default_factory=list)  # an epoch, by rank
@@ -174,6 +188,7 @@ class Account:
     evaluated: list[list[list[tuple[int, int]]]] = field(default_factory=list)  # (sample, class)
     logits: list[dict[int, Tensor]] = field(default_factory=list)  # [epoch][sample]
     online: list[list[list[bool]]] = field(default_factory=list)  # right while training
+    untrained: dict[int, Tensor] = field(default_factory=dict)  # logits before the first step
     gradient_bytes: int = 0
     largest: int = 0  # batch that was trained on
     found: list[Finding] = field(default_factory=list)
@@ -195,18 +210,19 @@ class Account:
         return out
 
 
-def account(play: Play) -> Account:
-    """What a play came to, put together once."""
-    known = play.__dict__.get("_account")
-    if known is None:
-        known = play.__dict__["_account"] = _account(play)
-    return known
+def account(play: Play, call: int = 0) -> Account:
+    """What a call came to, put together once."""
+    known = play.__dict__.setdefault("_accounts", {})
+    if call not in known:
+        known[call] = _account(play, call)
+    return known[call]
 
 
-def _account(play: Play) -> Account:
-    out = Account(play.given(0).data[1])
+def _account(play: Play, call: int) -> Account:
+    out = Account(play.given(0, call).data[1])
     epochs = play.case.options["epochs"]
-    shown = [seen.args[0].seen if seen.args else [] for seen in (play.seen[0] if play.done else [])]
+    every = play.seen[call] if play.done else []
+    shown = [seen.args[0].seen if seen.args else [] for seen in every]
     counts = [sum(s.trained for s in by_rank) for by_rank in shown]
     for rank, count in enumerate(counts):
         if not count:
@@ -236,6 +252,8 @@ def _fill(out: Account, rank: int, by_rank: list[Shown]) -> None:
             losses = functional.cross_entropy(s.logits, labels, reduction="none").tolist()
             out.losses[epoch][rank].append(losses)
             out.online[epoch][rank] += [c == int(y) for c, y in zip(classes, labels, strict=True)]
+            if not done:
+                out.untrained |= dict(zip(s.samples, s.logits, strict=True))
             out.gradient_bytes = max(out.gradient_bytes, s.gradient_bytes)
             out.largest = max(out.largest, len(s.samples))
             done += 1
@@ -252,7 +270,7 @@ def mean(values: Iterable[float]) -> float:
 
 def numbers_of(play: Play, call: int) -> list[Seen]:
     """The mean loss of the samples drawn, the share of samples that are recognised, by epoch."""
-    a = account(play)
+    a = account(play, call)
     if not a.steps:
         return [Seen({"loss": ANYTHING, "accuracy": ANYTHING}) for _ in play.inputs[call]]
     accuracy: list = []
@@ -359,13 +377,40 @@ def weights_move(play: Play) -> Iterator[Finding]:
             return
 
 
+def weights_alike(one: Account, other: Account) -> bool:
+    """Before the first step two calls' models say the same of the samples that both were shown."""
+    both_saw = one.untrained.keys() & other.untrained.keys()
+    return all(torch.allclose(one.untrained[i], other.untrained[i], 1e-4, 1e-5) for i in both_saw)
+
+
+def from_seed(play: Play) -> Iterator[Finding]:
+    """Weights and order come from the seed: another one gives others, the same one the same."""
+    called = seeds(play.case)
+    accounts = [account(play, call) for call in range(play.case.calls)]
+    if not all(a.steps for a in accounts):
+        return
+    for call in range(1, len(called)):
+        weights = weights_alike(accounts[0], accounts[call])
+        order = accounts[0].drawn == accounts[call].drawn
+        same_seed = called[call] == called[0]
+        what = [name for name, alike in (("weights", weights), ("order", order))
+                if alike != same_seed]  # fmt: skip
+        if what and same_seed:
+            text = f"seed {called[0]} does not give the same {' and '.join(what)} the second time"
+            yield Finding("not repeated", text)
+        elif what:
+            text = f"seeds {called[0]} and {called[call]} give the same {' and '.join(what)}"
+            yield Finding("seed without effect", text)
+
+
 STATISTICS = 1024  # bytes: a reduction of no more than that is a loss or a count
 
 
 def reduced_once(play: Play) -> Iterator[Finding]:
     """Each step reduces one gradient's worth, in buckets."""
     a = account(play)
-    steps = max(a.steps, default=0) * len(a.drawn)
+    epochs = len(a.drawn) * play.case.calls
+    steps = max(a.steps, default=0) * epochs
     if not steps or (play.case.world > 1 and any(gradients_travel(play))):
         yield Finding("not reduced", "no gradients are reduced")
         return
@@ -378,7 +423,7 @@ def reduced_once(play: Play) -> Iterator[Finding]:
             yield Finding("reduced bytes", text, rank, sent, steps * a.gradient_bytes)
             return
         every_one = reductions(play, rank, 16)
-        if len(every_one) > calls + 4 * len(a.drawn):
+        if len(every_one) > calls + 4 * epochs:
             text = (f"rank {rank} calls {len(every_one)} reductions in {steps} steps; "
                     f"the gradients would fit into {calls // 2} buckets")  # fmt: skip
             yield Finding("many calls", text, rank, len(every_one), calls)
@@ -499,12 +544,15 @@ def train_core(rng: random.Random) -> list[Case]:
 
 def train_sturdy(rng: random.Random) -> list[Case]:
     return [train_case(1, 11, 4, seed=5), train_case(8, 19, 2, seed=6), train_case(3, 7, 16),
-            train_case(2, 9, 1, epochs=1, seed=rng.randrange(99))]  # fmt: skip
+            train_case(2, 9, 1, epochs=1, seed=rng.randrange(99)),
+            replace(train_case(2, 8, 16), calls=3, seed=(first := rng.randrange(99)),
+                    options={"epochs": 2, "batch_size": 16,
+                             "seed": (first, first + 1, first)})]  # fmt: skip
 
 
 def smaller_training(case: Case) -> Iterator[Case]:
     o = case.options
-    for world in sorted({1, 2, case.world}):
+    for world in sorted({1, 2, case.world} if case.calls == 1 else ()):
         for length in (5, 8, 9, case.length):
             if world < case.world or length < case.length:
                 yield train_case(world, length, o["batch_size"], o["epochs"], o["seed"])
@@ -522,7 +570,7 @@ declare(Exercise(
     needs=BY_OPTIMIZERS,
     length_is="samples",
     rules=[all_trained, shares_apart, none_missed, in_new_order, small_batches, gradients_travel,
-           weights_move, all_evaluated],
+           weights_move, all_evaluated, from_seed],
     budget=[reduced_once],
     diagnoses=[
         Diagnosis("rank-0-alone", "One rank comes to a collective on a line that no other rank "
@@ -583,6 +631,13 @@ declare(Exercise(
                   any_of(reports("loss", lambda a, e, r: mean(a.losses[e][r][-1])),
                          reports("loss", lambda a, e, r: mean(v for k in a.losses[e]
                                                               for v in k[-1])))),
+        Diagnosis("seed-unused", "Another seed changes too little: the weights that training "
+                  "begins with, and the order of the samples, both come from it. The case says "
+                  "what stays.", every(only("seed without effect"))),
+        Diagnosis("not-repeatable", "The same seed gives another training the second time. What is "
+                  "drawn before anything has been seeded with it?",
+                  both(every(found("not repeated")),
+                       every(only("not repeated", "seed without effect")))),
         Diagnosis("batch-too-large", "More than batch_size samples go through the model of one "
                   "rank at a time.", every(found("batch"))),
         Diagnosis("reduced-twice", "The gradients are reduced more than once a step. Who has "

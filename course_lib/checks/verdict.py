@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from course_lib.checks.compare import leaves, same, show
+from course_lib.checks.compare import cut, leaves, same, show, show_apart
 from course_lib.checks.exercise import POINTS, Diagnosis, Evidence, Finding, Play
 from course_lib.trace import Run
 
 ROUNDING = 1e-6  # of a model that is wrong, tensors that differ by this much are not shown
+VALUES = ("returned", "type", "left", "argument changed")  # findings that a table shows
+WIDE = 104  # characters of a row: with its indent what JupyterLab shows beside its file browser
+NARROW = 20  # what a column keeps of them where others need room
 
 
 @dataclass
@@ -146,9 +149,7 @@ def _story(level: LevelResult) -> list[str]:
 
 def _findings(level: LevelResult) -> list[str]:
     said: list[str] = []
-    values = [
-        f for f in level.findings if f.kind in ("returned", "type", "left", "argument changed")
-    ]
+    values = [f for f in level.findings if f.kind in VALUES]
     if values:
         said += _table(level.play, values)
     for finding in level.findings:
@@ -160,38 +161,45 @@ def _findings(level: LevelResult) -> list[str]:
 
 
 def _table(play: Play | None, values: list[Finding]) -> list[str]:
-    """Rank by rank: what went in, what came out, what should have, and where they differ."""
+    """Rank by rank: what went in, what came out, what should have, and where they differ.
+
+    A rank that is alone needs no column for its number; a formula has no ranks at all.
+    """
     assert play is not None
-    rows = [("rank", "was called with", "has" if values[0].text == "has" else "returned",
-             "should have" if values[0].text == "has" else "should return", "")]  # fmt: skip
+    rows = [["rank", "was called with", "has" if values[0].text == "has" else "returned",
+             "should have" if values[0].text == "has" else "should return", ""]]  # fmt: skip
     for f in (part for finding in values for part in _parts(play, finding)):
         note = "changed, and should not be" if f.kind == "argument changed" else _where(f)
-        rows.append((str(f.rank), f.text, show(f.got), show(f.want), note))
-    wide = [max(len(row[i]) for row in rows) for i in range(4)]
-    return [("  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=False)) + "  "
-             + row[4]).rstrip() for row in rows[:9]]  # fmt: skip
+        rows.append([str(f.rank), f.text, *show_apart(f.got, f.want), note])
+    rows = [row[play.case.world == 1 :] for row in rows[:9]]
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for i, part in ((-4, 1), (-3, 2), (-2, 1)):  # what went in is cut first, then both others
+        spare = sum(wide) + 2 * (len(wide) - 1) - WIDE
+        wide[i] -= max(0, min(-(-spare // part), wide[i] - NARROW))
+    return ["  ".join(cut(cell, w).ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip()
+            for row in rows]  # fmt: skip
 
 
 def _parts(play: Play, f: Finding) -> Iterator[Finding]:
-    """The finding with what its rank was given for text; of a model, each tensor that differs."""
+    """The finding with what its rank was given for text; of a model, each tensor that differs, of
+    a dict each entry."""
     assert f.rank is not None
-    given = play.inputs[0][f.rank]
-    if not (isinstance(f.got, nn.Module) and isinstance(f.want, nn.Module)):
-        yield replace(f, text=", ".join(show(a) for a in given))
-        return
-    old, want = (
-        dict(leaves(next(a for a in given if isinstance(a, nn.Module)))),
-        dict(leaves(f.want)),
-    )
-    for path, got in leaves(f.got):
-        if not same(got, want.get(path), ROUNDING):
-            text = f"{path[1:]} {show(old.get(path))}"
-            yield replace(f, text=text, got=got, want=want.get(path))
+    given, text = play.inputs[0][f.rank], ", ".join(map(show, play.inputs[0][f.rank]))
+    if isinstance(f.got, nn.Module) and isinstance(f.want, nn.Module):
+        old = dict(leaves(next(a for a in given if isinstance(a, nn.Module))))
+        want = dict(leaves(f.want))
+        for path, got in leaves(f.got):
+            if not same(got, want.get(path), ROUNDING):
+                text = f"{path[1:]} {show(old.get(path))}"
+                yield replace(f, text=text, got=got, want=want.get(path))
+    elif isinstance(f.got, dict) and isinstance(f.want, dict) and f.got.keys() == f.want.keys():
+        for key in (k for k in f.want if not same(f.got[k], f.want[k], ROUNDING)):
+            yield replace(f, text=text, got={key: f.got[key]}, want={key: f.want[key]})
+    else:
+        yield replace(f, text=text)
 
 
 def _where(f: Finding) -> str:
-    from torch import Tensor
-
     if f.kind == "type" and not isinstance(f.want, type(None)):
         return f"a {type(f.got).__name__}, not a {type(f.want).__name__}"
     if isinstance(f.got, Tensor) and isinstance(f.want, Tensor):

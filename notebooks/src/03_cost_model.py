@@ -454,7 +454,7 @@ for batch in (64, 256, 1024):
 assert link_bytes(data_parallel, 256) == link_bytes(model_parallel, 256) == 884_736
 
 # %% [markdown] id="03-6da425"
-# Few weights and many activations, as in convolutions: data parallelism. Many weights and few activations, as in wide linear layers: model parallelism. Krizhevsky (2014) found about 5% of a network's parameters and 90–95% of its computing in the convolutional layers, the reverse in the linear ones, and divided the former by data, the latter by model. A model too large for one rank leaves no choice; lessons 13 to 15 are about that.
+# Few weights and many activations, as in convolutions: data parallelism. Many weights and few activations, as in wide linear layers: model parallelism. Krizhevsky (2014) divided one network in both ways. A model too large for one rank leaves no choice; lessons 13 to 15 are about that.
 #
 # ## Break it
 #

@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def train_ddp(dataset, epochs, batch_size, seed):
     rank, world_size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(seed + rank)  # DDP begins with the weights of rank 0
     model = DistributedDataParallel(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     history = {"loss": [], "accuracy": []}
