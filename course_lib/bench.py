@@ -191,7 +191,7 @@ def _pairs(length: int, repeats: int, on_one_core: bool) -> tuple[list[float], l
         for thread in os.listdir("/proc/self/task"):
             os.sched_setaffinity(int(thread), {core})
     x = torch.ones(length)
-    recording = recorder.current()
+    recording = recorder.at_work
     watched: Any = dist.new_group()
     recorder.stop()
     bare_group: Any = dist.new_group()  # made while nothing records, so it has no hooks
