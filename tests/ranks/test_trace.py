@@ -267,7 +267,8 @@ def test_each_part_of_a_call_that_has_several_is_done_before_the_next_begins():
     done = run(talk, world_size=2)
     assert done.results[0] == [{"rank": 0}, {"rank": 1}]
     *parts, last = done.trace.of(0)
-    assert [e.op for e in parts] == ["all_gather"] * 2
+    assert len(parts) == 2
+    assert {e.op for e in parts} <= {"all_gather", "all_gather_single"}  # as torch has it
     assert not any(e.async_op for e in parts)
     assert last.async_op and last.waited
     for event, following in zip(parts, [*parts[1:], last], strict=True):
