@@ -54,6 +54,7 @@ COMMANDS = {
         "every budget as a ratio against its reference, measured now",
         _flag("--json", "print the rows as JSON"),
         _flag("--quick", "fewer repeats"),
+        _flag("--all", "the whole suite of tests, too: minutes"),
     ),
     "update": Command(
         "course_lib.notebooks.update:main",

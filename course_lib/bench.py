@@ -3,15 +3,20 @@
 A wall-clock time says as much about the machine and its other work as about the code. A ratio of
 two times, taken in turns, says something about the code. So each row here has a *reference*, the
 same work done without the course (or a fixed number, where the promise is one), and reports the
-median of ours, of the reference, and their ratio, with the spread between the quartiles.
+median of ours, of the reference, and their ratio, with the spread between the quartiles. What
+could not be measured here has a row, too, that says why.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import multiprocessing
 import os
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from argparse import Namespace
@@ -25,10 +30,14 @@ import torch
 import torch.distributed as dist
 
 from course_lib import Deadlock, run, simulate
+from course_lib.checks.checking import verdict_on
+from course_lib.checks.cli import read_answer
+from course_lib.checks.exercise import find
 from course_lib.ranks import recorder
 from course_lib.ranks.spare import stock
 
 RANKS = 4
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -50,9 +59,20 @@ class Row:
         return self.ratio <= self.at_most
 
 
+@dataclass(frozen=True)
+class Missing:
+    """A budget that was not measured."""
+
+    what: str
+    not_measured: str  # why
+
+    kept = None
+
+
 def main(args: Namespace) -> int:
-    """``python -m course_lib bench [--json] [--quick]``; the exit code is 0 whatever comes out."""
+    """``bench [--json] [--quick] [--all]``; the exit code is 0 whatever comes out."""
     rows = [row for bench in BENCHES for row in bench(args.quick)]
+    rows += testing(args.all)
     if args.json:
         print(json.dumps([asdict(row) | {"kept": row.kept} for row in rows], indent=2))
     else:
@@ -60,13 +80,15 @@ def main(args: Namespace) -> int:
     return 0
 
 
-def table(rows: list[Row]) -> list[str]:
+def table(rows: list[Row | Missing]) -> list[str]:
     """The rows as text, one line each."""
     head = f"{'what':<46} {'ours':>12} {'± half':>9} {'reference':>12}  {'ratio':>7} {'budget':>7}"
     return [head, *(_line(row) for row in rows)]
 
 
-def _line(row: Row) -> str:
+def _line(row: Row | Missing) -> str:
+    if isinstance(row, Missing):
+        return f"{row.what:<46} not measured: {row.not_measured}"
     ours, reference = f"{row.ours:.4g} {row.unit}", f"{row.reference_value:.4g} {row.unit}"
     kept = "kept" if row.kept else "NOT KEPT"
     return (
@@ -140,7 +162,7 @@ def _setting(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-def launching(quick: bool) -> Iterator[Row]:
+def launching(quick: bool) -> Iterator[Row | Missing]:
     """The next ``run`` of four ranks with an all_reduce inside, with and without a spare world."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch.distributed", __name__])
@@ -165,7 +187,7 @@ def launching(quick: bool) -> Iterator[Row]:
     yield from _spare_memory()
 
 
-def _spare_memory() -> Iterator[Row]:
+def _spare_memory() -> Iterator[Row | Missing]:
     """What the ranks of a spare world hold that they share with nobody (Linux only)."""
     run(_work, world_size=RANKS)
     assert stock.spare is not None
@@ -184,47 +206,44 @@ def _own_kilobytes(rollup: str) -> int:
 # ---- recording --------------------------------------------------------------------------------
 
 
-def _pairs(length: int, repeats: int, on_one_core: bool) -> tuple[list[float], list[float]]:
-    """Seconds per all_reduce, recorded and not, in turns, in one process."""
+def _in_turns(length: int, repeats: int, on_one_core: bool) -> tuple[list[float], ...]:
+    """Seconds per all_reduce in one process, in turns: recorded, not, and not in another group."""
     if on_one_core:  # else most of the time would be that of waking gloo's thread on another core
         core = min(os.sched_getaffinity(0))
         for thread in os.listdir("/proc/self/task"):
             os.sched_setaffinity(int(thread), {core})
     x = torch.ones(length)
-    recording = recorder.current()
-    watched: Any = dist.new_group()
+    at_work = recorder.at_work
+    groups: list[Any] = [dist.new_group()]
     recorder.stop()
-    bare_group: Any = dist.new_group()  # made while nothing records, so it has no hooks
-    recorded: list[float] = []
-    bare: list[float] = []
-
-    def call_recorded() -> None:
-        recorder.resume(recording)
-        recorded.append(_timed(lambda: dist.all_reduce(x, group=watched)))
-        recorder.stop()
-
-    def call_bare() -> None:
-        bare.append(_timed(lambda: dist.all_reduce(x, group=bare_group)))
-
-    for pair in range(repeats):
+    groups += [dist.new_group(), dist.new_group()]  # nothing records: these have no hooks
+    seconds: tuple[list[float], ...] = ([], [], [])
+    for turn in range(repeats):
         x.fill_(1.0)
-        for call in (call_recorded, call_bare) if pair % 2 else (call_bare, call_recorded):
-            call()
-    recorder.resume(recording)
-    return recorded, bare
+        for which in ((0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1))[turn % 4]:
+            recorder.resume(None if which else at_work)
+            seconds[which].append(_timed(lambda: dist.all_reduce(x, group=groups[which])))  # noqa: B023
+            recorder.stop()
+    recorder.resume(at_work)
+    return seconds
 
 
-def recording(quick: bool) -> Iterator[Row]:
-    """What the recorder adds to a call: in microseconds for a tiny one, in percent for a large."""
-    repeats = 300 if quick else 2000
+def recording(quick: bool) -> Iterator[Row | Missing]:
+    """What the recorder adds to a call: in microseconds for a tiny one, in percent for a large.
+
+    The last row says how far the percents can be trusted: there, neither call is recorded.
+    """
+    repeats = 300 if quick else 4000
     linux = hasattr(os, "sched_setaffinity")
-    tiny, plain = run(_pairs, 1, repeats, linux, world_size=1).results[0]
+    tiny, plain, _ = run(_in_turns, 1, repeats, linux, world_size=1).results[0]
     added = [1e6 * (a - b) for a, b in zip(tiny, plain, strict=True)]
     yield _row("recorder, added to a call at world size 1", "µs", added, "20 µs", [20.0], 1.0)
-    repeats = 100 if quick else 1500
-    large, plain = run(_pairs, 1_000_000, repeats, False, world_size=2, timeout=300).results[0]
-    yield _row("all_reduce of 4 MB on 2 ranks, recorded", "ms", [1e3 * t for t in large],
-               "the same call, not recorded", [1e3 * t for t in plain], 1.03)  # fmt: skip
+    repeats = 100 if quick else 2000
+    large = run(_in_turns, 1_000_000, repeats, False, world_size=2, timeout=300).results[0]
+    recorded, plain, other = ([1e3 * t for t in seconds] for seconds in large)
+    name, reference = "all_reduce of 4 MB on 2 ranks", "the same call, not recorded"
+    yield _row(f"{name}, recorded", "ms", recorded, reference, plain, 1.03)
+    yield _row(f"{name}, in another group", "ms", other, reference, plain, 1.03)
 
 
 # ---- telling ----------------------------------------------------------------------------------
@@ -242,7 +261,7 @@ def _deadlock() -> None:
     raise AssertionError("two ranks that both receive first did not end in a Deadlock")
 
 
-def telling(quick: bool) -> Iterator[Row]:
+def telling(quick: bool) -> Iterator[Row | Missing]:
     """From the start of a deadlock to its sentence."""
     seconds = [_timed(_deadlock) for _ in range(2 if quick else 5)]
     yield _row("deadlock told", "s", seconds, "3 s", [3.0], 1.0)
@@ -270,7 +289,7 @@ def _chunked_ring(chunk: int) -> None:
     assert bool((x == n).all())
 
 
-def simulating(quick: bool) -> Iterator[Row]:
+def simulating(quick: bool) -> Iterator[Row | Missing]:
     """A chunked ring all_reduce of 256 elements a chunk, in rendezvous, in wall-clock seconds."""
     for ranks, budget in (
         ((64, 0.5), (256, 6.0)) if quick else ((64, 0.5), (256, 6.0), (1024, 90.0))
@@ -284,4 +303,96 @@ def simulating(quick: bool) -> Iterator[Row]:
         yield _row(name, "s", seconds, f"{budget:g} s", [budget], 1.0)
 
 
-BENCHES = (launching, recording, telling, simulating)
+# ---- checking ---------------------------------------------------------------------------------
+
+
+_NEVER_ENDS = "def my_share(n_items):\n    while True:\n        pass\n"
+
+
+def _passes(exercise: str, answer: Path) -> bool:
+    """The verdict of ``check`` on a file of source."""
+    return verdict_on(find(exercise), read_answer(exercise, str(answer))).passed
+
+
+def _right(folder: Path) -> None:
+    """Check the first of the right answers to the exercise that a folder is named after."""
+    answer = min(folder.glob("*.py"))
+    if not _passes(folder.name, answer):
+        raise AssertionError(f"{answer} did not pass its check")
+
+
+def _never_ends() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder, "never_ends.py")
+        answer.write_text(_NEVER_ENDS)
+        if _passes("my_share", answer):
+            raise AssertionError("an answer that never ends has passed its check")
+
+
+def checking(quick: bool) -> Iterator[Row | Missing]:
+    """One ``check`` of a right answer to each exercise, and of an answer that never ends."""
+    folders = sorted((ROOT / "tests" / "right_answers").glob("*/"))[:: 9 if quick else 1]
+    seconds = {folder.name: _timed(lambda: _right(folder)) for folder in folders}  # noqa: B023
+    if seconds:
+        slowest = max(seconds, key=seconds.__getitem__)
+        every = list(seconds.values())
+        yield _row("check of a right answer, all exercises", "s", every, "3 s", [3.0], 1.0)
+        yield _row(f"the slowest of them, {slowest}", "s", [seconds[slowest]], "3 s", [3.0], 1.0)
+    else:
+        yield Missing("check of a right answer", "tests/right_answers is not here")
+    hung = [_timed(_never_ends) for _ in range(1 if quick else 3)]
+    yield _row("check of an answer that never ends", "s", hung, "10 s", [10.0], 1.0)
+
+
+# ---- lessons and tests ------------------------------------------------------------------------
+
+
+def _nbval(notebook: Path) -> int:
+    """Run a solved notebook in an empty folder and compare its outputs; pytest's exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copy(notebook, folder)
+        rules = notebook.parents[1] / "sanitize.cfg"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval",
+                   "--nbval-cell-timeout=120", f"--nbval-sanitize-with={rules}",
+                   f"--rootdir={folder}", copy]  # fmt: skip
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        own = {"PYTHONPATH": path, "IPYTHONDIR": folder, "JUPYTER_CONFIG_DIR": folder,
+               "JUPYTER_PREFER_ENV_PATH": "1", "MATPLOTLIBRC": os.devnull}  # fmt: skip
+        return subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True,
+                              stdin=subprocess.DEVNULL).returncode  # fmt: skip
+
+
+def comparing(quick: bool) -> Iterator[Row | Missing]:
+    """Each lesson's solution notebook under nbval, from the start of pytest to its end."""
+    what = "solution notebook under nbval"
+    notebooks = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
+    if not notebooks:
+        yield Missing(what, "notebooks/solutions is not here")
+    elif importlib.util.find_spec("nbval") is None:
+        yield Missing(what, "nbval is not installed (requirements-dev.txt)")
+    else:
+        for notebook in notebooks[: 1 if quick else None]:
+            name, start = f"nbval of {notebook.stem}", time.perf_counter()
+            if _nbval(notebook):
+                yield Missing(name, "its outputs are not those that are stored")
+            else:
+                seconds = [time.perf_counter() - start]
+                yield _row(name, "s", seconds, "45 s", [45.0], 1.0)
+
+
+def testing(wanted: bool) -> Iterator[Row | Missing]:
+    """All tests, as ``make test`` runs them once everything is installed."""
+    if not (ROOT / "tests" / "conftest.py").exists():
+        yield Missing("make test", "tests is not here")
+    elif not wanted:
+        yield Missing("make test", "it takes minutes; bench --all measures it")
+    else:
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
+        start = time.perf_counter()
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        seconds = time.perf_counter() - start
+        passed = "" if done.returncode == 0 else ", some fail"
+        yield _row(f"make test{passed}", "s", [seconds], "480 s", [480.0], 1.0)
+
+
+BENCHES = (launching, recording, telling, simulating, checking, comparing)

@@ -224,9 +224,9 @@ def spawn_rank(fds: Sequence[int]) -> int:
 def _import_torch() -> None:
     for name in PRELOAD:
         importlib.import_module(name)
-    from course_lib.ranks import worker
+    from course_lib.ranks import wrappers
 
-    worker.prepare()
+    wrappers.install()  # what every rank needs and a fork inherits
 
 
 def main(method: str, door_fd: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isnan
 from typing import Any
 
 from course_lib.ranks.log import Reader
@@ -44,21 +45,19 @@ class History:
         if direct:
             self.direct.add(seq)
         self.events.append(
-            Event(
-                self.rank, op, None if peer < 0 else peer, group, max(bytes_in, bytes_out), dtype,
-                shape, issued, None, self._lines.get(line), tag, reduce_op, is_async,
-                not is_async, bytes_in, bytes_out, contiguous, seq,
-            )
+            Event(self.rank, op, None if peer < 0 else peer, group, max(bytes_in, bytes_out), dtype,
+                  shape, issued, None, self._lines.get(line), tag, reduce_op, is_async,
+                  not is_async, bytes_in, bytes_out, contiguous, seq)
         )  # fmt: skip
 
-    def _read_C(self, seq: int, at: float | None, peer: int, waited: bool) -> None:
+    def _read_C(self, seq: int, at: float, peer: int, waited: bool) -> None:
         event = self.events[seq]
         self._done.add(seq)
         if waited:
             self._waiting = None
         self.events[seq] = replace(
             event,
-            completed=event.completed if event.completed is not None else at,
+            completed=at if event.completed is None and not isnan(at) else event.completed,
             peer=peer if event.peer is None and peer >= 0 else event.peer,
             waited=event.waited or waited,
         )
@@ -117,11 +116,8 @@ class History:
 
 def to_trace(histories: Sequence[History], recorded: bool = True) -> Trace:
     """One Trace from all ranks' logs."""
-    events = [
-        replace(e, waited=e.waited or e.seq in h.taken or e.seq not in h.direct)
-        for h in histories
-        for e in h.events
-    ]
+    events = [replace(e, waited=e.waited or e.seq in h.taken or e.seq not in h.direct)
+              for h in histories for e in h.events]  # fmt: skip
     events.sort(key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for h in histories for s in h.spans), key=lambda s: (s.start, s.rank))
     groups: dict[str, tuple[int, ...]] = {}

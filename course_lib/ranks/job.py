@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -38,11 +39,8 @@ class Plan:
 
     def same_world(self, other: Plan) -> bool:
         """Whether ranks that were started for one of the two serve the other."""
-        return (self.world_size, self.backend, self.init) == (
-            other.world_size,
-            other.backend,
-            other.init,
-        )
+        what = attrgetter("world_size", "backend", "init")
+        return what(self) == what(other)
 
     def device(self, rank: int) -> str:
         return f"cuda:{rank}" if self.backend == "nccl" else "cpu"

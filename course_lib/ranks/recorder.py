@@ -16,14 +16,15 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from math import nan
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from course_lib.ranks.log import Writer
-from course_lib.sites import find_frame, line_of
+from course_lib.ranks.log import DONE, ISSUED, Writer
+from course_lib.sites import find_frame, is_readers, line_of
 
 # HookOpName → the name that a reader of torch.distributed's documentation knows.
 OPS = {
@@ -37,6 +38,7 @@ OPS = {
 _HOOK = 0xC0E5  # our id among a group's hooks
 _KINDS = 4096  # of calls, that are told apart by a number; then numbering begins anew
 _get_future = dist.Work.get_future
+_thread = threading.get_ident
 
 
 def unavailable() -> str | None:
@@ -55,22 +57,23 @@ def _op(name: Any) -> str:
 
 
 class Call:
-    """What the wrapper around the current call knows, for the hook that fires inside it."""
+    """What the wrapper around a thread's current call knows, for the hooks that fire inside it."""
 
-    __slots__ = ("blocking", "caller", "reduce_op", "tag")
-
-    def __init__(self, caller: FrameType | None, blocking: bool) -> None:
-        self.caller = caller  # the reader's own code, who gets the Work; None: a library's
-        self.blocking = blocking
+    def __init__(self) -> None:
+        self.caller: FrameType | None = None  # who calls; None while nobody does
+        self.op: str | None = None  # None: the hook will say
+        self.blocking = False
         self.tag = 0
         self.reduce_op: Any = None
+        self.mine = False  # whether the reader's own code calls, who gets the Work; else a library
+        self.seq = -1  # of the event that is done when the call returns, if there is one
 
 
 class _Speaking(threading.local):
-    call: Call | None = None
+    def __init__(self) -> None:
+        self.call = Call()
 
 
-_NO_CALL = Call(None, False)
 speaking = _Speaking()
 at_work: Recorder | None = None
 
@@ -83,7 +86,6 @@ class Recorder:
         self._log = Writer(fd)
         self._wait_means_done = True
         self._main = threading.main_thread().ident
-        self._lock = threading.Lock()
         self._count = 0
         self._kinds: dict[tuple, int] = {}  # what calls from one line have in common, once
         self._pending: dict[tuple[str, int], tuple[int, str]] = {}  # between pre- and post-hook
@@ -92,7 +94,7 @@ class Recorder:
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
         self._told = threading.Condition()
         # by instruction, as looking up the line takes long, and by the id of its code, as hashing
-        # that does, too; the code is kept alive
+        # that does, too; the code is kept alive. −1 is none of the reader's
         self._lines: dict[tuple[int, int], tuple[int, CodeType]] = {}
         self._groups: dict[str, tuple[int, ...]] = {}
 
@@ -101,19 +103,14 @@ class Recorder:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def issued(
-        self,
-        op: str,
-        group: str,
-        peer: int,
-        reads: Any,
-        writes: Any,
-        is_async: bool,
-        shape: tuple[int, ...] = (),
-    ) -> int:
+    def issued(self, op: str, group: str, peer: int, reads: Any, writes: Any, is_async: bool,
+               shape: tuple[int, ...] = ()) -> int:  # fmt: skip
         """Write down a call that begins now; ``peer`` −1 is none. Returns its number."""
-        call = speaking.call or _NO_CALL
+        call = speaking.call
         line = self._line(call.caller)
+        call.mine = mine = line >= 0
+        if not mine:
+            line = self._line(find_frame())
         tensors = (*reads, *writes)
         dtype, packed, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
@@ -124,19 +121,17 @@ class Recorder:
                 bytes_in += tensor.nbytes
             for tensor in writes:
                 bytes_out += tensor.nbytes
-        mine = call.caller is not None
-        if mine and threading.get_ident() != self._main:
+        if mine and _thread() != self._main:
             self._log.append(("T",))
-        is_async = is_async and not call.blocking
         kind = (op, peer, group, bytes_in, bytes_out, dtype, shape, line, call.tag,
                 _operator(call.reduce_op), is_async, mine, packed)  # fmt: skip
-        with self._lock:
+        with self._log.lock:
             number = self._kinds.get(kind)
             if number is None:
                 number = self._new_kind(kind)
             seq = self._count
             self._count = seq + 1
-            self._log.append(("E", seq, number, time.perf_counter() - self.t0))
+            self._log.put(ISSUED, b"E", seq, number, time.perf_counter() - self.t0)
         return seq
 
     def _new_kind(self, kind: tuple) -> int:
@@ -149,23 +144,27 @@ class Recorder:
         return number
 
     def completed(self, seq: int, peer: int = -1, waited: bool = True) -> None:
-        at = time.perf_counter() - self.t0 if self._wait_means_done else None
-        self._log.append(("C", seq, at, peer, waited))
+        at = time.perf_counter() - self.t0 if self._wait_means_done else nan
+        with self._log.lock:
+            self._log.put(DONE, b"C", seq, at, peer, waited)
 
     def span(self, name: str, start: float, end: float) -> None:
         self._log.append(("S", name, start, end))
 
     def _line(self, frame: FrameType | None) -> int:
-        """The number in the log of the reader's line that led here; it is in this frame, if any."""
-        if frame is None and (frame := find_frame(3)) is None:
+        """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
+        if frame is None:
             return -1
         code = frame.f_code
         place = (id(code), frame.f_lasti)
         known = self._lines.get(place)
         if known is None:
-            known = self._lines[place] = len(self._lines), code
-            line = line_of(frame)
-            self._log.append(("L", known[0], line.where, line.number, line.source, line.function))
+            with self._log.lock:
+                number = len(self._lines) if is_readers(code.co_filename) else -1
+                known = self._lines[place] = number, code
+                if number >= 0:
+                    at = line_of(frame)
+                    self._log.append(("L", number, at.where, at.number, at.source, at.function))
         return known[0]
 
     # -- groups and hooks ---------------------------------------------------------------------
@@ -190,14 +189,23 @@ class Recorder:
             dist.group.WORLD.unregister_post_hook(_HOOK)  # type: ignore[union-attr]
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        op, root = _op(args.name), args.root
-        seq = self.issued(
-            op, group, ranks[root] if root >= 0 else -1,
-            args.input_tensors, args.output_tensors, args.async_op,
-        )  # fmt: skip
-        self._pending[group, args.op_id] = seq, op
+        call = speaking.call
+        if call.seq >= 0:  # one of several that a call consists of
+            self.completed(call.seq)
+        op, root = call.op or _op(args.name), args.root
+        is_async = args.async_op and not call.blocking
+        seq = self.issued(op, group, ranks[root] if root >= 0 else -1,
+                          args.input_tensors, args.output_tensors, is_async)  # fmt: skip
+        if is_async or call.caller is None:
+            self._pending[group, args.op_id] = seq, op
+            call.seq = -1
+        else:  # it comes back when it is done: no need to know its Work
+            call.seq = seq
 
     def _after(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
+        call = speaking.call
+        if call.seq >= 0:
+            return
         seq, op = self._pending.pop((group, args.op_id))
         work = args.work
         if work is None:
@@ -206,9 +214,7 @@ class Recorder:
         self._live[id(work)] = (work, seq, ranks if op == "recv" else ())
         collective = op not in ("send", "recv")
         if args.async_op and collective and not torch.cuda.is_initialized():
-            call = speaking.call
-            mine = call is not None and call.caller is not None
-            self._tell_when_done(work, seq, None if mine else id(work))
+            self._tell_when_done(work, seq, None if call.mine else id(work))
 
     def _tell_when_done(self, work: Any, seq: int, key: int | None) -> None:
         try:
@@ -236,14 +242,19 @@ class Recorder:
 
     def waiting(self, work: Any) -> None:
         """Somebody begins to wait for this Work; if that never ends, here is where it stood."""
-        if speaking.call is not None or threading.get_ident() != self._main:
+        if speaking.call.caller is not None or _thread() != self._main:
             return  # inside a blocking call: its own record says where it stands
         entry = self._live.get(id(work))
         if entry is not None:
-            self._log.append(("W", entry[1], self._line(None)))
+            self._log.append(("W", entry[1], self._line(find_frame())))
 
     def waited(self, work: Any) -> None:
         """Somebody's ``wait()`` on this Work has returned."""
+        call = speaking.call
+        if call.seq >= 0:
+            self.completed(call.seq)
+            call.seq = -1
+            return
         entry = self._live.pop(id(work), None)
         if entry is not None:
             _, seq, ranks = entry
@@ -297,8 +308,3 @@ def resume(recorder: Recorder | None) -> None:
     """Record with this Recorder again, which has begun before."""
     global at_work
     at_work = recorder
-
-
-def current() -> Recorder | None:
-    """The Recorder that is at work in this process."""
-    return at_work

@@ -45,9 +45,8 @@ class Server:
 
     def _start(self) -> None:
         self.forget()
-        method = os.environ.get("COURSE_LIB_START") or (
-            "fork" if sys.platform == "linux" else "spawn"
-        )
+        usual = "fork" if sys.platform == "linux" else "spawn"
+        method = os.environ.get("COURSE_LIB_START") or usual
         here, there = socket.socketpair()
         command = [sys.executable, "-P", "-m", "course_lib.ranks.forkserver"]
         path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -87,11 +87,6 @@ class RankContext:
         time.sleep(seconds)
 
 
-def prepare() -> None:
-    """What every rank needs and a fork inherits: done once, in the fork server."""
-    wrappers.install()
-
-
 def main(fds: Sequence[int]) -> NoReturn:
     """The life of a rank, on the files that the notebook has opened for it."""
     control_fd, output_fd, log_fd, stack_fd, store_fd = fds
@@ -102,7 +97,7 @@ def main(fds: Sequence[int]) -> NoReturn:
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
-    prepare()
+    wrappers.install()
     control = socket.socket(fileno=control_fd)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(control, orders), daemon=True).start()

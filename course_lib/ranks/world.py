@@ -167,9 +167,8 @@ class World:
         names, sources = job.cells()
         t0 = time.perf_counter()
         self._next_look = t0 + LOOK_SECONDS
-        order = wire.packed(
-            Job(parcel, t0, os.getcwd(), list(sys.path), self.plan.record, names, sources)
-        )
+        todo = Job(parcel, t0, os.getcwd(), list(sys.path), self.plan.record, names, sources)
+        order = wire.packed(todo)
         for rank in self.ranks:
             with contextlib.suppress(BrokenPipeError):  # it has just died: the fork server tells
                 rank.control.sendall(order)

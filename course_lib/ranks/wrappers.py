@@ -18,16 +18,20 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.ranks import recorder
-from course_lib.ranks.recorder import Call, speaking
-from course_lib.sites import is_readers
+from course_lib.ranks.recorder import speaking
 
-_CALLS = (
-    "send", "recv", "isend", "irecv", "batch_isend_irecv", "broadcast", "all_reduce", "reduce",
-    "all_gather", "all_gather_single", "all_gather_into_tensor", "gather", "scatter",
-    "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "all_to_all",
-    "all_to_all_single", "barrier", "monitored_barrier", "broadcast_object_list",
-    "all_gather_object", "gather_object", "scatter_object_list",
-)  # fmt: skip
+# Each with what it is recorded as; None: what it consists of.
+_CALLS = {
+    "send": "send", "recv": "recv", "isend": "send", "irecv": "recv", "batch_isend_irecv": None,
+    "broadcast": "broadcast", "all_reduce": "all_reduce", "reduce": "reduce", "gather": "gather",
+    "all_gather": "all_gather", "all_gather_single": "all_gather_single", "scatter": "scatter",
+    "all_gather_into_tensor": "all_gather_single", "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter_single", "barrier": "barrier",
+    "reduce_scatter_tensor": "reduce_scatter_single", "all_to_all": "all_to_all",
+    "all_to_all_single": "all_to_all_single", "monitored_barrier": "monitored_barrier",
+    "all_gather_object": None, "gather_object": None, "scatter_object_list": None,
+    "broadcast_object_list": None,
+}  # fmt: skip
 _GROUP_MAKERS = ("init_process_group", "new_group", "split_group")
 
 
@@ -42,8 +46,8 @@ def install() -> None:
         if hasattr(c10d, name):
             _replace(name, _wrap_maker(getattr(c10d, name)))
     dist.Work.wait = _wrap_wait(dist.Work.wait)  # type: ignore[method-assign]
-    dist.Work.get_future = _wrap_future(dist.Work.get_future)  # type: ignore[method-assign]
-    dist.Work.is_completed = _wrap_completed(dist.Work.is_completed)  # type: ignore[method-assign]
+    dist.Work.get_future = _wrap_taking(dist.Work.get_future)  # type: ignore[method-assign]
+    dist.Work.is_completed = _wrap_taking(dist.Work.is_completed)  # type: ignore[method-assign]
     os.register_at_fork(after_in_child=recorder.stop)  # a rank's own children are not the rank
 
 
@@ -69,34 +73,35 @@ def _argument(function: Callable, name: str) -> Callable[[tuple, dict], Any] | N
 def _wrap_call(name: str, function: Callable) -> Callable:
     tag_of, op_of = _argument(function, "tag"), _argument(function, "op")
     peer_of = _argument(function, "dst" if "send" in name else "src")
-    blocking = name in ("send", "recv")
+    op, blocking = _CALLS[name], name in ("send", "recv")
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if recorder.at_work is None:
+        log = recorder.at_work
+        if log is None:
             return function(*args, **kwargs)
         peer = peer_of(args, kwargs) if peer_of else None
         if isinstance(peer, int) and peer < 0:  # gloo would take it for somebody, and wait
             last = dist.get_world_size() - 1
             raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {last}")
         now = speaking.call
-        if now is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
-            if tag_of:
-                now.tag = tag_of(args, kwargs) or 0
-            return function(*args, **kwargs)
-        caller = sys._getframe(1)
-        now = Call(caller if is_readers(caller.f_code.co_filename) else None, blocking)
         if tag_of:
             now.tag = tag_of(args, kwargs) or 0
+        if now.caller is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
+            return function(*args, **kwargs)
+        now.caller, now.op, now.blocking = sys._getframe(1), op, blocking
         if op_of:
             now.reduce_op = op_of(args, kwargs)
-        speaking.call = now
         try:
             if name == "monitored_barrier":
                 return _recorded_barrier(function, args, kwargs)
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if now.seq >= 0:
+                log.completed(now.seq, result if op == "recv" else -1)
+            return result
         finally:
-            speaking.call = None
+            now.caller = now.op = now.reduce_op = None
+            now.blocking, now.tag, now.seq = False, 0, -1
 
     return call
 
@@ -124,10 +129,8 @@ def _wrap_maker(function: Callable) -> Callable:
         seq = None
         alone = kwargs.get("use_local_synchronization")  # then only members call it
         if world is not None and function.__name__ != "init_process_group" and not alone:
-            members = ranks_of(args, kwargs) if ranks_of else None
-            seq = log.issued(
-                function.__name__, world.group_name, -1, (), (), False, tuple(members or ())
-            )
+            shape = tuple((ranks_of(args, kwargs) if ranks_of else None) or ())
+            seq = log.issued(function.__name__, world.group_name, -1, (), (), False, shape)
         made = function(*args, **kwargs)
         if seq is not None:
             log.completed(seq)
@@ -142,32 +145,25 @@ def _wrap_maker(function: Callable) -> Callable:
 def _wrap_wait(wait: Callable) -> Callable:
     @functools.wraps(wait)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if recorder.at_work is not None:
-            recorder.at_work.waiting(self)
+        log, call = recorder.at_work, speaking.call
+        if log is None or (call.op and call.seq >= 0):  # a blocking call tells when it returns
+            return wait(self, *args, **kwargs)
+        log.waiting(self)
         result = wait(self, *args, **kwargs)
-        if recorder.at_work is not None:
-            recorder.at_work.waited(self)
+        log.waited(self)
         return result
 
     return waiting
 
 
-def _wrap_future(get_future: Callable) -> Callable:
-    @functools.wraps(get_future)
-    def future(self: Any) -> Any:
-        if recorder.at_work is not None:
+def _wrap_taking(method: Callable) -> Callable:
+    """``get_future``, and ``is_completed`` where it says yes: as good as waiting."""
+
+    @functools.wraps(method)
+    def taking(self: Any) -> Any:
+        answer = method(self)
+        if answer and recorder.at_work is not None:
             recorder.at_work.taken(self)
-        return get_future(self)
+        return answer
 
-    return future
-
-
-def _wrap_completed(is_completed: Callable) -> Callable:
-    @functools.wraps(is_completed)
-    def completed(self: Any) -> bool:
-        done = is_completed(self)
-        if done and recorder.at_work is not None:
-            recorder.at_work.taken(self)
-        return done
-
-    return completed
+    return taking

@@ -82,10 +82,21 @@ def test_files_do_not_pile_up():
     assert count() <= before + 2
 
 
+# A shell's background jobs ignore interrupts, and so does all that they start, unless it is told.
+HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
+@pytest.fixture
+def interruptible():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def start_notebook(code):
     """A process that plays the notebook: prints the pids of its ranks, then waits in ``run``."""
     return subprocess.Popen(
-        [sys.executable, "-u", "-c", textwrap.dedent(code)],
+        [sys.executable, "-u", "-c", HEARS + textwrap.dedent(code)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -164,6 +175,7 @@ def test_a_fork_of_the_notebook_starts_its_own_ranks_also_while_an_error_is_kept
     assert kept.value.run is not None
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_comes_back_at_once_and_the_next_run_works(tmp_path):
     import threading
 

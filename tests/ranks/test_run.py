@@ -201,6 +201,16 @@ def test_nccl_without_a_gpu_is_refused_with_the_way_out():
         run(lambda: None, backend="nccl")
 
 
+def test_more_ranks_than_gpus_are_refused_with_the_way_out(monkeypatch):
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(CourseError) as caught:
+        run(lambda: None, backend="nccl", world_size=3)
+    assert str(caught.value) == (
+        "world_size=3 asks for 3 GPUs, this machine has 2: use backend='gloo' or world_size=2"
+    )
+
+
 def test_a_result_instead_of_a_function_is_refused():
     with pytest.raises(CourseError, match=r"write run\(f\), not run\(f\(\)\)"):
         run(3)

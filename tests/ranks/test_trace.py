@@ -148,7 +148,7 @@ def test_what_is_done_is_written_down_before_the_rank_ends():
         if dist.get_rank() == 1:
             dist.recv(word, 0)
             return dist.all_reduce(torch.ones(1))
-        mine = recorder.current()
+        mine = recorder.at_work
         rank_waits = threading.Event()
 
         class Told(threading.Condition):
@@ -255,3 +255,22 @@ def test_a_log_that_is_claimed_and_not_yet_begun_is_read_as_empty():
         assert reader.read() == []
     finally:
         os.close(fd)
+
+
+def test_each_part_of_a_call_that_has_several_is_done_before_the_next_begins():
+    def talk():
+        everybody = [None, None]
+        dist.all_gather_object(everybody, {"rank": dist.get_rank()})
+        dist.all_reduce(torch.ones(1), async_op=True).wait()
+        return everybody
+
+    done = run(talk, world_size=2)
+    assert done.results[0] == [{"rank": 0}, {"rank": 1}]
+    *parts, last = done.trace.of(0)
+    assert len(parts) == 2
+    assert {e.op for e in parts} <= {"all_gather", "all_gather_single"}  # as torch has it
+    assert not any(e.async_op for e in parts)
+    assert last.async_op and last.waited
+    for event, following in zip(parts, [*parts[1:], last], strict=True):
+        assert event.issued <= event.completed <= following.issued
+        assert event.line == parts[0].line != last.line
