@@ -469,10 +469,11 @@ declare(Exercise(
 
 
 def before_gather(case: Case, rank: int) -> tuple[list[Tensor], int]:
-    """Chunks of which number (rank + c) mod n is finished; −1 is left over in all the others."""
+    """Chunks of which number (rank + c) mod n is finished; in all the others something is left."""
     owned = (rank + case.options["c"]) % case.world
     finished = split(case, 0)
-    return [c if i == owned else torch.full_like(c, -1) for i, c in enumerate(finished)], owned
+    left = case.options.get("left", -1)
+    return [c if i == owned else torch.full_like(c, left) for i, c in enumerate(finished)], owned
 
 
 def gathered(play: Play, call: int) -> list[Seen]:
@@ -529,7 +530,7 @@ def gather_sturdy(rng: random.Random) -> list[Case]:
     uneven = [Case(w, n, options={"c": w - 1}) for w in range(2, 6) for n in (0, 1, 7, 23)]
     kinds = [Case(3, 7, d, numbers="random", options={"c": 2}) for d in (
         "float64", "bfloat16", "int8", "int64", "bool")]  # fmt: skip
-    return alone + uneven + kinds
+    return [*alone, *uneven, *kinds, Case(3, 7, options={"c": 1, "left": float("nan")})]
 
 
 declare(Exercise(

@@ -309,6 +309,7 @@ def lacks(case: Case, parameter: int, of: int, rank: int) -> bool:
         "every other parameter on odd ranks": parameter % 2 == 0 and rank % 2 == 1,
         "all parameters on the last rank": rank == case.world - 1,
         "the first parameter on any rank": parameter == 0,
+        "the first parameter on any rank, in the first call": parameter == 0 and not case.length,
     }[case.options.get(MISSING, "")]
 
 
@@ -327,6 +328,8 @@ def with_gradients(case: Case, rank: int) -> tuple[Model]:
             sign = 1 if rank % 2 else -1
             numbers = [n + sign * 2**28 for n in numbers]
         p.grad = (torch.tensor(numbers, dtype=p.dtype) * scale).reshape(p.shape)
+        if case.layout == "transposed" and p.dim() == 2:
+            p.grad = p.grad.t().contiguous().t()
     model.hold()
     return (model,)
 
@@ -543,7 +546,9 @@ def average_sturdy(rng: random.Random) -> list[Case]:
     return [*models("two layers", worlds=(1, 8)), *kinds, *dtypes,
             *models("three dtypes", worlds=(2, 4)), *models("a cache", worlds=(3,)),
             Case(8, options=many), Case(3, dtype="float64", options=many),
-            Case(1, options=alone)]  # fmt: skip
+            Case(1, options=alone), Case(2, layout="transposed", options={"model": "two layers"}),
+            Case(2, calls=2, longer=1, options={"model": "two layers", MISSING:
+                 "the first parameter on any rank, in the first call"})]  # fmt: skip
 
 
 declare(Exercise(
@@ -575,6 +580,10 @@ declare(Exercise(
                   any_of(*(grads_are(divided_by(k)) for k in range(2, 9)))),
         Diagnosis("left-unwritten", "Something was exchanged, and every gradient is what it was: "
                   "the result is in a tensor that nobody looks at.", grads_are(own)),
+        Diagnosis("averages-a-copy", "It is right for gradients that are contiguous. Of the others "
+                  "contiguous() and reshape() make a copy: what is done to the copy does not "
+                  "reach the gradient.", both(only_where(lambda p: p.case.layout == "transposed"),
+                                               every(lambda p: p.done))),
         Diagnosis("root-only", "One rank has the mean, the others have not: all of them take the "
                   "step.", both(every(lambda p: misses(p) or one_rank_right(p)),
                                 some(one_rank_right))),
@@ -793,6 +802,8 @@ def spoil(model: Model, what: str, rank: int, world: int) -> None:
     first[:4] = torch.tensor([0.5, -1.25, 0.75, 2.0])[: len(first)]
     if what in SPECIAL:
         first[0] = SPECIAL[what]
+    if "in bytes" in what:
+        first[0] = 0.7  # no byte of it is zero
     last = parameters[-1].view(-1) if parameters else torch.zeros(4)
     here = {"rank 0": 0, "rank 1": 1, "the last rank": world - 1}
     where = next((here[k] for k in here if what.endswith(k)), None)
@@ -808,6 +819,9 @@ def spoil(model: Model, what: str, rank: int, world: int) -> None:
         first[:2] = first[:2].flip(0)
     elif what.startswith("one up, one down"):
         first[:2] += torch.tensor([1.0, -1.0])
+    elif what.startswith("up, down, down, up"):  # sums of places times numbers are the same, too
+        four = first[:1].view(torch.uint8) if "in bytes" in what else first[:4]
+        four += torch.tensor([1, -1, -1, 1]).to(four.dtype)
     elif what.startswith("the last bit"):
         first[3] = torch.nextafter(first[3], torch.tensor(9.0, dtype=first.dtype))
     elif what.startswith("a NaN"):
@@ -865,7 +879,8 @@ def same_core(rng: random.Random) -> list[Case]:
     where = [c for k in ("rank 0", "rank 1", "the last rank")
              for c in comparing("two layers", f"a weight, on {k}", (2, 4))]  # fmt: skip
     tricky = [c for w in ("the last parameter", "two weights, swapped", "one up, one down",
-                          "the last bit", "the mean in a buffer", "the count in a buffer")
+                          "up, down, down, up", "up, down, down, up, in bytes", "the last bit",
+                          "the mean in a buffer", "the count in a buffer")
               for c in comparing("buffers", f"{w}, on the last rank", (2, 3))]  # fmt: skip
     return [*equal, *where, *tricky, *comparing("one layer", "opposite ways", (3, 5)),
             *comparing("first layer frozen", "a weight, on the last rank", (2, 3)),
@@ -928,7 +943,8 @@ declare(Exercise(
                   "for: from a last bit training makes more.",
                   both(only_where(on("the last bit")), every(says(True)))),
         Diagnosis("cancels", "Two differences cancel in a sum, and it says that there is none.",
-                  both(only_where(on("two weights", "one up", "opposite")), every(says(True)))),
+                  both(only_where(on("two weights", "one up", "up, down", "opposite")),
+                       every(says(True)))),
         Diagnosis("skips-integers", "A counter differs, and it says that nothing does: what is no "
                   "float is part of the model, too.", both(
                       only_where(on("the count")), every(says(True)),

@@ -12,7 +12,7 @@ def average_gradients(model: nn.Module) -> None:
             continue
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        grad = parameter.grad
+        grad = parameter.grad.contiguous()
         if rank == 0:
             inbox = torch.empty_like(grad)
             for src in range(1, n):
@@ -24,3 +24,4 @@ def average_gradients(model: nn.Module) -> None:
         else:
             dist.send(grad, 0)
             dist.recv(grad, 0)
+        parameter.grad.copy_(grad)
