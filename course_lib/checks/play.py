@@ -70,12 +70,8 @@ class Answer:
     def load(self) -> Callable:
         if self.function is not None:
             return self.function
-        linecache.cache[self.file] = (
-            len(self.source),
-            None,
-            self.source.splitlines(True),
-            self.file,
-        )
+        lines = self.source.splitlines(True)
+        linecache.cache[self.file] = len(self.source), None, lines, self.file
         space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
                                  "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
         exec(compile(self.source, self.file, "exec", dont_inherit=True), space)
@@ -259,9 +255,8 @@ def _play_real(answer: Answer, rounds: list[Kept], needs: tuple[str, ...]) -> Ke
 
 
 def make(exercise: Exercise, case: Case, world: str = "simulated") -> Play:
-    rounds = [
-        [exercise.inputs(case.call(k), r) for r in range(case.world)] for k in range(case.calls)
-    ]
+    rounds = [[exercise.inputs(case.call(k), r) for r in range(case.world)]
+              for k in range(case.calls)]  # fmt: skip
     return Play(case, rounds, world=world)
 
 
@@ -314,10 +309,8 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
 
     play = make(exercise, case, world="on real ranks")
     try:
-        outcome: Run | CourseError = run(
-            _play_real, answer, packed(play), exercise.needs,
-            world_size=case.world, timeout=REAL * stretched(),
-        )  # fmt: skip
+        outcome: Run | CourseError = run(_play_real, answer, packed(play), exercise.needs,
+            world_size=case.world, timeout=REAL * stretched())  # fmt: skip
     except CourseError as error:
         outcome = error
     settle(play, outcome)

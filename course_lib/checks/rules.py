@@ -31,9 +31,7 @@ def no_collectives(play: Play) -> Iterator[Finding]:
     """Send and receive alone: the collective that is asked for is not the answer to itself."""
     for event in trace_of(play).events:
         if event.is_collective:
-            text = (
-                f"rank {event.rank} calls {event.op}: the answer is to be built from send and recv"
-            )
+            text = f"rank {event.rank} calls {event.op}: build the answer from send and recv"
             yield Finding("collective", text, event.rank)
             return
 

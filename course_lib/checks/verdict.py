@@ -201,7 +201,9 @@ def _parts(play: Play, f: Finding) -> Iterator[Finding]:
 
 def _where(f: Finding) -> str:
     if f.kind == "type" and not isinstance(f.want, type(None)):
-        return f"a {type(f.got).__name__}, not a {type(f.want).__name__}"
+        got, want = (("an " if n[0] in "aeiou" else "a ") + n for n in (
+            type(f.got).__name__, type(f.want).__name__))  # fmt: skip
+        return f"{got}, not {want}"
     if isinstance(f.got, Tensor) and isinstance(f.want, Tensor):
         if f.got.dtype != f.want.dtype:
             return "another dtype"

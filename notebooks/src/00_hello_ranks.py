@@ -220,7 +220,7 @@ def my_share(n_items: int) -> range:
     Every rank calls it with the same n_items; no rank sends anything.
 
     Args:
-        n_items: how many items there are, 0 or more.
+        n_items: how many items there are, 0 to a billion.
 
     Returns:
         A range of step 1. In rank order the blocks follow one another without gap or overlap;
