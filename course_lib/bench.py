@@ -13,7 +13,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -351,18 +350,12 @@ def checking(quick: bool) -> Iterator[Row | Missing]:
 
 
 def _nbval(notebook: Path) -> int:
-    """Run a solved notebook in an empty folder and compare its outputs; pytest's exit code."""
+    """Compare a solved notebook with a fresh run; pytest's exit code."""
+    from course_lib.notebooks.execute import compare
+
     with tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copy(notebook, folder)
         rules = notebook.parents[1] / "sanitize.cfg"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval",
-                   "--nbval-cell-timeout=120", f"--nbval-sanitize-with={rules}",
-                   f"--rootdir={folder}", copy]  # fmt: skip
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        own = {"PYTHONPATH": path, "IPYTHONDIR": folder, "JUPYTER_CONFIG_DIR": folder,
-               "JUPYTER_PREFER_ENV_PATH": "1", "MATPLOTLIBRC": os.devnull}  # fmt: skip
-        return subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True,
-                              stdin=subprocess.DEVNULL).returncode  # fmt: skip
+        return compare(notebook, rules, ROOT, Path(folder)).returncode
 
 
 def comparing(quick: bool) -> Iterator[Row | Missing]:

@@ -49,6 +49,11 @@ def _line_at(filename: str, number: int, function: str) -> Line:
     return Line(where, number, linecache.getline(filename, number).strip(), function)
 
 
+def show_lines(file: str, source: str) -> None:
+    """Let the lines of a file that is on no disk be shown where they are named."""
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+
+
 def find_frame(depth: int = 1) -> FrameType | None:
     """The reader's frame that led to this call, or None where none is the reader's."""
     frame: FrameType | None = sys._getframe(depth)

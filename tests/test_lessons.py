@@ -8,8 +8,6 @@ from __future__ import annotations
 import ast
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -18,7 +16,7 @@ import pytest
 from course_lib.grading.release import solution_lines, told_in
 from course_lib.notebooks.build import LARGEST, drift, strangers
 from course_lib.notebooks.copies import learner_copy, to_text
-from course_lib.notebooks.execute import clean_environment
+from course_lib.notebooks.execute import compare
 from course_lib.notebooks.folders import Folders
 from course_lib.notebooks.lesson import STUB, Cell
 from course_lib.notebooks.source import parse_lesson, read_lesson
@@ -126,23 +124,7 @@ def test_nbval_finds_every_stored_output_again(source: Path, tmp_path: Path):
 
 
 def compare_by_nbval(source: Path, tmp_path: Path) -> None:
-    """Run the solved notebook in an empty folder and compare all its outputs, as nbval does."""
-    notebook = Path(shutil.copy(solved_path(source), tmp_path))
-    command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"),
-        *("--nbval", "--nbval-cell-timeout=120", f"--nbval-sanitize-with={COURSE.rules}"),
-        *(f"--rootdir={tmp_path}", str(notebook)),
-    ]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=clean_environment(ROOT, tmp_path),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=380,
-    )
+    done = compare(solved_path(source), COURSE.rules, ROOT, tmp_path, seconds=380)
     assert done.returncode == 0, done.stdout[-8000:]
 
 

@@ -1177,12 +1177,11 @@ def frozen_moved(p: Play) -> bool:
     if not p.done or p.kinds() != {"left"}:
         return False
     frozen = {n for n, t in p.given(0).named_parameters() if not t.requires_grad}
-    want = Steps(p).model(Steps(p).right)
+    steps, left = Steps(p), [dict(p.left(r).named_parameters()) for r in ranks(p)]
+    want = steps.model(steps.right)
     for name, t in want.named_parameters():
-        for r in ranks(p):
-            got = dict(p.left(r).named_parameters())[name]
-            if name not in frozen and not same(got.data, t.data, STEP):
-                return False
+        if name not in frozen and not all(same(mine[name].data, t.data, STEP) for mine in left):
+            return False
     return bool(frozen)
 
 

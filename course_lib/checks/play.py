@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import linecache
 import math
 import os
 import pickle
@@ -38,6 +37,7 @@ from course_lib.errors import CourseError, Hang, RankDied, RankFailed
 from course_lib.patience import stretched
 from course_lib.ranks import wrappers
 from course_lib.ranks.parcel import pack
+from course_lib.sites import show_lines
 from course_lib.trace import Run
 
 # Seconds of an idle machine after which a play is called a hang: by the simulator; by the system,
@@ -70,8 +70,7 @@ class Answer:
     def load(self) -> Callable:
         if self.function is not None:
             return self.function
-        lines = self.source.splitlines(True)
-        linecache.cache[self.file] = len(self.source), None, lines, self.file
+        show_lines(self.file, self.source)
         space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
                                  "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
         exec(compile(self.source, self.file, "exec", dont_inherit=True), space)
@@ -90,7 +89,6 @@ def in_rank(function: Callable, rounds: list[list[tuple]]) -> list[Seen]:
 
 def call_all(function: Callable, rounds: list[tuple]) -> list[Seen]:
     """Call the answer once for each round of arguments; what is there afterwards."""
-    os.environ["LOCAL_RANK"] = str(this_rank() % 2)  # as on machines that have two ranks each
     mine = [snapshot(args) for args in rounds]
     held = [(tensors(args), [list(a) for a in args if isinstance(a, list)], _places(args))
             for args in mine]  # fmt: skip
@@ -182,6 +180,7 @@ def _unrecorded() -> None:
 
 def _play(function: Callable | bytes, rounds: list[Kept]) -> Kept:
     """Runs in every rank; ``rounds`` are the arguments of all ranks."""
+    os.environ["LOCAL_RANK"] = str(this_rank() % 2)  # as on machines that have two ranks each
     own = function if callable(function) else _unpacked(function)
     seen = Kept(call_all(own, rounds[this_rank()].value))
     _ = seen.value  # what cannot be unpacked is this rank's failure, and not the judge's

@@ -28,12 +28,12 @@ from course_lib.checks.verdict import LevelResult, Verdict
 from course_lib.errors import CourseError, Hang, RankDied
 from course_lib.grading.carrier import Stage, be_rank
 from course_lib.grading.frames import Ended
-from course_lib.grading.lines import show_lines
 from course_lib.grading.namespace import CellText, Namespace, namespace
 from course_lib.grading.oral import questions
 from course_lib.grading.pictures import drawn
 from course_lib.grading.runner import Runner
 from course_lib.grading.walls import UNDEFENDED, Limits
+from course_lib.sites import show_lines
 from course_lib.trace import Run
 
 LARGEST_HIDDEN = 64  # elements of a hidden case

@@ -6,7 +6,6 @@ for a call that came over the wire: ``call(what, *args)`` in a function that say
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
@@ -38,8 +37,3 @@ def closed_over(outer: Callable, inner: Callable) -> Callable:
 
 def closing(outer: Callable, call: Callable) -> Callable:
     return lambda: outer(call)
-
-
-def show_lines(file: str, source: str) -> None:
-    """Let the lines of an answer be shown where they are named."""
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -50,6 +53,25 @@ def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SE
         except DeadKernelError:
             raise LessonError(f"the kernel died in cell {started[-1]}") from None
     notebook.metadata.language_info = language  # the kernel's own names the builder's Python
+
+
+def compare(
+    notebook: Path, rules: Path, root: Path, folder: Path, seconds: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a solved notebook in an empty folder and compare all its outputs, as nbval does.
+
+    ``rules`` is the sanitising file, ``root`` holds course_lib. Returns how pytest ended and what
+    it said; raises TimeoutExpired after ``seconds``.
+    """
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "--nbval"),
+        *(f"--nbval-cell-timeout={CELL_SECONDS}", f"--nbval-sanitize-with={rules}"),
+        *(f"--rootdir={folder}", shutil.copy(notebook, folder)),
+    ]
+    return subprocess.run(
+        command, cwd=folder, env=clean_environment(root, folder), timeout=seconds, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
 
 
 def clean_environment(root: Path, folder: Path) -> dict[str, str]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import io
-import linecache
 import os
 import queue
 import signal
@@ -198,7 +197,7 @@ def _work(setup: Setup, job: Job, log: recorder.Recorder, control: socket.socket
     sys.path[:] = job.path
     sites.name_cells(job.cells)
     for name, lines in job.sources.items():
-        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+        sites.show_lines(name, "".join(lines))
     if job.record:
         recorder.begin(log, job.t0)
     context.install(RankContext(setup.device, job.t0, log if job.record else None))
