@@ -53,6 +53,7 @@ class Finding:
     rank: int | None = None
     got: Any = None
     want: Any = None
+    call: int = 0
 
 
 @dataclass(eq=False)

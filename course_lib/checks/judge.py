@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -40,10 +41,11 @@ def _values(exercise: Exercise, play: Play) -> Iterator[Finding]:
     for call in range(play.case.calls):
         for rank, want in enumerate(exercise.expected(play, call)):
             got, before = play.seen[call][rank], play.inputs[call][rank]
-            yield from _returned(got.returned, want.returned, rank, exercise.tolerance)
+            found = [*_returned(got.returned, want.returned, rank, exercise.tolerance)]
             if want.args is not None:
-                yield from _args(before, got.args or (), want.args, rank, exercise.tolerance)
-            yield from (Finding("memory", NOTES[note], rank) for note in got.notes)
+                found += _args(before, got.args or (), want.args, rank, exercise.tolerance)
+            found += (Finding("memory", NOTES[note], rank) for note in got.notes)
+            yield from (replace(finding, call=call) for finding in found)
 
 
 def _returned(got: Any, want: Any, rank: int, tolerance: float) -> Iterator[Finding]:

@@ -359,14 +359,17 @@ def owner_of(play: Play, rank: int) -> int | None:
 
 def scattered(play: Play, call: int) -> list[Seen]:
     """The chunk that a rank says it owns is the sum; the others may hold anything."""
+    total = [sum(chunk.clone() for chunk in column)
+             for column in zip(*(args[0] for args in play.inputs[call]), strict=True)]  # fmt: skip
     out = []
-    for rank, args in enumerate(play.inputs[call]):
-        chunks: list = [ANYTHING] * len(args[0])
-        index = play.seen[call][rank].returned
+    for rank, seen in enumerate(play.seen[call]):
+        chunks, index = [ANYTHING] * len(total), seen.returned
         valid = isinstance(index, int) and not isinstance(index, bool)
-        if valid and 0 <= index < len(chunks):
-            chunks[index] = sum(a[0][index].clone() for a in play.inputs[call])
-        out.append(Seen(ANYTHING if valid else 0, (chunks,)))
+        if valid and 0 <= index < len(total):
+            chunks[index] = total[index]
+        full = [same(*pair) for pair in zip(play.left(rank, call), total, strict=False)]
+        meant = full.index(True) if True in full else rank
+        out.append(Seen(ANYTHING if valid else meant, (chunks,)))
     return out
 
 

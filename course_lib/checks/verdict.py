@@ -143,35 +143,34 @@ def _story(level: LevelResult) -> list[str]:
     play = level.play
     where = "" if play.world == "simulated" else f", {play.world}"
     lines = [f"{level.evidence.level}, the smallest case that fails: {level.case}{where}"]
-    lines += [f"  {line}" for line in _findings(level)]
+    lines += [f"  {line}" for line in _findings(level, play)]
     return [*lines, "", f"{level.diagnosis.id}: {level.diagnosis.hint}"]
 
 
-def _findings(level: LevelResult) -> list[str]:
+def _findings(level: LevelResult, play: Play) -> list[str]:
     said: list[str] = []
     values = [f for f in level.findings if f.kind in VALUES]
     if values:
-        said += _table(level.play, values)
+        said += _table(play, values)
     for finding in level.findings:
         if finding not in values:
-            prefix = "" if finding.rank is None or f"rank {finding.rank}" in finding.text else (
-                f"rank {finding.rank}: ")  # fmt: skip
+            told = finding.rank is None or f"rank {finding.rank}" in finding.text
+            prefix = "" if told else f"rank {_rank(play, finding)}: "
             said += (prefix + finding.text).splitlines()
     return list(dict.fromkeys(said))[:40]
 
 
-def _table(play: Play | None, values: list[Finding]) -> list[str]:
+def _table(play: Play, values: list[Finding]) -> list[str]:
     """Rank by rank: what went in, what came out, what should have, and where they differ.
 
     A rank that is alone needs no column for its number; a formula has no ranks at all.
     """
-    assert play is not None
     rows = [["rank", "was called with", "has" if values[0].text == "has" else "returned",
              "should have" if values[0].text == "has" else "should return", ""]]  # fmt: skip
     for f in (part for finding in values for part in _parts(play, finding)):
         note = "changed, and should not be" if f.kind == "argument changed" else _where(f)
-        rows.append([str(f.rank), f.text, *show_apart(f.got, f.want), note])
-    rows = [row[play.case.world == 1 :] for row in rows[:9]]
+        rows.append([_rank(play, f), f.text, *show_apart(f.got, f.want), note])
+    rows = [row[play.case.world == play.case.calls == 1 :] for row in rows[:9]]
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for i, part in ((-4, 1), (-3, 2), (-2, 1)):  # what went in is cut first, then both others
         spare = sum(wide) + 2 * (len(wide) - 1) - WIDE
@@ -180,11 +179,16 @@ def _table(play: Play | None, values: list[Finding]) -> list[str]:
             for row in rows]  # fmt: skip
 
 
+def _rank(play: Play, f: Finding) -> str:
+    """The number of a finding's rank, and of its call where there are several."""
+    return f"{f.rank}, call {f.call + 1}" if play.case.calls > 1 else f"{f.rank}"
+
+
 def _parts(play: Play, f: Finding) -> Iterator[Finding]:
     """The finding with what its rank was given for text; of a model, each tensor that differs, of
     a dict each entry."""
     assert f.rank is not None
-    given, text = play.inputs[0][f.rank], ", ".join(map(show, play.inputs[0][f.rank]))
+    given, text = play.inputs[f.call][f.rank], ", ".join(map(show, play.inputs[f.call][f.rank]))
     if isinstance(f.got, nn.Module) and isinstance(f.want, nn.Module):
         old = dict(leaves(next(a for a in given if isinstance(a, nn.Module))))
         want = dict(leaves(f.want))
@@ -221,7 +225,7 @@ def case_json(level: LevelResult) -> dict[str, Any]:
     return {
         "text": level.case, "ranks": play.case.world, "length": play.case.length,
         "dtype": play.case.dtype, "layout": play.case.layout, "where": play.world,
-        "what": _findings(level),
+        "what": _findings(level, play),
         "options": {k: show(v) for k, v in play.case.options.items()},
         "got": [_plain(f.got) for f in level.findings],
         "expected": [_plain(f.want) for f in level.findings],
