@@ -158,6 +158,9 @@ PartitionName=all Nodes=n[0-1] Default=YES
                 stdout=out, stderr=out,
             ))  # fmt: skip
 
+    def state_of_jobs(self) -> set[str]:
+        return set(re.findall(r"JobState=(\w+)", self.command("scontrol", "show", "job").stdout))
+
     def command(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(words, cwd=self.folder, env=self.environment | more, text=True,
                               capture_output=True, timeout=120)  # fmt: skip
@@ -178,9 +181,12 @@ def test_slurm_starts_the_job_on_two_nodes(tmp_path: Path):
     with Slurm(tmp_path) as slurm:
         planned = slurm.command("sbatch", "--test-only", "train.sbatch")
         assert "on nodes n[0-1]" in planned.stderr, planned
-        done = slurm.command("sbatch", "--wait", "--gpus-per-node=1", "train.sbatch", "--epochs=1",
-                             PATH=f"{tmp_path}:{os.environ['PATH']}")  # fmt: skip
-    assert done.returncode == 0, (done, *(p.read_text() for p in tmp_path.glob("digits*.log")))
+        taken = slurm.command("sbatch", "--gpus-per-node=1", "train.sbatch", "--epochs=1",
+                              PATH=f"{tmp_path}:{os.environ['PATH']}")  # fmt: skip
+        assert taken.returncode == 0, taken
+        while (state := slurm.state_of_jobs()) <= {"PENDING", "RUNNING", "COMPLETING"}:
+            time.sleep(0.2)  # sbatch --wait asks only every half minute
+    assert state == {"COMPLETED"}, [p.read_text() for p in tmp_path.glob("digits*.log")]
     (log,) = tmp_path.glob("digits-*.log")
     assert "2 ranks, gloo, rank 0 on cpu" in log.read_text()
     trained, loaded = accuracies(log.read_text())
