@@ -408,7 +408,8 @@ def uneven(join):
     ddp, batches = DistributedDataParallel(nn.Linear(1, 1, device=device())), 3 - dist.get_rank()
     with Join([ddp], enable=join):
         for _ in range(batches):
-            ddp(torch.ones(1, 1, device=device())).sum().backward()
+            loss = ddp(torch.ones(1, 1, device=device())).sum()
+            loss.backward()
     return batches
 
 with expect(Deadlock):
