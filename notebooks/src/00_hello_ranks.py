@@ -258,7 +258,7 @@ def meet():
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, is_master=False)
     store.set(f"rank {rank}", f"knock at door {100 + rank}")
-    return [store.get(f"rank {r}").decode() for r in range(world_size)]  # waits for each
+    return [store.get(f"rank {r}").decode() for r in range(world_size)]  # waits
 
 run(meet, world_size=3, init=False).results[0]
 
