@@ -22,7 +22,7 @@
 # * `mine` is this process's part of the batch, every `world_size`-th image of it;
 # * after `backward()` each gradient goes through `dist.all_reduce`, which replaces it, on every process, by the sum over all of them. Divided by their number it is the average.
 #
-# The rest is PyTorch as you know it. `run(train, world_size=4)` calls the function in four new processes.
+# `span` gives a stretch of time a name, for a picture further down. The rest is PyTorch as you know it. `run(train, world_size=4)` calls the function in four new processes.
 
 # %% id="00-77155e"
 import torch
@@ -60,7 +60,7 @@ def train(steps=60, batch_size=128):
     return losses, accuracy
 
 # %% [markdown] id="00-1543c8"
-# Now the same job on one, two and four ranks. Each call returns a `Run`, whose `results` hold what the function returned, one entry a rank. Every rank must report the same accuracy to the last digit: all began with equal weights and applied equal averages, so their weights are equal still. The cell asserts that, and that at least 97% of the test digits are recognised on any number of ranks.
+# Now the same job on one, two and four ranks, some seconds in all. Each call returns a `Run`, whose `results` hold what the function returned, one entry a rank. Every rank must report the same accuracy to the last digit: all began with equal weights and applied equal averages, so their weights are equal still. The cell asserts that, and that at least 97% of the test digits are recognised on any number of ranks.
 #
 # Equal accuracy could be luck. An equal *curve* is not: in the picture, the points of four ranks lie on the line of one process. What differs is rounding, because four partial sums are added in another order than one long one.
 
@@ -86,7 +86,7 @@ draw.lines(
 # %% [markdown] id="00-9b87ca"
 # `run` also records what the ranks said to one another, and when. The timeline shows two steps from the middle of the job. Each rank computes, then comes to the four `all_reduce` calls, one for each parameter tensor of the model. Nobody gets past one before everybody has come: the vertical lines mark the moment when the last rank arrives, the hatching who waited for it.
 #
-# Do not look for a speed-up here. The model is so small that talking takes longer than computing, and four ranks share the cores of one machine. *When* it pays to use more ranks is a question of its own, and much of this course answers it.
+# Do not look for a speed-up here. The model is so small that talking takes longer than computing, and four ranks share the cores of one machine. *When* more ranks pay is a question of its own, and much of this course answers it.
 
 # %% id="00-dc53f1"
 steps = [span.start for span in runs[4].trace.spans if span.rank == 0]
@@ -97,7 +97,7 @@ draw.timeline(
 )
 
 # %% [markdown] id="00-4e72aa"
-# **Predict.** Before you read on: the model has 64·9 + 64 + 1024·10 + 10 = 10,890 parameters, all float32. How many bytes does one rank hand over to `all_reduce` in one training step? Put a number in place of `None`. Nobody keeps the score.
+# **Predict.** The model has 64·9 + 64 + 1024·10 + 10 = 10,890 parameters, all float32. How many bytes does one rank hand over to `all_reduce` in one training step? Put a number in place of `None`.
 
 # %% id="00-49f0f8"
 guess = None
@@ -109,13 +109,13 @@ assert recorded == 4 * (64 * 9 + 64 + 1024 * 10 + 10) == 4 * 10_890 == 43_560
 assert len(runs[4].trace.of(0)) == 60 * 4  # a call for each parameter tensor in each step
 
 # %% [markdown] id="00-0543d7"
-# The size of a gradient is the size of the model: **S = 4 bytes × parameters**, here 43,560 bytes, the same in every step and on any number of ranks. A larger batch means more computing for the same talking; keep that in mind.
+# The size of a gradient is the size of the model: **S = 4 bytes × parameters**, here 43,560 bytes, the same in every step and on any number of ranks. A larger batch means more computing for the same talking.
 #
-# That was where you are going. Now from the beginning.
+# Now from the beginning.
 #
 # ## One function, many processes
 #
-# A *rank* is one process of the job, and also its number, from 0. The number of ranks is the *world size*. Every rank runs the **same function**: there is no main process that gives orders, and nobody passes a rank in. A rank asks who it is. This style is called SPMD, single program, multiple data (Darema and others, 1988).
+# A *rank* is one process of the job, and also its number, from 0. The number of ranks is the *world size*. Every rank runs the **same function**: there is no main process that gives orders, and nobody passes a rank in. A rank asks who it is. (`run` starts four if you give no `world_size`.) This style is called SPMD, single program, multiple data (Darema and others, 1988).
 #
 # A `[2]` before a line names the rank that printed it. The ranks print at the same time; `run` shows rank 0 as it happens and the others after it, in order, so that the page always reads the same.
 #
@@ -206,6 +206,8 @@ draw.values(parts, caption="80 + 107 + 40 + 58 = 285: all_reduce leaves the same
 #
 # The *core* level asks for 2 to 5 ranks with at least one item each. The *sturdy* level adds a single rank, more ranks, and fewer items than ranks; you may leave it for later.
 #
+# Write in place of the line that raises, and run the three cells. (After a kernel restart, *Run All Above Selected Cell* in the menu *Run* brings back what they need.)
+#
 # <details>
 # <summary>Hint: start with two numbers</summary>
 #
@@ -248,7 +250,7 @@ check(my_share)
 #
 # Four processes start, and none knows where the others are. They need one thing in common: a place where all of them can look. That place is the *store*, a small dictionary that all can reach. The handshake, called *rendezvous*, is short. Each rank opens a network port, writes the address into the store under its own number, and reads the addresses of the others, waiting for those that are not there yet. Then they connect, and the store has done its work.
 #
-# Here is the handshake by hand. `init=False` starts the processes and leaves the rest to us. What would happen if one rank never came?
+# Here is the handshake by hand. `init=False` starts the processes and leaves the rest to us. What would happen if one rank never came? Let rank 2 `return` first: the others wait until `run`, after 60 seconds, says where, or you press ■ in the toolbar.
 
 # %% id="00-a608f9"
 def meet():
@@ -256,7 +258,7 @@ def meet():
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, is_master=False)
     store.set(f"rank {rank}", f"knock at door {100 + rank}")
-    return [store.get(f"rank {r}").decode() for r in range(world_size)]  # waits for each
+    return [store.get(f"rank {r}").decode() for r in range(world_size)]  # waits
 
 run(meet, world_size=3, init=False).results[0]
 
@@ -398,7 +400,7 @@ print(job.stdout)
 # %% [markdown] id="00-77a1ca"
 # ## Measured: what starting costs
 #
-# Rank 0 added 120, rank 1 the rest: again 285. But you will have noticed the wait. So let us measure: the torchrun job from above; the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported; a job that does nothing under `run`, the median of five; and, as a yardstick, a new Python that only imports torch.
+# Rank 0 added 120, rank 1 the rest: again 285. You will have noticed the wait. So let us measure: the torchrun job from above; the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported; a job that does nothing under `run`, the median of five; and, as a yardstick, a new Python that only imports torch.
 
 # %% id="00-8f3670"
 from statistics import median

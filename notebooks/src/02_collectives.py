@@ -473,10 +473,13 @@ def two_operators():
     dist.all_reduce(mine, op=op)
     return mine.tolist()
 
+def four_roots():
+    dist.broadcast(row(), src=dist.get_rank())
+
 with expect(Mismatch):
     run(two_operators)
 with expect(Mismatch):
-    run(lambda: dist.broadcast(row(), src=dist.get_rank()))
+    run(four_roots)
 unseen = run(two_operators, record=False).results
 assert unseen == [[1111, 2222, 3330, 4440]] * 4
 print("gloo alone:", unseen[0], "on every rank")

@@ -355,7 +355,7 @@ check(bus_bandwidth)
 #
 # The bandwidths are what the standards promise, less line coding; the latencies are typical published figures, good to a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) has the sources, and what was measured on such machines: a large all_reduce along rings on eight H100 GPUs, for one, reaches about 370 GB/s busbw of the 450.
 #
-# Take ResNet-50, 25,557,032 parameters, float32: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step, and then averages the gradient. Which part of the step is computing? (The model sees S only in S·β. So a thousandth of the bytes on a thousandth of the bandwidth takes the same time, and a thousandth of the memory.)
+# Take ResNet-50, 25,557,032 parameters, float32: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step, and then averages the gradient. Which part of the step is computing? Other names from the table may go into the cell's loop. (The model sees S only in S·β. So a thousandth of the bytes on a thousandth of the bandwidth takes the same time, and a thousandth of the memory.)
 
 # %% id="03-3e960a"
 def step():
@@ -374,10 +374,11 @@ for name in ("infiniband_ndr", "ethernet_100g", "ethernet_10g"):
     link = replace(link, bandwidth=link.bandwidth / 1000)
     steps = [simulate(step, world_size=n, network=link).seconds for n in ranks]
     useful[name] = (ranks, [100 * 0.1 / seconds for seconds in steps])
-assert [round(percent[-1]) for _, percent in useful.values()] == [96, 86, 38]
+known = {"infiniband_ndr": 96, "ethernet_100g": 86, "ethernet_10g": 38}  # % on 128 ranks
+assert all(known.get(name, round(p[-1])) == round(p[-1]) for name, (_, p) in useful.items())
 assert max(percent[2] - percent[-1] for _, percent in useful.values()) < 4  # from 8 ranks to 128
 draw.lines(useful, xlabel="ranks", ylabel="computing, % of the step", logx=True, exact=True,
-           caption="The same training step on three networks: from eight ranks on, the link "
+           caption="The same training step on each network: from eight ranks on, the link "
            "decides and their number hardly matters.")
 
 # %% [markdown] id="03-5cdfc3"
@@ -454,7 +455,7 @@ for batch in (64, 256, 1024):
 assert link_bytes(data_parallel, 256) == link_bytes(model_parallel, 256) == 884_736
 
 # %% [markdown] id="03-6da425"
-# Few weights and many activations, as in convolutions: data parallelism. Many weights and few activations, as in wide linear layers: model parallelism. Krizhevsky (2014) divided one network in both ways. A model too large for one rank leaves no choice; lessons 13 to 15 are about that.
+# Few weights and many activations, as in convolutions: data parallelism. Many weights and few activations, as in wide linear layers: model parallelism. Krizhevsky (2014) divided one network in both ways. A model too large for one rank leaves no choice; that is the matter of later lessons.
 #
 # ## Break it
 #

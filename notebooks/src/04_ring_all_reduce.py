@@ -219,7 +219,7 @@ draw.lines({name: (worlds, sent) for name, sent in curves.items()}, formulas=["2
 # <details>
 # <summary>Hint: any length, any stride</summary>
 #
-# `tensor_split(n)` makes n views for any length, some of them empty; `chunk(n)` may make fewer. A tensor with strides cannot be sent, and `reshape(-1)` of one is a copy: whatever you add to it has to be written back.
+# `tensor_split(n)` makes n views for any length, some of them empty; `chunk(n)` may make fewer. Both return a tuple, in which `chunks[i] += x` is an error and `chunks[i].add_(x)` is not. A tensor with strides cannot be sent, and `reshape(-1)` of one is a copy: whatever you add to it has to be written back.
 #
 # </details>
 
@@ -270,7 +270,7 @@ check(ring_all_reduce)
 #
 # **Goal of 04.3.** Do not assume that rank r owns chunk r, or r+1: look at `owned`. All you may rely on is that the owners are shifted evenly, rank r owning chunk (r + c) mod n, with the same c everywhere.
 #
-# **Optional · 04.4 ring_seconds ●○○ · about 5 minutes.** The time of a chunked ring as a function. Its check cell prints your value beside the one that was recorded for 64 ranks.
+# **Optional · 04.4 ring_seconds ●○○ · about 5 minutes.** The time of a chunked ring as a function. Once it is right, its check cell prints your value beside the one that was recorded for 64 ranks.
 #
 # <details>
 # <summary>Hint: may I receive straight into the chunk?</summary>
@@ -341,9 +341,10 @@ def ring_seconds(n: int, nbytes: int, alpha: float, beta: float) -> float:
     ### END SOLUTION
 
 # %% exercise="ring_seconds" role="check"
+verdict = check(ring_seconds)
 yours, recorded = ring_seconds(64, S, alpha, beta), rings[64].seconds
 print(f"yours: {1e6 * yours:.3f} µs   recorded: {1e6 * recorded:.3f} µs")
-check(ring_seconds)
+verdict
 
 # %% [markdown] id="04-a9fe43"
 # ## The same bits everywhere
@@ -367,7 +368,7 @@ for name, way in {"naive ring": pass_it_on, "chunked ring": by_the_table}.items(
 #
 # The bytes are as few as can be. The steps are not: there are 2(n−1), and each waits for α. A **tree** needs fewer. Ranks add up in pairs, then pairs of pairs, until one has everything after ⌈log₂ n⌉ steps; then back the same way. Every message is the whole tensor, so it takes 2⌈log₂ n⌉·(α + S·β).
 #
-# `Network(collectives="messages")` plays torch's own calls on the modelled links: `all_reduce` as a chunked ring, `reduce` and `broadcast` as trees. At 64 ranks it agrees with our messages. A ring of 1024 ranks is 1024 · 2046 messages, which the network plays without asking 1024 ranks to call `isend`. The first picture grows the world, the second one the tensor.
+# `Network(collectives="messages")` plays torch's own calls on the modelled links: `all_reduce` as a chunked ring, `reduce` and `broadcast` as trees. At 64 ranks it agrees with our messages. A ring of 1024 ranks is 1024 · 2046 messages, which the network plays, in some seconds, without asking 1024 ranks to call `isend`. The first picture grows the world, the second one the tensor.
 
 # %% id="04-1e4211"
 def ring_way(elements):

@@ -232,7 +232,7 @@ check(average_gradients)
 # <details>
 # <summary>Hint: what is in a model?</summary>
 #
-# `model.parameters()` has the parameters, frozen ones included, and `model.buffers()` all buffers, also those that are not saved. `dist.broadcast` writes in place; it refuses nothing but a tensor that autograd watches, and `.detach()` gives you the same memory unwatched.
+# `model.parameters()` has the parameters, frozen ones included, and `model.buffers()` all buffers, also those that are not saved. `dist.broadcast` writes in place; `.detach()` gives you a parameter's own memory, and autograd does not watch what is written there.
 #
 # </details>
 
@@ -370,7 +370,7 @@ check(train_step)
 #
 # People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, *k* times fewer steps an epoch. With the old learning rate the model then learns less in an epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. One step with the mean of *k* batches and *k* times the rate is nearly *k* small steps, as long as the gradient changes little on the way.
 #
-# Four ranks follow the twin, so the twin is all we need to try it. Batches of 32·*k*, six epochs each, plain SGD, rate 0.2 or 0.2·*k*; shown is the mean training loss of the last epoch.
+# Four ranks follow the twin, so the twin is all we need to try it. Batches of 32·*k*, six epochs each, plain SGD, rate 0.2 or 0.2·*k*; shown is the mean training loss of the last epoch. That is seven trainings, some seconds.
 
 # %% id="05-e5d27d"
 def last_epoch(k, lr):

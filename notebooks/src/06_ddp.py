@@ -251,7 +251,7 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
 
 # %% exercise="train_ddp" role="try"
 trained = run(train_ddp, load_digits(), 4, 32, 0, world_size=2).results
-assert trained[0] == trained[1]
+assert trained[0] == trained[1], "the two ranks report different numbers"
 draw.lines({"loss": (range(4), trained[0]["loss"]), "accuracy": (range(4), trained[0]["accuracy"])},
            xlabel="epoch", ylabel="", caption="Your training on two ranks: loss and accuracy "
            "by epoch.")
@@ -296,7 +296,7 @@ for n in (1, 2, 4):
     results = run(training, world_size=n).results
     assert results == [results[0]] * n and results[0][1] >= 0.97
     curves[f"ranks: {n}"] = (range(5), results[0][0])
-draw.lines(curves, "epoch", "mean loss", caption="1, 2 and 4 ranks: one curve, the same batches.")
+draw.lines(curves, "epoch", "mean loss", caption="1, 2 and 4 ranks: to the eye one curve.")
 
 # %% [markdown] id="06-ad2b1b"
 # ## Accumulate: several batches, one message
@@ -408,7 +408,8 @@ def uneven(join):
     ddp, batches = DistributedDataParallel(nn.Linear(1, 1, device=device())), 3 - dist.get_rank()
     with Join([ddp], enable=join):
         for _ in range(batches):
-            ddp(torch.ones(1, 1, device=device())).sum().backward()
+            loss = ddp(torch.ones(1, 1, device=device())).sum()
+            loss.backward()
     return batches
 
 with expect(Deadlock):
@@ -471,7 +472,7 @@ print(inspect.getsource(script.load))
 # * `--rdzv-backend=c10d` says that the meeting point is a plain store of PyTorch's own; nothing has to be installed or started before;
 # * `--rdzv-id` is the job's name, so that two jobs that share a meeting point do not mix.
 #
-# When `--nnodes` agents have come, they agree on who gives out which ranks. The second cell starts two agents on this machine, each with one rank: for the ranks it looks as if there were two machines. The job goes on where the last one stopped.
+# When `--nnodes` agents have come, they agree on who gives out which ranks. The second cell starts two agents on this machine, each with one rank: for the ranks it looks as if there were two machines. The job goes on where the last one stopped. Both cells take a while: each agent and each rank is a Python that imports torch anew.
 
 # %% id="06-e4f8c6"
 import subprocess
@@ -503,7 +504,7 @@ options = f"""--nnodes=2 --nproc-per-node=1 --rdzv-id=digits --rdzv-backend=c10d
 piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 agents = [subprocess.Popen(torchrun(options, epochs=4), env=environment, **piped) for _ in range(2)]
 try:
-    answers = [agent.communicate(timeout=55) for agent in agents]
+    answers = [agent.communicate(timeout=100) for agent in agents]
 finally:
     for agent in agents:
         agent.terminate()  # one that still runs takes its rank with it
