@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -124,8 +125,14 @@ def test_nbval_finds_every_stored_output_again(source: Path, tmp_path: Path):
 
 
 def compare_by_nbval(source: Path, tmp_path: Path) -> None:
-    done = compare(solved_path(source), COURSE.rules, ROOT, tmp_path, seconds=380)
+    """The same outputs again, and no file left behind."""
+    with tempfile.TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", scratch)
+        done = compare(solved_path(source), COURSE.rules, ROOT, tmp_path, seconds=380)
+        left = [path.name for path in Path(scratch).iterdir()
+                if not path.name.startswith("torchinductor_")]  # fmt: skip
     assert done.returncode == 0, done.stdout[-8000:]
+    assert left == []
 
 
 # ------------------------------------------------------------------------------- in a browser

@@ -24,6 +24,8 @@ LAYOUTS = ("contiguous", "strided", "transposed", "matrix", "scalar", "mixed")
 SPREAD = ("strided", "transposed", "mixed")  # their elements do not lie side by side
 MOVABLE = ("float64", "bfloat16", "float16", "int8", "uint8", "int16", "int64", "bool", "complex64")
 SHAPES = ("strided", "transposed", "matrix")
+HELD = "rank 1 holds"  # an option of exercises whose arguments ``tensor`` makes
+SPECIAL = {"zeros": 0.0, "infinities": float("inf"), "NaN": float("nan")}
 LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}
 
 
@@ -40,12 +42,17 @@ class Case:
     calls: int = 1  # how often the function is called, one call after the other
     longer: int = 0  # by how much each call is longer than the one before
     options: dict[str, Any] = field(default_factory=dict)  # what else the exercise needs
+    later: tuple[dict[str, Any], ...] = ()  # what of this is otherwise in the calls after the first
     jitter: float = 0.0  # how much longer than it should a message may take, see Network
+    blank: bool = False  # messages carry zeros in place of what was sent
 
     def call(self, number: int) -> Case:
         """The same case with the numbers, and the length, of its ``number``-th call."""
+        if not number:
+            return self
+        options = self.options | (self.later[number - 1] if self.later else {})
         length = self.length + self.longer * number
-        return replace(self, seed=self.seed + 7919 * number, length=length) if number else self
+        return replace(self, seed=self.seed + 7919 * number, length=length, options=options)
 
     def random(self, *salt: object) -> random.Random:
         return random.Random(repr((self.seed, self.world, self.length, *salt)))
@@ -61,12 +68,15 @@ def numbers(case: Case, rank: int) -> list[int]:
     if case.numbers == "digits" and case.world <= 5 and case.dtype in ("float32", "int64"):
         return [(i % 9 + 1) * 10**rank for i in range(n)]
     rng, most = case.random("numbers", rank), 2 if case.dtype == "bool" else 8
-    return [rng.randrange(most) if most == 2 else rng.randrange(1, most) for _ in range(n)]
+    least = 0 if case.dtype in ("bool", "uint8") else 1
+    return [rng.randrange(least, most) for _ in range(n)]
 
 
 def tensor(case: Case, rank: int) -> Tensor:
     """The numbers of one rank as a tensor of the case's dtype and layout."""
     flat = torch.tensor(numbers(case, rank), dtype=getattr(torch, case.dtype))
+    if rank == 1 and HELD in case.options:
+        flat.fill_(SPECIAL[case.options[HELD]])
     if case.layout == "mixed":  # equal shapes, and on every other rank another order in memory
         matrix = lay_out(flat, "matrix")
         return matrix.t().contiguous().t() if rank % 2 else matrix
@@ -124,10 +134,11 @@ def nbytes(t: Tensor) -> int:
 
 def smaller(case: Case) -> Iterator[Case]:
     """Cases that say the same with less, smallest world first, plain before special."""
-    plain = replace(case, dtype="float32", layout="contiguous", calls=1, longer=0)
-    kinds = [plain] if plain == case else [plain, replace(case, calls=1, longer=0), case]
+    once = replace(case, calls=1, longer=0, later=())
+    plain = replace(once, dtype="float32", layout="contiguous")
+    kinds = [plain] if plain == case else [plain, once, case]
     if case.layout == "scalar":
-        kinds = [replace(case, calls=1)]
+        kinds = [once]
     lengths = [case.length] if case.layout == "scalar" else range(min(case.length, 9) + 1)
     for world in range(1, case.world + 1):
         for length in lengths:

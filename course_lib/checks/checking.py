@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import CodeType
 from typing import Literal, Protocol
 
@@ -12,7 +13,7 @@ from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
 from course_lib.checks.diagnoses import diagnose
 from course_lib.checks.exercise import Evidence, Exercise, Finding, Play, find
-from course_lib.checks.judge import judge
+from course_lib.checks.judge import heard_of_nobody, judge
 from course_lib.checks.play import NOT_WRITTEN, Answer
 from course_lib.checks.verdict import LevelResult, Verdict
 from course_lib.errors import CheckFailed
@@ -70,12 +71,15 @@ def verdict_on(
     core, sturdy = exercise.core(rng), exercise.sturdy(rng)
     if not player.simulator_works():
         return _on_real_ranks(exercise, answer, core)
-    plays = player.simulated(exercise, answer, core + sturdy)
+    blank = _blank(exercise, core) if player is playing else []
+    plays = player.simulated(exercise, answer, core + sturdy + blank)
     if not_written(plays):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
-    in_core, in_sturdy = plays[: len(core)], plays[len(core) :]
+    in_core, in_sturdy = plays[: len(core)], plays[len(core) :][: len(sturdy)]
+    unheard = plays[len(core + sturdy) :]
+    in_core += unheard if all(heard_of_nobody(p) for p in unheard) else []
     if exercise.in_ranks and len(in_core) == len(core) and not any(p.findings for p in in_core):
         real = player.real(exercise, answer, max(core[:1] + _for_real(core), key=_size))
         if real is not None:
@@ -83,13 +87,22 @@ def verdict_on(
             in_core.append(real)
     levels = {"core": _level("core", in_core, [p for p in in_core if p.findings], len(core))}
     if exercise.budget:
-        counted = [p for p in plays if p.done and p.case.calls == 1]
-        levels["budget"] = _level("budget", counted, [p for p in counted if p.broken], 1)
+        counted = [p for p in plays if p.done and p.case.calls == 1 and not p.case.blank]
+        talked = [p for p in counted if p.case.world > 1]  # one rank alone keeps any budget
+        levels["budget"] = _level("budget", counted, [p for p in counted if p.broken],
+                                  1 if talked else len(counted) + 1)  # fmt: skip
     if sturdy:
         levels["sturdy"] = _level("sturdy", in_sturdy, [p for p in in_sturdy if p.findings],
                                   len(sturdy))  # fmt: skip
     _explain(exercise, answer, levels, player, shrink)
     return Verdict(exercise.title, exercise.points, levels)
+
+
+def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:
+    """Two cases of core once more, in which nobody can know what the others have."""
+    told = exercise.told or exercise.fits
+    fitting = [c for c in core if exercise.in_ranks and told(c) and c.calls == 1]
+    return [replace(c, blank=True) for c in fitting[:1] + fitting[1:][-1:]]
 
 
 def _on_real_ranks(exercise: Exercise, answer: Answer, core: list[Case]) -> Verdict:
@@ -158,7 +171,7 @@ def _smallest(
     exercise: Exercise, answer: Answer, level: LevelResult, known: Play, player: Player
 ) -> Play:
     """The smallest world and length in which the same thing goes wrong."""
-    if playing.died(known) or known.world != "simulated":
+    if playing.died(known) or known.world != "simulated" or known.case.blank:
         return known
     kind = _wrong(level, known)[0].kind
     left, many = _candidates(exercise, level, known.case), FIRST_TRIED

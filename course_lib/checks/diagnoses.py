@@ -108,7 +108,8 @@ GENERAL = [
     Diagnosis("deadlock", "Follow the arrows: each rank waits for one that waits as well, or that "
               "has returned. Which call is missing, or comes too late?",
               every(found("deadlock"))),
-    Diagnosis("mismatch", "A send and the recv that takes it must agree in size and dtype.",
+    Diagnosis("mismatch", "A send and the recv that takes it name each other, and agree in "
+              "size and dtype.",
               every(found("mismatch"))),
     Diagnosis("raises", "The error comes out of the answer's own line, above.",
               every(found("raised"))),
@@ -119,25 +120,28 @@ GENERAL = [
     Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy.",
               every(lambda p: p.kinds() == {"argument changed"})),
     Diagnosis("shares-memory", "Whoever writes into one of them changes the other, too: return "
-              "memory of its own.", every(lambda p: p.kinds() == {"memory"} and not any(
-                  "replaced" in f.text for f in p.findings))),
+              "memory of its own.", every(lambda p: p.kinds() == {"memory"} and all(
+                  "share" in f.text for f in p.findings))),
     Diagnosis("not-in-place", "The caller keeps the tensors that it handed over: write into "
               "these, instead of putting others in their place.",
               every(lambda p: any("replaced" in f.text for f in p.findings))),
     Diagnosis("stray-write", "A strided tensor has neighbours in memory that are not its own.",
               every(found("stray"))),
+    Diagnosis("beside-messages", "It is right even where every message carries zeros: the numbers "
+              "came another way. Ranks share no memory and no disk.", some(found("beside"))),
     Diagnosis("no-message", "Ranks share no memory and no disk: what one rank knows reaches "
               "another one in a message.", every(lambda p: p.kinds() == {"no message"})),
     Diagnosis("too-few-bytes", "Fewer bytes travel than the data need; where did the rest come "
               "from?", every(lambda p: p.kinds() == {"too few bytes"})),
     Diagnosis("over-budget", "Count what one rank sends, and to whom: the case says where that is "
               "more than allowed.", every(lambda p: p.kinds() <= {"sends", "bytes", "peers"})),
-    Diagnosis("remembers", "One call alone goes well, two in a row do not: what does the function "
-              "keep from one call to the next?", only_where(lambda p: p.case.calls > 1)),
+    Diagnosis("remembers", "One call alone goes well, several in a row do not: what does the "
+              "function keep from one call, or take from the next one?",
+              only_where(lambda p: p.case.calls > 1)),
 ]  # fmt: skip
 
-NONE_FITS = Diagnosis("values-differ", "Play this case by hand, rank by rank, and compare.",
-                      lambda e: True)  # fmt: skip
+NONE_FITS = Diagnosis("values-differ", "Play the case that is shown by hand, rank by rank, and "
+                      "compare.", lambda e: True)  # fmt: skip
 
 
 def diagnose(exercise: Exercise, evidence: Evidence) -> Diagnosis:

@@ -44,7 +44,7 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Finding:
     """One thing that is wrong in a play. ``rank`` is None where it is about all of them."""
 
@@ -151,6 +151,7 @@ class Exercise:
     smaller: Callable[[Case], Iterable[Case]] = smaller
     tolerance: float = 0.0
     in_ranks: bool = True  # False: a plain function, which is called and asks nobody
+    told: Callable[[Case], bool] | None = None  # where the answer hangs on what others say; as fits
     needs: tuple[str, ...] = ()
     length_is: str = "length"  # what a case's length is called; "" where it means nothing
 
@@ -175,6 +176,7 @@ class Exercise:
         words += [w for w in (case.dtype, case.layout) if w not in ("float32", "contiguous")]
         words += [f"{name} {value}" for name, value in case.options.items()]
         words += ["messages of uneven speed"] if case.jitter else []
+        words += ["zeros in every message"] if case.blank else []
         return ", ".join(words + ([f"called {case.calls} times"] if case.calls > 1 else []))
 
 

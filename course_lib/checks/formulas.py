@@ -23,6 +23,7 @@ import inspect
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -31,7 +32,7 @@ import torch
 
 from course_lib.checks.cases import Case
 from course_lib.checks.compare import ANYTHING
-from course_lib.checks.diagnoses import every, raised
+from course_lib.checks.diagnoses import both, every, raised, some
 from course_lib.checks.exercise import Diagnosis, Evidence, Exercise, Play, Seen
 
 Formula = Callable[..., float]
@@ -48,9 +49,8 @@ def formula(
     """An exercise whose answer computes ``right``, whose parameters have the stub's names."""
     names = list(inspect.signature(right).parameters)
 
-    def cases(arguments: Arguments) -> Callable[[random.Random], list[Case]]:
-        return lambda rng: [Case(1, options=dict(zip(names, values, strict=True)))
-                            for values in arguments(rng)]  # fmt: skip
+    def named(arguments: list[tuple]) -> list[Case]:
+        return [Case(1, options=dict(zip(names, values, strict=True))) for values in arguments]
 
     def expected(play: Play, call: int) -> list[Seen]:
         want, got = float(right(*play.inputs[call][0])), answer(play, call)
@@ -59,16 +59,24 @@ def formula(
     return Exercise(
         number, name, inputs=lambda case, rank: tuple(case.options.values()),
         expected=expected,
-        core=cases(core), sturdy=cases(sturdy),
+        core=lambda rng: named(core(rng)),
+        sturdy=lambda rng: [*named(sturdy(rng)), again(named(core(rng))[0])],
         fits=lambda case: False, smaller=lambda case: [],
         tolerance=TOLERANCE, in_ranks=False,
         diagnoses=[*diagnoses, NONE_FITS],
     )  # fmt: skip
 
 
+def again(first: Case) -> Case:
+    """The same, and once more for each argument with twice as much of it."""
+    later = tuple({name: 2 * value} for name, value in first.options.items())
+    return replace(first, calls=1 + len(later), later=later)
+
+
 def networks(rng: random.Random, count: int = 12) -> list[tuple]:
-    """Drawn arguments: a number of ranks, of bytes, and a link's α and β."""
-    return [(rng.randrange(2, 2000), rng.randrange(1, 10**9), *link(rng)) for _ in range(count)]
+    """Drawn arguments: a number of ranks, of bytes, few or many, and a link's α and β."""
+    return [(rng.randrange(2, 2000), round(10 ** rng.uniform(0, 9)), *link(rng))
+            for _ in range(count)]  # fmt: skip
 
 
 def link(rng: random.Random) -> tuple[float, float]:
@@ -117,18 +125,24 @@ def _explains(wrong: Formula, evidence: Evidence) -> bool:
 
 
 NONE_FITS = Diagnosis("values-differ", "Work this case out with pen and paper, units included, "
-                      "and compare.", every(lambda p: answer(p) is not None))  # fmt: skip
+                      "and compare.", both(every(lambda p: answer(p) is not None),
+                                           some(lambda p: p.case.calls == 1)))  # fmt: skip
 
 
 def rounded(right: Formula, unit: float) -> Diagnosis:
     """Diagnosed where every wrong number is within 0.1% or within ``unit`` of the right one."""
 
     def near(play: Play) -> bool:
-        got = answer(play)
-        want = right(*play.inputs[0][0])
-        return got is not None and math.isclose(got, want, rel_tol=1e-3, abs_tol=unit)
+        got, want = answer(play), right(*play.inputs[0][0])
+        if got is None or play.case.calls > 1:
+            return False
+        grids = (10.0**-digits for digits in range(12))
+        grid = next((g for g in grids if g <= unit and math.isclose(
+            got / g, round(got / g), rel_tol=1e-9, abs_tol=1e-9)), 0.0)  # fmt: skip
+        return math.isclose(got, want, rel_tol=1e-3, abs_tol=grid)
 
     return Diagnosis(
         "rounded", "It agrees to a few digits and then differs: was something rounded on the way, "
-        "or computed with fewer digits than a float of Python has?", every(near),
+        "or computed with fewer digits than a float of Python has?",
+        both(some(near), every(lambda p: near(p) or p.case.calls > 1)),
     )  # fmt: skip

@@ -19,6 +19,7 @@ NOTES = {
     "shared": "the tensors that are returned share memory with one another",
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
+    "other entries": "the list has more entries than it had, or fewer",
     "replaced entry": "an entry of the list has been replaced; it works in place",
     "replaced memory": "an argument's memory has been replaced; whoever looks into it sees nothing",
 }
@@ -35,6 +36,14 @@ def judge(exercise: Exercise, play: Play) -> None:
     if play.world == "simulated":
         play.findings += [f for rule in exercise.rules for f in rule(play)]
         play.broken = [f for rule in exercise.budget for f in rule(play)]
+
+
+def heard_of_nobody(play: Play) -> bool:
+    """Whether a play whose messages carried zeros is right; its finding then says so."""
+    if not play.done or {f.kind for f in play.findings} & {"returned", "type", "left"}:
+        return False
+    play.findings = [Finding("beside", "everything is right, and no message said what others have")]
+    return True
 
 
 def _values(exercise: Exercise, play: Play) -> Iterator[Finding]:

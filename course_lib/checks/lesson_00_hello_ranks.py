@@ -78,7 +78,9 @@ def sturdy(rng: random.Random) -> list[Case]:
     few = [c for w in range(2, 6) for c in cases([w], [0, 1, w - 1])]
     again = Case(3, 7, calls=2, longer=4)
     drawn = Case(rng.choice((6, 7)), rng.randrange(99))
-    return [*cases([1, 8], [0, 1, 5, 8, 19]), *few, drawn, again]
+    many = [Case(3, rng.randrange(10**k, 10 ** (k + 1))) for k in (3, 4, 5)]
+    large = [Case(5, 2**20 + 2), Case(2, 2**24 + 7)]  # float32 cannot count so far
+    return [*cases([1, 8], [0, 1, 5, 8, 19]), *few, drawn, again, *many, *large]
 
 
 def without_a_word(play: Play) -> Iterator[Finding]:
@@ -96,6 +98,7 @@ declare(Exercise(
     sturdy=sturdy,
     length_is="n_items",
     fits=lambda case: case.world > 1 and case.length >= case.world,
+    told=lambda case: False,
     rules=[without_a_word],
     diagnoses=[
         Diagnosis("talks", "The shares are right, and ranks talk to one another to find them. From "

@@ -51,10 +51,9 @@ def partner(case: Case, rank: int) -> int:
     return other if other < case.world else rank
 
 
-def swapped(play: Play, _: int) -> list[Seen]:
-    return [Seen(play.inputs[0][partner(play.case, r)][0], play.inputs[0][r])
-            if play.case.calls == 1 else Seen(play.inputs[_][partner(play.case, r)][0])
-            for r in range(play.case.world)]  # fmt: skip
+def swapped(play: Play, call: int) -> list[Seen]:
+    given, case = play.inputs[call], play.case.call(call)
+    return [Seen(given[partner(case, r)][0], given[r]) for r in range(case.world)]
 
 
 def is_own(play: Play, rank: int) -> bool:
@@ -90,13 +89,16 @@ def exchange_core(rng: random.Random) -> list[Case]:
         for w, d in worlds
         for n in (1, 3, rng.randrange(5, 300))
         for c in cases([w], [n], options={"distance": d})
-    ] + [Case(4, rng.randrange(2, 50), numbers="random", seed=3, calls=2, options={"distance": 2})]
+    ] + [Case(4, rng.randrange(2, 50), numbers="random", seed=3, calls=3, options={"distance": 2})]
 
 
 def exchange_sturdy(rng: random.Random) -> list[Case]:
     near = {"distance": 1}
     alone = [*cases([1, 3, 5], [0, 2], options=near), Case(8, 5, options={"distance": 4})]
-    return alone + moved([2, 4], 40, rng, options=near) + moved([1], 9, rng, options=near)[:3]
+    turns = [Case(4, 5, seed=s, jitter=20.0, calls=2, options=near, later=({"distance": 2},))
+             for s in range(5)]  # fmt: skip
+    return [*alone, *moved([2, 4], 40, rng, options=near), *moved([1], 9, rng, options=near)[:3],
+            *turns]  # fmt: skip
 
 
 declare(Exercise(
@@ -106,8 +108,8 @@ declare(Exercise(
     core=exchange_core,
     sturdy=exchange_sturdy,
     fits=lambda c: c.length > 0 and c.world % (2 * c.options["distance"]) == 0,
-    rules=[no_collectives, receives_at_least(lambda play, r: 0 if (
-        p := partner(play.case, r)) == r else nbytes(play.given(p)) * play.case.calls)],
+    rules=[no_collectives, receives_at_least(lambda play, r: nbytes(play.given(r)) * sum(
+        partner(play.case.call(k), r) != r for k in range(play.case.calls)))],
     diagnoses=[
         Diagnosis("both-receive-first", "Both sides open their hands and nobody gives. Who could "
                   "send first, and how can two ranks that run the same code tell?",
@@ -173,7 +175,7 @@ def asks_for_no_rank(play: Play) -> bool:
 
 def pass_core(rng: random.Random) -> list[Case]:
     drawn = [Case(w, rng.randrange(4, 300), numbers="random", seed=w) for w in (3, 4, 5)]
-    return cases(range(2, 6), [1, 3]) + drawn + [Case(3, 4, numbers="random", seed=1, calls=2)]
+    return cases(range(2, 6), [1, 3]) + drawn + [Case(3, 4, numbers="random", seed=1, calls=3)]
 
 
 declare(Exercise(
@@ -345,6 +347,7 @@ declare(Exercise(
     sturdy=lambda rng: [Case(1), Case(8), Case(8, seed=rng.randrange(99)),
                         Case(5, jitter=3.0), Case(6, jitter=3.0), Case(3, calls=2)],
     fits=lambda case: case.world > 1,
+    told=lambda case: False,
     smaller=fewer_ranks,
     length_is="",
     rules=[no_collectives, taking_turns],

@@ -10,7 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import SHAPES, SPREAD, Case, cases, moved, nbytes, smaller, tensor
+from course_lib.checks.cases import (
+    HELD,
+    SHAPES,
+    SPREAD,
+    Case,
+    cases,
+    moved,
+    nbytes,
+    smaller,
+    tensor,
+)
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
     OfPlay,
@@ -49,6 +59,11 @@ SHAPED = ("matrix", "transposed", "scalar", "mixed")  # more or fewer dimensions
 # ---- roots -----------------------------------------------------------------------------------
 
 
+def times_root(play: Play, rank: int) -> int:
+    """In how many of the calls this rank is the root."""
+    return sum(root(play.case.call(number)) == rank for number in range(play.case.calls))
+
+
 def root(case: Case) -> int:
     """The rank that ``src`` or ``dst`` names."""
     return case.options["src" if "src" in case.options else "dst"]
@@ -78,8 +93,15 @@ def rooted_core(word: str) -> Callable[[random.Random], list[Case]]:
         late = [
             Case(w, 2, jitter=3.0, options={word: r}) for w, r in ((4, 0), (5, 0), (5, 2), (5, 4))
         ]
-        twice = Case(3, 4, numbers="random", seed=1, calls=2, options={word: 1})
-        return [*plain, *drawn, *late, twice]
+        again = [
+            Case(3, 4, numbers="random", seed=1, calls=3, options={word: 1}),
+            *(Case(3, 2, seed=s, jitter=20.0, calls=3, options={word: 0}) for s in range(5)),
+            *(
+                Case(4, 2, seed=s, jitter=20.0, calls=3, options={word: 2}, later=({word: 0},) * 2)
+                for s in range(5)
+            ),
+        ]
+        return [*plain, *drawn, *late, *again]
 
     return core
 
@@ -90,7 +112,8 @@ def rooted_sturdy(word: str) -> Callable[[random.Random], list[Case]]:
         many = [Case(w, n, options={word: r}) for w, n, r in (
             (8, 5, 0), (8, 1, 3), (8, 0, 7), (6, 4, 5), (7, 2, 2))]  # fmt: skip
         kinds = moved([2, 3, 5], 40, rng, options={word: 1})
-        return [*alone, *many, *kinds, Case(1, 6, layout="strided", options={word: 0})]
+        held = [Case(3, 4, options={word: 0, HELD: what}) for what in ("zeros", "NaN")]
+        return [*alone, *many, *kinds, Case(1, 6, layout="strided", options={word: 0}), *held]
 
     return sturdy
 
@@ -177,7 +200,7 @@ def root_fixed(word: str) -> Diagnosis:
 
 def told(play: Play, call: int) -> list[Seen]:
     """Every rank has what src had."""
-    src = root(play.case)
+    src = root(play.case.call(call))
     return [Seen(None, (play.inputs[call][src][0], src)) for _ in play.inputs[call]]
 
 
@@ -236,8 +259,8 @@ declare(Exercise(
     smaller=other_roots,
     rules=[no_collectives,
            hears_of(lambda p, r: [root(p.case)] if p.case.length else []),
-           receives_at_least(lambda p, r: 0 if r == root(p.case) else
-                             nbytes(p.given(r)) * p.case.calls)],
+           receives_at_least(lambda p, r: nbytes(p.given(r)) *
+                             (p.case.calls - times_root(p, r)))],
     diagnoses=[
         ALONE,
         Diagnosis("chain-from-0", "Messages run from each rank to the next, and nobody sends to "
@@ -267,7 +290,7 @@ declare(Exercise(
 
 def collected(play: Play, call: int) -> list[Seen]:
     """The list of all tensors on dst, None elsewhere; nobody's own tensor changes."""
-    at, dst = play.inputs[call], root(play.case)
+    at, dst = play.inputs[call], root(play.case.call(call))
     everything = [args[0] for args in at]
     return [Seen(everything if r == dst else None, args) for r, args in enumerate(at)]
 
@@ -322,7 +345,7 @@ def out_of_order(play: Play, ranks: list[int]) -> bool:
 def as_they_came(e: Evidence) -> bool:
     """The others' tensors stand in the order in which dst received them, whatever it was."""
     ascending = True
-    for p in e.plays:
+    for p in (p for p in e.plays if p.case.calls == 1):
         if not p.done:
             return False
         dst = root(p.case)
@@ -348,8 +371,8 @@ declare(Exercise(
     rules=[no_collectives,
            hears_of(lambda p, r: range(p.case.world) if p.case.length and r == root(p.case)
                     else []),
-           receives_at_least(lambda p, r: (p.case.world - 1) * nbytes(p.given(r)) * p.case.calls
-                             if r == root(p.case) else 0)],
+           receives_at_least(lambda p, r: (p.case.world - 1) * nbytes(p.given(r)) *
+                             times_root(p, r))],
     diagnoses=[
         ALONE, ONE_BUFFER,
         Diagnosis("list-everywhere", "Ranks other than dst return a list, too. What does the stub "
@@ -359,7 +382,8 @@ declare(Exercise(
                   every(lambda p: without_own(p, root(p.case)))),
         Diagnosis("arrival-order", "The tensors stand in the order in which their messages came, "
                   "and who comes first is chance. How can dst tell whose message it is?",
-                  both(as_they_came, every(lambda p: out_of_order(p, [root(p.case)])))),
+                  both(as_they_came, every(lambda p: p.case.calls > 1 or
+                                           out_of_order(p, [root(p.case)])))),
         Diagnosis("not-in-rank-order", NOT_IN_ORDER,
                   every(lambda p: out_of_order(p, [root(p.case)]))),
         OWN_IS_ARGUMENT, root_fixed("dst"), ITSELF, *KINDS,
@@ -382,7 +406,7 @@ REDUCIBLE = ("float64", "float16", "bfloat16", "int32", "int64")
 def operand(case: Case, rank: int) -> Tensor:
     """One rank's tensor, of numbers that give away who is missing, or who is there twice."""
     op, filled = case.options["op"], tensor(case, rank)
-    if op == "sum":
+    if op == "sum" or case.dtype == "uint8":
         return filled
     numbers = [factor(case, rank, i) if op == "prod" else contender(case, rank, i)
                for i in range(case.length)]  # fmt: skip
@@ -462,9 +486,13 @@ def reduce_core(rng: random.Random) -> list[Case]:
     drawn = [Case(w, rng.randrange(4, 300), numbers="random", seed=w,
                   options={"dst": rng.randrange(w), "op": op}) for w, op in pairs]  # fmt: skip
     late = [Case(4, 2, jitter=3.0, options={"dst": 3, "op": op}) for op in ("sum", "max")]
-    twice = Case(3, 4, numbers="random", seed=1, calls=2, options={"dst": 1, "op": "sum"})
+    to_1 = {"dst": 1, "op": "sum"}
+    again = [
+        Case(3, 4, numbers="random", seed=1, calls=3, options=to_1),
+        *(Case(3, 2, seed=s, jitter=20.0, calls=3, options=to_1) for s in range(5)),
+    ]
     short = rooted("dst", 2, 1, options={"op": "sum"})
-    return [*short, *sums, *more, *drawn, *late, twice]
+    return [*short, *sums, *more, *drawn, *late, *again]
 
 
 def reduce_sturdy(rng: random.Random) -> list[Case]:
@@ -480,7 +508,11 @@ def reduce_sturdy(rng: random.Random) -> list[Case]:
                for layout in SHAPES]  # fmt: skip
     scalar = Case(4, 1, layout="scalar", options={"dst": 1, "op": "sum"})
     large = Case(3, 4, "int64", numbers="large", options={"dst": 1, "op": "sum"})
-    return [*alone, *many, *dtypes, *layouts, scalar, large]
+    unsigned = [Case(3, 40, "uint8", numbers="random", options={"dst": 1, "op": op})
+                for op in ("max", "min")]  # fmt: skip
+    held = [Case(3, 4, options={"dst": dst, "op": "sum", HELD: what})
+            for dst in (0, 1) for what in ("zeros", "infinities")]  # fmt: skip
+    return [*alone, *many, *dtypes, *layouts, scalar, large, *unsigned, *held]
 
 
 declare(Exercise(
@@ -546,8 +578,11 @@ def root_keeps(play: Play) -> bool:
 def everywhere_core(rng: random.Random) -> list[Case]:
     drawn = [Case(w, rng.randrange(4, 300), numbers="random", seed=w) for w in (3, 4, 5)]
     late = [Case(w, 2, jitter=3.0) for w in (4, 5, 5)]
-    twice = Case(3, 4, numbers="random", seed=1, calls=2)
-    return [*cases(range(2, 6), [1, 3]), *drawn, *late, twice]
+    again = [
+        Case(3, 4, numbers="random", seed=1, calls=3),
+        *(Case(3, 2, seed=s, jitter=20.0, calls=3) for s in range(5)),
+    ]
+    return [*cases(range(2, 6), [1, 3]), *drawn, *late, *again]
 
 
 declare(Exercise(
@@ -647,7 +682,11 @@ def block_core(rng: random.Random) -> list[Case]:
     plain = [Case(w, w * k) for w in range(2, 6) for k in (1, 2)]
     drawn = [Case(w, w * rng.randrange(3, 60), numbers="random", seed=w) for w in (2, 3, 4, 5)]
     late = [Case(w, 2 * w, jitter=3.0) for w in (3, 4, 5)]
-    return [*plain, *drawn, *late, Case(3, 6, numbers="random", seed=9, calls=2)]
+    again = [
+        Case(3, 6, numbers="random", seed=9, calls=3),
+        *(Case(3, 6, seed=s, jitter=20.0, calls=3) for s in range(5)),
+    ]
+    return [*plain, *drawn, *late, *again]
 
 
 def block_sturdy(rng: random.Random) -> list[Case]:
@@ -656,7 +695,8 @@ def block_sturdy(rng: random.Random) -> list[Case]:
     dtypes = [Case(w, 2 * w, d, numbers="random", seed=w)
               for d, w in zip(REDUCIBLE, (2, 3, 5, 4, 3), strict=True)]  # fmt: skip
     layouts = [Case(w, 4 * w, layout=layout) for w in (2, 3) for layout in SHAPES]
-    return [*sizes, *dtypes, *layouts, Case(1, 4, layout="strided")]
+    held = [Case(3, 6, options={HELD: what}) for what in ("zeros", "infinities")]
+    return [*sizes, *dtypes, *layouts, Case(1, 4, layout="strided"), *held]
 
 
 def fewer_blocks(case: Case) -> Iterator[Case]:

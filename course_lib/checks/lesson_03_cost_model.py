@@ -35,7 +35,7 @@ def star_time(n: int, nbytes: float, alpha: float, beta: float) -> float:
 
 
 def links(rng: random.Random) -> list[tuple]:
-    by_hand = [(3, 8, 1.0, 0.5), (2, 8, 1.0, 1.0), (4, 100, 2.0, 0.25)]
+    by_hand = [(3, 8, 1.0, 0.5), (2, 8, 1.0, 1.0), (4, 100, 2.0, 0.25), (4, 2, 3.0, 0.25)]
     return [*by_hand, (8, 1 << 20, 5e-6, 4e-11), *networks(rng)]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import SPREAD, Case, cases, contributions, tensor
+from course_lib.checks.cases import HELD, SPECIAL, SPREAD, Case, cases, contributions, tensor
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import (
     OfPlay,
@@ -34,11 +34,12 @@ from course_lib.checks.exercise import (
     Seen,
     declare,
 )
-from course_lib.checks.formulas import NONE_FITS, TOLERANCE, mistake, networks
+from course_lib.checks.formulas import NONE_FITS, TOLERANCE, again, mistake, networks
 from course_lib.checks.rules import (
     bytes_at_most,
     bytes_in_total_at_least,
     hears_of,
+    messages_of_at_most,
     no_collectives,
     peers,
     sends,
@@ -143,6 +144,7 @@ def ring_sturdy(rng: random.Random) -> list[Case]:
     kinds += [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(3, 8, dtype, numbers="large") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(4, 8, layout="mixed"), Case(3, 6, calls=2, longer=3)]
+    kinds += [Case(3, 6, options={HELD: what}) for what in SPECIAL]
     kinds += [Case(4, 9, dtype, numbers="random") for dtype in ("float16", "bfloat16")]
     return cases([1, 8], [0, 1, 8, 19]) + uneven + kinds + [Case(2, 1, layout="scalar"),
                                                            Case(4, 1, layout="scalar")]  # fmt: skip
@@ -171,10 +173,14 @@ def itemsize(play: Play) -> int:
     return play.given(0).element_size()
 
 
+def chunk_bytes(play: Play) -> int:
+    """The largest of n chunks whose sizes differ by at most one element."""
+    return -(-play.case.length // play.case.world) * itemsize(play)
+
+
 def ring_bytes(play: Play) -> int:
     """2(n−1) chunks, each as large as the largest: Patarasuk and Yuan, 2009."""
-    n = play.case.world
-    return 2 * (n - 1) * -(-play.case.length // n) * itemsize(play)
+    return 2 * (play.case.world - 1) * chunk_bytes(play)
 
 
 def least_bytes(play: Play) -> int:
@@ -278,7 +284,8 @@ declare(Exercise(
     sturdy=ring_sturdy,
     fits=in_equal_chunks,
     budget=[no_collectives, one_way_round, sends_at_most(lambda p: 2 * (p.case.world - 1)),
-            bytes_at_most(ring_bytes), bytes_in_total_at_least(least_bytes)],
+            bytes_at_most(ring_bytes), messages_of_at_most(chunk_bytes),
+            bytes_in_total_at_least(least_bytes)],
     diagnoses=[
         SEND_FIRST, IN_FLIGHT,
         Diagnosis("collective", "torch made this sum. The exercise is what is inside of that "
@@ -332,8 +339,9 @@ declare(Exercise(
         Diagnosis("both-ways", "Messages go round both ways. On this ring a rank sends to one of "
                   "its neighbours, every time the same one, and hears only the other.",
                   both(of_budget, some(found("peers")), every(along_the_ring))),
-        Diagnosis("over-budget", "A rank sends more than 2(n−1) chunks. Count the messages of one "
-                  "rank, step by step: which of them is not a chunk on its way?",
+        Diagnosis("over-budget", "A rank sends more than 2(n−1) messages of ⌈length/n⌉ elements: "
+                  "more of them, or longer ones. Go through those of one rank, step by step: which "
+                  "of them is not a chunk on its way?",
                   both(of_budget, every(found("sends", "bytes")))),
     ],
 ))  # fmt: skip
@@ -387,7 +395,8 @@ def distinct_owners(play: Play) -> Iterator[Finding]:
 
 
 def owned_chunk(play: Play, rank: int) -> Tensor:
-    return play.left(rank)[owner_of(play, rank) or 0]
+    chunks = dict(enumerate(play.left(rank)))  # fewer than there were, where some were taken out
+    return chunks.get(owner_of(play, rank) or 0, torch.empty(0))
 
 
 def owned_entries(e: Evidence) -> list[tuple[Counter | None, int, int, int]]:
@@ -428,12 +437,13 @@ def complete_elsewhere(e: Evidence) -> bool:
 def halves_core(rng: random.Random) -> list[Case]:
     plain = [c for w in range(2, 6) for c in cases([w], [w, 3 * w])]
     drawn = [Case(w, w * rng.randrange(4, 90), numbers="random", seed=w) for w in (3, 4, 5)]
-    return [*plain, Case(3, 3, numbers="codes"), *drawn]
+    return [*plain, Case(3, 3, numbers="codes"), *drawn, Case(3, 6, seed=9, calls=3)]
 
 
 def halves_sturdy(rng: random.Random) -> list[Case]:
     uneven = cases(range(2, 6), [0, 1, 7, rng.randrange(20, 99)])
     kinds = [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
+    kinds += [Case(3, 6, calls=2, longer=3), *(Case(3, 6, options={HELD: w}) for w in SPECIAL)]
     return cases([1, 8], [0, 3, 16]) + uneven + kinds
 
 
@@ -533,7 +543,8 @@ def gather_sturdy(rng: random.Random) -> list[Case]:
     uneven = [Case(w, n, options={"c": w - 1}) for w in range(2, 6) for n in (0, 1, 7, 23)]
     kinds = [Case(3, 7, d, numbers="random", options={"c": 2}) for d in (
         "float64", "bfloat16", "int8", "int64", "bool")]  # fmt: skip
-    return [*alone, *uneven, *kinds, Case(3, 7, options={"c": 1, "left": float("nan")})]
+    again = Case(3, 6, calls=3, options={"c": 0}, later=({"c": 1}, {"c": 2}))
+    return [*alone, *uneven, *kinds, Case(3, 7, options={"c": 1, "left": float("nan")}), again]
 
 
 declare(Exercise(
@@ -584,7 +595,8 @@ declare(Exercise(
     expected=lambda play, call: [Seen(float(ring_time(*play.inputs[call][0])))],
     core=seconds_core,
     sturdy=lambda rng: [costs(1, 8, 1.0, 0.5), costs(1, 0, 1.0, 0.5), costs(4, 0, 1.0, 0.5),
-                        costs(3, 7, 0.0, 0.5), costs(3, 7, 1.0, 0.0)],
+                        costs(3, 7, 0.0, 0.5), costs(3, 7, 1.0, 0.0),
+                        again(costs(4, 8, 1.0, 0.5))],
     fits=lambda case: False,
     smaller=lambda case: [],
     tolerance=TOLERANCE,

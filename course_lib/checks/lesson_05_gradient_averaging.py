@@ -75,11 +75,23 @@ class Model(nn.Module):
 
     def hold(self) -> None:
         """From here on, note what is replaced."""
-        self.held = self.parts()
+        self.held = {name: (t, t.data_ptr()) for name, t in self.parts().items()}
+
+    def refill(self, other: Model) -> Model:
+        """The same model, with the numbers and gradients of another one of its kind."""
+        grads = {name: p.grad for name, p in other.named_parameters()}
+        with torch.no_grad():
+            for name, t in (dict(self.named_parameters()) | dict(self.named_buffers())).items():
+                t.copy_(other.parts()[name])
+        for name, p in self.named_parameters():
+            force_grad(p, grads[name])
+        self.hold()
+        return self
 
     def __getstate__(self) -> dict:
         now = self.parts()
-        new = [name for name, t in self.held.items() if now.get(name) is not t]
+        new = [name for name, (t, place) in self.held.items()
+               if now.get(name) is not t or t.data_ptr() != place]  # fmt: skip
         state = {name: value for name, value in self.__dict__.items() if name != "held"}
         grads = {name: p.grad for name, p in self.named_parameters()}
         state["grads"] = {n: None if g is None else g.detach() for n, g in grads.items()}
@@ -166,6 +178,8 @@ def build(kind: str, dtype: str) -> Model:
         more["counts"] = Counts(more=kind == "more buffers")
     if kind == "a cache":
         more["cache"] = Cache()
+    if kind == "a block of layers":
+        return Model(block=nn.Sequential(first, nn.Sequential(second)))
     return Model(first=first, second=second, **more)
 
 
@@ -200,7 +214,7 @@ def nothing_replaced(play: Play) -> Iterator[Finding]:
     for rank in ranks(play):
         for call in range(play.case.calls):
             for name in getattr(play.left(rank, call), "replaced", ()):
-                text = f"rank {rank}: {name} is another tensor object than the one that was there"
+                text = f"rank {rank}: {name} is another tensor, or has other memory, than before"
                 yield Finding("replaced", text, rank)
 
 
@@ -209,9 +223,12 @@ def weights_not_replaced(play: Play) -> Iterator[Finding]:
     return (f for f in nothing_replaced(play) if ".grad is" not in f.text)
 
 
-def still_frozen(play: Play) -> Iterator[Finding]:
-    """What is trained and what is frozen is not the answer's to change."""
+def flags_kept(play: Play) -> Iterator[Finding]:
+    """What is trained and what is frozen, and the mode, are not the answer's to change."""
     for rank in ranks(play):
+        if play.left(rank).training != play.given(rank).training:
+            text = f"rank {rank}: model.training is {play.left(rank).training} now"
+            yield Finding("flag", text, rank)
         now = dict(play.left(rank).named_parameters())
         for name, p in play.given(rank).named_parameters():
             if name in now and now[name].requires_grad != p.requires_grad:
@@ -330,6 +347,8 @@ def with_gradients(case: Case, rank: int) -> tuple[Model]:
         p.grad = (torch.tensor(numbers, dtype=p.dtype) * scale).reshape(p.shape)
         if case.layout == "transposed" and p.dim() == 2:
             p.grad = p.grad.t().contiguous().t()
+        if "a NaN" in case.options and rank == 0:
+            p.grad.view(-1)[0] = float("nan")
     model.hold()
     return (model,)
 
@@ -527,7 +546,8 @@ def several_hold(p: Play) -> bool:
 
 def average_core(rng: random.Random) -> list[Case]:
     plain = models("one layer", "two layers", worlds=(2, 3, 4, 5))
-    kinds = models("first layer frozen", "a shared weight", "buffers", worlds=(2, 3))
+    kinds = models("first layer frozen", "a shared weight", "buffers", "a block of layers",
+                   worlds=(2, 3))  # fmt: skip
     gaps = [Case(w, options={"model": "two layers", MISSING: what}, seed=rng.randrange(99))
             for w, what in ((2, "the last parameter on rank 0"),
                             (3, "the first parameter on rank 1"),
@@ -545,6 +565,7 @@ def average_sturdy(rng: random.Random) -> list[Case]:
     alone = {"model": "two layers", MISSING: "the last parameter on rank 0"}
     return [*models("two layers", worlds=(1, 8)), *kinds, *dtypes,
             *models("three dtypes", worlds=(2, 4)), *models("a cache", worlds=(3,)),
+            *models("two layers", worlds=(2, 3), **{"a NaN": "on rank 0"}),
             Case(8, options=many), Case(3, dtype="float64", options=many),
             Case(1, options=alone), Case(2, layout="transposed", options={"model": "two layers"}),
             Case(2, calls=2, longer=1, options={"model": "two layers", MISSING:
@@ -561,7 +582,7 @@ declare(Exercise(
     smaller=simpler,
     tolerance=NARROW,
     length_is="",
-    rules=[nothing_replaced, still_frozen],
+    rules=[nothing_replaced, flags_kept],
     diagnoses=[
         NOTHING_SENT, NOT_EVERYBODY,
         Diagnosis("in-flight", "With async_op=True a call returns before it is done, and the "
@@ -599,7 +620,8 @@ declare(Exercise(
                       and all(grad_is(p, r, n, mean_of(p, n)) for r in ranks(p)
                               for n in names(p)))),
         Diagnosis("fewer-digits", "float64 gradients come back with the digits of a narrower "
-                  "type. Which dtype travels?", every(fewer_digits)),
+                  "type. Which dtype travels?",
+                  every(lambda p: fewer_digits(p) and "a NaN" not in p.case.options)),
         Diagnosis("skips-none", "A rank without a gradient says nothing about it, and the others "
                   "wait for it, or meet it in the next call: every rank has to make the same "
                   "calls.", both(only_where(misses_some), every(talks_past))),
@@ -624,10 +646,21 @@ def source(case: Case) -> int:
     return int(case.options.get("src", 0))
 
 
+HOLDS = "with"
+
+
 def different_models(case: Case, rank: int) -> tuple:
     """Every rank has a model of its own; the root is named only where the case names one."""
-    model = model_of(case, rank)
+    special = case.options.get(HOLDS, "")
+    model = model_of(case, "all" if "order" in special else rank)
+    first = next(model.parameters(), torch.zeros(1))
+    if special.startswith("gradients") and rank == 0:
+        first.grad = torch.ones_like(first)
     with torch.no_grad():
+        if "order" in special:
+            first.copy_(first.view(-1).roll(rank).view(first.shape))
+        elif "NaN" in special and rank == 0:
+            first.view(-1)[0] = float("nan")
         for name, t in model.named_buffers():
             if name.endswith("count") and case.options.get("count") == "large":
                 t.fill_(2**24 + 1 + 2 * rank)  # float32 would round it
@@ -638,8 +671,14 @@ def different_models(case: Case, rank: int) -> tuple:
 
 
 def broadcasted(play: Play, call: int) -> list[Seen]:
-    root = source(play.case)
-    return [Seen(None, (play.inputs[call][root][0], *args[1:])) for args in play.inputs[call]]
+    """The root's parameters and buffers; gradients are nobody's business."""
+    out = []
+    for args in play.inputs[call]:
+        want = copy.deepcopy(play.inputs[call][source(play.case)][0])
+        for p, own in zip(want.parameters(), args[0].parameters(), strict=True):
+            force_grad(p, own.grad)
+        out.append(Seen(None, (want, *args[1:])))
+    return out
 
 
 def tensors_of(model: Model) -> dict[str, Tensor]:
@@ -730,7 +769,10 @@ def spread_core(rng: random.Random) -> list[Case]:
     roots = [Case(w, options={"model": "two layers", "src": s}, seed=rng.randrange(99))
              for w, s in ((2, 1), (3, 0), (3, 2), (4, 1), (5, 4))]  # fmt: skip
     kinds = models("buffers", "first layer frozen", "a shared weight", worlds=(2, 3))
-    return [*plain, *roots, *kinds, *models("buffers", worlds=(4,), src=2),
+    ranks_hold = models(
+        "two layers", worlds=(2, 3), src=1, **{HOLDS: "equal numbers in another order"}
+    )
+    return [*plain, *roots, *kinds, *ranks_hold, *models("buffers", worlds=(4,), src=2),
             Case(3, options={"model": "buffers", "src": 1}, calls=2)]  # fmt: skip
 
 
@@ -738,6 +780,11 @@ def spread_sturdy(rng: random.Random) -> list[Case]:
     kinds = models("odd shapes", "nothing at all", "only buffers", "two layers", worlds=(1, 3))
     dtypes = [c for d in ("float64", "bfloat16", "float16")
               for c in models("more buffers", worlds=(3,), dtype=d, src=1)]  # fmt: skip
+    dtypes += [
+        c
+        for what in ("a NaN on rank 0", "gradients on rank 0")
+        for c in models("two layers", worlds=(2, 3), src=1, **{HOLDS: what})
+    ]
     exact = models("more buffers", worlds=(2, 3), src=1, count="large")
     return [*kinds, *dtypes, *exact, *models("three dtypes", worlds=(3,), src=2),
             *models("a cache", worlds=(2, 3), src=1),
@@ -753,7 +800,7 @@ declare(Exercise(
     fits=lambda case: case.world > 1,
     smaller=simpler,
     length_is="",
-    rules=[nothing_replaced, still_frozen],
+    rules=[nothing_replaced, flags_kept],
     diagnoses=[
         NOTHING_SENT, NOT_EVERYBODY,
         Diagnosis("parameters-only", "The parameters have arrived, the buffers have not: running "
@@ -770,6 +817,12 @@ declare(Exercise(
         Diagnosis("root-fixed", "Whichever rank is asked for, everybody ends with the model of "
                   "rank 0.", both(only_where(lambda p: source(p.case) != 0),
                                   every(has_of_rank_0))),
+        Diagnosis("equal-sums", "It is wrong only where the ranks' tensors have the same numbers "
+                  "in another order: sums that are equal do not make tensors equal.",
+                  only_where(lambda p: "order" in p.case.options.get(HOLDS, ""))),
+        Diagnosis("times-zero", "It is wrong only where a rank that is not asked has a NaN: zero "
+                  "times NaN is NaN.",
+                  only_where(lambda p: "NaN" in p.case.options.get(HOLDS, ""))),
         Diagnosis("rebinding", "The message has come, and the model is what it was: a name that "
                   "is given a new tensor does not change the old one.", every(untouched)),
         Diagnosis("averages", "Every rank has the mean of all models. The one of src is asked "
@@ -805,11 +858,11 @@ def spoil(model: Model, what: str, rank: int, world: int) -> None:
     if "in bytes" in what:
         first[0] = 0.7  # no byte of it is zero
     last = parameters[-1].view(-1) if parameters else torch.zeros(4)
-    here = {"rank 0": 0, "rank 1": 1, "the last rank": world - 1}
-    where = next((here[k] for k in here if what.endswith(k)), None)
+    here = {"rank 0": (0,), "rank 1": (1,), "the last rank": (world - 1,), "two ranks": (0, 1)}
+    where = next((here[k] for k in here if what.endswith(k)), ())
     if what.startswith("opposite ways"):
         first[1] += {0: 1.0, world - 1: -1.0}.get(rank, 0.0)
-    elif rank != where:
+    elif rank not in where:
         return
     elif what.startswith("a weight"):
         first[2] += 1
@@ -819,6 +872,8 @@ def spoil(model: Model, what: str, rank: int, world: int) -> None:
         first[:2] = first[:2].flip(0)
     elif what.startswith("one up, one down"):
         first[:2] += torch.tensor([1.0, -1.0])
+    elif what.startswith("another sign"):
+        first[:2] = -first[:2]
     elif what.startswith("up, down, down, up"):  # sums of places times numbers are the same, too
         four = first[:1].view(torch.uint8) if "in bytes" in what else first[:4]
         four += torch.tensor([1, -1, -1, 1]).to(four.dtype)
@@ -885,6 +940,7 @@ def same_core(rng: random.Random) -> list[Case]:
     return [*equal, *where, *tricky, *comparing("one layer", "opposite ways", (3, 5)),
             *comparing("first layer frozen", "a weight, on the last rank", (2, 3)),
             *comparing("two layers", "the last bit, on rank 1", (4,)),
+            *comparing("two layers", "another sign, on two ranks", (3, 4)),
             Case(3, options={"model": "buffers", "differs": "a weight, on rank 1"},
                  calls=2)]  # fmt: skip
 
@@ -927,7 +983,9 @@ declare(Exercise(
                                  for r in ranks(play)],
     core=same_core,
     sturdy=same_sturdy,
+    rules=[flags_kept],
     fits=lambda case: case.world > 1,
+    told=lambda case: case.world > 1,
     smaller=lambda case: (c for c in simpler(case) if can_differ(c)),
     length_is="",
     diagnoses=[
@@ -938,7 +996,8 @@ declare(Exercise(
         Diagnosis("changes-model", "Asking has changed the model: compare with a copy.",
                   every(lambda p: found("argument changed")(p))),
         Diagnosis("two-ranks", "It compares the first two ranks; the one that differs is a later "
-                  "one.", both(only_where(differs_beyond(2)), every(says(True)))),
+                  "one.", both(only_where(differs_beyond(2)), every(says(True)),
+                               lambda e: not any(map(differs_beyond(2), e.passed)))),
         Diagnosis("tolerance", "A difference in the last bit passes for none. Bit-equal is asked "
                   "for: from a last bit training makes more.",
                   both(only_where(on("the last bit")), every(says(True)))),
@@ -985,6 +1044,7 @@ def can_differ(case: Case) -> bool:
 # ---- train_step ------------------------------------------------------------------------------
 
 SIZES = "batch sizes"
+GROUPS = "parameter groups"
 
 
 class SGD(torch.optim.SGD):
@@ -999,7 +1059,11 @@ def step_inputs(case: Case, rank: int) -> tuple[Model, SGD, Tensor, Tensor]:
     o, dtype = case.options, getattr(torch, case.dtype)
     model = model_of(case, "all", weights=16.0)
     more = {name: o.get(name, 0.0) for name in ("momentum", "weight_decay")}
-    optimizer = SGD(model.parameters(), lr=o.get("lr", 0.5), **more)
+    cut = 1 if GROUPS in o else 0
+    parts = [
+        part for part in (list(model.parameters())[:cut], list(model.parameters())[cut:]) if part
+    ]
+    optimizer = SGD([{"params": part} for part in parts], lr=o.get("lr", 0.5), **more)
     rng, size = case.random("batch", rank), o[SIZES][rank]
     shape = (size, 1, 4, 4) if o["model"] == "digits" else (size, 2)
     count = size * (16 if o["model"] == "digits" else 2)
@@ -1066,6 +1130,17 @@ def single_step(play: Play, call: int) -> list[Seen]:
             force_grad(p, now[name].grad if name in now else None)
         out.append(Seen(loss.item(), (want, ANYTHING, *args[2:])))
     return out
+
+
+def optimizers_agree(play: Play) -> Iterator[Finding]:
+    """Equal optimizers before, equal optimizers after."""
+    args = [play.got(r).args or () for r in ranks(play)]
+    first, *others = (list(optimizer.state.values()) for _, optimizer, *_ in args)
+    for rank, state in enumerate(others, 1):
+        if not same(state, first, STEP):
+            yield Finding(
+                "optimizer", "its optimizer holds other momenta than that of rank 0", rank
+            )
 
 
 def params_are(play: Play, rank: int, want: Model, tolerance: float) -> bool:
@@ -1197,8 +1272,9 @@ def step_core(rng: random.Random) -> list[Case]:
     return [*cases("one layer", (2, 2), (3, 3, 3), (1, 3), (4, 1, 2), (2, 5, 1, 1)),
             *cases("two layers", (2, 2), (1, 2, 4), (6, 1, 1, 1, 2)),
             *cases("one layer", (3, 0), (0, 2, 1), (0, 0, 3, 1)),
-            *cases("one layer", (2, 2), (1, 3), gradients="left over"),
+            *cases("one layer", (2, 2), (1, 3), (2, 0), gradients="left over"),
             *cases("two layers", (2, 3), (1, 2, 3), momentum=0.9),
+            *cases("two layers", (2, 3), (2, 1, 2), **{GROUPS: 2}),
             *cases("digits", (2, 3), (1, 0, 2), momentum=0.9)]  # fmt: skip
 
 
@@ -1237,9 +1313,12 @@ declare(Exercise(
     tolerance=STEP,
     needs=BY_OPTIMIZERS,
     length_is="",
-    rules=[weights_not_replaced, still_frozen],
+    rules=[weights_not_replaced, flags_kept, optimizers_agree],
     diagnoses=[
         NOTHING_SENT,
+        Diagnosis("one-trains", "Every rank has the right weights, and not every optimizer has "
+                  "taken the step: its momentum is another one, and tells in the next step.",
+                  every(lambda p: p.kinds() == {"optimizer"})),
         Diagnosis("empty-batch-leaves", "A rank whose batch is empty leaves, and the others wait "
                   "for it: it has nothing to add, and has to take part all the same.",
                   both(only_where(some_empty), every(talks_past))),

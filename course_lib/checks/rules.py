@@ -62,6 +62,19 @@ def bytes_at_most(limit: Formula) -> Rule:
     return rule
 
 
+def messages_of_at_most(limit: Formula) -> Rule:
+    """No message has more than ``limit(play)`` bytes."""
+
+    def rule(play: Play) -> Iterable[Finding]:
+        most = limit(play)
+        for rank in range(play.case.world):
+            if (longest := max((e.nbytes for e in sends(play, rank)), default=0)) > most:
+                text = f"rank {rank} sends a message of {longest} bytes, a chunk has at most {most}"
+                yield Finding("bytes", text, rank, longest, most)
+
+    return rule
+
+
 def bytes_in_total_at_least(limit: Formula) -> Rule:
     """All ranks together send at least this much: less cannot carry the answer."""
 

@@ -165,8 +165,9 @@ def _table(play: Play, values: list[Finding]) -> list[str]:
 
     A rank that is alone needs no column for its number; a formula has no ranks at all.
     """
-    rows = [["rank", "was called with", "has" if values[0].text == "has" else "returned",
-             "should have" if values[0].text == "has" else "should return", ""]]  # fmt: skip
+    place, outcome = values[0].text == "has", "rank" if play.case.world > 1 else ""
+    rows = [[outcome, "was called with", *(("has", "should have") if place else
+                                           ("returned", "should return")), ""]]  # fmt: skip
     for f in (part for finding in values for part in _parts(play, finding)):
         note = "changed, and should not be" if f.kind == "argument changed" else _where(f)
         rows.append([_rank(play, f), f.text, *show_apart(f.got, f.want), note])
@@ -181,7 +182,8 @@ def _table(play: Play, values: list[Finding]) -> list[str]:
 
 def _rank(play: Play, f: Finding) -> str:
     """The number of a finding's rank, and of its call where there are several."""
-    return f"{f.rank}, call {f.call + 1}" if play.case.calls > 1 else f"{f.rank}"
+    call = f"call {f.call + 1}" if play.case.calls > 1 else ""
+    return ", ".join(filter(None, (str(f.rank) if play.case.world > 1 or not call else "", call)))
 
 
 def _parts(play: Play, f: Finding) -> Iterator[Finding]:

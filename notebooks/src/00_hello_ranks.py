@@ -285,7 +285,8 @@ def life(where):
     dist.destroy_process_group()
     return before, int(ones), dist.is_initialized()
 
-folder = tempfile.mkdtemp()
+files = tempfile.TemporaryDirectory()
+folder = files.name
 for where in ("env://", f"file://{folder}/meeting", "tcp://$MASTER_ADDR:$MASTER_PORT"):
     results = run(life, where, world_size=3, init=False).results
     assert results == [(False, 3, False)] * 3
@@ -392,7 +393,8 @@ if __name__ == "__main__":
 """)
 torchrun = "-m torch.distributed.run --standalone --nproc-per-node=2 --local-ranks-filter=0"
 start = time.perf_counter()
-job = subprocess.run([sys.executable, *torchrun.split(), script], capture_output=True, text=True)
+job = subprocess.run([sys.executable, *torchrun.split(), script], capture_output=True, text=True,
+                     env=os.environ | {"TMPDIR": folder})  # for its logs
 took = {"torchrun, 2 ranks": time.perf_counter() - start}
 assert job.returncode == 0 and "[120]" in job.stdout and "[285]" in job.stdout, job.stderr
 print(job.stdout)
@@ -416,6 +418,7 @@ sys.path.insert(0, folder)
 import hello_job
 
 took["spawn, 2 ranks"] = seconds(mp.spawn, hello_job.main, (2, f"file://{folder}/spawned"), 2)
+files.cleanup()  # no file stays behind
 took["import torch alone"] = seconds(subprocess.run, [sys.executable, "-c", "import torch"])
 for n in (1, 2, 4):
     several = [seconds(run, lambda: None, world_size=n) for _ in range(5)]

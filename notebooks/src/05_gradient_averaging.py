@@ -188,7 +188,7 @@ draw.heat(rows, xlabel="training step", label="relative difference",
 
 # %% exercise="average_gradients" role="answer" points=20 required=true difficulty=2
 def average_gradients(model: nn.Module) -> None:
-    """Replace each parameter's gradient by its mean over all ranks, in place on ``.grad``.
+    """Replace each trained parameter's gradient by its mean over all ranks, in place.
 
     Every rank calls it after backward(), with a model of equal structure.
 

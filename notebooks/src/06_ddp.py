@@ -478,13 +478,14 @@ print(inspect.getsource(script.load))
 import subprocess
 import tempfile
 
-results = tempfile.mkdtemp()
-environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # on CPUs
+files = tempfile.TemporaryDirectory()
+environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",  # on CPUs
+                            "TMPDIR": files.name}
 
 def torchrun(options, epochs):
     """The command line of one agent."""
     return [sys.executable, "-m", "torch.distributed.run", *options.split(),
-            str(folder / "train.py"), f"--epochs={epochs}", f"--checkpoint={results}/digits.pt"]
+            str(folder / "train.py"), f"--epochs={epochs}", f"--checkpoint={files.name}/digits.pt"]
 
 job = subprocess.run(torchrun("--standalone --nproc-per-node=2", epochs=2), env=environment,
                      capture_output=True, text=True)
@@ -508,6 +509,7 @@ try:
 finally:
     for agent in agents:
         agent.terminate()  # one that still runs takes its rank with it
+    files.cleanup()  # the first cell makes it anew
 assert [agent.returncode for agent in agents] == [0, 0], answers
 said = "".join(out for out, _ in answers)
 accuracy = float(said.split()[-1])

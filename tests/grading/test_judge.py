@@ -36,7 +36,7 @@ def test_a_wrong_answer_gets_the_diagnosis_that_check_gives(name: str, zygote) -
 @pytest.mark.parametrize(
     "path",
     [TESTS / "right_answers" / name for name in (
-        "exchange/in_a_batch.py", "exchange/with_a_tag_and_any_source.py",
+        "exchange/in_a_batch.py", "exchange/lower_sends_first.py",
         "in_order/rank_0_calls_out.py", "ring_all_reduce/owner_is_own_rank.py",
         "ring_all_gather/told_by_each_owner.py", "ring_seconds/two_terms.py")],
     ids=lambda p: p.stem,

@@ -99,6 +99,11 @@ def surprises(out: Path, handed: dict[str, Handed]) -> list[str]:
     return found
 
 
+def hears_interrupts() -> None:
+    """A job that a shell has put into the background ignores SIGINT, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Watched:
     """The command as a process, and the memory of all that comes of it (PSS, so that what
     processes share is counted once)."""
@@ -107,7 +112,7 @@ class Watched:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "course_lib", "grade", *words], cwd=ROOT, text=True,
             env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=hears_interrupts,
         )  # fmt: skip
         self.lines: list[str] = []
         self.seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""All tensors first, then one reduction over the pile; in whatever order they came."""
+"""All tensors first, then one reduction over the pile."""
 
 import torch
 import torch.distributed as dist
@@ -11,8 +11,9 @@ def my_reduce(tensor: Tensor, dst: int, op: str) -> None:
         dist.isend(tensor.contiguous(), dst).wait()
         return
     pile = torch.empty((world, *tensor.shape), dtype=tensor.dtype)
-    pile[-1] = tensor
-    for place in range(world - 1):
-        dist.recv(pile[place])
+    pile[dst] = tensor
+    for src in range(world):
+        if src != dst:
+            dist.recv(pile[src], src)
     how = {"sum": torch.sum, "prod": torch.prod, "max": torch.amax, "min": torch.amin}[op]
     tensor.copy_(how(pile, 0))
