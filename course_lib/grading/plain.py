@@ -39,6 +39,7 @@ DTYPES = {
 _NUMBERS = (numpy.float16, numpy.float32, numpy.int32, numpy.int64)  # a float64 is a float
 DEEPEST = 30  # levels of lists in lists
 MOST_ITEMS = 200_000
+LONGEST_RANGE = 1 << 25
 # Classes of course_lib.checks whose objects note what a rank does: which attributes travel, and
 # the type of each. One that has a ``template`` of its class keeps the rest of that.
 _RECORDS: dict[str, dict[str, type]] = {
@@ -185,7 +186,7 @@ def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
         start, stop, step = (int(_text(n, 40)) for n in body)
         numbers = range(start, stop, step)
         # Who judges it may go through all of it. (``len`` fails above what a C long can hold.)
-        return numbers if not numbers[MOST_ITEMS:] else Opaque("range without end")
+        return numbers if not numbers[LONGEST_RANGE:] else Opaque("range without end")
     if tag in ("list", "tuple"):
         inner = template if isinstance(template, list | tuple) else ()
         items = [_decode(item, inner[i] if i < len(inner) else None, depth + 1, budget)
