@@ -85,6 +85,12 @@ def other_roots(case: Case) -> Iterator[Case]:
                 yield replace(small, options={**case.options, word: r})
 
 
+def late_calls(world: int, length: int, **rest: Any) -> list[Case]:
+    """Three calls in a row whose messages may be late: in each of the five schedules that take
+    turns."""
+    return [Case(world, length, seed=s, jitter=20.0, calls=3, **rest) for s in range(5)]
+
+
 def rooted_core(word: str) -> Callable[[random.Random], list[Case]]:
     def core(rng: random.Random) -> list[Case]:
         plain = [c for w in range(2, 6) for n in (1, 3) for c in rooted(word, w, n)]
@@ -95,11 +101,8 @@ def rooted_core(word: str) -> Callable[[random.Random], list[Case]]:
         ]
         again = [
             Case(3, 4, numbers="random", seed=1, calls=3, options={word: 1}),
-            *(Case(3, 2, seed=s, jitter=20.0, calls=3, options={word: 0}) for s in range(5)),
-            *(
-                Case(4, 2, seed=s, jitter=20.0, calls=3, options={word: 2}, later=({word: 0},) * 2)
-                for s in range(5)
-            ),
+            *late_calls(3, 2, options={word: 0}),
+            *late_calls(4, 2, options={word: 2}, later=({word: 0},) * 2),
         ]
         return [*plain, *drawn, *late, *again]
 
@@ -489,7 +492,7 @@ def reduce_core(rng: random.Random) -> list[Case]:
     to_1 = {"dst": 1, "op": "sum"}
     again = [
         Case(3, 4, numbers="random", seed=1, calls=3, options=to_1),
-        *(Case(3, 2, seed=s, jitter=20.0, calls=3, options=to_1) for s in range(5)),
+        *late_calls(3, 2, options=to_1),
     ]
     short = rooted("dst", 2, 1, options={"op": "sum"})
     return [*short, *sums, *more, *drawn, *late, *again]
@@ -580,7 +583,7 @@ def everywhere_core(rng: random.Random) -> list[Case]:
     late = [Case(w, 2, jitter=3.0) for w in (4, 5, 5)]
     again = [
         Case(3, 4, numbers="random", seed=1, calls=3),
-        *(Case(3, 2, seed=s, jitter=20.0, calls=3) for s in range(5)),
+        *late_calls(3, 2),
     ]
     return [*cases(range(2, 6), [1, 3]), *drawn, *late, *again]
 
@@ -684,7 +687,7 @@ def block_core(rng: random.Random) -> list[Case]:
     late = [Case(w, 2 * w, jitter=3.0) for w in (3, 4, 5)]
     again = [
         Case(3, 6, numbers="random", seed=9, calls=3),
-        *(Case(3, 6, seed=s, jitter=20.0, calls=3) for s in range(5)),
+        *late_calls(3, 6),
     ]
     return [*plain, *drawn, *late, *again]
 
