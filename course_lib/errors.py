@@ -140,6 +140,22 @@ class CheckFailed(CourseError):
         self.verdict = verdict
 
 
+class Interrupted(KeyboardInterrupt):
+    """A call of this library was interrupted; a notebook shows that in one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]
+
+
+@contextmanager
+def told_when_interrupted(what: str) -> Iterator[None]:
+    """Around a call that takes time: whoever stops it in a notebook reads a sentence."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"{what} was stopped, and nothing that it started is left") from None
+
+
 @dataclass
 class Caught:
     """What an ``expect`` block caught: ``error`` is there once the block has ended."""

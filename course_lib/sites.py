@@ -75,11 +75,14 @@ def find_line(depth: int = 1) -> Line | None:
 
 def stack_lines(traceback: TracebackType | None) -> list[Line]:
     """The reader's lines in a traceback, outermost first."""
-    lines = []
+    lines: list[Line] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if is_readers(code.co_filename):
-            lines.append(_line_at(code.co_filename, traceback.tb_lineno, code.co_name))
+            line = _line_at(code.co_filename, traceback.tb_lineno, code.co_name)
+            in_a_line = line.function.startswith("<")  # a comprehension: its function has the line
+            if not (in_a_line and line in lines[-1:]):
+                lines.append(line)
         traceback = traceback.tb_next
     return lines
 

@@ -16,7 +16,7 @@ from course_lib.checks.exercise import Evidence, Exercise, Finding, Play, find
 from course_lib.checks.judge import heard_of_nobody, judge
 from course_lib.checks.play import NOT_WRITTEN, Answer
 from course_lib.checks.verdict import LevelResult, Verdict
-from course_lib.errors import CheckFailed
+from course_lib.errors import CheckFailed, told_when_interrupted
 
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
 MOST_SMALLER = 48  # how many smaller cases are tried in search of the smallest that fails
@@ -53,7 +53,8 @@ def check(fn: Callable) -> Verdict:
     name = getattr(fn, "__name__", None)
     if not callable(fn) or name is None:
         raise TypeError(f"check() takes a function, not {type(fn).__name__}")
-    verdict = verdict_on(find(name), Answer(name, fn))
+    with told_when_interrupted("check()"):
+        verdict = verdict_on(find(name), Answer(name, fn))
     if not verdict.failed:
         return verdict
     raise NotPassed(str(verdict), verdict)

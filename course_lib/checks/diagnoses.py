@@ -95,8 +95,8 @@ GENERAL = [
               "waiting.", some(lambda p: raised("CalledExit")(p) or found("died")(p))),
     Diagnosis("cannot-travel", "Whatever the function uses from outside has to fit in a message: "
               "make it inside.", every(found("refused"))),
-    Diagnosis("hangs", "It computes or waits without end, and no message is on its way. "
-              "Look for the loop that never comes to its last round.", some(found("hang"))),
+    Diagnosis("hangs", "It is still at work when its time is up, and no message is on its way. "
+              "Which loop, or which pause, takes too long to end?", some(found("hang"))),
     Diagnosis("collective", "This answer is to be built from send and receive: these two and "
               "their asynchronous forms are all that it needs.", some(found("collective"))),
     Diagnosis("read-before-wait", "Until wait() has returned, what irecv writes into is nobody's "
@@ -140,8 +140,9 @@ GENERAL = [
               only_where(lambda p: p.case.calls > 1)),
 ]  # fmt: skip
 
-NONE_FITS = Diagnosis("values-differ", "Play the case that is shown by hand, rank by rank, and "
-                      "compare.", lambda e: True)  # fmt: skip
+NONE_FITS = Diagnosis("values-differ", "Play the case above by hand, rank by rank: which line "
+                      "is the first that does not do what it was meant to?",
+                      lambda e: True)  # fmt: skip
 
 
 def diagnose(exercise: Exercise, evidence: Evidence) -> Diagnosis:

@@ -122,13 +122,13 @@ declare(Exercise(
                   both(every(found("deadlock")), only_where(between_equals),
                        lambda e: any(p.case.options["distance"] == 1 and p.case.world % 2 == 0
                                      for p in e.passed))),
-        Diagnosis("inbox-is-outbox", "The tensor that is to leave is written over before it has "
-                  "left. Whatever comes in meanwhile belongs into another one.",
+        Diagnosis("inbox-is-outbox", "The tensor that is to leave is written over. It may be on "
+                  "its way still, and it is the caller's: what comes in belongs into another one.",
                   both(some(overwritten), every(lambda p: overwritten(p)
                        or found("mismatch")(p)))),
         Diagnosis("returns-own", "Each rank returns what it came with. Which of the two tensors "
-                  "has the answer?", every(lambda p: p.done and all(
-                      is_own(p, r) for r in range(p.case.world)))),
+                  "has the answer?", both(some(found("returned")), every(
+                      lambda p: p.done and all(is_own(p, r) for r in range(p.case.world))))),
         Diagnosis("one-sided", "One of the two has the other's tensor, and the other one has "
                   "nothing new: both give, and both take.", every(one_sided)),
         Diagnosis("own-partner", "A rank may be its own partner: nobody sends to itself, yet "

@@ -5,6 +5,7 @@ The text is the same every time for the same answer: no times, no addresses, no 
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -94,7 +95,7 @@ class Verdict:
         lines += [f"  not graded on this machine: {what}" for what in self.ungraded]
         if level := self.first_failing:
             lines += ["", *_story(level)]
-        return "\n".join(lines)
+        return "\n".join(part for line in lines for part in _folded(line))
 
     def as_json(self) -> dict[str, Any]:
         """What ``python -m course_lib check --json`` prints."""
@@ -129,6 +130,15 @@ def _row(name: str, worth: int | None, level: LevelResult | None) -> str:
     return f"  {name:<7}{0:>3}   failed" + ("" if why.endswith("values-differ") else f"   {why}")
 
 
+def _folded(line: str) -> list[str]:
+    """In parts that JupyterLab need not break, indented as the line is."""
+    if len(line) <= WIDE + 2:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, WIDE, subsequent_indent=indent + "  ", break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
+
+
 def _count(evidence: Evidence) -> str:
     worlds = sorted({p.case.world for p in evidence.plays})
     ranks = f"{worlds[0]} to {worlds[-1]} ranks" if len(worlds) > 1 else f"{worlds[0]} ranks"
@@ -152,11 +162,14 @@ def _findings(level: LevelResult, play: Play) -> list[str]:
     values = [f for f in level.findings if f.kind in VALUES]
     if values:
         said += _table(play, values)
-    for finding in level.findings:
-        if finding not in values:
-            told = finding.rank is None or f"rank {finding.rank}" in finding.text
-            prefix = "" if told else f"rank {_rank(play, finding)}: "
-            said += (prefix + finding.text).splitlines()
+    whose: dict[str, list[str]] = {}  # by text: the ranks of which it does not tell by itself
+    for finding in (f for f in level.findings if f not in values):
+        told = finding.rank is None or f"rank {finding.rank}" in finding.text
+        whose.setdefault(finding.text, []).extend([] if told else [_rank(play, finding)])
+    between = ", " if play.case.calls == 1 else "; "
+    for text, ranks in whose.items():
+        noun = "" if play.case.world == 1 < play.case.calls else "ranks " if ranks[1:] else "rank "
+        said += (f"{noun}{between.join(ranks)}: {text}" if ranks else text).splitlines()
     return list(dict.fromkeys(said))[:40]
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from course_lib.errors import told_when_interrupted
 from course_lib.ranks import job
 from course_lib.ranks.spare import stock
 from course_lib.trace import Run
@@ -56,8 +57,9 @@ def run(
     plan = job.plan(world_size, backend, timeout, init, record)
     parcel = job.parcel(fn, args)
     world = stock.take(plan)
-    try:
-        world.form()
-        return world.work(parcel)
-    finally:
-        stock.done(world)
+    with told_when_interrupted("run()"):
+        try:
+            world.form()
+            return world.work(parcel)
+        finally:
+            stock.done(world)

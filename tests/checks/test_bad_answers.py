@@ -157,6 +157,15 @@ def test_a_right_answer_from_a_notebook_and_a_stable_text() -> None:
     assert str(verdict(wrong)) == str(verdict(wrong))
 
 
+def test_one_line_for_what_several_ranks_do_and_none_too_wide_for_a_notebook() -> None:
+    text = str(verdict(RIGHT.replace("return inbox", "mine.copy_(inbox)\n    return mine")))
+    assert text.count("what is returned shares memory with an argument") == 1
+    assert "ranks 0, 1: what is returned shares memory with an argument" in text
+    assert max(map(len, text.splitlines())) <= 106
+    assert ("01.inbox-is-outbox: The tensor that is to leave is written over. It may be on its way "
+            "still, and it is\n  the caller's") in text  # fmt: skip
+
+
 def test_the_smallest_case() -> None:
     large = RIGHT.replace("    if partner", "    if mine.numel() > 3:\n        mine = -mine\n"
                           "    if partner", 1)  # fmt: skip

@@ -43,6 +43,17 @@ def told(kind, fn, world_size=2, **options):
 # ---- a rank raises or dies --------------------------------------------------------------------
 
 
+def test_a_comprehension_and_its_function_are_told_as_one_line():
+    def fail():
+        return [1 / (dist.get_rank() - k) for k in range(2)]
+
+    first, *rest = str(told(RankFailed, fail)).splitlines()
+    assert first == "ranks 0 and 1 raised ZeroDivisionError: division by zero"
+    assert [line.strip().partition(":  ")[2] for line in rest] == [
+        "return [1 / (dist.get_rank() - k) for k in range(2)]"
+    ]
+
+
 def test_an_exception_names_the_rank_and_the_line():
     def fail():
         if dist.get_rank() == 2:
