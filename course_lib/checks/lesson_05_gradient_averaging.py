@@ -990,8 +990,9 @@ declare(Exercise(
     length_is="",
     diagnoses=[
         NOT_EVERYBODY,
-        Diagnosis("local", "Ranks come to different answers: each has compared for itself. Whoever "
-                  "asks, wherever, is to hear the same.", some(ranks_disagree)),
+        Diagnosis("local", "Ranks come to different answers. Whoever asks, wherever, is to hear "
+                  "the same: what one rank has found out has to reach all the others.",
+                  some(ranks_disagree)),
         NOTHING_SENT,
         Diagnosis("changes-model", "Asking has changed the model: compare with a copy.",
                   every(lambda p: found("argument changed")(p))),

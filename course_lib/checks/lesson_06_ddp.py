@@ -66,6 +66,7 @@ class Shown:
     samples: list[int]
     logits: Tensor
     gradient_bytes: int  # of the parameters that are trained
+    under_ddp: bool  # it went through a DistributedDataParallel
     trained: bool = False  # a gradient came back
 
 
@@ -142,36 +143,28 @@ def _after(module: nn.Module, args: tuple, output: Any) -> None:
     if samples := dataset.which(batch):
         trained = (p for p in module.parameters() if p.requires_grad)
         size = sum(p.numel() * p.element_size() for p in trained)
-        shown = Shown(samples, output.detach().float().cpu().clone(), size)
+        wrapped = any(isinstance(m, DistributedDataParallel) for m in module.modules())
+        shown = Shown(samples, output.detach().float().cpu().clone(), size, wrapped)
         dataset.seen.append(shown)
         if output.requires_grad:
             output.register_hook(lambda _: setattr(shown, "trained", True))
 
 
-def seeds(case: Case) -> tuple[int, ...]:
+def seeds(case: Case) -> list[int]:
     """The seed that the answer is called with, by call."""
-    stated = case.options["seed"]
-    return stated if isinstance(stated, tuple) else (stated,)
-
-
-def seed_of(case: Case) -> int:
-    """The seed of this call."""
-    first = replace(case, seed=seeds(case)[0])
-    calls = [first.call(number).seed for number in range(case.calls)]
-    return seeds(case)[calls.index(case.seed)]
+    return [case.call(number).options["seed"] for number in range(case.calls)]
 
 
 def digits(case: Case) -> Digits:
-    """Images of 8 × 8 pixels that nobody could mistake for one another, and their labels: the same
-    in every call of a play."""
-    source = torch.Generator().manual_seed(seeds(case)[0] + 1000 * case.length)
+    """Images of 8 × 8 pixels that nobody could mistake for one another, and their labels."""
+    source = torch.Generator().manual_seed(case.options.get("images", case.seed))
     images = torch.randint(17, (case.length, 1, 8, 8), generator=source) / 16
     return Digits(images, torch.randint(10, (case.length,), generator=source))
 
 
 def training(case: Case, _: int) -> tuple[Digits, int, int, int]:
     o = case.options
-    return digits(case), o["epochs"], o["batch_size"], seed_of(case)
+    return digits(case), o["epochs"], o["batch_size"], o["seed"]
 
 
 # ---- train_ddp: what it comes to -------------------------------------------------------------
@@ -191,6 +184,7 @@ class Account:
     untrained: dict[int, Tensor] = field(default_factory=dict)  # logits before the first step
     gradient_bytes: int = 0
     largest: int = 0  # batch that was trained on
+    under_ddp: bool = False  # some training step went through DistributedDataParallel
     found: list[Finding] = field(default_factory=list)
 
     @property
@@ -256,6 +250,7 @@ def _fill(out: Account, rank: int, by_rank: list[Shown]) -> None:
                 out.untrained |= dict(zip(s.samples, s.logits, strict=True))
             out.gradient_bytes = max(out.gradient_bytes, s.gradient_bytes)
             out.largest = max(out.largest, len(s.samples))
+            out.under_ddp |= s.under_ddp
             done += 1
         elif done and done % steps == 0:
             epoch = done // steps - 1
@@ -320,6 +315,20 @@ def none_missed(play: Play) -> Iterator[Finding]:
         if missed > most:
             yield Finding("missed", f"in epoch {epoch} {missed} samples are never drawn")
             return
+
+
+RARE = 10_000  # what happens to one shuffle in so many is no accident
+
+
+def none_left_out(play: Play) -> Iterator[Finding]:
+    """It is not the same samples that every epoch leaves out."""
+    drawn, size = account(play).drawn, play.case.length
+    missed = [set(range(size)) - {i for rank in ranks for i in rank} for ranks in drawn]
+    if not missed or not missed[0] or any(m != missed[0] for m in missed):
+        return
+    if math.comb(size, len(missed[0])) ** (len(missed) - 1) > RARE:
+        which = ", ".join(map(str, sorted(missed[0])))
+        yield Finding("left out", f"in none of {len(missed)} epochs sample {which} is drawn")
 
 
 def in_new_order(play: Play) -> Iterator[Finding]:
@@ -432,6 +441,13 @@ def reduced_once(play: Play) -> Iterator[Finding]:
             return
 
 
+def in_buckets(play: Play) -> Iterator[Finding]:
+    """It is DistributedDataParallel that averages."""
+    a = account(play)
+    if play.case.world > 1 and a.steps and not a.under_ddp:
+        yield Finding("no DDP", "no training step goes through a DistributedDataParallel")
+
+
 # ---- train_ddp: mistakes ---------------------------------------------------------------------
 
 
@@ -539,7 +555,7 @@ def train_core(rng: random.Random) -> list[Case]:
         train_case(2, 16, 4),
         train_case(2, 13, 4, epochs=3, seed=1),
         train_case(3, 20, 4, seed=rng.randrange(2, 1000)),
-        train_case(4, 4 * rng.randrange(4, 7) + 1, 3, seed=rng.randrange(2, 1000)),
+        train_case(4, 4 * rng.randrange(4, 7) + 1, 3, epochs=5, seed=rng.randrange(2, 1000)),
         train_case(5, rng.randrange(21, 25), 2, seed=3),
     ]
 
@@ -547,9 +563,8 @@ def train_core(rng: random.Random) -> list[Case]:
 def train_sturdy(rng: random.Random) -> list[Case]:
     return [train_case(1, 11, 4, seed=5), train_case(8, 19, 2, seed=6), train_case(3, 7, 16),
             train_case(2, 9, 1, epochs=1, seed=rng.randrange(99)),
-            replace(train_case(2, 8, 16), calls=3, seed=(first := rng.randrange(99)),
-                    options={"epochs": 2, "batch_size": 16,
-                             "seed": (first, first + 1, first)})]  # fmt: skip
+            replace(train_case(2, 8, 16, seed=(first := rng.randrange(99))), calls=3, later=tuple(
+                {"seed": seed, "images": first} for seed in (first + 1, first)))]  # fmt: skip
 
 
 def smaller_training(case: Case) -> Iterator[Case]:
@@ -571,9 +586,9 @@ declare(Exercise(
     tolerance=1e-4,
     needs=BY_OPTIMIZERS,
     length_is="samples",
-    rules=[all_trained, shares_apart, none_missed, in_new_order, small_batches, gradients_travel,
-           weights_move, all_evaluated, from_seed],
-    budget=[reduced_once],
+    rules=[all_trained, shares_apart, none_missed, none_left_out, in_new_order, small_batches,
+           gradients_travel, weights_move, all_evaluated, from_seed],
+    budget=[reduced_once, in_buckets],
     diagnoses=[
         Diagnosis("rank-0-alone", "One rank comes to a collective on a line that no other rank "
                   "reaches, and waits there for all of them. What does an `if rank == …` shut out?",
@@ -595,6 +610,8 @@ declare(Exercise(
         Diagnosis("no-set-epoch", "The samples are shuffled, and each epoch in the same way: from "
                   "what would the sampler know that another epoch has begun?",
                   every(lambda p: only("same order")(p) and not never_shuffled(p))),
+        Diagnosis("left-out", "Every epoch leaves out the same samples, so the model never sees "
+                  "them. Which ones go short is to be drawn anew.", some(found("left out"))),
         Diagnosis("not-averaged", "The gradients stay where they are made, so each rank trains a "
                   "model of its own. Which module has to be called for them to travel?",
                   both(some(found("not averaged")), every(lambda p: p.done))),
@@ -607,13 +624,14 @@ declare(Exercise(
                   every(found("models differ"))),
         Diagnosis("never-steps", "The model is the same after every epoch.",
                   every(found("standing still"))),
-        Diagnosis("accuracy-while-training", "The accuracy is that of the training batches, each "
-                  "under weights that were replaced a moment later. It is asked for the weights at "
-                  "the end of the epoch, on the whole dataset.",
+        Diagnosis("accuracy-while-training", "No sample goes through the model after an epoch's "
+                  "last training step: the accuracy cannot be that of the weights at the end of "
+                  "the epoch, on the whole dataset.",
                   both(some(found("unevaluated")), every(lambda p: p.done and not any(
                       account(p).votes(e) for e in range(len(account(p).drawn)))))),
-        Diagnosis("part-evaluated", "Only a part of the dataset is evaluated, and the rest is "
-                  "in nobody's count.", every(lambda p: found("unevaluated")(p) and all(
+        Diagnosis("part-evaluated", "Between an epoch's last training step and the next one some "
+                  "samples go through no model. The whole dataset is to be evaluated then.",
+                  every(lambda p: found("unevaluated")(p) and all(
                       account(p).votes(e) for e in range(len(account(p).drawn))))),
         Diagnosis("local-accuracy", "Each rank reports the accuracy over its own share; the "
                   "counts have to be added up over the ranks before they are divided.",
@@ -639,17 +657,20 @@ declare(Exercise(
         Diagnosis("seed-unused", "Another seed changes too little: the weights that training "
                   "begins with, and the order of the samples, both come from it. The case says "
                   "what stays.", every(only("seed without effect"))),
-        Diagnosis("not-repeatable", "The same seed gives another training the second time. What is "
-                  "drawn before anything has been seeded with it?",
+        Diagnosis("not-repeatable", "The same seed gives another training the second time. What "
+                  "does training begin with that does not come from the seed?",
                   both(every(found("not repeated")),
                        every(only("not repeated", "seed without effect")))),
         Diagnosis("batch-too-large", "More than batch_size samples go through the model of one "
                   "rank at a time.", every(found("batch"))),
-        Diagnosis("reduced-twice", "The gradients are reduced more than once a step. Who has "
-                  "averaged them already when backward() returns?", every(found("reduced bytes"))),
+        Diagnosis("reduced-twice", "More is reduced in a step than the gradients. Who has averaged "
+                  "them already when backward() returns?", every(found("reduced bytes"))),
         Diagnosis("one-call-each", "Every parameter's gradient travels in a call of its own, and "
                   "each call pays the latency. DistributedDataParallel fills buckets.",
-                  every(found("many calls"))),
+                  both(some(found("many calls")), every(found("many calls", "no DDP")))),
+        Diagnosis("by-hand", "The gradients are averaged, and by the answer's own calls. It is "
+                  "asked for DistributedDataParallel, which sends them while backward() goes on.",
+                  every(found("no DDP"))),
     ],
 ))  # fmt: skip
 
@@ -1020,8 +1041,8 @@ declare(Exercise(
                       all(flags) for flags in passes(p)) and any(
                       w is not None and w.used_no_sync for w in (
                           weights_of(p, r) for r in range(p.case.world)))))),
-        Diagnosis("syncs-each", "The gradients are reduced more than once in this one step. "
-                  "Adding them up needs no other rank; the last reduction alone would do.",
+        Diagnosis("syncs-each", "More is reduced in this one step than the gradients. Adding up "
+                  "micro-batches needs no other rank; the last reduction alone would do.",
                   every(found("reduced bytes"))),
     ],
 ))  # fmt: skip

@@ -5,13 +5,15 @@
     Tensor                           dtype, shape, stride, and the bytes of its piece of memory
     list, tuple, dict, range         a tag and their items
     nn.Module                        its parameters, gradients and buffers by name
+    Optimizer                        its states (momenta), in the order of its parameters
     what a lesson's cases record     some attributes of a few known classes, see _RECORDS
     all else                         the name of its class, and nothing of it
 
 ``encode`` runs beside the student's code, ``decode`` with the judge, and decode believes nothing:
 types are exact, sizes are compared with the bytes that came, and no object of a class that the
-student has made ever comes into being. Where something cannot travel (a module, a thing that the
-judge called back), ``decode`` takes the judge's own from ``template`` and puts the values into it.
+student has made ever comes into being. Where something cannot travel (a module, an optimizer, a
+thing that the judge called back), ``decode`` takes the judge's own from ``template`` and puts the
+values into it.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ LONGEST_RANGE = 1 << 25
 _RECORDS: dict[str, dict[str, type]] = {
     "lesson_06_ddp.Digits": {"seen": list},
     "lesson_06_ddp.Shown": {
-        "samples": list, "logits": Tensor, "gradient_bytes": int, "trained": bool,
+        "samples": list, "logits": Tensor, "gradient_bytes": int, "under_ddp": bool,
+        "trained": bool,
     },
     "lesson_06_ddp.Weights": {
         "values": dict, "passes": tuple, "gradients": dict, "used_no_sync": bool,
@@ -94,6 +97,8 @@ def encode(value: Any, depth: int = 0) -> Any:
         return {"dict": [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in value.items()]}
     if isinstance(value, nn.Module):
         return {"module": _state(value)}
+    if isinstance(value, torch.optim.Optimizer):
+        return {"optimizer": [encode(of_one, depth + 1) for of_one in value.state.values()]}
     kind = _kind(type(value))
     if kind in _RECORDS:
         rows = [[name, encode(getattr(value, name), depth + 1)] for name in _RECORDS[kind]]
@@ -199,6 +204,9 @@ def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
                 for key, (_, value) in zip(keys, body, strict=True)}  # fmt: skip
     if tag == "module":
         return _module(body, template)
+    if tag == "optimizer":
+        states = [_decode(of_one, None, depth + 1, budget) for of_one in _items(body)]
+        return _optimizer(states, template)
     if tag == "record":
         return _record(body, template, depth, budget)
     if tag == "own":  # what the judge called back: it has its own
@@ -274,6 +282,15 @@ def _module(state: Any, template: Any) -> Any:
         noted: Any = made
         noted.replaced = tuple(_text(name, 200) for name in _items(state["replaced"]))
         noted.hold()
+    return made
+
+
+def _optimizer(states: list, template: Any) -> Any:
+    """The judge's own optimizer with these states; Opaque where it has none."""
+    if not isinstance(template, torch.optim.Optimizer):
+        return Opaque("optimizer")
+    made: Any = copy.copy(template)
+    made.state = dict(enumerate(states))
     return made
 
 

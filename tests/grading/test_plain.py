@@ -71,6 +71,21 @@ def test_a_gradient_of_another_dtype_is_told_apart() -> None:
     assert there_and_back(model, mine).weight.grad.dtype == torch.float64
 
 
+def test_an_optimizer_comes_back_with_its_momenta() -> None:
+    def stepped(by: float) -> torch.optim.Optimizer:
+        weight = nn.Parameter(torch.ones(2))
+        weight.grad = torch.full((2,), by)
+        optimizer = torch.optim.SGD([weight], lr=0.5, momentum=0.5)
+        optimizer.step()
+        return optimizer
+
+    theirs, mine = stepped(3.0), stepped(1.0)
+    (state,) = there_and_back(theirs, mine).state.values()
+    assert same(state, {"momentum_buffer": torch.full((2,), 3.0)})
+    assert [s["momentum_buffer"].tolist() for s in mine.state.values()] == [[1.0, 1.0]]
+    assert isinstance(there_and_back(theirs), Opaque)
+
+
 def test_what_a_model_notes_of_itself_is_what_it_was_there() -> None:
     """Writing values into the judge's own model must not count as having replaced its tensors."""
     case = Case(2, options={"model": "two layers"})
@@ -88,7 +103,7 @@ def test_what_a_model_notes_of_itself_is_what_it_was_there() -> None:
 
 
 def test_what_cases_record_comes_back_and_nothing_else_of_their_classes() -> None:
-    shown = lesson_06.Shown([2, 0], torch.ones(2, 10), 40, True)
+    shown = lesson_06.Shown([2, 0], torch.ones(2, 10), 40, True, True)
     data = lesson_06.digits(Case(1, 3, options={"seed": 0}))
     data.seen.append(shown)
     back = there_and_back(data, lesson_06.digits(Case(1, 3, options={"seed": 0})))
