@@ -25,7 +25,9 @@ SPREAD = ("strided", "transposed", "mixed")  # their elements do not lie side by
 MOVABLE = ("float64", "bfloat16", "float16", "int8", "uint8", "int16", "int64", "bool", "complex64")
 SHAPES = ("strided", "transposed", "matrix")
 HELD = "rank 1 holds"  # an option of exercises whose arguments ``tensor`` makes
+ALL_HOLD = "all ranks begin with"  # the same of every rank, and of the first element alone
 SPECIAL = {"zeros": 0.0, "infinities": float("inf"), "NaN": float("nan")}
+LOWEST = {"infinities below zero": float("-inf")}
 LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}
 
 
@@ -75,8 +77,9 @@ def numbers(case: Case, rank: int) -> list[int]:
 def tensor(case: Case, rank: int) -> Tensor:
     """The numbers of one rank as a tensor of the case's dtype and layout."""
     flat = torch.tensor(numbers(case, rank), dtype=getattr(torch, case.dtype))
-    if rank == 1 and HELD in case.options:
-        flat.fill_(SPECIAL[case.options[HELD]])
+    held = case.options.get(ALL_HOLD, case.options.get(HELD) if rank == 1 else None)
+    if held is not None:
+        flat[: 1 if ALL_HOLD in case.options else None].fill_((SPECIAL | LOWEST)[held])
     if case.layout == "mixed":  # equal shapes, and on every other rank another order in memory
         matrix = lay_out(flat, "matrix")
         return matrix.t().contiguous().t() if rank % 2 else matrix
@@ -115,6 +118,11 @@ def cases(worlds: Iterable[int], lengths: Iterable[int], **rest: Any) -> list[Ca
     """Every world with every length."""
     lengths = list(lengths)
     return [Case(world, length, **rest) for world in worlds for length in lengths]
+
+
+def crowd(rng: random.Random) -> int:
+    """More ranks than the texts name."""
+    return rng.randrange(11, 18)
 
 
 def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list[Case]:

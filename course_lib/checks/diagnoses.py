@@ -81,6 +81,10 @@ def all_wait_in(call: str) -> OfPlay:
         call in w.call for w in p.error.waits) and len(p.error.waits) == p.case.world  # fmt: skip
 
 
+REMEMBERS = Diagnosis(
+    "remembers", "One call alone goes well, several in a row do not: what does the function keep "
+    "from one call, or take from the next one?", only_where(lambda p: p.case.calls > 1),
+)  # fmt: skip
 GENERAL = [
     Diagnosis("signature", "Keep the function's name and its arguments as the stub has them.",
               some(raised("BadSignature"))),
@@ -135,9 +139,7 @@ GENERAL = [
               "from?", every(lambda p: p.kinds() == {"too few bytes"})),
     Diagnosis("over-budget", "Count what one rank sends, and to whom: the case says where that is "
               "more than allowed.", every(lambda p: p.kinds() <= {"sends", "bytes", "peers"})),
-    Diagnosis("remembers", "One call alone goes well, several in a row do not: what does the "
-              "function keep from one call, or take from the next one?",
-              only_where(lambda p: p.case.calls > 1)),
+    REMEMBERS,
 ]  # fmt: skip
 
 NONE_FITS = Diagnosis("values-differ", "Play the case above by hand, rank by rank: which line "

@@ -75,13 +75,18 @@ def again(first: Case) -> Case:
 
 def networks(rng: random.Random, count: int = 12) -> list[tuple]:
     """Drawn arguments: a number of ranks, of bytes, few or many, and a link's α and β."""
-    return [(rng.randrange(2, 2000), round(10 ** rng.uniform(0, 9)), *link(rng))
-            for _ in range(count)]  # fmt: skip
+    return [(rng.randrange(2, 2000), round(10 ** rng.uniform(0, 9)), *any_link(rng))
+            for _ in range(count // 2) for any_link in (link, odd_link)]  # fmt: skip
 
 
 def link(rng: random.Random) -> tuple[float, float]:
     """α in seconds and β in seconds a byte, as links have them today."""
     return rng.uniform(1e-6, 1e-4), rng.uniform(1e-12, 1e-9)
+
+
+def odd_link(rng: random.Random) -> tuple[float, float]:
+    """α and β of anything that carries messages, a satellite or a letter."""
+    return 10 ** rng.uniform(-9, 2), 10 ** rng.uniform(-13, 1)
 
 
 def real_number(value: Any) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from course_lib.checks.cases import Case, cases
+from course_lib.checks.cases import Case, cases, crowd
 from course_lib.checks.diagnoses import When, any_of, every, only_where, returns
 from course_lib.checks.exercise import (
     Diagnosis,
@@ -80,7 +80,7 @@ def sturdy(rng: random.Random) -> list[Case]:
     drawn = Case(rng.choice((6, 7)), rng.randrange(99))
     many = [Case(3, rng.randrange(10**k, 10 ** (k + 1))) for k in (3, 4, 5)]
     large = [Case(5, 2**20 + 2), Case(2, 2**24 + 7)]  # float32 cannot count so far
-    return [*cases([1, 8], [0, 1, 5, 8, 19]), *few, drawn, again, *many, *large]
+    return [*cases([1, 8, crowd(rng)], [0, 1, 5, 8, 19]), *few, drawn, again, *many, *large]
 
 
 def without_a_word(play: Play) -> Iterator[Finding]:

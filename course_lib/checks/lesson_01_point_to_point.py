@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from course_lib.checks.cases import SPREAD, Case, cases, moved, nbytes, tensor
+from course_lib.checks.cases import SPREAD, Case, cases, crowd, moved, nbytes, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
     all_wait_in,
@@ -94,7 +94,11 @@ def exchange_core(rng: random.Random) -> list[Case]:
 
 def exchange_sturdy(rng: random.Random) -> list[Case]:
     near = {"distance": 1}
-    alone = [*cases([1, 3, 5], [0, 2], options=near), Case(8, 5, options={"distance": 4})]
+    alone = [
+        *cases([1, 3, 5], [0, 2], options=near),
+        Case(8, 5, options={"distance": 4}),
+        Case(2 * rng.randrange(6, 10), 5, options=near),
+    ]
     turns = [Case(4, 5, seed=s, jitter=20.0, calls=2, options=near, later=({"distance": 2},))
              for s in range(5)]  # fmt: skip
     return [*alone, *moved([2, 4], 40, rng, options=near), *moved([1], 9, rng, options=near)[:3],
@@ -183,7 +187,7 @@ declare(Exercise(
     inputs=lambda case, rank: (tensor(case, rank),),
     expected=passed_right,
     core=pass_core,
-    sturdy=lambda rng: [*cases([1, 8], [0, 1, 5]), *moved([2, 3, 5], 40, rng),
+    sturdy=lambda rng: [*cases([1, 8], [0, 1, 5]), Case(crowd(rng), 3), *moved([2, 3, 5], 40, rng),
                         *moved([1], 9, rng)[:3]],
     rules=[no_collectives, receives_at_least(lambda play, r: 0 if play.case.world == 1 else
                                              nbytes(play.given(r - 1)) * play.case.calls)],
@@ -344,7 +348,7 @@ declare(Exercise(
     inputs=work,
     expected=lambda play, call: [Seen(None, (Work(0, [(0, 0)]),)) for _ in play.inputs[0]],
     core=turns_core,
-    sturdy=lambda rng: [Case(1), Case(8), Case(8, seed=rng.randrange(99)),
+    sturdy=lambda rng: [Case(1), Case(8), Case(crowd(rng), seed=rng.randrange(99)),
                         Case(5, jitter=3.0), Case(6, jitter=3.0), Case(3, calls=2)],
     fits=lambda case: case.world > 1,
     told=lambda case: False,

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from course_lib.checks.cases import (
+    ALL_HOLD,
     HELD,
     SHAPES,
     SPREAD,
     Case,
     cases,
+    crowd,
     moved,
     nbytes,
     smaller,
@@ -113,7 +115,7 @@ def rooted_sturdy(word: str) -> Callable[[random.Random], list[Case]]:
     def sturdy(rng: random.Random) -> list[Case]:
         alone = [Case(1, n, options={word: 0}) for n in (0, 1, 5)]
         many = [Case(w, n, options={word: r}) for w, n, r in (
-            (8, 5, 0), (8, 1, 3), (8, 0, 7), (6, 4, 5), (7, 2, 2))]  # fmt: skip
+            (8, 5, 0), (8, 1, 3), (8, 0, 7), (6, 4, 5), (7, 2, 2), (crowd(rng), 3, 1))]  # fmt: skip
         kinds = moved([2, 3, 5], 40, rng, options={word: 1})
         held = [Case(3, 4, options={word: 0, HELD: what}) for what in ("zeros", "NaN")]
         return [*alone, *many, *kinds, Case(1, 6, layout="strided", options={word: 0}), *held]
@@ -409,7 +411,7 @@ REDUCIBLE = ("float64", "float16", "bfloat16", "int32", "int64")
 def operand(case: Case, rank: int) -> Tensor:
     """One rank's tensor, of numbers that give away who is missing, or who is there twice."""
     op, filled = case.options["op"], tensor(case, rank)
-    if op == "sum" or case.dtype == "uint8":
+    if op == "sum" or case.dtype == "uint8" or ALL_HOLD in case.options:
         return filled
     numbers = [factor(case, rank, i) if op == "prod" else contender(case, rank, i)
                for i in range(case.length)]  # fmt: skip
@@ -502,8 +504,8 @@ def reduce_sturdy(rng: random.Random) -> list[Case]:
     ops = list(REDUCERS)
     alone = [Case(1, n, options={"dst": 0, "op": op}) for n in (0, 3) for op in ops]
     many = [Case(w, n, options={"dst": r, "op": op}) for w, n, r, op in (
-        (8, 5, 3, "sum"), (8, 4, 7, "prod"), (7, 3, 0, "max"), (6, 3, 5, "min"), (5, 0, 2, "sum"),
-        (4, 0, 1, "max"))]  # fmt: skip
+        (crowd(rng), 5, 3, "sum"), (8, 4, 7, "prod"), (7, 3, 0, "max"), (6, 3, 5, "min"),
+        (5, 0, 2, "sum"), (4, 0, 1, "max"))]  # fmt: skip
     dtypes = [Case(w, n, d, numbers="random", seed=n, options={"dst": 1, "op": op})
               for d, w, n in zip(REDUCIBLE, (2, 3, 5, 4, 3), (7, 5, 9, 6, 8), strict=True)
               for op in ops]  # fmt: skip
@@ -515,6 +517,8 @@ def reduce_sturdy(rng: random.Random) -> list[Case]:
                 for op in ("max", "min")]  # fmt: skip
     held = [Case(3, 4, options={"dst": dst, "op": "sum", HELD: what})
             for dst in (0, 1) for what in ("zeros", "infinities")]  # fmt: skip
+    held += [Case(2, 2, options={"dst": 1, "op": op, ALL_HOLD: what}) for op, what in (
+        ("max", "infinities below zero"), ("min", "infinities"))]  # fmt: skip
     return [*alone, *many, *dtypes, *layouts, scalar, large, *unsigned, *held]
 
 
@@ -593,7 +597,7 @@ declare(Exercise(
     inputs=lambda case, rank: (tensor(case, rank),),
     expected=shared,
     core=everywhere_core,
-    sturdy=lambda rng: [*cases([1, 8], [0, 1, 5]), *cases([6, 7], [2]),
+    sturdy=lambda rng: [*cases([1, 8], [0, 1, 5]), *cases([6, 7, crowd(rng)], [2]),
                         *moved([2, 3, 5], 40, rng), Case(1, 6, layout="strided")],
     rules=[no_collectives,
            hears_of(lambda p, r: range(p.case.world) if p.case.length else []),
@@ -693,8 +697,9 @@ def block_core(rng: random.Random) -> list[Case]:
 
 
 def block_sturdy(rng: random.Random) -> list[Case]:
-    sizes = [Case(w, w * k) for w, k in ((1, 0), (1, 1), (1, 5), (8, 0), (8, 1), (8, 3), (6, 2),
-                                         (7, 2), (4, 0), (4, rng.randrange(9, 40)))]  # fmt: skip
+    sizes = [Case(w, w * k) for w, k in (
+        (crowd(rng), 2), (1, 0), (1, 1), (1, 5), (8, 0), (8, 1), (8, 3), (6, 2), (7, 2), (4, 0),
+        (4, rng.randrange(9, 40)))]  # fmt: skip
     dtypes = [Case(w, 2 * w, d, numbers="random", seed=w)
               for d, w in zip(REDUCIBLE, (2, 3, 5, 4, 3), strict=True)]  # fmt: skip
     layouts = [Case(w, 4 * w, layout=layout) for w in (2, 3) for layout in SHAPES]

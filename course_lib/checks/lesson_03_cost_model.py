@@ -6,7 +6,7 @@ import random
 
 from course_lib.checks.diagnoses import only_where
 from course_lib.checks.exercise import Diagnosis, declare
-from course_lib.checks.formulas import Formula, formula, link, mistake, networks, rounded
+from course_lib.checks.formulas import Formula, formula, mistake, networks, rounded
 
 
 def scaled(right: Formula, argument: int, factors: list[float]) -> list[Formula]:
@@ -89,7 +89,7 @@ def busbw(n: int, nbytes: float, seconds: float) -> float:
 
 
 def timed(rng: random.Random) -> list[tuple]:
-    drawn = [(rng.randrange(2, 2000), rng.randrange(1, 10**9), rng.uniform(1e-5, 1.0))
+    drawn = [(rng.randrange(2, 2000), round(10 ** rng.uniform(0, 13)), 10 ** rng.uniform(-12, 4))
              for _ in range(12)]  # fmt: skip
     return [(4, 8, 2.0), (2, 8, 2.0), (3, 12, 0.5), (8, 1 << 30, 0.0125), *drawn]
 
@@ -133,7 +133,8 @@ def break_even(alpha: float, beta: float) -> float:
 
 declare(formula(
     "03.3", "half_bandwidth_bytes", break_even,
-    core=lambda rng: [(3.0, 0.5), (1.0, 0.25), (5e-6, 4e-11), *(link(rng) for _ in range(12))],
+    core=lambda rng: [(3.0, 0.5), (1.0, 0.25), (5e-6, 4e-11), (60.0, 1e-12),
+                      *(a[2:] for a in networks(rng))],
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
     diagnoses=[
         mistake("product", "Seconds times seconds a byte are no bytes.", lambda a, b: a * b),

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import HELD, SPECIAL, SPREAD, Case, cases, contributions, tensor
+from course_lib.checks.cases import (
+    HELD,
+    SPECIAL,
+    SPREAD,
+    Case,
+    cases,
+    contributions,
+    crowd,
+    tensor,
+)
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import (
     OfPlay,
@@ -143,7 +152,7 @@ def ring_sturdy(rng: random.Random) -> list[Case]:
     kinds = [Case(3, n, layout=s) for s in ("strided", "transposed", "matrix") for n in (6, 10)]
     kinds += [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(3, 8, dtype, numbers="large") for dtype in ("float64", "int32", "int64")]
-    kinds += [Case(4, 8, layout="mixed"), Case(3, 6, calls=2, longer=3)]
+    kinds += [Case(4, 8, layout="mixed"), Case(3, 6, calls=2, longer=3), Case(crowd(rng), 25)]
     kinds += [Case(3, 6, options={HELD: what}) for what in SPECIAL]
     kinds += [Case(4, 9, dtype, numbers="random") for dtype in ("float16", "bfloat16")]
     return cases([1, 8], [0, 1, 8, 19]) + uneven + kinds + [Case(2, 1, layout="scalar"),
@@ -443,8 +452,9 @@ def halves_core(rng: random.Random) -> list[Case]:
 def halves_sturdy(rng: random.Random) -> list[Case]:
     uneven = cases(range(2, 6), [0, 1, 7, rng.randrange(20, 99)])
     kinds = [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
+    kinds += [Case(2, 6, dtype, numbers="large") for dtype in ("float64", "int64")]
     kinds += [Case(3, 6, calls=2, longer=3), *(Case(3, 6, options={HELD: w}) for w in SPECIAL)]
-    return cases([1, 8], [0, 3, 16]) + uneven + kinds
+    return [*cases([1, 8], [0, 3, 16]), Case(crowd(rng), 25), *uneven, *kinds]
 
 
 declare(Exercise(
@@ -539,7 +549,8 @@ def gather_core(rng: random.Random) -> list[Case]:
 
 
 def gather_sturdy(rng: random.Random) -> list[Case]:
-    alone = [Case(w, n, options={"c": c}) for w, c in ((1, 0), (8, 0), (8, 5)) for n in (0, 3, 16)]
+    worlds = ((1, 0), (8, 0), (8, 5), (crowd(rng), 3))
+    alone = [Case(w, n, options={"c": c}) for w, c in worlds for n in (0, 3, 16)]
     uneven = [Case(w, n, options={"c": w - 1}) for w in range(2, 6) for n in (0, 1, 7, 23)]
     kinds = [Case(3, 7, d, numbers="random", options={"c": 2}) for d in (
         "float64", "bfloat16", "int8", "int64", "bool")]  # fmt: skip

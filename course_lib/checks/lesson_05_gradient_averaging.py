@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from course_lib.checks.cases import Case
+from course_lib.checks.cases import Case, crowd
 from course_lib.checks.compare import ANYTHING, leaves, same
 from course_lib.checks.diagnoses import (
+    REMEMBERS,
     OfPlay,
     When,
     alone,
@@ -52,8 +53,12 @@ class Model(nn.Module):
     """Layers in a row.
 
     Unlike a plain module it keeps its gradients when it is copied or sent, and it notes in
-    ``replaced`` which of its tensors are no longer the objects that they were.
+    ``replaced`` which of its tensors are no longer the objects that they were. Where ``beside``
+    is a number, its first parameter lies in the middle of a larger piece of memory, as a slice
+    lies in a buffer for all parameters, and that number around it.
     """
+
+    beside: float | None = None
 
     def __init__(self, **layers: nn.Module) -> None:
         super().__init__()
@@ -101,6 +106,10 @@ class Model(nn.Module):
     def __setstate__(self, state: dict) -> None:
         grads = state.pop("grads")
         super().__setstate__(state)
+        if self.beside is not None:
+            first = next(self.parameters())
+            memory = torch.full((first.numel() + 8,), self.beside, dtype=first.dtype)
+            first.data = memory[4:-4].view(first.shape).copy_(first.data)
         for name, parameter in self.named_parameters():
             force_grad(parameter, grads[name])
         self.hold()
@@ -163,8 +172,8 @@ def build(kind: str, dtype: str) -> Model:
         return Model(shapes=Shapes())
     if kind == "three dtypes":
         return Model(plain=linear(), wide=linear("float64"), narrow=linear("bfloat16"))
-    if kind == "one layer":
-        return Model(linear=linear(dtype))
+    if kind in ("one layer", "a large layer"):
+        return Model(linear=linear(dtype, *((96, 128) if "large" in kind else ())))
     if kind == "digits":
         conv = nn.utils.skip_init(nn.Conv2d, 1, 2, 3, dtype=getattr(torch, dtype))
         return Model(conv=conv, flat=nn.Flatten(), relu=nn.ReLU(), linear=linear(dtype, 8, 3))
@@ -563,7 +572,7 @@ def average_sturdy(rng: random.Random) -> list[Case]:
               for c in models("two layers", worlds=(2, 4), dtype=d)]  # fmt: skip
     many = {"model": "two layers", MISSING: "every other parameter on odd ranks"}
     alone = {"model": "two layers", MISSING: "the last parameter on rank 0"}
-    return [*models("two layers", worlds=(1, 8)), *kinds, *dtypes,
+    return [*models("two layers", worlds=(1, 8, crowd(rng))), *kinds, *dtypes,
             *models("three dtypes", worlds=(2, 4)), *models("a cache", worlds=(3,)),
             *models("two layers", worlds=(2, 3), **{"a NaN": "on rank 0"}),
             Case(8, options=many), Case(3, dtype="float64", options=many),
@@ -653,6 +662,9 @@ def different_models(case: Case, rank: int) -> tuple:
     """Every rank has a model of its own; the root is named only where the case names one."""
     special = case.options.get(HOLDS, "")
     model = model_of(case, "all" if "order" in special else rank)
+    if case.layout == "transposed":
+        for p in model.parameters():
+            p.data = p.data.t().contiguous().t() if p.dim() == 2 else p.data
     first = next(model.parameters(), torch.zeros(1))
     if special.startswith("gradients") and rank == 0:
         first.grad = torch.ones_like(first)
@@ -663,7 +675,7 @@ def different_models(case: Case, rank: int) -> tuple:
             first.view(-1)[0] = float("nan")
         for name, t in model.named_buffers():
             if name.endswith("count") and case.options.get("count") == "large":
-                t.fill_(2**24 + 1 + 2 * rank)  # float32 would round it
+                t.fill_(2**53 + 1 + 2 * rank)  # float32 and float64 would round it
             elif name.endswith("mask"):
                 t.copy_(torch.tensor([rank % 2 == k % 2 for k in range(3)]))
     model.hold()
@@ -788,7 +800,8 @@ def spread_sturdy(rng: random.Random) -> list[Case]:
     exact = models("more buffers", worlds=(2, 3), src=1, count="large")
     return [*kinds, *dtypes, *exact, *models("three dtypes", worlds=(3,), src=2),
             *models("a cache", worlds=(2, 3), src=1),
-            *models("more buffers", worlds=(8,), src=5)]  # fmt: skip
+            Case(3, layout="transposed", options={"model": "two layers", "src": 2}),
+            *models("more buffers", worlds=(8, crowd(rng)), src=5)]  # fmt: skip
 
 
 declare(Exercise(
@@ -839,17 +852,22 @@ declare(Exercise(
 NOWHERE = "nowhere"
 
 
+BESIDE = "but beside a weight in memory"
+
+
 def nearly_equal_models(case: Case, rank: int) -> tuple[Model]:
     """The same model on every rank, but for what the case says."""
     model = model_of(case, "all")
     with torch.no_grad():
-        spoil(model, case.options["differs"], rank, case.world)
+        spoil(model, case, rank)
+    model.beside = float(rank) if BESIDE in case.options["differs"] else None
     model.hold()
     return (model,)
 
 
-def spoil(model: Model, what: str, rank: int, world: int) -> None:
-    """Make the difference that ``what`` names."""
+def spoil(model: Model, case: Case, rank: int) -> None:
+    """Make the difference that the case names."""
+    what, world = case.options["differs"], case.world
     parameters, buffers = list(model.parameters()), dict(model.named_buffers())
     first = parameters[0].view(-1) if parameters else torch.zeros(4)
     first[:4] = torch.tensor([0.5, -1.25, 0.75, 2.0])[: len(first)]
@@ -877,6 +895,9 @@ def spoil(model: Model, what: str, rank: int, world: int) -> None:
     elif what.startswith("up, down, down, up"):  # sums of places times numbers are the same, too
         four = first[:1].view(torch.uint8) if "in bytes" in what else first[:4]
         four += torch.tensor([1, -1, -1, 1]).to(four.dtype)
+    elif what.startswith("the last bit somewhere"):
+        at = case.random("somewhere").randrange(len(first))
+        first[at] = torch.nextafter(first[at], torch.tensor(9.0, dtype=first.dtype))
     elif what.startswith("the last bit"):
         first[3] = torch.nextafter(first[3], torch.tensor(9.0, dtype=first.dtype))
     elif what.startswith("a NaN"):
@@ -957,7 +978,10 @@ def same_sturdy(rng: random.Random) -> list[Case]:
     dtypes = [c for d in ("float64", "bfloat16") for c in comparing(
         "two layers", "the last bit, on the last rank", (3,), d)]  # fmt: skip
     return [*special, *others, *count, *large, *kinds, *dtypes,
-            *comparing("two layers", NOWHERE, (1, 8)),
+            *comparing("one layer", f"{NOWHERE}, {BESIDE}", (2, 3)),
+            *models("a large layer", worlds=(2, 3), differs=
+                    "the last bit somewhere, on the last rank"),
+            *comparing("two layers", NOWHERE, (1, 8, crowd(rng))),
             *comparing("a cache", "the cache in a buffer, on the last rank", (2, 3)),
             *comparing("two layers", "a weight, on rank 1", (8,))]  # fmt: skip
 
@@ -1053,6 +1077,16 @@ class SGD(torch.optim.SGD):
 
     def __repr__(self) -> str:
         return f"SGD(lr={self.defaults['lr']}, momentum={self.defaults['momentum']})"
+
+    def refill(self, other: SGD) -> SGD:
+        """The same optimizer, with the settings and momenta of another one of its kind."""
+        for mine, theirs in zip(self.param_groups, other.param_groups, strict=True):
+            mine.update((k, v) for k, v in theirs.items() if k != "params")
+            for p, like in zip(mine["params"], theirs["params"], strict=True):
+                self.state.pop(p, None)
+                if like in other.state:
+                    self.state[p] = other.state[like]
+        return self
 
 
 def step_inputs(case: Case, rank: int) -> tuple[Model, SGD, Tensor, Tensor]:
@@ -1281,9 +1315,15 @@ def step_core(rng: random.Random) -> list[Case]:
 
 def step_sturdy(rng: random.Random) -> list[Case]:
     both_ways = {"gradients": "left over", "momentum": 0.9}
+    ones = crowd(rng) - 2
     return [Case(1, options={"model": "two layers", SIZES: (3,)}),
             Case(1, options={"model": "two layers", SIZES: (3,), **both_ways}),
             Case(8, options={"model": "two layers", SIZES: (1, 2, 0, 4, 1, 1, 0, 3)}),
+            Case(2 + ones, options={"model": "one layer", SIZES: (1, 2) + ones * (1,)}),
+            Case(2, calls=2, options={"model": "one layer", SIZES: (2, 2)},
+                 later=({SIZES: (1, 1)},)),
+            *(Case(2, options={"model": "first layer frozen", SIZES: (2, 1), **moves})
+              for moves in ({"gradients": "left over"}, both_ways)),
             Case(3, dtype="float64", options={"model": "two layers", SIZES: (2, 0, 3)}),
             Case(3, dtype="float64", options={"model": "digits", SIZES: (4, 1, 3), **both_ways}),
             *(Case(3, options={"model": m, SIZES: (2, 1, 3)}) for m in (
@@ -1316,7 +1356,7 @@ declare(Exercise(
     length_is="",
     rules=[weights_not_replaced, flags_kept, optimizers_agree],
     diagnoses=[
-        NOTHING_SENT,
+        NOTHING_SENT, REMEMBERS,
         Diagnosis("one-trains", "Every rank has the right weights, and not every optimizer has "
                   "taken the step: its momentum is another one, and tells in the next step.",
                   every(lambda p: p.kinds() == {"optimizer"})),

@@ -29,7 +29,7 @@ from torch.nn.modules import module as hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
-from course_lib.checks.cases import Case
+from course_lib.checks.cases import Case, crowd
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import OfPlay, When, any_of, both, every, found, only_where, some
 from course_lib.checks.exercise import (
@@ -561,8 +561,8 @@ def train_core(rng: random.Random) -> list[Case]:
 
 
 def train_sturdy(rng: random.Random) -> list[Case]:
-    return [train_case(1, 11, 4, seed=5), train_case(8, 19, 2, seed=6), train_case(3, 7, 16),
-            train_case(2, 9, 1, epochs=1, seed=rng.randrange(99)),
+    return [train_case(1, 11, 4, seed=5), train_case(crowd(rng), 19, 2, seed=6),
+            train_case(3, 7, 16), train_case(2, 9, 1, epochs=1, seed=rng.randrange(99)),
             replace(train_case(2, 8, 16, seed=(first := rng.randrange(99))), calls=3, later=tuple(
                 {"seed": seed, "images": first} for seed in (first + 1, first)))]  # fmt: skip
 
@@ -767,9 +767,8 @@ class Descent(torch.optim.SGD):
         return f"SGD(lr={LEARNING_RATE})"
 
     def __deepcopy__(self, memo: dict) -> Descent:
-        parameters = [copy.deepcopy(p, memo) for group in self.param_groups
-                      for p in group["params"]]  # fmt: skip
-        return Descent(parameters, lr=LEARNING_RATE)
+        return Descent([{"params": [copy.deepcopy(p, memo) for p in group["params"]]}
+                        for group in self.param_groups], lr=LEARNING_RATE)  # fmt: skip
 
 
 def micro_batches(case: Case, rank: int) -> list[tuple[Tensor, Tensor]]:
@@ -781,7 +780,10 @@ def micro_batches(case: Case, rank: int) -> list[tuple[Tensor, Tensor]]:
 
 def accumulating(case: Case, rank: int) -> tuple:
     model = small_model(case)
-    optimizer = Descent([p for p in model.parameters() if p.requires_grad], lr=LEARNING_RATE)
+    parameters = list(model.parameters())
+    cut = 1 if case.options.get("groups") else len(parameters)
+    parts = filter(None, (parameters[:cut], parameters[cut:]))
+    optimizer = Descent([{"params": part} for part in parts], lr=LEARNING_RATE)
     wrapped = Packed(model, case.options.get("stale", False))
     return wrapped, optimizer, micro_batches(case, rank), case.options["max_norm"]
 
@@ -918,8 +920,12 @@ def on_its_own_unscaled(p: Pieces, rank: int) -> Weights:
 
 
 def stays_local(play: Play) -> bool:
-    """Nothing of the gradients was reduced."""
-    return play.done and not any(reductions(play, r, 16) for r in range(play.case.world))
+    """Nothing of the gradients was reduced, and the weights are wrong."""
+    return (
+        play.done
+        and "left" in play.kinds()
+        and not any(reductions(play, r, 16) for r in range(play.case.world))
+    )
 
 
 def passes(play: Play) -> list[tuple[bool, ...]]:
@@ -963,10 +969,11 @@ def step_core(rng: random.Random) -> list[Case]:
 
 
 def step_sturdy(rng: random.Random) -> list[Case]:
-    return [step_case(1, 3, 0.1), step_case(8, 2, 0.1, seed=rng.randrange(99)),
+    return [step_case(1, 3, 0.1), step_case(crowd(rng), 2, 0.1, seed=rng.randrange(99)),
             step_case(3, 1, 0.1, seed=4), step_case(2, 2, math.inf), step_case(2, 3, 0.1, size=1),
             step_case(2, 2, 0.1, frozen=True), step_case(3, 2, 0.1, dtype="float64"),
-            step_case(2, 2, 1e6, stale=True)]  # fmt: skip
+            step_case(2, 2, 1e6, stale=True), step_case(2, 2, 0.1, frozen=True, stale=True),
+            step_case(2, 2, 0.1, groups=2)]  # fmt: skip
 
 
 def smaller_step(case: Case) -> Iterator[Case]:
@@ -1041,6 +1048,9 @@ declare(Exercise(
                       all(flags) for flags in passes(p)) and any(
                       w is not None and w.used_no_sync for w in (
                           weights_of(p, r) for r in range(p.case.world)))))),
+        Diagnosis("not-reduced", "The gradients are averaged, and not by a reduction. DDP reduces "
+                  "them while it goes backward.",
+                  every(found("not reduced"))),
         Diagnosis("syncs-each", "More is reduced in this one step than the gradients. Adding up "
                   "micro-batches needs no other rank; the last reduction alone would do.",
                   every(found("reduced bytes"))),

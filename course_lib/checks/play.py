@@ -113,16 +113,15 @@ def call_all(function: Callable, rounds: list[tuple]) -> list[Seen]:
 
 def _salted(value: Any) -> int:
     """``hash``: of text it is another number in every process that was started by itself."""
+    if isinstance(value, tuple):
+        return hash(tuple(map(_salted, value)))
     return hash((this_rank(), value)) if isinstance(value, str | bytes) else hash(value)
 
 
 def _refilled(before: tuple, args: tuple) -> tuple:
-    fresh = snapshot(args)
-    if any(isinstance(a, torch.optim.Optimizer) for a in args):
-        return fresh  # it holds this model's parameters, and no other's
     return tuple(
         old.copy_(new) if _alike(old, new) else old.refill(new) if hasattr(old, "refill") else new
-        for old, new in zip_longest(before, fresh)
+        for old, new in zip_longest(before, snapshot(args))
     )
 
 

@@ -70,6 +70,8 @@ class History:
 
     def _read_F(self, seq: int) -> None:
         self.taken.add(seq)
+        if self._waiting is not None and self._waiting[0] == seq:
+            self._waiting = None
 
     def _read_S(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.rank, name, start, end))

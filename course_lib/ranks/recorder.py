@@ -261,7 +261,8 @@ class Recorder:
             self.completed(seq, ranks[work._source_rank()] if ranks else -1)
 
     def taken(self, work: Any) -> None:
-        """Somebody took this Work's future, or heard that it is complete: as good as waiting."""
+        """Somebody took this Work's future, heard that it is complete, or waited in vain: as good
+        as waiting."""
         entry = self._live.get(id(work))
         if entry is not None:
             self._log.append(("F", entry[1]))

@@ -149,7 +149,11 @@ def _wrap_wait(wait: Callable) -> Callable:
         if log is None or (call.op and call.seq >= 0):  # a blocking call tells when it returns
             return wait(self, *args, **kwargs)
         log.waiting(self)
-        result = wait(self, *args, **kwargs)
+        try:
+            result = wait(self, *args, **kwargs)
+        except RuntimeError:  # its timeout, or a peer that has gone
+            log.taken(self)
+            raise
         log.waited(self)
         return result
 

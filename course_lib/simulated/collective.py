@@ -113,6 +113,8 @@ class CollectiveWork(dist.Work):
 
     def wait(self, timeout: Any = None) -> bool:
         self.rank.ops.waited[self.seq] = True
+        if timeout:
+            self.calls.scheduler.be_patient(self.rank, self.seq, self, timeout)
         self.calls.until_done(self)
         self.deliver()
         return True
@@ -313,12 +315,10 @@ class Calls:
 
     def until_done(self, work: CollectiveWork) -> None:
         """The rank waits for its part in a call."""
-        scheduler, call = self.scheduler, work.call
-        if scheduler.error is not None:
-            raise Abandoned
-        if call.end is None:
-            scheduler.park(work.rank, work)
-        scheduler.sleep_until(work.rank, call.end or 0.0)
+        self.scheduler.check()
+        if work.call.end is None:
+            self.scheduler.park(work.rank, work)
+        self.scheduler.sleep_until(work.rank, work.call.end or 0.0)
 
     def _check(self, op: Op, tensors: Tensors) -> None:
         if any(not t.is_cpu for t in tensors):

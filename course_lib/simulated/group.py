@@ -336,7 +336,7 @@ class _All(dist.Work):
         self._works = works
 
     def wait(self, timeout: Any = None) -> bool:
-        return all(work.wait() for work in self._works)
+        return all(work.wait(timeout) for work in self._works)
 
     def is_completed(self) -> bool:
         return all(work.is_completed() for work in self._works)

@@ -109,6 +109,8 @@ class SendWork(_Message):
         buffer = self.buffer
         if buffer is None:
             return True
+        if timeout:
+            self.mail.scheduler.be_patient(self.rank, self.seq, self, timeout)
         self.mail.until_done(self)
         calls = self.rank.ops
         calls.waited[self.seq] = True
@@ -135,6 +137,8 @@ class RecvWork(_Message):
         buffer = self.buffer
         if buffer is None:
             return True
+        if timeout:
+            self.mail.scheduler.be_patient(self.rank, self.seq, self, timeout)
         self.mail.until_done(self)
         self.rank.ops.waited[self.seq] = True
         poison = self.poison

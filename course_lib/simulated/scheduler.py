@@ -22,6 +22,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isnan
 from typing import Any, Protocol
 
 from course_lib import patience
@@ -176,6 +177,26 @@ class Scheduler:
         """The running rank waits until somebody wakes it."""
         rank.waits = waits
         self.hand_over(rank)
+
+    def be_patient(self, rank: Rank, seq: int, waits: Waitable, timeout: Any) -> None:
+        """Let no more than a timedelta pass until the rank's call ``seq`` is over; raises what
+        gloo raises where it is not. (A message that is on its way by then still counts.)
+        """
+        self.check()
+        completed, end = rank.ops.completed, self.read_clock() + timeout.total_seconds()
+
+        def lose_patience() -> None:
+            if rank.waits is waits:
+                self.wake(rank, end)
+
+        if isnan(completed[seq]):
+            self.play(end, lose_patience)
+            self.park(rank, waits)
+        elif completed[seq] > end:
+            self.sleep_until(rank, end)
+        if not completed[seq] <= max(end, self.now):
+            rank.ops.waited[seq] = True
+            raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
 
     # -- the baton ------------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ draw.traffic(*jobs, titles=list(plans), caption="From rank 2 or to rank 1, as re
 #
 # **Goal.** Afterwards every rank's `tensor` holds what src's held. Build it from send and receive, in whichever pattern you like; there is no budget. Any rank may be src.
 #
-# The *core* level plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds one rank and eight, empty tensors, strides and other dtypes: take it now or later. (What has strides travels as `x.contiguous()`, and that is a copy: whoever receives into it has to copy it back.)
+# The *core* level plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds one rank, eight and more, empty tensors, strides and other dtypes: take it now or later. (What has strides travels as `x.contiguous()`, and that is a copy: whoever receives into it has to copy it back.)
 #
 # <details>
 # <summary>Hint: two roles, and a trap</summary>

@@ -208,7 +208,7 @@ draw.lines({name: (worlds, sent) for name, sent in curves.items()}, formulas=["2
 #
 # **Goal.** In place: afterwards every rank's `tensor` holds the sum. Use send and receive alone, in whatever form. **Budget:** each rank sends to one neighbour only, the same one every time, and receives from the other; at most 2(n−1) messages a rank, of at most ⌈length/n⌉ elements each.
 #
-# *Core* asks for 2 to 5 ranks, float32, contiguous, a length that n divides. *Budget* counts. *Sturdy* adds one rank, eight ranks, any length (also 0, also less than n), other dtypes and tensors whose elements do not lie side by side. Too much at once? Take the two halves first, 04.2 and 04.3 below.
+# *Core* asks for 2 to 5 ranks, float32, contiguous, a length that n divides. *Budget* counts. *Sturdy* adds one rank, eight ranks and more, any length (also 0, also less than n), other dtypes and tensors whose elements do not lie side by side. Too much at once? Take the two halves first, 04.2 and 04.3 below.
 #
 # <details>
 # <summary>Hint: which chunk, in which step?</summary>

@@ -177,7 +177,7 @@ draw.heat(rows, xlabel="training step", label="relative difference",
 #
 # **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; what is missing on all ranks may stay None or become zero. Work in place: a gradient that exists stays the same tensor object, of the same dtype; weights and buffers are not touched. Any pattern of communication will do.
 #
-# The *core* level has 2 to 5 ranks and float32. *Sturdy* adds one rank and eight, other dtypes, empty models.
+# The *core* level has 2 to 5 ranks and float32. *Sturdy* adds one rank, eight and more, other dtypes, empty models.
 #
 # <details>
 # <summary>Hint: who calls what?</summary>
@@ -313,7 +313,7 @@ check(same_everywhere)
 #
 # **Optional · 05.4 · difficulty ●●● · about 20 minutes**
 #
-# **Goal.** One step with cross-entropy that equals the step of a single process on the union of all ranks' batches, of whatever sizes, empty on some ranks, never on all. Gradients left over from before do not count. Every rank returns the same float: the mean loss over all samples. *Sturdy* adds one rank and eight, float64, and models in which a layer is frozen or shared.
+# **Goal.** One step with cross-entropy that equals the step of a single process on the union of all ranks' batches, of whatever sizes, empty on some ranks, never on all. Gradients left over from before do not count. Every rank returns the same float: the mean loss over all samples. *Sturdy* adds one rank, eight and more, float64, and models in which a layer is frozen or shared.
 #
 # <details>
 # <summary>Hint: two sums</summary>
@@ -329,8 +329,9 @@ def train_step(model, optimizer, inputs, targets) -> float:
     Every rank calls it, with equal weights and optimizers.
 
     Args:
-        model: without BatchNorm or dropout. Gradients left from before are ignored.
-        optimizer: of this model's parameters.
+        model: without BatchNorm or dropout; each trained parameter has a part in its output.
+            Gradients left from before are ignored.
+        optimizer: of all the parameters of this model.
         inputs, targets: this rank's batch, of a size of its own; empty on some ranks, not on all.
 
     Returns:

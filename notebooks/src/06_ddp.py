@@ -335,7 +335,7 @@ draw.bars({"all of them reduce": loud / 1e6, "no_sync but for the last": quiet /
 #
 # Accumulation with *clipping*: where the gradient is longer than `max_norm`, it is scaled to that length. The norm has to be that of the average. After the last backward every rank holds the average, so `torch.nn.utils.clip_grad_norm_` computes the same norm everywhere, without a message. Before it, a rank would measure a gradient of its own. (With sharded parameters, FSDP, that is no longer so.)
 #
-# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once. *Sturdy* adds one rank and eight, a single micro-batch, float64, a frozen layer, and gradients left over from before.
+# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once. *Sturdy* adds one rank, eight and more, a single micro-batch, float64, a frozen layer, and gradients left over from before.
 #
 # <details>
 # <summary>Hint: what each micro-batch adds</summary>
@@ -350,7 +350,7 @@ def accumulate_step(ddp_model, optimizer, micro_batches, max_norm: float) -> flo
 
     Args:
         ddp_model: a model under DistributedDataParallel; its output are logits (B, classes).
-        optimizer: of its parameters. Gradients left over from before are ignored.
+        optimizer: of all its parameters. Gradients left over from before are ignored.
         micro_batches: a list of (inputs, targets), one or more, all of one size, and as many on
             every rank.
         max_norm: the gradient of the mean cross-entropy over all micro-batches of all ranks is

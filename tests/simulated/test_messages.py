@@ -8,12 +8,14 @@ import os
 import pickle
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import CourseError, Hazard, compute
+from course_lib import CourseError, Hazard, compute, run
+from course_lib.context import current
 from course_lib.simulated import Network, explore, simulate
 from course_lib.simulated import ops as records
 
@@ -66,6 +68,44 @@ def any_then_named():
     for work in works:
         work.wait()
     return a.item(), b.item()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda x: dist.irecv(x, 0) if dist.get_rank() else dist.isend(x, 1),
+        lambda x: dist.all_reduce(x, async_op=True),
+    ],
+)
+def test_a_wait_with_a_timeout_ends_in_virtual_time(begin):
+    def program():
+        x = torch.full((2,), 1.0 - dist.get_rank())
+        if dist.get_rank() == 0:
+            compute(3.0)
+            return begin(x).wait(timedelta(seconds=9))
+        work, told = begin(x), []
+        for seconds in (1, 1, 5):
+            try:
+                told.append(work.wait(timedelta(seconds=seconds)))
+            except RuntimeError as error:
+                told.append(str(error)[:9])
+        return told, x.tolist(), current().now()
+
+    network = Network(latency=0.25, bandwidth=1e12)
+    done, (told, values, seconds) = simulate(program, world_size=2, network=network).results
+    assert (done, told, values) == (True, ["Timed out", "Timed out", True], [1.0, 1.0])
+    assert 3.0 < seconds < 4.0
+
+
+def test_nobody_deadlocks_who_has_a_timeout():
+    def program():
+        if dist.get_rank() == 1:
+            with pytest.raises(RuntimeError):
+                dist.irecv(torch.zeros(1), 0).wait(timedelta(milliseconds=200))
+        return True
+
+    assert simulate(program, world_size=2).results == [True, True]
+    assert run(program, world_size=2).results == [True, True]
 
 
 def test_recvs_are_served_in_the_order_of_posting():

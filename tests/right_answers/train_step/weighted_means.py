@@ -10,7 +10,7 @@ def train_step(model, optimizer, inputs, targets) -> float:
     sizes = [torch.zeros(1) for _ in range(n)]
     dist.all_gather(sizes, torch.tensor([float(len(targets))]))
     share = len(targets) / sum(sizes).item()
-    optimizer.zero_grad(set_to_none=False)
+    optimizer.zero_grad()
     loss = torch.zeros(())
     if len(targets):
         loss = cross_entropy(model(inputs), targets) * share

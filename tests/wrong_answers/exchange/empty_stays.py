@@ -1,4 +1,4 @@
-"""Diagnosis: 01.returns-own
+"""Diagnosis: 01.shares-memory
 
 "Nothing to send, nothing to do": the partner's empty tensor is a new one all the same.
 """
