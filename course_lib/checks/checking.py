@@ -180,7 +180,8 @@ def _smallest(
         plays = player.simulated(exercise, answer, left[:many])
         for play in plays:
             judge(exercise, play)
-            if any(f.kind == kind for f in _wrong(level, play)):
+            unseen = kind == "memory" and known.case.length and not play.case.length
+            if not unseen and any(f.kind == kind for f in _wrong(level, play)):
                 return play
         if len(plays) < len(left[:many]) or playing.died(plays[-1]):
             break

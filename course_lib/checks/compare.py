@@ -152,8 +152,12 @@ def show(value: Any, digits: int = 6) -> str:
 
 def show_apart(one: Any, other: Any) -> tuple[str, str]:
     """Both values, with as many digits as it takes to see that they differ."""
-    pairs = [(show(one, digits), show(other, digits)) for digits in (6, 9, 12, 17)]
-    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+    here, there = dict(leaves(one)), dict(leaves(other))
+    apart = [(here[at], there[at]) for at in here.keys() & there.keys()
+             if not same(here[at], there[at])]  # fmt: skip
+    enough = (d for d in (6, 9, 12, 17) if all(show(a, d) != show(b, d) for a, b in apart))
+    digits = next(enough, 6)
+    return show(one, digits), show(other, digits)
 
 
 def cut(text: str, most: int = 60) -> str:

@@ -99,8 +99,9 @@ GENERAL = [
               "waiting.", some(lambda p: raised("CalledExit")(p) or found("died")(p))),
     Diagnosis("cannot-travel", "Whatever the function uses from outside has to fit in a message: "
               "make it inside.", every(found("refused"))),
-    Diagnosis("hangs", "It is still at work when its time is up, and no message is on its way. "
-              "Which loop, or which pause, takes too long to end?", some(found("hang"))),
+    Diagnosis("hangs", "Somewhere it is still at work or waiting when its time is up, and no "
+              "message is on its way: which loop, pause or call does not end?",
+              some(found("hang"))),
     Diagnosis("collective", "This answer is to be built from send and receive: these two and "
               "their asynchronous forms are all that it needs.", some(found("collective"))),
     Diagnosis("read-before-wait", "Until wait() has returned, what irecv writes into is nobody's "
@@ -126,15 +127,15 @@ GENERAL = [
     Diagnosis("shares-memory", "Whoever writes into one of them changes the other, too: return "
               "memory of its own.", every(lambda p: p.kinds() == {"memory"} and all(
                   "share" in f.text for f in p.findings))),
-    Diagnosis("not-in-place", "The caller keeps the tensors that it handed over: write into "
-              "these, instead of putting others in their place.",
+    Diagnosis("not-in-place", "The caller keeps the tensors that it handed over: leave these "
+              "where they are, in the list and in memory, and write into them.",
               every(lambda p: any("replaced" in f.text for f in p.findings))),
     Diagnosis("stray-write", "A strided tensor has neighbours in memory that are not its own.",
               every(found("stray"))),
     Diagnosis("beside-messages", "It is right even where every message carries zeros: the numbers "
-              "came another way. Ranks share no memory and no disk.", some(found("beside"))),
-    Diagnosis("no-message", "Ranks share no memory and no disk: what one rank knows reaches "
-              "another one in a message.", every(lambda p: p.kinds() == {"no message"})),
+              "came another way. Ranks are to share nothing but messages.", some(found("beside"))),
+    Diagnosis("no-message", "Ranks are to share nothing but messages: what one rank knows "
+              "reaches another one in such a one.", every(lambda p: p.kinds() == {"no message"})),
     Diagnosis("too-few-bytes", "Fewer bytes travel than the data need; where did the rest come "
               "from?", every(lambda p: p.kinds() == {"too few bytes"})),
     Diagnosis("over-budget", "Count what one rank sends, and to whom: the case says where that is "

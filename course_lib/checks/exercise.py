@@ -21,6 +21,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 from course_lib.checks.cases import Case, smaller
@@ -175,9 +176,19 @@ class Exercise:
             words += [f"{self.length_is} {case.length}"] if self.length_is else []
         words += [w for w in (case.dtype, case.layout) if w not in ("float32", "contiguous")]
         words += [f"{name} {value}" for name, value in case.options.items()]
+        words += self._later(case)
         words += ["messages of uneven speed"] if case.jitter else []
         words += ["zeros in every message"] if case.blank else []
         return ", ".join(words + ([f"called {case.calls} times"] if case.calls > 1 else []))
+
+    def _later(self, case: Case) -> list[str]:
+        """Which options the later calls have, where they are not those of the call before."""
+        options = [case.call(number).options for number in range(case.calls)]
+        changes = [
+            {name: now[name] for name in case.options if now[name] != before[name]}
+            for before, now in pairwise(options)
+        ]
+        return [f"then {name} {value}" for change in changes for name, value in change.items()]
 
 
 _declared: dict[str, Exercise] = {}

@@ -149,5 +149,6 @@ def rounded(right: Formula, unit: float) -> Diagnosis:
     return Diagnosis(
         "rounded", "It agrees to a few digits and then differs: was something rounded on the way, "
         "or computed with fewer digits than a float of Python has?",
-        both(some(near), every(lambda p: near(p) or p.case.calls > 1)),
+        both(some(lambda p: near(p) and right(*p.inputs[0][0]) > 9 * unit),
+             every(lambda p: near(p) or p.case.calls > 1)),
     )  # fmt: skip

@@ -20,8 +20,8 @@ NOTES = {
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
     "other entries": "the list has more entries than it had, or fewer",
-    "replaced entry": "an entry of the list has been replaced; it works in place",
-    "replaced memory": "an argument's memory has been replaced; whoever looks into it sees nothing",
+    "replaced entry": "an entry of the list has been replaced; it is to work in place",
+    "replaced memory": "an argument's memory has been replaced, which no view of the old one knows of",
 }
 
 

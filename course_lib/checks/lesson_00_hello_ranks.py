@@ -86,7 +86,8 @@ def sturdy(rng: random.Random) -> list[Case]:
 def without_a_word(play: Play) -> Iterator[Finding]:
     """No rank calls anything: what it needs to know it knows already."""
     for event in trace_of(play).events:
-        yield Finding("talks", f"rank {event.rank} calls {event.op}", event.rank)
+        where = f"\n  {event.line}" if event.line else ""
+        yield Finding("talks", f"rank {event.rank} calls {event.op}{where}", event.rank)
         return
 
 

@@ -37,7 +37,8 @@ from course_lib.errors import Deadlock, RankFailed
 from course_lib.trace import Trace
 
 STRIDED = Diagnosis(
-    "strided", "A tensor's elements need not lie side by side, and send and recv want them so.",
+    "strided", "A tensor's elements need not lie side by side, or in this order: send and recv "
+    "want them side by side, and move them as they lie.",
     only_where(lambda p: p.case.layout in SPREAD),
 )  # fmt: skip
 
@@ -196,8 +197,8 @@ declare(Exercise(
                   "all the way round. Who could receive first?", every(all_wait_in("send"))),
         Diagnosis("receive-first", "Everyone waits for a message that nobody has sent yet. Who "
                   "could send first?", every(all_wait_in("recv"))),
-        Diagnosis("overwrites-mine", "The tensor that is to be sent is written over: receive into "
-                  "a tensor of its own.", every(overwritten)),
+        Diagnosis("overwrites-mine", "What a rank passes on is the caller's, and is written "
+                  "over: receive into a tensor of its own.", every(overwritten)),
         Diagnosis("passes-left", "Everyone has the tensor of a neighbour, and of the wrong one. "
                   "Which way is right?", returns(from_rank(1))),
         Diagnosis("pairs", "Ranks swap in pairs. That is a ring for two ranks only: with four, "

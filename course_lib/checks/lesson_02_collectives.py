@@ -185,11 +185,12 @@ OWN_IS_ARGUMENT = Diagnosis(
 KINDS = [
     Diagnosis("strided", "Only tensors whose elements do not lie side by side go wrong; send and "
               "recv want them side by side.", only_where(lambda p: p.case.layout in SPREAD)),
-    Diagnosis("shape", "Only tensors that have more or fewer dimensions than one go wrong: does "
-              "what is made inside have the tensor's shape?",
+    Diagnosis("shape", "With one dimension it goes well, and not with this shape: what does the "
+              "function take for granted about it?",
               only_where(lambda p: p.case.layout in SHAPED)),
-    Diagnosis("dtype", "Only tensors of another dtype than float32 go wrong: does what is made "
-              "inside have the tensor's dtype?", only_where(lambda p: p.case.dtype != "float32")),
+    Diagnosis("dtype", "With float32 it goes well, and not with this dtype: does what is made "
+              "inside have the tensor's dtype, and what is called work with it?",
+              only_where(lambda p: p.case.dtype != "float32")),
 ]  # fmt: skip
 
 
@@ -275,8 +276,9 @@ declare(Exercise(
         Diagnosis("powers-of-two", "It goes wrong where the number of ranks is no power of two, "
                   "and only there. Play three ranks by hand: who is whose partner, round by "
                   "round?", exactly_where(lambda p: p.case.world & (p.case.world - 1) != 0)),
-        Diagnosis("copy-not-written-back", "The message arrives in a copy: of a tensor whose "
-                  "elements do not lie side by side, contiguous and reshape return one.",
+        Diagnosis("copy-not-written-back", "It goes wrong where elements do not lie side by side: "
+                  "contiguous and reshape make a copy there, and with equal shapes two tensors "
+                  "can have another order in memory.",
                   both(only_where(lambda p: p.case.layout in SPREAD),
                        every(lambda p: p.case.layout == "mixed" or unwritten(p)))),
         Diagnosis("rebinds", "The message arrives, and the caller's tensor is as it was. A name "
@@ -364,7 +366,7 @@ def as_they_came(e: Evidence) -> bool:
     return not ascending
 
 
-NOT_IN_ORDER = "Everything is there, and not in rank order: rank 2's tensor belongs at place 2."
+NOT_IN_ORDER = "Everything is there, and not in rank order: rank r's tensor belongs at place r."
 
 declare(Exercise(
     "02.2", "my_gather",
@@ -550,8 +552,9 @@ declare(Exercise(
         Diagnosis("one-lost", "The result lacks the numbers of one rank. Who was there first, and "
                   "what became of it?", every(at_dst(one_left_out))),
         root_fixed("dst"), ITSELF,
-        Diagnosis("copy-not-written-back", "The result is made in a copy: of a tensor whose "
-                  "elements do not lie side by side, contiguous and reshape return one.",
+        Diagnosis("copy-not-written-back", "It goes wrong where elements do not lie side by side: "
+                  "contiguous and reshape make a copy there, and with equal shapes two tensors "
+                  "can have another order in memory.",
                   both(only_where(lambda p: p.case.layout in SPREAD), every(
                        lambda p: p.done and (p.case.layout == "mixed" or same(
                            p.left(root(p.case)), p.given(root(p.case))))))),
@@ -751,8 +754,8 @@ declare(Exercise(
         Diagnosis("root-does-it-all", "One rank takes everybody's whole tensor, adds up alone and "
                   "hands out the blocks, while the others wait. Whose block could each of them add "
                   "up?", over_budget(through_one)),
-        Diagnosis("too-many-bytes", "Somebody sends more than is needed: of a rank's tensor, which "
-                  "part does nobody else have to see?",
+        Diagnosis("too-many-bytes", "Somebody sends more than is needed: compare all that "
+                  "leaves a rank with the blocks that the others are to have of it.",
                   lambda e: e.level == "budget" and every(found("bytes"))(e)),
     ],
 ))  # fmt: skip

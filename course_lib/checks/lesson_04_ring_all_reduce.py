@@ -281,8 +281,8 @@ SEND_FIRST = Diagnosis(
     every(all_wait_in("send")),
 )  # fmt: skip
 IN_FLIGHT = Diagnosis(
-    "in-flight", "A chunk is changed while it is on its way to the neighbour. When may it be "
-    "written again?", some(hazard("written before wait")),
+    "in-flight", "What is on its way to the neighbour is changed before wait() has returned. When "
+    "may it be written again?", some(hazard("written before wait")),
 )  # fmt: skip
 
 declare(Exercise(
@@ -349,8 +349,8 @@ declare(Exercise(
                   "its neighbours, every time the same one, and hears only the other.",
                   both(of_budget, some(found("peers")), every(along_the_ring))),
         Diagnosis("over-budget", "A rank sends more than 2(n−1) messages of ⌈length/n⌉ elements: "
-                  "more of them, or longer ones. Go through those of one rank, step by step: which "
-                  "of them is not a chunk on its way?",
+                  "more of them, or longer ones. Go through those of one rank: how many are there, "
+                  "and how long is the longest?",
                   both(of_budget, every(found("sends", "bytes")))),
     ],
 ))  # fmt: skip

@@ -223,7 +223,7 @@ def nothing_replaced(play: Play) -> Iterator[Finding]:
     for rank in ranks(play):
         for call in range(play.case.calls):
             for name in getattr(play.left(rank, call), "replaced", ()):
-                text = f"rank {rank}: {name} is another tensor, or has other memory, than before"
+                text = f"{name} is another tensor, or has other memory, than before"
                 yield Finding("replaced", text, rank)
 
 
@@ -317,8 +317,8 @@ NO_PARAMETERS = Diagnosis(
     "goes wrong.", only_where(empty),
 )  # fmt: skip
 REPLACES = Diagnosis(
-    "replaces", "The numbers are right, in tensors that are new: whoever holds the old ones does "
-    "not see them. In place is asked for.",
+    "replaces", "The numbers are right, in new tensors or in new memory: whoever looks at the "
+    "old does not see them. In place is asked for.",
     every(lambda p: p.kinds() == {"replaced"}),
 )  # fmt: skip
 
@@ -833,8 +833,8 @@ declare(Exercise(
         Diagnosis("equal-sums", "It is wrong only where the ranks' tensors have the same numbers "
                   "in another order: sums that are equal do not make tensors equal.",
                   only_where(lambda p: "order" in p.case.options.get(HOLDS, ""))),
-        Diagnosis("times-zero", "It is wrong only where a rank that is not asked has a NaN: zero "
-                  "times NaN is NaN.",
+        Diagnosis("times-zero", "Where a rank that is not asked has a NaN, all get it: zero times "
+                  "NaN is NaN.",
                   only_where(lambda p: "NaN" in p.case.options.get(HOLDS, ""))),
         Diagnosis("rebinding", "The message has come, and the model is what it was: a name that "
                   "is given a new tensor does not change the old one.", every(untouched)),
@@ -1018,15 +1018,19 @@ declare(Exercise(
                   "the same: what one rank has found out has to reach all the others.",
                   some(ranks_disagree)),
         NOTHING_SENT,
-        Diagnosis("changes-model", "Asking has changed the model: compare with a copy.",
+        Diagnosis("changes-model", "Asking has changed the model: what arrives belongs into "
+                  "a tensor of its own.",
                   every(lambda p: found("argument changed")(p))),
         Diagnosis("two-ranks", "It compares the first two ranks; the one that differs is a later "
                   "one.", both(only_where(differs_beyond(2)), every(says(True)),
                                lambda e: not any(map(differs_beyond(2), e.passed)))),
         Diagnosis("tolerance", "A difference in the last bit passes for none. Bit-equal is asked "
                   "for: from a last bit training makes more.",
-                  both(only_where(on("the last bit")), every(says(True)))),
-        Diagnosis("cancels", "Two differences cancel in a sum, and it says that there is none.",
+                  both(only_where(on("the last bit,")), every(says(True)))),
+        Diagnosis("part-compared", "A difference somewhere in a large layer passes for none: has "
+                  "every byte a part in the answer?",
+                  both(only_where(on("the last bit somewhere")), every(says(True)))),
+        Diagnosis("cancels", "Differences cancel in a sum, and it says that there is none.",
                   both(only_where(on("two weights", "one up", "up, down", "opposite")),
                        every(says(True)))),
         Diagnosis("skips-integers", "A counter differs, and it says that nothing does: what is no "
@@ -1063,7 +1067,7 @@ def can_differ(case: Case) -> bool:
         return kind in (("a cache",) if "cache" in what else ("buffers", "more buffers"))
     if what.endswith("rank 1") and case.world < 2:
         return False
-    return case.world > 2 or not what.startswith("opposite")
+    return case.world > 2 or not (what.startswith("opposite") or what.endswith("two ranks"))
 
 
 # ---- train_step ------------------------------------------------------------------------------
@@ -1173,9 +1177,7 @@ def optimizers_agree(play: Play) -> Iterator[Finding]:
     first, *others = (list(optimizer.state.values()) for _, optimizer, *_ in args)
     for rank, state in enumerate(others, 1):
         if not same(state, first, STEP):
-            yield Finding(
-                "optimizer", "its optimizer holds other momenta than that of rank 0", rank
-            )
+            yield Finding("optimizer", "its optimizer's state is not that of rank 0", rank)
 
 
 def params_are(play: Play, rank: int, want: Model, tolerance: float) -> bool:
@@ -1358,7 +1360,7 @@ declare(Exercise(
     diagnoses=[
         NOTHING_SENT, REMEMBERS,
         Diagnosis("one-trains", "Every rank has the right weights, and not every optimizer has "
-                  "taken the step: its momentum is another one, and tells in the next step.",
+                  "taken the step: from here on the optimizers are not equal.",
                   every(lambda p: p.kinds() == {"optimizer"})),
         Diagnosis("empty-batch-leaves", "A rank whose batch is empty leaves, and the others wait "
                   "for it: it has nothing to add, and has to take part all the same.",
@@ -1389,9 +1391,9 @@ declare(Exercise(
                   "that has no gradient; one whose gradient is zero still gets its weight decay "
                   "and its momentum.", every(frozen_moved)),
         Diagnosis("stale-gradients", "It is wrong only where gradients were left over from before: "
-                  "backward adds to what is there.", only_where(left_over)),
+                  "one of them has a part in the step.", only_where(left_over)),
         Diagnosis("empty-batch-nan", "It is wrong only where some rank's batch is empty: the mean "
-                  "of nothing is 0/0, and one NaN makes all of them.",
+                  "of nothing is 0/0, and one NaN makes every sum NaN.",
                   both(only_where(some_empty), every(not_a_number))),
         Diagnosis("empty-batch", "It is wrong only where some rank's batch is empty. What does "
                   "such a rank add to a sum over all samples?", only_where(some_empty)),

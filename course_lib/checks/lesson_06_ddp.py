@@ -655,8 +655,8 @@ declare(Exercise(
                          reports("loss", lambda a, e, r: mean(v for k in a.losses[e]
                                                               for v in k[-1])))),
         Diagnosis("seed-unused", "Another seed changes too little: the weights that training "
-                  "begins with, and the order of the samples, both come from it. The case says "
-                  "what stays.", every(only("seed without effect"))),
+                  "begins with, and the order of the samples, are both to come from it. The case "
+                  "says what stays.", every(only("seed without effect"))),
         Diagnosis("not-repeatable", "The same seed gives another training the second time. What "
                   "does training begin with that does not come from the seed?",
                   both(every(found("not repeated")),
@@ -947,7 +947,7 @@ def once_each(play: Play) -> Iterator[Finding]:
         whole = sum(e.nbytes for e in trace_of(play).of(rank)
                     if e.op != "broadcast" and "gather" not in e.op)  # fmt: skip
         if whole < size:
-            text = f"rank {rank} hands {whole} bytes to collectives, the gradients have {size}"
+            text = f"rank {rank} hands {whole} bytes to reductions, the gradients have {size}"
             yield Finding("not reduced", text, rank, whole, size)
             return
 
@@ -1048,8 +1048,8 @@ declare(Exercise(
                       all(flags) for flags in passes(p)) and any(
                       w is not None and w.used_no_sync for w in (
                           weights_of(p, r) for r in range(p.case.world)))))),
-        Diagnosis("not-reduced", "The gradients are averaged, and not by a reduction. DDP reduces "
-                  "them while it goes backward.",
+        Diagnosis("not-reduced", "The step is right, and no reduction has made it. DDP reduces the "
+                  "gradients, once, while it goes backward.",
                   every(found("not reduced"))),
         Diagnosis("syncs-each", "More is reduced in this one step than the gradients. Adding up "
                   "micro-batches needs no other rank; the last reduction alone would do.",

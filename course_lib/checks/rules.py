@@ -32,6 +32,7 @@ def no_collectives(play: Play) -> Iterator[Finding]:
     for event in trace_of(play).events:
         if event.is_collective:
             text = f"rank {event.rank} calls {event.op}: build the answer from send and recv"
+            text += f"\n  {event.line}" if event.line else ""
             yield Finding("collective", text, event.rank)
             return
 

@@ -19,7 +19,8 @@ from course_lib.trace import Run
 ROUNDING = 1e-6  # of a model that is wrong, tensors that differ by this much are not shown
 VALUES = ("returned", "type", "left", "argument changed")  # findings that a table shows
 WIDE = 104  # characters of a row: with its indent what JupyterLab shows beside its file browser
-NARROW = 20  # what a column keeps of them where others need room
+MOST = 6  # findings beside the table; more would say the same of more ranks
+NARROW = 24  # what a column keeps of them where others need room
 
 
 @dataclass
@@ -124,7 +125,7 @@ def _row(name: str, worth: int | None, level: LevelResult | None) -> str:
     if level.passed:
         return f"  {name:<7}{worth:>3}   passed   {_count(level.evidence)}"
     if not level.evidence.failed:
-        return f"  {name:<7}{0:>3}   not reached: the answer did not come back from an earlier case"
+        return f"  {name:<7}{0:>3}   not reached: an earlier case ended all play"
     assert level.diagnosis is not None
     why = level.diagnosis.id
     return f"  {name:<7}{0:>3}   failed" + ("" if why.endswith("values-differ") else f"   {why}")
@@ -142,9 +143,9 @@ def _folded(line: str) -> list[str]:
 def _count(evidence: Evidence) -> str:
     worlds = sorted({p.case.world for p in evidence.plays})
     ranks = f"{worlds[0]} to {worlds[-1]} ranks" if len(worlds) > 1 else f"{worlds[0]} ranks"
-    ranks = "1 rank" if worlds == [1] else ranks
+    ranks = "" if worlds == [1] else f", {ranks}"  # a formula has no ranks
     real = any(p.world != "simulated" for p in evidence.plays)
-    return f"{len(evidence.plays)} cases, {ranks}" + (", one of them on real ranks" if real else "")
+    return f"{len(evidence.plays)} cases{ranks}" + (", one of them on real ranks" if real else "")
 
 
 def _story(level: LevelResult) -> list[str]:
@@ -162,15 +163,25 @@ def _findings(level: LevelResult, play: Play) -> list[str]:
     values = [f for f in level.findings if f.kind in VALUES]
     if values:
         said += _table(play, values)
-    whose: dict[str, list[str]] = {}  # by text: the ranks of which it does not tell by itself
+    whose: dict[str, list[Finding]] = {}  # by text: those that do not say by themselves whose
     for finding in (f for f in level.findings if f not in values):
         told = finding.rank is None or f"rank {finding.rank}" in finding.text
-        whose.setdefault(finding.text, []).extend([] if told else [_rank(play, finding)])
-    between = ", " if play.case.calls == 1 else "; "
-    for text, ranks in whose.items():
-        noun = "" if play.case.world == 1 < play.case.calls else "ranks " if ranks[1:] else "rank "
-        said += (f"{noun}{between.join(ranks)}: {text}" if ranks else text).splitlines()
+        whose.setdefault(finding.text, []).extend([] if told else [finding])
+    for text, those in list(whose.items())[:MOST]:
+        said += (f"{_whose(play, those)}: {text}" if those else text).splitlines()
+    said += [f"and {len(whose) - MOST} more of this kind"] if len(whose) > MOST else []
     return list(dict.fromkeys(said))[:40]
+
+
+def _whose(play: Play, those: list[Finding]) -> str:
+    """Of which ranks this is said, and of which of several calls."""
+    by_call: dict[int, list[str]] = {}
+    for finding in those:
+        by_call.setdefault(finding.call, []).append(str(finding.rank))
+    words = [("ranks " if ranks[1:] else "rank ") + ", ".join(ranks) for ranks in by_call.values()]
+    if play.case.calls > 1:
+        words = [f"{word} in call {call + 1}" for call, word in zip(by_call, words, strict=True)]
+    return "; ".join(words)
 
 
 def _table(play: Play, values: list[Finding]) -> list[str]:
@@ -178,9 +189,12 @@ def _table(play: Play, values: list[Finding]) -> list[str]:
 
     A rank that is alone needs no column for its number; a formula has no ranks at all.
     """
-    place, outcome = values[0].text == "has", "rank" if play.case.world > 1 else ""
-    rows = [[outcome, "was called with", *(("has", "should have") if place else
-                                           ("returned", "should return")), ""]]  # fmt: skip
+    outcome = "rank" if play.case.world > 1 else ""
+    returned = "returned" if play.case.calls == 1 else "returned, in the end"
+    heads = {"has": ("has", "should have"), "returns": (returned, "should return")}
+    kinds = {f.text for f in values}
+    head = heads[kinds.pop()] if len(kinds) == 1 else ("outcome", "should be")
+    rows = [[outcome, "was called with", *head, ""]]
     for f in (part for finding in values for part in _parts(play, finding)):
         note = "changed, and should not be" if f.kind == "argument changed" else _where(f)
         rows.append([_rank(play, f), f.text, *show_apart(f.got, f.want), note])

@@ -322,7 +322,7 @@ class Mail:
 
 def _refuse(tensor: torch.Tensor) -> None:
     if not tensor.is_contiguous():
-        raise RuntimeError("input tensor has to be contiguous: communicate x.contiguous()")
+        raise RuntimeError("input tensor has to be contiguous: communicate one that is")
     raise RuntimeError(
         f"simulated ranks have no {tensor.device.type}: use course_lib.device(), "
         "which is the CPU here"

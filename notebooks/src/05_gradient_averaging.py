@@ -241,7 +241,7 @@ def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
     """Give every rank the parameters, frozen ones too, and the buffers of rank ``src``, in place.
 
     Every rank calls it, with a model of equal structure and the same ``src``; the tensors of
-    ``model``, of any dtype, are overwritten on all ranks but src.
+    ``model``, of any dtype and in any order in memory, are overwritten on all ranks but src.
     """
     ### BEGIN SOLUTION
     for tensor in (*model.parameters(), *model.buffers()):

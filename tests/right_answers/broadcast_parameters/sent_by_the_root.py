@@ -1,5 +1,6 @@
 """The root sends to one rank after the other."""
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -11,6 +12,8 @@ def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
         if rank == src:
             for dst in range(n):
                 if dst != src:
-                    dist.send(tensor, dst)
+                    dist.send(tensor.contiguous(), dst)
         else:
-            dist.recv(tensor, src)
+            inbox = torch.empty_like(tensor, memory_format=torch.contiguous_format)
+            dist.recv(inbox, src)
+            tensor.copy_(inbox)

@@ -1,4 +1,4 @@
-"""Diagnosis: 06.through-module
+"""Diagnosis: 06.not-reduced
 
 Every rank gets everybody's micro-batches and takes the whole step alone.
 """

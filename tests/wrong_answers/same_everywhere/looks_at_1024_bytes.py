@@ -1,4 +1,4 @@
-"""Diagnosis: 05.tolerance
+"""Diagnosis: 05.part-compared
 
 Of a large tensor 1024 bytes are looked at, evenly spread; the other ones may differ.
 """
