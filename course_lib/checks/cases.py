@@ -125,6 +125,12 @@ def crowd(rng: random.Random) -> int:
     return rng.randrange(11, 18)
 
 
+def late_calls(world: int, length: int, **rest: Any) -> list[Case]:
+    """Three calls in a row whose messages may be late: in each of the five schedules that take
+    turns."""
+    return [Case(world, length, seed=s, jitter=20.0, calls=3, **rest) for s in range(5)]
+
+
 def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list[Case]:
     """Sturdy cases of an exercise that moves tensors: nothing, scalars, strides, all dtypes."""
     kinds = [Case(rng.choice(worlds), 6, layout=layout, **rest) for layout in SHAPES]

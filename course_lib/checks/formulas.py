@@ -73,10 +73,10 @@ def again(first: Case) -> Case:
     return replace(first, calls=1 + len(later), later=later)
 
 
-def networks(rng: random.Random, count: int = 12) -> list[tuple]:
+def networks(rng: random.Random, count: int = 15) -> list[tuple]:
     """Drawn arguments: a number of ranks, of bytes, few or many, and a link's α and β."""
     return [(rng.randrange(2, 2000), round(10 ** rng.uniform(0, 9)), *any_link(rng))
-            for _ in range(count // 2) for any_link in (link, odd_link)]  # fmt: skip
+            for _ in range(count // 3) for any_link in (link, odd_link, half_known)]  # fmt: skip
 
 
 def link(rng: random.Random) -> tuple[float, float]:
@@ -87,6 +87,11 @@ def link(rng: random.Random) -> tuple[float, float]:
 def odd_link(rng: random.Random) -> tuple[float, float]:
     """α and β of anything that carries messages, a satellite or a letter."""
     return 10 ** rng.uniform(-9, 2), 10 ** rng.uniform(-13, 1)
+
+
+def half_known(rng: random.Random) -> tuple[float, float]:
+    """α of a network of the lessons, and another one's β."""
+    return rng.choice((2e-6, 3e-6, 5e-6, 25e-6)), 10 ** rng.uniform(-13, 1)
 
 
 def real_number(value: Any) -> float | None:

@@ -21,7 +21,7 @@ NOTES = {
     "earlier memory": "what is returned shares memory with what an earlier call returned",
     "other entries": "the list has more entries than it had, or fewer",
     "replaced entry": "an entry of the list has been replaced; it is to work in place",
-    "replaced memory": "an argument's memory has been replaced, which no view of the old one knows of",
+    "replaced memory": "an argument's memory has been replaced, and views show the old",
 }
 
 

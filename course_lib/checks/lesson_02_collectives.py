@@ -18,6 +18,7 @@ from course_lib.checks.cases import (
     Case,
     cases,
     crowd,
+    late_calls,
     moved,
     nbytes,
     smaller,
@@ -85,12 +86,6 @@ def other_roots(case: Case) -> Iterator[Case]:
         if small.length in (0, 1, 2, case.length):
             for r in range(small.world):
                 yield replace(small, options={**case.options, word: r})
-
-
-def late_calls(world: int, length: int, **rest: Any) -> list[Case]:
-    """Three calls in a row whose messages may be late: in each of the five schedules that take
-    turns."""
-    return [Case(world, length, seed=s, jitter=20.0, calls=3, **rest) for s in range(5)]
 
 
 def rooted_core(word: str) -> Callable[[random.Random], list[Case]]:

@@ -18,10 +18,12 @@ from course_lib.checks.cases import (
     cases,
     contributions,
     crowd,
+    late_calls,
     tensor,
 )
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import (
+    REMEMBERS,
     OfPlay,
     When,
     all_wait_in,
@@ -153,6 +155,7 @@ def ring_sturdy(rng: random.Random) -> list[Case]:
     kinds += [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(3, 8, dtype, numbers="large") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(4, 8, layout="mixed"), Case(3, 6, calls=2, longer=3), Case(crowd(rng), 25)]
+    kinds += late_calls(3, 1)
     kinds += [Case(3, 6, options={HELD: what}) for what in SPECIAL]
     kinds += [Case(4, 9, dtype, numbers="random") for dtype in ("float16", "bfloat16")]
     return cases([1, 8], [0, 1, 8, 19]) + uneven + kinds + [Case(2, 1, layout="scalar"),
@@ -454,7 +457,8 @@ def halves_sturdy(rng: random.Random) -> list[Case]:
     kinds = [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(2, 6, dtype, numbers="large") for dtype in ("float64", "int64")]
     kinds += [Case(3, 6, calls=2, longer=3), *(Case(3, 6, options={HELD: w}) for w in SPECIAL)]
-    return [*cases([1, 8], [0, 3, 16]), Case(crowd(rng), 25), *uneven, *kinds]
+    late = [*late_calls(3, 1), *late_calls(4, 2)]
+    return [*cases([1, 8], [0, 3, 16]), Case(crowd(rng), 25), *uneven, *kinds, *late]
 
 
 declare(Exercise(
@@ -483,6 +487,7 @@ declare(Exercise(
         Diagnosis("scatter-short", "In the chunk that is returned somebody is missing. A chunk "
                   "passes n−1 links to meet everyone, and takes along what it meets.",
                   owned_are(lambda x, w, i, r: partial(x, i) and len(x) < w)),
+        REMEMBERS,
         Diagnosis("short-tensor", "Chunks may be empty, and are chunks all the same.",
                   only_where(lambda p: p.case.length < p.case.world > 1)),
         Diagnosis("alone", "A rank that is alone owns its only chunk already.",
@@ -554,8 +559,9 @@ def gather_sturdy(rng: random.Random) -> list[Case]:
     uneven = [Case(w, n, options={"c": w - 1}) for w in range(2, 6) for n in (0, 1, 7, 23)]
     kinds = [Case(3, 7, d, numbers="random", options={"c": 2}) for d in (
         "float64", "bfloat16", "int8", "int64", "bool")]  # fmt: skip
-    again = Case(3, 6, calls=3, options={"c": 0}, later=({"c": 1}, {"c": 2}))
-    return [*alone, *uneven, *kinds, Case(3, 7, options={"c": 1, "left": float("nan")}), again]
+    again = [Case(3, 6, calls=3, options={"c": 0}, later=({"c": 1}, {"c": 2})),
+             *late_calls(3, 1, options={"c": 1})]  # fmt: skip
+    return [*alone, *uneven, *kinds, Case(3, 7, options={"c": 1, "left": float("nan")}), *again]
 
 
 declare(Exercise(

@@ -950,6 +950,10 @@ def once_each(play: Play) -> Iterator[Finding]:
             text = f"rank {rank} hands {whole} bytes to reductions, the gradients have {size}"
             yield Finding("not reduced", text, rank, whole, size)
             return
+    sent = sum(e.nbytes for e in trace_of(play).events if e.op == "send")
+    if sent > (most := 2 * (play.case.world - 1) * (size + spare)):
+        text = f"the ranks send {sent} bytes; one reduction of the gradients takes {most} at most"
+        yield Finding("reduced bytes", text, None, sent, most)
 
 
 def step_case(world: int, length: int, max_norm: float, seed: int = 0, **rest: Any) -> Case:

@@ -365,7 +365,7 @@ with expect(Mismatch):
 def in_order(work: Callable[[], None]) -> None:
     """Call ``work()`` on rank 0, then on rank 1, and so on: one at a time.
 
-    Every rank calls it.
+    Every rank calls it, and no other message is on its way then.
 
     Args:
         work: takes no argument and returns nothing; how long it takes differs from rank to rank.

@@ -193,9 +193,9 @@ def average_gradients(model: nn.Module) -> None:
     Every rank calls it after backward(), with a model of equal structure.
 
     Args:
-        model: its gradients are averaged. Where ``.grad`` is None on some ranks it counts as
-            zero there, and is the mean afterwards; where it is None on all, it may stay None
-            or become zero. An existing ``.grad`` keeps its object and dtype.
+        model: its gradients are averaged, each in its own dtype. Where ``.grad`` is None on some
+            ranks it counts as zero there, and is the mean afterwards; where it is None on all, it
+            may stay None or become zero. An existing ``.grad`` keeps its object and dtype.
     """
     ### BEGIN SOLUTION
     for parameter in model.parameters():
