@@ -60,17 +60,18 @@ def formula(
         number, name, inputs=lambda case, rank: tuple(case.options.values()),
         expected=expected,
         core=lambda rng: named(core(rng)),
-        sturdy=lambda rng: [*named(sturdy(rng)), again(named(core(rng))[0])],
+        sturdy=lambda rng: [*named(sturdy(rng)), *again(named(core(rng))[0])],
         fits=lambda case: False, smaller=lambda case: [],
         tolerance=TOLERANCE, in_ranks=False,
         diagnoses=[*diagnoses, NONE_FITS],
     )  # fmt: skip
 
 
-def again(first: Case) -> Case:
-    """The same, and once more for each argument with twice as much of it."""
+def again(first: Case) -> list[Case]:
+    """The same with twice as much of each argument, by itself and as calls in a row."""
     later = tuple({name: 2 * value} for name, value in first.options.items())
-    return replace(first, calls=1 + len(later), later=later)
+    alone = [replace(first, options=first.options | more) for more in later]
+    return [*alone, replace(first, calls=1 + len(later), later=later)]
 
 
 def networks(rng: random.Random, count: int = 15) -> list[tuple]:

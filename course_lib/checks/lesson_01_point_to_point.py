@@ -197,8 +197,8 @@ declare(Exercise(
                   "all the way round. Who could receive first?", every(all_wait_in("send"))),
         Diagnosis("receive-first", "Everyone waits for a message that nobody has sent yet. Who "
                   "could send first?", every(all_wait_in("recv"))),
-        Diagnosis("overwrites-mine", "What a rank passes on is the caller's, and is written "
-                  "over: receive into a tensor of its own.", every(overwritten)),
+        Diagnosis("overwrites-mine", "The tensor that was handed in is the caller's, and it is "
+                  "written over: receive into a tensor of its own.", every(overwritten)),
         Diagnosis("passes-left", "Everyone has the tensor of a neighbour, and of the wrong one. "
                   "Which way is right?", returns(from_rank(1))),
         Diagnosis("pairs", "Ranks swap in pairs. That is a ring for two ranks only: with four, "

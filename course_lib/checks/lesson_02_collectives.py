@@ -175,7 +175,7 @@ ONE_BUFFER = Diagnosis(
 OWN_IS_ARGUMENT = Diagnosis(
     "own-is-argument", "The rank's own entry is the caller's tensor itself: whoever writes into "
     "one of the two changes the other.",
-    every(lambda p: p.kinds() == {"memory"} and note("an argument")(p)),
+    every(lambda p: p.kinds() == {"memory"} and note("with an argument")(p)),
 )  # fmt: skip
 KINDS = [
     Diagnosis("strided", "Only tensors whose elements do not lie side by side go wrong; send and "

@@ -330,8 +330,9 @@ declare(Exercise(
                   only_where(lambda p: p.case.length < p.case.world > 1)),
         Diagnosis("alone", "A rank that is alone has the sum already, and nobody to send to.",
                   only_where(alone)),
-        Diagnosis("copy-not-written-back", "The sum was made in a copy: of a tensor whose "
-                  "elements do not lie side by side, reshape and contiguous return one.",
+        Diagnosis("copy-not-written-back", "It goes wrong where elements do not lie side by side: "
+                  "contiguous and reshape make a copy there, and with equal shapes two tensors "
+                  "can have another order in memory.",
                   both(only_where(lambda p: p.case.layout in SPREAD),
                        every(lambda p: p.case.layout == "mixed" or untouched(p)))),
         Diagnosis("whole-tensor-ring", "It goes round the ring with the whole tensor in every "
@@ -613,7 +614,7 @@ declare(Exercise(
     core=seconds_core,
     sturdy=lambda rng: [costs(1, 8, 1.0, 0.5), costs(1, 0, 1.0, 0.5), costs(4, 0, 1.0, 0.5),
                         costs(3, 7, 0.0, 0.5), costs(3, 7, 1.0, 0.0),
-                        again(costs(4, 8, 1.0, 0.5))],
+                        *again(costs(4, 8, 1.0, 0.5))],
     fits=lambda case: False,
     smaller=lambda case: [],
     tolerance=TOLERANCE,

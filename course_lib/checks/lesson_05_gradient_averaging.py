@@ -1359,8 +1359,8 @@ declare(Exercise(
     rules=[weights_not_replaced, flags_kept, optimizers_agree],
     diagnoses=[
         NOTHING_SENT, REMEMBERS,
-        Diagnosis("one-trains", "Every rank has the right weights, and not every optimizer has "
-                  "taken the step: from here on the optimizers are not equal.",
+        Diagnosis("one-trains", "Every rank has the right weights, and the optimizers' states "
+                  "differ: not every optimizer has taken the step, or not with the same gradient.",
                   every(lambda p: p.kinds() == {"optimizer"})),
         Diagnosis("empty-batch-leaves", "A rank whose batch is empty leaves, and the others wait "
                   "for it: it has nothing to add, and has to take part all the same.",
@@ -1378,8 +1378,8 @@ declare(Exercise(
                   "samples go with the number of samples, and means with the number of ranks.",
                   step_by(lambda s: [1 / s.all / s.n] * s.n, lambda s: [1 / s.n] * s.n,
                           lambda s: [1.0] * s.n)),
-        Diagnosis("mean-of-means", "Every rank counts equally, however many samples it has: look "
-                  "at a batch of 1 beside one of 3.", both(
+        Diagnosis("mean-of-means", "A sample counts for more on a rank that has few: look at a "
+                  "batch of 1 beside one of 3.", both(
                       step_by(lambda s: s.means(s.n)),
                       every(lambda p: left_over(p) or len(set(p.case.options[SIZES])) > 1))),
         Diagnosis("loss-mean-of-means", "The step is right. The loss that is returned counts every "

@@ -169,7 +169,7 @@ def _findings(level: LevelResult, play: Play) -> list[str]:
         whose.setdefault(finding.text, []).extend([] if told else [finding])
     for text, those in list(whose.items())[:MOST]:
         said += (f"{_whose(play, those)}: {text}" if those else text).splitlines()
-    said += [f"and {len(whose) - MOST} more of this kind"] if len(whose) > MOST else []
+    said += [f"and {len(whose) - MOST} findings more"] if len(whose) > MOST else []
     return list(dict.fromkeys(said))[:40]
 
 

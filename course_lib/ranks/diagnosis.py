@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from course_lib import explain
@@ -111,7 +111,7 @@ def cause(standings: Sequence[Standing]) -> CourseError:
     first = failed[0]
     same = [s for s in failed if _alike(s, first)]
     first = min(same, key=lambda s: s.rank)
-    others = [s.rank for s in failed if s not in same]
+    others = [s for s in failed if s not in same]
     if first.state == "raised":
         return _raised(first, [s.rank for s in same], others)
     return _died(first, others)
@@ -121,19 +121,25 @@ def _alike(a: Standing, b: Standing) -> bool:
     return (a.state, a.kind, a.lines, a.code) == (b.state, b.kind, b.lines, b.code)
 
 
-def _raised(first: Standing, same: Sequence[int], others: Sequence[int]) -> RankFailed:
+def _consequences(others: Sequence[Standing]) -> Iterator[str]:
+    """Whoever lost a peer fell because of that; an error of one's own may be another story."""
+    for lost, what in ((True, "fell over because of it."), (False, "failed, too.")):
+        if those := [s.rank for s in others if s.lost_its_peer is lost]:
+            yield f"{explain.ranks_text(those)} {what}"
+
+
+def _raised(first: Standing, same: Sequence[int], others: Sequence[Standing]) -> RankFailed:
     words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
     what = ": ".join(filter(None, [words, first.message]))
     lines = [f"{explain.ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
-    if others:
-        lines.append(f"{explain.ranks_text(others)} fell over because of it.")
-    error = RankFailed("\n".join(lines), first.rank, first.kind, others)
+    lines += _consequences(others)
+    error = RankFailed("\n".join(lines), first.rank, first.kind, [s.rank for s in others])
     error.__cause__ = first.exception
     error.__suppress_context__ = True
     return error
 
 
-def _died(first: Standing, others: Sequence[int]) -> RankDied:
+def _died(first: Standing, others: Sequence[Standing]) -> RankDied:
     lines = [f"rank {first.rank} {_manner(first)}"]
     last = stack_lines(first.stack) or first.lines
     event = first.history.blocked_in or first.history.last
@@ -141,10 +147,9 @@ def _died(first: Standing, others: Sequence[int]) -> RankDied:
         lines.append(f"  it was at {last[-1]}")
     elif event is not None:
         lines.append(f"  the last thing it did: {explain.call_text(event)}   {event.line or ''}")
-    if others:
-        lines.append(f"{explain.ranks_text(others)} fell over because of it.")
+    lines += _consequences(others)
     lines.append(_advice(first.code))
-    return RankDied("\n".join(lines), first.rank, first.code, others)
+    return RankDied("\n".join(lines), first.rank, first.code, [s.rank for s in others])
 
 
 def _manner(standing: Standing) -> str:

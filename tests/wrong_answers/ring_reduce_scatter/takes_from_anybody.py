@@ -1,6 +1,6 @@
 """Diagnosis: 04.remembers
 
-Who adds everything takes it from whoever comes first, and in a row of calls from the next call, too.
+Who adds all up takes it from whoever comes first; with calls in a row, from the next one, too.
 """
 
 import torch
