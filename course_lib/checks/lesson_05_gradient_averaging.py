@@ -886,6 +886,11 @@ def spoil(model: Model, case: Case, rank: int) -> None:
         first[2] += 1
     elif what.startswith("the last parameter"):
         last[-1] += 1
+    elif what.startswith("two weights somewhere"):
+        rng = case.random("somewhere")
+        a = rng.randrange(8, len(first) - 8)
+        b = rng.choice([i for i in range(8, len(first) - 8) if first[i] != first[a]])
+        first[[a, b]] = first[[b, a]]
     elif what.startswith("two weights, swapped"):
         first[:2] = first[:2].flip(0)
     elif what.startswith("one up, one down"):
@@ -981,6 +986,8 @@ def same_sturdy(rng: random.Random) -> list[Case]:
             *comparing("one layer", f"{NOWHERE}, {BESIDE}", (2, 3)),
             *models("a large layer", worlds=(2, 3), differs=
                     "the last bit somewhere, on the last rank"),
+            *models("a large layer", worlds=(2, 3), differs=
+                    "two weights somewhere, swapped, on the last rank"),
             *comparing("two layers", NOWHERE, (1, 8, crowd(rng))),
             *comparing("a cache", "the cache in a buffer, on the last rank", (2, 3)),
             *comparing("two layers", "a weight, on rank 1", (8,))]  # fmt: skip
@@ -1027,12 +1034,12 @@ declare(Exercise(
         Diagnosis("tolerance", "A difference in the last bit passes for none. Bit-equal is asked "
                   "for: from a last bit training makes more.",
                   both(only_where(on("the last bit,")), every(says(True)))),
-        Diagnosis("part-compared", "A difference somewhere in a large layer passes for none: has "
-                  "every byte a part in the answer?",
-                  both(only_where(on("the last bit somewhere")), every(says(True)))),
         Diagnosis("cancels", "Differences cancel in a sum, and it says that there is none.",
                   both(only_where(on("two weights", "one up", "up, down", "opposite")),
                        every(says(True)))),
+        Diagnosis("part-compared", "A difference somewhere in a large layer passes for none: has "
+                  "every byte a part in the answer?", both(only_where(
+                      on("the last bit somewhere", "two weights somewhere")), every(says(True)))),
         Diagnosis("skips-integers", "A counter differs, and it says that nothing does: what is no "
                   "float is part of the model, too.", both(
                       only_where(on("the count")), every(says(True)),
@@ -1063,6 +1070,8 @@ declare(Exercise(
 def can_differ(case: Case) -> bool:
     """Whether the model has what is to differ, and the world a rank to differ on."""
     what, kind = str(case.options["differs"]), case.options["model"]
+    if "somewhere" in what:
+        return kind == "a large layer"
     if "buffer" in what:
         return kind in (("a cache",) if "cache" in what else ("buffers", "more buffers"))
     if what.endswith("rank 1") and case.world < 2:

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules import batchnorm, dropout
 from torch.nn.modules import module as hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
@@ -56,6 +57,9 @@ def reductions(play: Play, rank: int, above: int) -> list[Event]:
     return [e for e in trace_of(play).of(rank) if e.op in REDUCING and e.nbytes > above]
 
 
+# Layers whose output hangs on chance, or on the rest of the batch, until eval() is called.
+BY_CHANCE = (dropout._DropoutNd, batchnorm._BatchNorm)
+
 # ---- train_ddp: what a model is shown --------------------------------------------------------
 
 
@@ -67,6 +71,7 @@ class Shown:
     logits: Tensor
     gradient_bytes: int  # of the parameters that are trained
     under_ddp: bool  # it went through a DistributedDataParallel
+    by_chance: bool  # dropout was on, or batches were normalised by themselves
     trained: bool = False  # a gradient came back
 
 
@@ -144,7 +149,8 @@ def _after(module: nn.Module, args: tuple, output: Any) -> None:
         trained = (p for p in module.parameters() if p.requires_grad)
         size = sum(p.numel() * p.element_size() for p in trained)
         wrapped = any(isinstance(m, DistributedDataParallel) for m in module.modules())
-        shown = Shown(samples, output.detach().float().cpu().clone(), size, wrapped)
+        chance = any(isinstance(m, BY_CHANCE) and m.training for m in module.modules())
+        shown = Shown(samples, output.detach().float().cpu().clone(), size, wrapped, chance)
         dataset.seen.append(shown)
         if output.requires_grad:
             output.register_hook(lambda _: setattr(shown, "trained", True))
@@ -185,6 +191,7 @@ class Account:
     gradient_bytes: int = 0
     largest: int = 0  # batch that was trained on
     under_ddp: bool = False  # some training step went through DistributedDataParallel
+    by_chance: bool = False  # some sample was evaluated so
     found: list[Finding] = field(default_factory=list)
 
     @property
@@ -254,6 +261,7 @@ def _fill(out: Account, rank: int, by_rank: list[Shown]) -> None:
             done += 1
         elif done and done % steps == 0:
             epoch = done // steps - 1
+            out.by_chance |= s.by_chance
             out.evaluated[epoch][rank] += zip(s.samples, classes, strict=True)
             out.logits[epoch] |= dict(zip(s.samples, s.logits, strict=True))
 
@@ -362,6 +370,12 @@ def all_evaluated(play: Play) -> Iterator[Finding]:
             text = f"after epoch {epoch} two ranks give one sample different classes"
             yield Finding("models differ", text)
             return
+
+
+def in_eval_mode(play: Play) -> Iterator[Finding]:
+    """Whatever dropout and BatchNorm do while training, they leave off when it is evaluated."""
+    if account(play).by_chance:
+        yield Finding("by chance", "the accuracy is of a model whose dropout, or BatchNorm, is on")
 
 
 def gradients_travel(play: Play) -> Iterator[Finding]:
@@ -587,7 +601,7 @@ declare(Exercise(
     needs=BY_OPTIMIZERS,
     length_is="samples",
     rules=[all_trained, shares_apart, none_missed, none_left_out, in_new_order, small_batches,
-           gradients_travel, weights_move, all_evaluated, from_seed],
+           gradients_travel, weights_move, all_evaluated, in_eval_mode, from_seed],
     budget=[reduced_once, in_buckets],
     diagnoses=[
         Diagnosis("rank-0-alone", "One rank comes to a collective on a line that no other rank "
@@ -654,6 +668,9 @@ declare(Exercise(
                   any_of(reports("loss", lambda a, e, r: mean(a.losses[e][r][-1])),
                          reports("loss", lambda a, e, r: mean(v for k in a.losses[e]
                                                               for v in k[-1])))),
+        Diagnosis("training-mode", "While it is evaluated, the model is in the mode in which it "
+                  "trains: dropout leaves out what it likes, BatchNorm looks at this batch.",
+                  every(only("by chance"))),
         Diagnosis("seed-unused", "Another seed changes too little: the weights that training "
                   "begins with, and the order of the samples, are both to come from it. The case "
                   "says what stays.", every(only("seed without effect"))),

@@ -48,7 +48,7 @@ _RECORDS: dict[str, dict[str, type]] = {
     "lesson_06_ddp.Digits": {"seen": list},
     "lesson_06_ddp.Shown": {
         "samples": list, "logits": Tensor, "gradient_bytes": int, "under_ddp": bool,
-        "trained": bool,
+        "by_chance": bool, "trained": bool,
     },
     "lesson_06_ddp.Weights": {
         "values": dict, "passes": tuple, "gradients": dict, "used_no_sync": bool,

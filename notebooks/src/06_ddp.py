@@ -205,7 +205,8 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
 
     Args:
         dataset: a TensorDataset of images, float32 of shape (N, 1, 8, 8), and labels from 0 to 9,
-            int64 of shape (N,). Each rank has all of it, and trains on its share.
+            int64 of shape (N,), N at least the number of ranks. Each rank has all of it, and
+            trains on its share.
         epochs: how often to go through the dataset, each time in another order, 1 or more.
         batch_size: samples in a batch of one rank, as DataLoader means it; the last one of an
             epoch may be smaller, or left out as by drop_last. (Dividing batch_size by the number
