@@ -110,6 +110,8 @@ def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -
     kinds = {calls[r] for r in cycle}
     if kinds <= {"recv", "irecv"} and kinds:
         return f"{arrows}One of them has to send before it receives."
+    if kinds == {"isend"}:
+        return f"{arrows}A send is over when its recv has taken it: call that before you wait."
     if kinds <= {"send", "isend"} and kinds:
         return f"{arrows}A send waits for its recv: one of them has to receive before it sends."
     if kinds & {"send", "isend", "recv", "irecv"}:

@@ -173,7 +173,7 @@ def one_way_round(play: Play) -> Iterator[Finding]:
         others = sorted(peers(play, rank) - right[rank])
         if others:
             text = f"rank {rank} sends to {', '.join(map(str, sorted(peers(play, rank))))}"
-            yield Finding("peers", text + f"; its one neighbour is {(rank + 1) % world}", rank,
+            yield Finding("peers", f"{text}; to the right it is {(rank + 1) % world} alone", rank,
                           sorted(peers(play, rank)), sorted(right[rank]))  # fmt: skip
 
 
@@ -330,9 +330,9 @@ declare(Exercise(
                   only_where(lambda p: p.case.length < p.case.world > 1)),
         Diagnosis("alone", "A rank that is alone has the sum already, and nobody to send to.",
                   only_where(alone)),
-        Diagnosis("copy-not-written-back", "It goes wrong where elements do not lie side by side: "
-                  "contiguous and reshape make a copy there, and with equal shapes two tensors "
-                  "can have another order in memory.",
+        Diagnosis("copy-not-written-back", "It goes wrong where elements do not lie side by side, "
+                  "or in another order than on another rank: is something done to a copy, or do "
+                  "two ranks go through their elements in different orders?",
                   both(only_where(lambda p: p.case.layout in SPREAD),
                        every(lambda p: p.case.layout == "mixed" or untouched(p)))),
         Diagnosis("whole-tensor-ring", "It goes round the ring with the whole tensor in every "

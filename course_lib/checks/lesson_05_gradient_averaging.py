@@ -1368,8 +1368,9 @@ declare(Exercise(
     rules=[weights_not_replaced, flags_kept, optimizers_agree],
     diagnoses=[
         NOTHING_SENT, REMEMBERS,
-        Diagnosis("one-trains", "Every rank has the right weights, and the optimizers' states "
-                  "differ: not every optimizer has taken the step, or not with the same gradient.",
+        Diagnosis("optimizers-differ", "Every rank has the right weights, and the optimizers' "
+                  "states differ: not every optimizer has taken the step, or not with the same "
+                  "gradient.",
                   every(lambda p: p.kinds() == {"optimizer"})),
         Diagnosis("empty-batch-leaves", "A rank whose batch is empty leaves, and the others wait "
                   "for it: it has nothing to add, and has to take part all the same.",

@@ -608,7 +608,7 @@ declare(Exercise(
                   "reaches, and waits there for all of them. What does an `if rank == …` shut out?",
                   both(every(alone_in_a_collective),
                        lambda e: all(p.case.world == 1 for p in e.passed))),
-        Diagnosis("uneven-shares", "It stands still where the samples cannot be divided evenly: a "
+        Diagnosis("uneven-shares", "It comes to no end where samples cannot be divided evenly: a "
                   "rank with one batch more than another takes a training step that the other "
                   "one never comes to.",
                   both(every(stands_still), only_where(uneven))),
@@ -1033,7 +1033,7 @@ declare(Exercise(
                          ends_with(lambda p, r: p.after(p.clip(times(1 / len(
                              p.gradients[0]), average(g[-1] for g in p.gradients))))))),
         Diagnosis("clips-before-sync", "What is clipped is one rank's own gradient. The norm that "
-                  "counts is that of the average, and it is known only after the last backward.",
+                  "counts is that of the average over all ranks, known when that has been made.",
                   any_of(ends_with(clipped_before_last), ends_with(each_clipped),
                          ends_with(clipped_each_time),
                          ends_with(lambda p, r: clipped_each_time(p, r, at_the_end=False)))),

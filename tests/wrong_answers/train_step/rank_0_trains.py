@@ -1,4 +1,4 @@
-"""Diagnosis: 05.one-trains
+"""Diagnosis: 05.optimizers-differ
 
 Rank 0 gets all batches, takes the step, and sends its weights round: nobody else's optimizer knows.
 """
