@@ -15,6 +15,7 @@ import base64
 import io
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from types import FunctionType
 from typing import Any
 
@@ -26,7 +27,7 @@ from torch import nn
 from course_lib import context
 from course_lib.checks.exercise import Seen
 from course_lib.checks.judge import NOTES
-from course_lib.grading.frames import Ended, Malformed
+from course_lib.grading.frames import MOST_SECONDS, Ended, Malformed
 from course_lib.grading.lines import CARRYING, closed_over, closing, plainly, standing_at
 from course_lib.grading.parcels import MOST_BYTES, Parcel
 from course_lib.grading.plain import DTYPES, decode
@@ -250,7 +251,10 @@ class Proxy:
     def _wait(self, request: dict[str, Any]) -> dict[str, Any]:
         work, parcel, source = self._work(request)
         parcel.update(request["news"])
-        self._at(request["line"])(work.wait)
+        seconds = request.get("seconds")
+        if seconds is not None and not (type(seconds) is float and 0 <= seconds <= MOST_SECONDS):
+            raise Malformed("a timeout that is none")
+        self._at(request["line"])(work.wait, seconds and timedelta(seconds=seconds))
         return {"news": parcel.changed(), "source": work.source_rank() if source else None}
 
     def _completed(self, request: dict[str, Any]) -> dict[str, Any]:

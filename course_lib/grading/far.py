@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.grading.frames import Talk
+from course_lib.grading.frames import MOST_SECONDS, Talk
 from course_lib.grading.parcels import Parcel
 from course_lib.simulated import compat
 from course_lib.simulated.collective import _Future
@@ -75,7 +75,9 @@ class Told:
     def wait(self, timeout: Any = None) -> bool:
         if not self._done:
             line = plain_line(find_line(2))
-            reply = self._ask("wait", work=self._number, news=self._parcel.changed(), line=line)
+            most = min(max(0.0, timeout.total_seconds()), MOST_SECONDS) if timeout else None
+            reply = self._ask("wait", work=self._number, news=self._parcel.changed(), line=line,
+                              seconds=most)  # fmt: skip
             self.settle(reply)
         return True
 
@@ -119,7 +121,7 @@ class ToldCall(dist.Work):
         self._told, self.outputs = told, outputs
 
     def wait(self, timeout: Any = None) -> bool:
-        return self._told.wait()
+        return self._told.wait(timeout)
 
     def is_completed(self) -> bool:
         return self._told.is_completed()

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+MOST_SECONDS = 1e6  # that a wait may be told to take
 _LENGTH = struct.Struct("<I")
 MOST = 16 << 20  # bytes of a frame; as JSON it may take twenty times as much to read
 TICK = 0.1  # seconds after which a waiting reader looks up

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from course_lib import simulate
+from course_lib import Network, simulate
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
@@ -88,6 +88,7 @@ class CarriedPlayer:
             slots = self.runner.slots(play.case.world)
             Stage.current = Stage(slots, play.inputs, self.files)
             outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
+                               network=Network(jitter=play.case.jitter),
                                limit=min(self.timing.play, left))  # fmt: skip
         except Ended as error:
             outcome = Broken(f"no process for a rank: {error}")

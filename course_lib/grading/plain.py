@@ -22,6 +22,7 @@ import base64
 import copy
 import importlib
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -64,6 +65,17 @@ class Opaque:
 
     def __repr__(self) -> str:
         return f"a {self.kind}"
+
+
+class Other(nn.Module):
+    """Stands for a module that has other tensors than the judge's own: equal to none like that."""
+
+    def __init__(self, rows: list) -> None:
+        super().__init__()
+        self._rows = [(_text(name, 200), decode_tensor(value)) for name, value, *_ in rows]
+
+    def named_parameters(self, *_: Any, **__: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        return ((name, nn.Parameter(tensor, requires_grad=False)) for name, tensor in self._rows)
 
 
 # ---- beside the student's code ---------------------------------------------------------------
@@ -264,10 +276,10 @@ def _module(state: Any, template: Any) -> Any:
     parameters, buffers = dict(made.named_parameters()), dict(made.named_buffers())
     rows = _items(state["tensors"])
     if sorted(name for name, *_ in rows) != sorted([*parameters, *buffers]):
-        return Opaque("module with other tensors")
+        return Other(rows)
     for name, value, grad, trained in rows:
         if (name in buffers) is not (trained is None):
-            return Opaque("module with other tensors")
+            return Other(rows)
         if name in buffers:
             buffers[name].data = decode_tensor(value)
             continue

@@ -183,7 +183,8 @@ class Scheduler:
         gloo raises where it is not. (A message that is on its way by then still counts.)
         """
         self.check()
-        completed, end = rank.ops.completed, self.read_clock() + timeout.total_seconds()
+        end = self.read_clock() + max(0.0, timeout.total_seconds())
+        completed = rank.ops.completed
 
         def lose_patience() -> None:
             if rank.waits is waits:

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.slow
 SAMPLE = [
     "my_share/drops_remainder", "exchange/both_send_first", "exchange/reads_before_wait",
     "exchange/never_waits_for_send", "pass_right/two_ranks_only_by_subtraction",
-    "in_order/sleeps", "ring_all_reduce/gathers_to_a_root", "ring_seconds/latency_once",
+    "in_order/sleeps", "in_order/patience_of_two_seconds", "exchange/takes_whoever_comes",
+    "my_gather/takes_whoever_comes", "ring_all_reduce/gathers_to_a_root",
+    "ring_seconds/latency_once",
 ]  # fmt: skip
 
 
