@@ -129,7 +129,8 @@ def _state(module: nn.Module) -> dict[str, Any]:
         grad = None if parameter.grad is None else encode_tensor(parameter.grad)
         rows.append([name, encode_tensor(parameter), grad, bool(parameter.requires_grad)])
     rows += [[name, encode_tensor(buffer), None, None] for name, buffer in module.named_buffers()]
-    return {"tensors": rows, "replaced": [str(n) for n in getattr(module, "replaced", ())]}
+    return {"tensors": rows, "replaced": [str(n) for n in getattr(module, "replaced", ())],
+            "training": bool(module.training)}  # fmt: skip
 
 
 def encode_tensor(tensor: Tensor) -> dict[str, Any]:
@@ -290,6 +291,7 @@ def _module(state: Any, template: Any) -> Any:
         if grad is not None:  # by way of .data: an answer may have changed its dtype, too
             parameter.grad = torch.zeros_like(parameter)
             parameter.grad.data = decode_tensor(grad)
+    made.training = state["training"] is True
     if hasattr(made, "replaced"):  # it notes that by itself: not what was done here, but there
         noted: Any = made
         noted.replaced = tuple(_text(name, 200) for name in _items(state["replaced"]))

@@ -60,6 +60,8 @@ def test_a_module_comes_back_in_the_judges_own() -> None:
     back = there_and_back(model, mine)
     assert same(back, model)
     assert back is not mine
+    assert back.training
+    assert not there_and_back(model.eval(), mine).training
     other = there_and_back(model, nn.Linear(2, 3))
     assert [name for name, _ in other.named_parameters()] == list(model.state_dict())
     assert not same(other, nn.Linear(2, 3))
