@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from course_lib.checks.checking import verdict_on
@@ -98,11 +100,11 @@ def look(rank):
 """
 )
 FILES = (
-    "import os, tempfile\n"
+    "import os\n"
     + POST
     + """
 def path(rank):
-    return f"{tempfile.gettempdir()}/course-cheat-{rank}-{dist.get_world_size()}"
+    return f"FOLDER/{rank}-{dist.get_world_size()}"
 
 def post(rank, tensor):
     torch.save(tensor, path(rank))
@@ -145,8 +147,8 @@ def look(rank):
 @pytest.mark.parametrize(
     "source", [GLOBALS, FILES, SHARED, STORE], ids=["globals", "files", "shared memory", "store"]
 )
-def test_passing_data_beside_the_messages(source: str) -> None:
-    got = verdict("ring_all_reduce", source)
+def test_passing_data_beside_the_messages(source: str, tmp_path: Path) -> None:
+    got = verdict("ring_all_reduce", source.replace("FOLDER", str(tmp_path)))
     assert not got.passed, str(got)
     assert got.points < 100
 
@@ -167,9 +169,10 @@ def exchange(mine, partner):
 
 
 @pytest.mark.parametrize("source", [GLOBALS, FILES], ids=["globals", "files"])
-def test_messages_of_the_right_size_with_nothing_in_them(source: str) -> None:
+def test_messages_of_the_right_size_with_nothing_in_them(source: str, tmp_path: Path) -> None:
     """Whatever the messages carry, the answer is right: so they do not carry it."""
-    got = verdict("exchange", source.replace(POST, "") + NOISE)
+    there = source.replace(POST, "").replace("FOLDER", str(tmp_path))
+    got = verdict("exchange", there + NOISE)
     assert not got.levels["core"].passed, str(got)
     assert got.diagnosis == "01.beside-messages", str(got)
 

@@ -1,4 +1,4 @@
-"""Diagnosis: 04.mismatch
+"""Diagnosis: 04.remembers
 
 Inboxes are made once, for the sizes of the first call.
 """
