@@ -81,6 +81,11 @@ def all_wait_in(call: str) -> OfPlay:
         call in w.call for w in p.error.waits) and len(p.error.waits) == p.case.world  # fmt: skip
 
 
+IN_A_COPY = (  # a hint that more than one exercise gives
+    "It goes wrong where elements do not lie side by side, or in another order than on another "
+    "rank: is something done to a copy, or do two ranks go through their elements in different "
+    "orders?"
+)
 REMEMBERS = Diagnosis(
     "remembers", "One call alone goes well, several in a row do not: what does the function keep "
     "from one call, or take from the next one?", only_where(lambda p: p.case.calls > 1),

@@ -18,7 +18,7 @@ from course_lib.checks.exercise import (
     Seen,
     declare,
 )
-from course_lib.checks.rules import trace_of
+from course_lib.checks.rules import at_its_line, trace_of
 
 Share = Callable[[int, int, int], range]  # (items, ranks, rank)
 
@@ -86,8 +86,8 @@ def sturdy(rng: random.Random) -> list[Case]:
 def without_a_word(play: Play) -> Iterator[Finding]:
     """No rank calls anything: what it needs to know it knows already."""
     for event in trace_of(play).events:
-        where = f"\n  {event.line}" if event.line else ""
-        yield Finding("talks", f"rank {event.rank} calls {event.op}{where}", event.rank)
+        text = f"rank {event.rank} calls {event.op}{at_its_line(event)}"
+        yield Finding("talks", text, event.rank)
         return
 
 

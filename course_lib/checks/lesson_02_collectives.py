@@ -26,6 +26,7 @@ from course_lib.checks.cases import (
 )
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
+    IN_A_COPY,
     OfPlay,
     When,
     all_wait_in,
@@ -271,9 +272,7 @@ declare(Exercise(
         Diagnosis("powers-of-two", "It goes wrong where the number of ranks is no power of two, "
                   "and only there. Play three ranks by hand: who is whose partner, round by "
                   "round?", exactly_where(lambda p: p.case.world & (p.case.world - 1) != 0)),
-        Diagnosis("copy-not-written-back", "It goes wrong where elements do not lie side by side, "
-                  "or in another order than on another rank: is something done to a copy, or do "
-                  "two ranks go through their elements in different orders?",
+        Diagnosis("copy-not-written-back", IN_A_COPY,
                   both(only_where(lambda p: p.case.layout in SPREAD),
                        every(lambda p: p.case.layout == "mixed" or unwritten(p)))),
         Diagnosis("rebinds", "The message arrives, and the caller's tensor is as it was. A name "
@@ -547,9 +546,7 @@ declare(Exercise(
         Diagnosis("one-lost", "The result lacks the numbers of one rank. Who was there first, and "
                   "what became of it?", every(at_dst(one_left_out))),
         root_fixed("dst"), ITSELF,
-        Diagnosis("copy-not-written-back", "It goes wrong where elements do not lie side by side, "
-                  "or in another order than on another rank: is something done to a copy, or do "
-                  "two ranks go through their elements in different orders?",
+        Diagnosis("copy-not-written-back", IN_A_COPY,
                   both(only_where(lambda p: p.case.layout in SPREAD), every(
                        lambda p: p.done and (p.case.layout == "mixed" or same(
                            p.left(root(p.case)), p.given(root(p.case))))))),

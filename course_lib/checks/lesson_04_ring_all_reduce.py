@@ -23,6 +23,7 @@ from course_lib.checks.cases import (
 )
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import (
+    IN_A_COPY,
     REMEMBERS,
     OfPlay,
     When,
@@ -330,9 +331,7 @@ declare(Exercise(
                   only_where(lambda p: p.case.length < p.case.world > 1)),
         Diagnosis("alone", "A rank that is alone has the sum already, and nobody to send to.",
                   only_where(alone)),
-        Diagnosis("copy-not-written-back", "It goes wrong where elements do not lie side by side, "
-                  "or in another order than on another rank: is something done to a copy, or do "
-                  "two ranks go through their elements in different orders?",
+        Diagnosis("copy-not-written-back", IN_A_COPY,
                   both(only_where(lambda p: p.case.layout in SPREAD),
                        every(lambda p: p.case.layout == "mixed" or untouched(p)))),
         Diagnosis("whole-tensor-ring", "It goes round the ring with the whole tensor in every "

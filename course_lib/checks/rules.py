@@ -27,12 +27,17 @@ def peers(play: Play, rank: int) -> set[int]:
     return {e.peer for e in sends(play, rank) if e.peer is not None}
 
 
+def at_its_line(event: Event) -> str:
+    """Where in the answer a call stands, for the end of a finding; empty where nobody knows."""
+    return f"\n  {event.line}" if event.line else ""
+
+
 def no_collectives(play: Play) -> Iterator[Finding]:
     """Send and receive alone: the collective that is asked for is not the answer to itself."""
     for event in trace_of(play).events:
         if event.is_collective:
             text = f"rank {event.rank} calls {event.op}: build the answer from send and recv"
-            text += f"\n  {event.line}" if event.line else ""
+            text += at_its_line(event)
             yield Finding("collective", text, event.rank)
             return
 

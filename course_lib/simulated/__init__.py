@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from course_lib.errors import told_when_interrupted
 from course_lib.simulated.network import Network
 from course_lib.trace import Run
 
@@ -67,16 +66,9 @@ def simulate(
     """
     from course_lib.simulated import engine
 
-    with told_when_interrupted("simulate()"):
-        return engine.simulate(
-            fn,
-            *args,
-            world_size=world_size,
-            network=network,
-            buffered=buffered,
-            seed=seed,
-            limit=limit,
-        )
+    return engine.simulate(
+        fn, *args, world_size=world_size, network=network, buffered=buffered, seed=seed, limit=limit
+    )
 
 
 def explore(

@@ -24,7 +24,7 @@ import cloudpickle
 import torch
 
 from course_lib import explain
-from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait
+from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, told_when_interrupted
 from course_lib.ranks import diagnosis, job
 from course_lib.ranks.matching import Board
 from course_lib.ranks.output import show
@@ -56,6 +56,7 @@ class Program:
     limit: float
 
 
+@told_when_interrupted("simulate()")
 def simulate(
     fn: Callable,
     *args: Any,
