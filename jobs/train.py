@@ -14,12 +14,17 @@ import os
 from pathlib import Path
 
 import torch
+import torch._dynamo  # see below
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from course_lib import load_digits
+
+# DistributedDataParallel imports torch._dynamo by itself, which loads functions whose default group
+# is the one that exists at that moment, and holds it: gloo's threads then outlive
+# destroy_process_group(), and may abort a process that is ending (torch 2.15). So it comes first.
 
 
 def options() -> argparse.Namespace:

@@ -38,6 +38,34 @@ def accuracies(text: str) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for threads in /proc")
+def test_no_thread_of_gloo_outlives_the_group(tmp_path: Path):
+    """One that still runs while Python ends can abort the process, after all its work is done."""
+    probe = f"""
+import sys; sys.path.insert(0, {str(JOBS)!r})
+import os, pathlib, train
+from torch.optim import Adam
+threads = lambda: {{f.read_text().strip() for f in pathlib.Path("/proc/self/task").glob("*/comm")}}
+during = set()
+def look(*args, step=Adam.step):
+    during.update(threads())
+    return step(*args)
+Adam.step = look
+sys.argv = ["train.py", "--epochs=1", "--checkpoint={tmp_path}/digits.pt"]
+train.main()
+print(*(sorted(t for t in some if "gloo" in t) for some in (during, threads())))
+"""
+    rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", probe], env=ENVIRONMENT | rank,
+                          capture_output=True, text=True, timeout=100)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    during, after = done.stdout.splitlines()[-1].rsplit("] ", 1)
+    assert "gloo" in during, "the test looks for threads by a name that they do not have"
+    assert after == "[]"
+
+
+@pytest.mark.slow
 def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path):
     """The file is replaced in one step: what is there is a whole checkpoint, old or new."""
     probe = f"""

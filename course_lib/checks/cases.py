@@ -28,6 +28,9 @@ HELD = "rank 1 holds"  # an option of exercises whose arguments ``tensor`` makes
 ALL_HOLD = "all ranks begin with"  # the same of every rank, and of the first element alone
 SPECIAL = {"zeros": 0.0, "infinities": float("inf"), "NaN": float("nan")}
 LOWEST = {"infinities below zero": float("-inf")}
+SIGNED = "zeros of either sign"  # −0.0 on even ranks
+STILL = "in every call the same"  # what rank 0 holds, that is
+LONG = 1 << 17, 1 << 18  # elements: from, and below
 LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}
 
 
@@ -52,9 +55,14 @@ class Case:
         """The same case with the numbers, and the length, of its ``number``-th call."""
         if not number:
             return self
-        options = self.options | (self.later[number - 1] if self.later else {})
-        length = self.length + self.longer * number
-        return replace(self, seed=self.seed + 7919 * number, length=length, options=options)
+        later = dict(self.later[number - 1]) if self.later else {}
+        return replace(
+            self,
+            seed=self.seed + 7919 * number,
+            length=self.length + self.longer * number,
+            dtype=later.pop("dtype", self.dtype),
+            options=self.options | later,
+        )
 
     def random(self, *salt: object) -> random.Random:
         return random.Random(repr((self.seed, self.world, self.length, *salt)))
@@ -69,7 +77,9 @@ def numbers(case: Case, rank: int) -> list[int]:
         return [4 ** (n * rank + i) for i in range(n)]
     if case.numbers == "digits" and case.world <= 5 and case.dtype in ("float32", "int64"):
         return [(i % 9 + 1) * 10**rank for i in range(n)]
-    rng, most = case.random("numbers", rank), 2 if case.dtype == "bool" else 8
+    still = STILL in case.options and rank == 0
+    rng = random.Random(0) if still else case.random("numbers", rank)
+    most = 2 if case.dtype == "bool" else 8
     least = 0 if case.dtype in ("bool", "uint8") else 1
     return [rng.randrange(least, most) for _ in range(n)]
 
@@ -79,7 +89,8 @@ def tensor(case: Case, rank: int) -> Tensor:
     flat = torch.tensor(numbers(case, rank), dtype=getattr(torch, case.dtype))
     held = case.options.get(ALL_HOLD, case.options.get(HELD) if rank == 1 else None)
     if held is not None:
-        flat[: 1 if ALL_HOLD in case.options else None].fill_((SPECIAL | LOWEST)[held])
+        values = SPECIAL | LOWEST | {SIGNED: 0.0 if rank % 2 else -0.0}
+        flat[: 1 if ALL_HOLD in case.options else None].fill_(values[held])
     if case.layout == "mixed":  # equal shapes, and on every other rank another order in memory
         matrix = lay_out(flat, "matrix")
         return matrix.t().contiguous().t() if rank % 2 else matrix
@@ -131,6 +142,14 @@ def late_calls(world: int, length: int, **rest: Any) -> list[Case]:
     return [Case(world, length, seed=s, jitter=20.0, calls=3, **rest) for s in range(5)]
 
 
+def two_calls(world: int, length: int, **rest: Any) -> list[Case]:
+    """Two calls in a row: with numbers that take as many bytes and are another dtype's; with the
+    same numbers on one rank, and others on the others."""
+    two = Case(world, length, numbers="random", calls=2, **rest)
+    return [replace(two, later=({"dtype": "int32"},)),
+            replace(two, options=two.options | {STILL: "rank 0's numbers"})]  # fmt: skip
+
+
 def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list[Case]:
     """Sturdy cases of an exercise that moves tensors: nothing, scalars, strides, all dtypes."""
     kinds = [Case(rng.choice(worlds), 6, layout=layout, **rest) for layout in SHAPES]
@@ -138,7 +157,11 @@ def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list
               for dtype in MOVABLE]  # fmt: skip
     kinds += [Case(worlds[-1], 6, layout="mixed", **rest),
               Case(worlds[0], 5, "int64", numbers="large", **rest),
-              Case(worlds[0], 4, calls=2, longer=3, **rest)]  # fmt: skip
+              Case(worlds[0], 4, calls=2, longer=3, **rest),
+              *two_calls(worlds[0], 4, **rest)]  # fmt: skip
+    signed = rest.get("options", {}) | {ALL_HOLD: SIGNED}
+    kinds += [Case(worlds[-1], 5, **rest | {"options": signed}),
+              Case(worlds[0], rng.randrange(*LONG), **rest)]  # fmt: skip
     return [*kinds, Case(worlds[0], 1, layout="scalar", **rest), Case(worlds[-1], 0, **rest)]
 
 

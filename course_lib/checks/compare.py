@@ -101,7 +101,15 @@ def _same_tensor(got: Tensor, want: Tensor, tolerance: float) -> bool:
         return False
     if tolerance and want.is_floating_point():
         return torch.allclose(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
-    return bool(((got == want) | ((got != got) & (want != want))).all())
+    return bool(alike(got, want).all())
+
+
+def alike(got: Tensor, want: Tensor) -> Tensor:
+    """Element by element: the same number; two NaN are alike, and 0.0 and -0.0 are not."""
+    equal = got == want
+    if want.is_floating_point():
+        equal &= torch.signbit(got) == torch.signbit(want)
+    return equal | ((got != got) & (want != want))
 
 
 def stray_writes(before: Tensor, after: Tensor) -> bool:

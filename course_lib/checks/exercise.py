@@ -183,9 +183,10 @@ class Exercise:
 
     def _later(self, case: Case) -> list[str]:
         """Which options the later calls have, where they are not those of the call before."""
-        options = [case.call(number).options for number in range(case.calls)]
+        calls = [case.call(number) for number in range(case.calls)]
+        options = [{"dtype": call.dtype} | call.options for call in calls]
         changes = [
-            {name: now[name] for name in case.options if now[name] != before[name]}
+            {name: now[name] for name in options[0] if now[name] != before[name]}
             for before, now in pairwise(options)
         ]
         return [f"then {name} {value}" for change in changes for name, value in change.items()]

@@ -39,7 +39,7 @@ from course_lib.trace import Trace
 STRIDED = Diagnosis(
     "strided", "A tensor's elements need not lie side by side, or in this order: send and recv "
     "want them side by side, and move them as they lie.",
-    only_where(lambda p: p.case.layout in SPREAD),
+    both(only_where(lambda p: p.case.layout in SPREAD), every(lambda p: "memory" not in p.kinds())),
 )  # fmt: skip
 
 # ---- exchange --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from torch import Tensor
 from course_lib.checks.cases import (
     ALL_HOLD,
     HELD,
+    LONG,
     SHAPES,
     SPREAD,
     Case,
@@ -23,6 +24,7 @@ from course_lib.checks.cases import (
     nbytes,
     smaller,
     tensor,
+    two_calls,
 )
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
@@ -186,7 +188,7 @@ KINDS = [
               only_where(lambda p: p.case.layout in SHAPED)),
     Diagnosis("dtype", "With float32 it goes well, and not with this dtype: does what is made "
               "inside have the tensor's dtype, and what is called work with it?",
-              only_where(lambda p: p.case.dtype != "float32")),
+              only_where(lambda p: p.case.call(p.case.calls - 1).dtype != "float32")),
 ]  # fmt: skip
 
 
@@ -309,7 +311,7 @@ def is_whole(play: Play, rank: int) -> bool:
 
 
 def lists_everywhere(play: Play) -> bool:
-    return play.done and is_whole(play, root(play.case)) and all(
+    return play.done and play.case.world > 1 and is_whole(play, root(play.case)) and all(
         isinstance(play.got(r).returned, list) for r in listeners(play))  # fmt: skip
 
 
@@ -515,7 +517,9 @@ def reduce_sturdy(rng: random.Random) -> list[Case]:
             for dst in (0, 1) for what in ("zeros", "infinities")]  # fmt: skip
     held += [Case(2, 2, options={"dst": 1, "op": op, ALL_HOLD: what}) for op, what in (
         ("max", "infinities below zero"), ("min", "infinities"))]  # fmt: skip
-    return [*alone, *many, *dtypes, *layouts, scalar, large, *unsigned, *held]
+    again = two_calls(3, 4, options={"dst": 1, "op": "sum"})
+    long = Case(2, rng.randrange(*LONG), options={"dst": 1, "op": "max"})
+    return [*alone, *many, *dtypes, *layouts, scalar, large, *unsigned, *held, *again, long]
 
 
 declare(Exercise(
@@ -699,7 +703,9 @@ def block_sturdy(rng: random.Random) -> list[Case]:
               for d, w in zip(REDUCIBLE, (2, 3, 5, 4, 3), strict=True)]  # fmt: skip
     layouts = [Case(w, 4 * w, layout=layout) for w in (2, 3) for layout in SHAPES]
     held = [Case(3, 6, options={HELD: what}) for what in ("zeros", "infinities")]
-    return [*sizes, *dtypes, *layouts, Case(1, 4, layout="strided"), *held]
+    large = [Case(3, 6, d, numbers="large") for d in ("float64", "int32", "int64")]
+    return [*sizes, *dtypes, *layouts, Case(1, 4, layout="strided"), *held, *large,
+            *two_calls(3, 6), Case(2, 2 * rng.randrange(*LONG))]  # fmt: skip
 
 
 def fewer_blocks(case: Case) -> Iterator[Case]:

@@ -43,7 +43,7 @@ declare(formula(
     "03.1", "star_seconds", star_time,
     core=links,
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (1, 0, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5),
-                        (3, 7, 1.0, 0.0)],
+                        (3, 7, 1.0, 0.0), (4, 2.5, 1.0, 0.5)],
     diagnoses=[
         mistake("latency-each-message", "Here every message waits until the one before it is in, "
                 "and only then sets off. On these links all set off at once: what has to queue at "
@@ -97,7 +97,8 @@ def timed(rng: random.Random) -> list[tuple]:
 declare(formula(
     "03.2", "bus_bandwidth", busbw,
     core=timed,
-    sturdy=lambda rng: [(1, 8, 2.0), (1, 0, 2.0), (4, 0, 2.0), (3, 12, 4), (3, 1, 7.0)],
+    sturdy=lambda rng: [(1, 8, 2.0), (1, 0, 2.0), (4, 0, 2.0), (3, 12, 4), (3, 1, 7.0),
+                        (4, 2.5, 2.0)],
     diagnoses=[
         mistake("algbw", "This is algbw: bytes of the tensor over seconds. How many bytes has each "
                 "rank's link to carry for a tensor of S?", lambda n, s, t: s / t),

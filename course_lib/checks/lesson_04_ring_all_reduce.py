@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from course_lib.checks.cases import (
+    ALL_HOLD,
     HELD,
+    LONG,
+    SIGNED,
     SPECIAL,
     SPREAD,
     Case,
@@ -20,6 +23,7 @@ from course_lib.checks.cases import (
     crowd,
     late_calls,
     tensor,
+    two_calls,
 )
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import (
@@ -156,7 +160,7 @@ def ring_sturdy(rng: random.Random) -> list[Case]:
     kinds += [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(3, 8, dtype, numbers="large") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(4, 8, layout="mixed"), Case(3, 6, calls=2, longer=3), Case(crowd(rng), 25)]
-    kinds += late_calls(3, 1)
+    kinds += [*late_calls(3, 1), *two_calls(3, 6), Case(2, rng.randrange(*LONG))]
     kinds += [Case(3, 6, options={HELD: what}) for what in SPECIAL]
     kinds += [Case(4, 9, dtype, numbers="random") for dtype in ("float16", "bfloat16")]
     return cases([1, 8], [0, 1, 8, 19]) + uneven + kinds + [Case(2, 1, layout="scalar"),
@@ -457,7 +461,7 @@ def halves_sturdy(rng: random.Random) -> list[Case]:
     kinds = [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(2, 6, dtype, numbers="large") for dtype in ("float64", "int64")]
     kinds += [Case(3, 6, calls=2, longer=3), *(Case(3, 6, options={HELD: w}) for w in SPECIAL)]
-    late = [*late_calls(3, 1), *late_calls(4, 2)]
+    late = [*late_calls(3, 1), *late_calls(4, 2), *two_calls(3, 6)]
     return [*cases([1, 8], [0, 3, 16]), Case(crowd(rng), 25), *uneven, *kinds, *late]
 
 
@@ -519,6 +523,12 @@ def right_chunks(play: Play, rank: int) -> list[bool]:
     return [same(a, b) for a, b in zip(play.left(rank), finished_chunks(play), strict=True)]
 
 
+def one_left(play: Play, rank: int) -> bool:
+    """All chunks but one have come, and that one is as it was."""
+    wrong = [i for i, right in enumerate(right_chunks(play, rank)) if not right]
+    return len(wrong) == 1 and same(play.left(rank)[wrong[0]], play.given(rank)[wrong[0]])
+
+
 def values_only(play: Play) -> bool:
     return play.done and play.kinds() <= {"left", "no message"}
 
@@ -558,7 +568,10 @@ def gather_sturdy(rng: random.Random) -> list[Case]:
     alone = [Case(w, n, options={"c": c}) for w, c in worlds for n in (0, 3, 16)]
     uneven = [Case(w, n, options={"c": w - 1}) for w in range(2, 6) for n in (0, 1, 7, 23)]
     kinds = [Case(3, 7, d, numbers="random", options={"c": 2}) for d in (
-        "float64", "bfloat16", "int8", "int64", "bool")]  # fmt: skip
+        "float64", "bfloat16", "int8", "int64", "bool", "complex64")]  # fmt: skip
+    kinds += [Case(2, 6, "int64", numbers="large", options={"c": 1}),
+              Case(3, 6, options={"c": 1, ALL_HOLD: SIGNED}),
+              *two_calls(3, 6, options={"c": 1})]  # fmt: skip
     again = [Case(3, 6, calls=3, options={"c": 0}, later=({"c": 1}, {"c": 2})),
              *late_calls(3, 1, options={"c": 1})]  # fmt: skip
     return [*alone, *uneven, *kinds, Case(3, 7, options={"c": 1, "left": float("nan")}), *again]
@@ -578,8 +591,8 @@ declare(Exercise(
                   "`owned` says which chunk is finished here.", fixed_owner),
         Diagnosis("gather-short", "On each rank one chunk has not arrived. How many steps does "
                   "it take to see n−1 chunks go by?",
-                  every(lambda p: values_only(p) and all(right_chunks(p, r).count(False) == 1
-                                                 for r in range(p.case.world)))),
+                  every(lambda p: values_only(p) and all(one_left(p, r)
+                                                         for r in range(p.case.world)))),
         Diagnosis("adds", "What arrives is finished: it replaces what was there.",
                   every(lambda p: values_only(p) and added_up(p))),
         Diagnosis("alone", "A rank that is alone has every chunk already.",

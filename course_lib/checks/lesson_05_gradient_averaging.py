@@ -149,6 +149,13 @@ class Cache(nn.Module):
         return x
 
 
+class Unit(nn.Module):
+    """Scales each sample to length 1, which one of zeros cannot have."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / x.norm(dim=1, keepdim=True)
+
+
 class Shapes(nn.Module):
     """Parameters without a dimension, without an element, with three dimensions."""
 
@@ -187,6 +194,8 @@ def build(kind: str, dtype: str) -> Model:
         more["counts"] = Counts(more=kind == "more buffers")
     if kind == "a cache":
         more["cache"] = Cache()
+    if kind == "samples of length 1":
+        return Model(unit=Unit(), first=first)
     if kind == "a block of layers":
         return Model(block=nn.Sequential(first, nn.Sequential(second)))
     return Model(first=first, second=second, **more)
@@ -209,6 +218,12 @@ def model_of(case: Case, salt: object, weights: float = 8.0) -> Model:
             t.copy_(torch.tensor(numbers, dtype=t.dtype).reshape(t.shape))
     model.hold()
     return model
+
+
+def transpose(model: Model) -> None:
+    """Let the weights lie in memory column by column."""
+    for p in model.parameters():
+        p.data = p.data.t().contiguous().t() if p.dim() == 2 else p.data
 
 
 # ---- what was seen ---------------------------------------------------------------------------
@@ -270,6 +285,7 @@ def empty(p: Play) -> bool:
 
 
 MISSING = "without gradient"
+CANCEL = "all sums"
 
 
 def misses(p: Play) -> bool:
@@ -342,6 +358,8 @@ def lacks(case: Case, parameter: int, of: int, rank: int) -> bool:
 def with_gradients(case: Case, rank: int) -> tuple[Model]:
     """Weights of its own and gradients that spell, in a sum, whose they are."""
     model = model_of(case, rank)
+    if case.layout == "transposed":
+        transpose(model)
     owners = [p for p in model.parameters() if p.requires_grad]
     for k, p in enumerate(owners):
         if lacks(case, k, len(owners), rank):
@@ -349,13 +367,14 @@ def with_gradients(case: Case, rank: int) -> tuple[Model]:
         rng = case.random("grad", rank, k)
         digits = case.world <= 5 and p.dtype == torch.float32
         numbers = [(k + i) % 9 + 1 if digits else rng.randrange(1, 8) for i in range(p.numel())]
-        scale = 10**rank if digits else 1
+        if CANCEL in case.options:
+            numbers = [n * {0: 1, case.world - 1: -1}.get(rank, 0) for n in numbers]
+        scale = 10**rank if digits and CANCEL not in case.options else 1
         if p.dtype == torch.float64:  # float32 would lose what is left when these cancel
             sign = 1 if rank % 2 else -1
             numbers = [n + sign * 2**28 for n in numbers]
-        p.grad = (torch.tensor(numbers, dtype=p.dtype) * scale).reshape(p.shape)
-        if case.layout == "transposed" and p.dim() == 2:
-            p.grad = p.grad.t().contiguous().t()
+        spelled = (torch.tensor(numbers, dtype=p.dtype) * scale).reshape(p.shape)
+        p.grad = torch.empty_like(p).detach().copy_(spelled)  # in memory as the parameter is
         if "a NaN" in case.options and rank == 0:
             p.grad.view(-1)[0] = float("nan")
     model.hold()
@@ -577,6 +596,9 @@ def average_sturdy(rng: random.Random) -> list[Case]:
             *models("two layers", worlds=(2, 3), **{"a NaN": "on rank 0"}),
             Case(8, options=many), Case(3, dtype="float64", options=many),
             Case(1, options=alone), Case(2, layout="transposed", options={"model": "two layers"}),
+            Case(3, layout="transposed", options=many),
+            Case(3, options={"model": "two layers", CANCEL: 0,
+                             MISSING: "the first parameter on rank 1"}),
             Case(2, calls=2, longer=1, options={"model": "two layers", MISSING:
                  "the first parameter on any rank, in the first call"})]  # fmt: skip
 
@@ -613,7 +635,13 @@ declare(Exercise(
         Diagnosis("averages-a-copy", "It is right for gradients that are contiguous. Of the others "
                   "contiguous() and reshape() make a copy: what is done to the copy does not "
                   "reach the gradient.", both(only_where(lambda p: p.case.layout == "transposed"),
-                                               every(lambda p: p.done))),
+                                               every(lambda p: p.done), some(complete))),
+        Diagnosis("zeros-in-another-order", "It is wrong only where a rank had no gradient for a "
+                  "weight whose elements lie in memory in another order than it has them. A "
+                  "collective goes through memory as it lies: how do the zeros lie, and how do "
+                  "the others' gradients?",
+                  both(only_where(lambda p: p.case.layout == "transposed" and misses(p)),
+                       every(lambda p: p.done))),
         Diagnosis("root-only", "One rank has the mean, the others have not: all of them take the "
                   "step.", both(every(lambda p: misses(p) or one_rank_right(p)),
                                 some(one_rank_right))),
@@ -638,8 +666,13 @@ declare(Exercise(
                   "one that this rank's batch did not use.", both(only_where(
                       lambda p: misses(p) or is_kind("first layer frozen")(p)),
                       every(found("raised")))),
+        Diagnosis("none-for-zero", "It is wrong only where the mean is 0: a rank that had no "
+                  "gradient still has none. Zero is a gradient, too: an optimizer with momentum or "
+                  "weight decay moves the weight then, and passes over one that has none.",
+                  both(only_where(lambda p: CANCEL in p.case.options), every(none_stays))),
         Diagnosis("none-stays", "A rank that had no gradient still has none, while the others "
-                  "have the mean: its weights will fall behind theirs.", every(none_stays)),
+                  "have the mean: its weights will fall behind theirs.",
+every(none_stays)),
         Diagnosis("divides-by-holders", "It divides by the number of ranks that had a gradient. "
                   "A missing one counts as zero, and its rank counts.",
                   both(every(mean_of_holders), some(several_hold))),
@@ -663,8 +696,7 @@ def different_models(case: Case, rank: int) -> tuple:
     special = case.options.get(HOLDS, "")
     model = model_of(case, "all" if "order" in special else rank)
     if case.layout == "transposed":
-        for p in model.parameters():
-            p.data = p.data.t().contiguous().t() if p.dim() == 2 else p.data
+        transpose(model)
     first = next(model.parameters(), torch.zeros(1))
     if special.startswith("gradients") and rank == 0:
         first.grad = torch.ones_like(first)
@@ -907,6 +939,8 @@ def spoil(model: Model, case: Case, rank: int) -> None:
         first[3] = torch.nextafter(first[3], torch.tensor(9.0, dtype=first.dtype))
     elif what.startswith("a NaN"):
         first[0] = float("nan")
+    elif what.startswith("another NaN"):
+        first[:1].view(torch.uint8)[0] += 1
     elif what.startswith("the sign of zero"):
         first[0] = -0.0
     else:
@@ -916,7 +950,8 @@ def spoil(model: Model, case: Case, rank: int) -> None:
 
 
 SPECIAL = {"nowhere, a NaN on all": float("nan"), "nowhere, an infinity on all": float("inf"),
-           "the sign of zero, on the last rank": 0.0}  # fmt: skip
+           "the sign of zero, on the last rank": 0.0,
+           "another NaN, on the last rank": float("nan")}  # fmt: skip
 
 
 def differs(case: Case) -> bool:
@@ -972,7 +1007,12 @@ def same_core(rng: random.Random) -> list[Case]:
 
 
 def same_sturdy(rng: random.Random) -> list[Case]:
-    special = [c for what in SPECIAL for c in comparing("one layer", what, (2, 3))]
+    special = [
+        c
+        for d in ("float32", "bfloat16", "float16")
+        for what in SPECIAL
+        for c in comparing("one layer", what, (2, 3) if d == "float32" else (2,), d)
+    ]
     others = comparing("one layer", "a NaN, on the last rank", (2, 3))
     count = comparing("buffers", "the count in a buffer, on the last rank", (8,))
     large = [Case(w, options={"model": "buffers", "count": count,
@@ -1060,8 +1100,9 @@ declare(Exercise(
         Diagnosis("infinity", "All ranks hold the same bits, an infinity among them, and it says "
                   "no. What is ∞ − ∞?", both(only_where(on("nowhere, an inf", "nowhere, a NaN")),
                                             some(on("nowhere, an inf")), every(says(False)))),
-        Diagnosis("sign-of-zero", "0 and −0 are equal as numbers, and not bit-equal: they differ "
-                  "in the sign bit.", both(only_where(on("the sign")), every(says(True)))),
+        Diagnosis("numbers-not-bits", "What is equal as a number, or looks alike, may differ in "
+                  "its bits: 0 and −0 do, and so may two NaN. Bit-equal is asked for.",
+                  both(only_where(on("the sign", "another NaN")), every(says(True)))),
         ALONE, NO_PARAMETERS, DISAGREE,
     ],
 ))  # fmt: skip
@@ -1115,7 +1156,8 @@ def step_inputs(case: Case, rank: int) -> tuple[Model, SGD, Tensor, Tensor]:
     rng, size = case.random("batch", rank), o[SIZES][rank]
     shape = (size, 1, 4, 4) if o["model"] == "digits" else (size, 2)
     count = size * (16 if o["model"] == "digits" else 2)
-    x = torch.tensor([rng.randrange(-8, 9) / 4 for _ in range(count)], dtype=dtype).reshape(shape)
+    signed = [rng.choice((-1, 1)) * rng.randrange(1, 9) / 4 for _ in range(count)]
+    x = torch.tensor(signed, dtype=dtype).reshape(shape)
     y = torch.tensor([rng.randrange(2) for _ in range(size)], dtype=torch.int64)
     for k, p in enumerate(model.parameters()):
         if o.get("momentum"):
@@ -1189,6 +1231,16 @@ def optimizers_agree(play: Play) -> Iterator[Finding]:
             yield Finding("optimizer", "its optimizer's state is not that of rank 0", rank)
 
 
+def digits_kept(play: Play) -> Iterator[Finding]:
+    """What is float64 has the digits of float64."""
+    for call in range(play.case.calls if play.case.dtype == "float64" else 0):
+        for rank, want in enumerate(single_step(play, call)):
+            model, right = play.left(rank, call), (want.args or ())[0]
+            if same(model, right, STEP) and not same(model, right, WIDE):
+                text = f"rank {rank}: float64 weights agree with the right ones as float32 would"
+                yield Finding("digits", text, rank)
+
+
 def params_are(play: Play, rank: int, want: Model, tolerance: float) -> bool:
     got = dict(play.left(rank).named_parameters())
     return all(n in got and same(got[n].data, p.data, tolerance)
@@ -1200,6 +1252,7 @@ def loss_is(play: Play, rank: int, want: float, tolerance: float) -> bool:
 
 
 STEP = 2e-5  # relative: a step in float32, summed in any order
+WIDE = 1e-11  # the same of float64
 
 
 class Steps:
@@ -1339,6 +1392,7 @@ def step_sturdy(rng: random.Random) -> list[Case]:
             Case(3, dtype="float64", options={"model": "digits", SIZES: (4, 1, 3), **both_ways}),
             *(Case(3, options={"model": m, SIZES: (2, 1, 3)}) for m in (
                 "first layer frozen", "a shared weight", "buffers")),
+            Case(3, options={"model": "samples of length 1", SIZES: (2, 0, 3)}),
             *(Case(3, options={"model": "first layer frozen", SIZES: (2, 1, 3), **moves})
               for moves in ({"weight_decay": 0.25}, {"momentum": 0.9}))]  # fmt: skip
 
@@ -1365,7 +1419,7 @@ declare(Exercise(
     tolerance=STEP,
     needs=BY_OPTIMIZERS,
     length_is="",
-    rules=[weights_not_replaced, flags_kept, optimizers_agree],
+    rules=[weights_not_replaced, flags_kept, optimizers_agree, digits_kept],
     diagnoses=[
         NOTHING_SENT, REMEMBERS,
         Diagnosis("optimizers-differ", "Every rank has the right weights, and the optimizers' "
@@ -1402,11 +1456,21 @@ declare(Exercise(
                   "and its momentum.", every(frozen_moved)),
         Diagnosis("stale-gradients", "It is wrong only where gradients were left over from before: "
                   "one of them has a part in the step.", only_where(left_over)),
+        Diagnosis("made-up-sample", "It is wrong only where some rank's batch is empty, and the "
+                  "model cannot take any sample whatever: a made-up one of zeros has no length.",
+                  both(only_where(lambda p: some_empty(p) and is_kind("samples of length 1")(p)),
+                       every(not_a_number))),
         Diagnosis("empty-batch-nan", "It is wrong only where some rank's batch is empty: the mean "
                   "of nothing is 0/0, and one NaN makes every sum NaN.",
                   both(only_where(some_empty), every(not_a_number))),
         Diagnosis("empty-batch", "It is wrong only where some rank's batch is empty. What does "
                   "such a rank add to a sum over all samples?", only_where(some_empty)),
+        Diagnosis("fewer-digits", "A model of float64 takes its step, and the weights are right to "
+                  "the digits of a narrower type. Which dtype travels?",
+                  every(lambda p: p.kinds() == {"digits"})),
+        Diagnosis("fewer-digits", "A model of float64 takes its step, and the weights are right to "
+                  "the digits of a narrower type. Which dtype travels?",
+                  every(lambda p: p.kinds() == {"digits"})),
         REPLACES, ALONE, DISAGREE,
     ],
 ))  # fmt: skip

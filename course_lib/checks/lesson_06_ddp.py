@@ -695,6 +695,7 @@ declare(Exercise(
 # ---- accumulate_step: the model's way to a rank and back -------------------------------------
 
 LEARNING_RATE = 0.5
+DECAY = "weight_decay"  # of the optimizer
 
 
 def small_model(case: Case) -> nn.Sequential:
@@ -713,19 +714,21 @@ class Weights:
 
     def __init__(self, values: dict[str, Tensor], passes: tuple[bool, ...] = (),
                  gradients: dict[str, Tensor | None] | None = None,
-                 used_no_sync: bool = False) -> None:  # fmt: skip
+                 used_no_sync: bool = False, reduces: bool = True) -> None:  # fmt: skip
         self.values, self.passes, self.used_no_sync = values, passes, used_no_sync
-        self.gradients = gradients or {}
+        self.gradients, self.reduces = gradients or {}, reduces
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Weights)
             and self.values.keys() == other.values.keys()
-            and all(
-                torch.allclose(value, other.values[name], rtol=1e-4, atol=2e-5)
-                for name, value in self.values.items()
-            )
+            and all(self.near(name, value, other) for name, value in self.values.items())
         )
+
+    @staticmethod
+    def near(name: str, value: Tensor, other: Weights) -> bool:
+        relative, absolute = (1e-10, 1e-11) if value.dtype == torch.float64 else (1e-4, 2e-5)
+        return torch.allclose(value, other.values[name], rtol=relative, atol=absolute)
 
     def __str__(self) -> str:
         last = list(self.values.values())[-1].flatten()
@@ -774,7 +777,8 @@ class Unpacked(DistributedDataParallel):
         values = {k: p.detach().clone() for k, p in self.module.named_parameters()}
         gradients = {k: None if p.grad is None else p.grad.clone()
                      for k, p in self.module.named_parameters()}  # fmt: skip
-        return Weights(values, tuple(self.passes), gradients, self.used_no_sync)
+        reduces = self.require_backward_grad_sync
+        return Weights(values, tuple(self.passes), gradients, self.used_no_sync, reduces)
 
 
 class Descent(torch.optim.SGD):
@@ -785,7 +789,8 @@ class Descent(torch.optim.SGD):
 
     def __deepcopy__(self, memo: dict) -> Descent:
         return Descent([{"params": [copy.deepcopy(p, memo) for p in group["params"]]}
-                        for group in self.param_groups], lr=LEARNING_RATE)  # fmt: skip
+                        for group in self.param_groups], lr=LEARNING_RATE,
+                       weight_decay=self.defaults["weight_decay"])  # fmt: skip
 
 
 def micro_batches(case: Case, rank: int) -> list[tuple[Tensor, Tensor]]:
@@ -800,7 +805,8 @@ def accumulating(case: Case, rank: int) -> tuple:
     parameters = list(model.parameters())
     cut = 1 if case.options.get("groups") else len(parameters)
     parts = filter(None, (parameters[:cut], parameters[cut:]))
-    optimizer = Descent([{"params": part} for part in parts], lr=LEARNING_RATE)
+    optimizer = Descent([{"params": part} for part in parts], lr=LEARNING_RATE,
+                        weight_decay=case.options.get(DECAY, 0.0))  # fmt: skip
     wrapped = Packed(model, case.options.get("stale", False))
     return wrapped, optimizer, micro_batches(case, rank), case.options["max_norm"]
 
@@ -818,6 +824,7 @@ class Pieces:
     gradients: list[list[Gradient]]  # [rank][micro-batch]
     losses: list[list[float]]
     max_norm: float
+    decay: float
 
     @property
     def ranks(self) -> int:
@@ -827,8 +834,9 @@ class Pieces:
         """The parameters after a step along it."""
         trained = (p for p in self.model.parameters() if p.requires_grad)
         step = dict(zip(map(id, trained), gradient, strict=True))
-        return Weights({k: p.detach() - LEARNING_RATE * step[id(p)] if id(p) in step
-                        else p.detach() for k, p in self.model.named_parameters()})  # fmt: skip
+        return Weights({k: p.detach() - LEARNING_RATE * (step[id(p)] + self.decay * p.detach())
+                        if id(p) in step else p.detach()
+                        for k, p in self.model.named_parameters()})  # fmt: skip
 
     def clip(self, gradient: Gradient) -> Gradient:
         norm = torch.cat([g.flatten() for g in gradient]).norm()
@@ -859,7 +867,9 @@ def pieces(play: Play) -> Pieces:
             each = [functional.cross_entropy(model(x), y) for x, y in args[2]]
             gradients.append([list(torch.autograd.grad(loss, trained)) for loss in each])
             losses.append([loss.item() for loss in each])
-        known = play.__dict__["_pieces"] = Pieces(model, gradients, losses, play.inputs[0][0][3])
+        known = play.__dict__["_pieces"] = Pieces(
+            model, gradients, losses, play.inputs[0][0][3], play.case.options.get(DECAY, 0.0)
+        )
     return known
 
 
@@ -951,11 +961,25 @@ def passes(play: Play) -> list[tuple[bool, ...]]:
     return [w.passes for w in weights if w is not None]
 
 
+OBJECT = 512  # bytes: a number that has been pickled, as all_gather_object does
+
+
+def reduces_on(play: Play) -> Iterator[Finding]:
+    """The wrapper reduces afterwards as it did before."""
+    for rank in range(play.case.world):
+        weights = weights_of(play, rank)
+        if weights is not None and not weights.reduces:
+            text = f"rank {rank}: require_backward_grad_sync is False now, it was True"
+            yield Finding("left off", text, rank)
+
+
 def once_each(play: Play) -> Iterator[Finding]:
     """The gradients are reduced once: no more bytes than they have, and no fewer."""
+    if (n := play.case.world) == 1:
+        return
     size = sum(g.numel() * g.element_size() for g in pieces(play).gradients[0][0])
     spare = 64 + 8 * play.case.length  # for the loss
-    for rank in range(play.case.world if play.case.world > 1 else 0):
+    for rank in range(n):
         got = sum(e.nbytes for e in reductions(play, rank, 0))
         if got > size + spare:
             text = f"rank {rank} reduces {got} bytes, the gradients have {size}"
@@ -967,9 +991,20 @@ def once_each(play: Play) -> Iterator[Finding]:
             text = f"rank {rank} hands {whole} bytes to reductions, the gradients have {size}"
             yield Finding("not reduced", text, rank, whole, size)
             return
-    sent = sum(e.nbytes for e in trace_of(play).events if e.op == "send")
-    if sent > (most := 2 * (play.case.world - 1) * (size + spare)):
+        copied = [e for e in trace_of(play).of(rank)
+                  if e.line and e.is_collective and e.op not in REDUCING]  # fmt: skip
+        got = sum(e.nbytes for e in copied if e.dtype != "uint8")
+        if got > spare * n or sum(e.nbytes for e in copied) > (spare + OBJECT) * n:
+            text = f"rank {rank} hands {sum(e.nbytes for e in copied)} bytes to collectives that"
+            text += f" reduce nothing; a loss has {play.case.length * 8} at most"
+            yield Finding("reduced bytes", text, rank)
+            return
+    sent = sum(e.nbytes for e in trace_of(play).events if e.is_send)
+    reduced = max(sum(e.nbytes for e in reductions(play, rank, 0)) for rank in range(n))
+    if sent > (most := 2 * (n - 1) * (size + spare - reduced)):
         text = f"the ranks send {sent} bytes; one reduction of the gradients takes {most} at most"
+        if reduced > spare:
+            text = f"the ranks reduce the gradients, and send {sent} bytes besides"
         yield Finding("reduced bytes", text, None, sent, most)
 
 
@@ -994,7 +1029,8 @@ def step_sturdy(rng: random.Random) -> list[Case]:
             step_case(3, 1, 0.1, seed=4), step_case(2, 2, math.inf), step_case(2, 3, 0.1, size=1),
             step_case(2, 2, 0.1, frozen=True), step_case(3, 2, 0.1, dtype="float64"),
             step_case(2, 2, 1e6, stale=True), step_case(2, 2, 0.1, frozen=True, stale=True),
-            step_case(2, 2, 0.1, groups=2)]  # fmt: skip
+            step_case(2, 2, 0.1, groups=2), step_case(2, 2, 0.0),
+            step_case(2, 2, 0.1, frozen=True, weight_decay=0.25)]  # fmt: skip
 
 
 def smaller_step(case: Case) -> Iterator[Case]:
@@ -1015,6 +1051,7 @@ declare(Exercise(
     tolerance=1e-4,
     needs=BY_OPTIMIZERS,
     length_is="micro-batches",
+    rules=[reduces_on],
     budget=[once_each],
     diagnoses=[
         Diagnosis("through-module", "The forward passes go past DDP to the model inside it. Then "
@@ -1052,6 +1089,15 @@ declare(Exercise(
         Diagnosis("stale", "Gradients left over from before have a part in the step.",
                   both(every(lambda p: bool(p.case.options.get("stale")) and p.done),
                        lambda e: bool(e.passed))),
+        Diagnosis("left-off", "The step is right, and DDP is left in a state in which it reduces "
+                  "nothing: the caller's next backward() would stay local.",
+                  every(only("left off"))),
+        Diagnosis("moves-frozen", "It is wrong only where a parameter is frozen and the optimizer "
+                  "has weight decay: whatever has a gradient is moved, one of zeros included.",
+                  only_where(lambda p: bool(p.case.options.get(DECAY)))),
+        Diagnosis("no-norm", "It is wrong only where max_norm is 0: no gradient may pass. That a "
+                  "number is 0 does not mean that it is not there.",
+                  only_where(lambda p: p.case.options["max_norm"] == 0)),
         Diagnosis("local-loss", "Each rank returns the loss of its own micro-batches.",
                   says_loss(lambda p, r: mean(p.losses[r]))),
         Diagnosis("last-loss", "The loss that comes back is that of the last micro-batch.",
@@ -1072,8 +1118,9 @@ declare(Exercise(
         Diagnosis("not-reduced", "The step is right, and no reduction has made it. DDP reduces the "
                   "gradients, once, while it goes backward.",
                   every(found("not reduced"))),
-        Diagnosis("syncs-each", "More is reduced in this one step than the gradients. Adding up "
-                  "micro-batches needs no other rank; the last reduction alone would do.",
+        Diagnosis("syncs-each", "More travels in this step than one reduction of the gradients. "
+                  "Adding up micro-batches needs no other rank; the last reduction alone would "
+                  "do.",
                   every(found("reduced bytes"))),
     ],
 ))  # fmt: skip

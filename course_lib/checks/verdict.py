@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from course_lib.checks.compare import cut, leaves, same, show, show_apart
+from course_lib.checks.compare import alike, cut, leaves, same, show, show_apart
 from course_lib.checks.exercise import POINTS, Diagnosis, Evidence, Finding, Play
 from course_lib.trace import Run
 
@@ -242,7 +242,7 @@ def _where(f: Finding) -> str:
             return "another dtype"
         if f.got.shape != f.want.shape:
             return "another shape"
-        at = (f.got != f.want).flatten().nonzero().flatten().tolist()
+        at = (~alike(f.got, f.want)).flatten().nonzero().flatten().tolist()
         return f"differs at {', '.join(map(str, at[:6]))}" + (" …" if len(at) > 6 else "")
     return ""
 

@@ -53,6 +53,7 @@ _RECORDS: dict[str, dict[str, type]] = {
     },
     "lesson_06_ddp.Weights": {
         "values": dict, "passes": tuple, "gradients": dict, "used_no_sync": bool,
+        "reduces": bool,
     },
 }  # fmt: skip
 

@@ -290,7 +290,8 @@ with expect(Hazard):
 def pass_right(mine: torch.Tensor) -> torch.Tensor:
     """Hand a tensor to the right neighbour, and get the left neighbour's.
 
-    Every rank calls it. The right neighbour of rank r is r + 1, that of the last rank is rank 0.
+    Every rank calls it, and no other message is on its way then. The right neighbour of rank r is
+    r + 1, that of the last rank is rank 0.
 
     Args:
         mine: what this rank has; of equal shape and dtype on all ranks. Stays as it is.

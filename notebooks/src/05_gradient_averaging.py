@@ -193,9 +193,10 @@ def average_gradients(model: nn.Module) -> None:
     Every rank calls it after backward(), with a model of equal structure.
 
     Args:
-        model: its gradients are averaged, each in its own dtype. Where ``.grad`` is None on some
-            ranks it counts as zero there, and is the mean afterwards; where it is None on all, it
-            may stay None or become zero. An existing ``.grad`` keeps its object and dtype.
+        model: its gradients are averaged, each in its own dtype. A gradient lies in memory as
+            its parameter does, in any order. Where ``.grad`` is None on some ranks it counts as
+            zero there, and is the mean afterwards; where it is None on all, it may stay None or
+            become zero. An existing ``.grad`` keeps its object and dtype.
     """
     ### BEGIN SOLUTION
     for parameter in model.parameters():
@@ -241,7 +242,8 @@ def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
     """Give every rank the parameters, frozen ones too, and the buffers of rank ``src``, in place.
 
     Every rank calls it, with a model of equal structure and the same ``src``; the tensors of
-    ``model``, of any dtype and in any order in memory, are overwritten on all ranks but src.
+    ``model``, of any dtype and in any order in memory, the same one on all ranks, are overwritten
+    on all ranks but src.
     """
     ### BEGIN SOLUTION
     for tensor in (*model.parameters(), *model.buffers()):

@@ -350,7 +350,8 @@ def accumulate_step(ddp_model, optimizer, micro_batches, max_norm: float) -> flo
     """One optimizer step with the gradient of all micro-batches of all ranks; every rank calls it.
 
     Args:
-        ddp_model: a model under DistributedDataParallel; its output are logits (B, classes).
+        ddp_model: a model under DistributedDataParallel, as ready for the next step afterwards;
+            its output are logits (B, classes).
         optimizer: of all its parameters. Gradients left over from before are ignored.
         micro_batches: a list of (inputs, targets), one or more, all of one size, and as many on
             every rank.

@@ -1,4 +1,4 @@
-"""Diagnosis: 05.sign-of-zero
+"""Diagnosis: 05.numbers-not-bits
 
 NaN is thought of, and the two zeros are not.
 """

@@ -1,0 +1,35 @@
+"""Diagnosis: 06.syncs-each
+
+DDP reduces once, and every other micro-batch's gradients are gathered all the same, by calls that
+are no reductions.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def accumulate_step(ddp_model, optimizer, micro_batches, max_norm):
+    optimizer.zero_grad()
+    n = dist.get_world_size()
+    total = torch.zeros((), dtype=torch.float64)
+    for k, (x, y) in enumerate(micro_batches):
+        last = k == len(micro_batches) - 1
+        if last:
+            loss = nn.functional.cross_entropy(ddp_model(x), y) / len(micro_batches)
+            loss.backward()
+        else:
+            with ddp_model.no_sync():
+                loss = nn.functional.cross_entropy(ddp_model(x), y) / len(micro_batches)
+                loss.backward()
+            if n > 1:
+                for p in ddp_model.parameters():
+                    if p.grad is None:
+                        continue
+                    acc = [p.grad.clone() for _ in range(n)]
+                    dist.all_gather(acc, p.grad)
+        total += loss.detach().double()
+    nn.utils.clip_grad_norm_(ddp_model.parameters(), max_norm)
+    optimizer.step()
+    dist.all_reduce(total)
+    return total.item() / n
