@@ -15,6 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ SPECIAL = {"zeros": 0.0, "infinities": float("inf"), "NaN": float("nan")}
 LOWEST = {"infinities below zero": float("-inf")}
 SIGNED = "zeros of either sign"  # −0.0 on even ranks
 STILL = "in every call the same"  # what rank 0 holds, that is
-LONG = 1 << 17, 1 << 18  # elements: from, and below
+LONG = 1 << 18, 1 << 19  # elements: from, and below; a megabyte and more
 LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}
 
 
@@ -71,6 +72,8 @@ class Case:
 def numbers(case: Case, rank: int) -> list[int]:
     """The ``case.length`` numbers of one rank."""
     n = case.length
+    if n >= LONG[0]:
+        return [*islice(cycle(range(rank + 1, rank + 1000)), n)]
     if case.numbers == "large":
         return [LARGE[case.dtype] + 10 * i + rank + 1 for i in range(n)]
     if case.numbers == "codes":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from course_lib.checks.cases import SPREAD
 from course_lib.checks.compare import same
 from course_lib.checks.exercise import Diagnosis, Evidence, Exercise, Play
 from course_lib.errors import Hazard, RankFailed, Standstill
@@ -81,6 +82,9 @@ def all_wait_in(call: str) -> OfPlay:
         call in w.call for w in p.error.waits) and len(p.error.waits) == p.case.world  # fmt: skip
 
 
+only_spread: When = both(  # where elements do not lie side by side, and values are wrong
+    only_where(lambda p: p.case.layout in SPREAD), every(lambda p: "memory" not in p.kinds())
+)
 IN_A_COPY = (  # a hint that more than one exercise gives
     "It goes wrong where elements do not lie side by side, or in another order than on another "
     "rank: is something done to a copy, or do two ranks go through their elements in different "
@@ -107,6 +111,8 @@ GENERAL = [
     Diagnosis("hangs", "Somewhere it is still at work or waiting when its time is up, and no "
               "message is on its way: which loop, pause or call does not end?",
               some(found("hang"))),
+    Diagnosis("talks", "What it needs it has been given: it asks no other rank, and works where "
+              "there is none.", some(found("talks"))),
     Diagnosis("collective", "This answer is to be built from send and receive: these two and "
               "their asynchronous forms are all that it needs.", some(found("collective"))),
     Diagnosis("read-before-wait", "Until wait() has returned, what irecv writes into is nobody's "

@@ -34,6 +34,7 @@ from course_lib.checks.cases import Case
 from course_lib.checks.compare import ANYTHING
 from course_lib.checks.diagnoses import both, every, raised, some
 from course_lib.checks.exercise import Diagnosis, Evidence, Exercise, Play, Seen
+from course_lib.checks.rules import without_a_word
 
 Formula = Callable[..., float]
 Arguments = Callable[[random.Random], list[tuple]]
@@ -54,7 +55,8 @@ def formula(
 
     def expected(play: Play, call: int) -> list[Seen]:
         want, got = float(right(*play.inputs[call][0])), answer(play, call)
-        return [Seen(ANYTHING if got is not None and close(got, want) else want)]
+        value = ANYTHING if got is not None and close(got, want) else want
+        return [Seen(value)] * play.case.world
 
     return Exercise(
         number, name, inputs=lambda case, rank: tuple(case.options.values()),
@@ -63,21 +65,26 @@ def formula(
         sturdy=lambda rng: [*named(sturdy(rng)), *again(named(core(rng))[0])],
         fits=lambda case: False, smaller=lambda case: [],
         tolerance=TOLERANCE, in_ranks=False,
+        rules=[without_a_word],
         diagnoses=[*diagnoses, NONE_FITS],
     )  # fmt: skip
 
 
 def again(first: Case) -> list[Case]:
-    """The same with twice as much of each argument, by itself and as calls in a row."""
+    """The same with twice as much of each argument, by itself and as calls in a row, and once in
+    company, where others could be asked."""
     later = tuple({name: 2 * value} for name, value in first.options.items())
     alone = [replace(first, options=first.options | more) for more in later]
-    return [*alone, replace(first, calls=1 + len(later), later=later)]
+    return [*alone, replace(first, calls=1 + len(later), later=later), replace(first, world=2)]
 
 
 def networks(rng: random.Random, count: int = 15) -> list[tuple]:
     """Drawn arguments: a number of ranks, of bytes, few or many, and a link's α and β."""
-    return [(rng.randrange(2, 2000), round(10 ** rng.uniform(0, 9)), *any_link(rng))
-            for _ in range(count // 3) for any_link in (link, odd_link, half_known)]  # fmt: skip
+    drawn = [(rng.randrange(2, 2000), round(10 ** rng.uniform(0, 9)), *any_link(rng))
+             for _ in range(count // 3) for any_link in (link, odd_link, half_known)]  # fmt: skip
+    large = rng.randrange(2, 5), round(10 ** rng.uniform(11, 14)), *link(rng)
+    small = rng.randrange(2, 5), rng.randrange(1, 9), 10 ** rng.uniform(-12, -10), 1e-14
+    return [*drawn, large, small]
 
 
 def link(rng: random.Random) -> tuple[float, float]:
@@ -137,7 +144,8 @@ def _explains(wrong: Formula, evidence: Evidence) -> bool:
 
 NONE_FITS = Diagnosis("values-differ", "Work this case out with pen and paper, units included, "
                       "and compare.", both(every(lambda p: answer(p) is not None),
-                                           some(lambda p: p.case.calls == 1)))  # fmt: skip
+                                           some(lambda p: p.case.calls == 1),
+                                           every(lambda p: "talks" not in p.kinds())))  # fmt: skip
 
 
 def rounded(right: Formula, unit: float) -> Diagnosis:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from course_lib.checks.cases import SPREAD, Case, cases, crowd, moved, nbytes, tensor
+from course_lib.checks.cases import Case, cases, crowd, moved, nbytes, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
     all_wait_in,
@@ -17,6 +17,7 @@ from course_lib.checks.diagnoses import (
     every,
     found,
     hazard,
+    only_spread,
     only_where,
     raised,
     returns,
@@ -39,7 +40,7 @@ from course_lib.trace import Trace
 STRIDED = Diagnosis(
     "strided", "A tensor's elements need not lie side by side, or in this order: send and recv "
     "want them side by side, and move them as they lie.",
-    both(only_where(lambda p: p.case.layout in SPREAD), every(lambda p: "memory" not in p.kinds())),
+    only_spread,
 )  # fmt: skip
 
 # ---- exchange --------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from course_lib.checks.diagnoses import (
     both,
     every,
     found,
+    only_spread,
     only_where,
     some,
 )
@@ -182,7 +183,7 @@ OWN_IS_ARGUMENT = Diagnosis(
 )  # fmt: skip
 KINDS = [
     Diagnosis("strided", "Only tensors whose elements do not lie side by side go wrong; send and "
-              "recv want them side by side.", only_where(lambda p: p.case.layout in SPREAD)),
+              "recv want them side by side.", only_spread),
     Diagnosis("shape", "With one dimension it goes well, and not with this shape: what does the "
               "function take for granted about it?",
               only_where(lambda p: p.case.layout in SHAPED)),
@@ -514,7 +515,8 @@ def reduce_sturdy(rng: random.Random) -> list[Case]:
     unsigned = [Case(3, 40, "uint8", numbers="random", options={"dst": 1, "op": op})
                 for op in ("max", "min")]  # fmt: skip
     held = [Case(3, 4, options={"dst": dst, "op": "sum", HELD: what})
-            for dst in (0, 1) for what in ("zeros", "infinities")]  # fmt: skip
+            for dst, what in ((0, "zeros"), (1, "zeros"), (0, "infinities"), (1, "infinities"),
+                              (2, "infinities"))]  # fmt: skip
     held += [Case(2, 2, options={"dst": 1, "op": op, ALL_HOLD: what}) for op, what in (
         ("max", "infinities below zero"), ("min", "infinities"))]  # fmt: skip
     again = two_calls(3, 4, options={"dst": 1, "op": "sum"})
@@ -577,7 +579,7 @@ def root_keeps(play: Play) -> bool:
     if not play.done:
         return False
     whole = [r for r in range(play.case.world) if is_whole(play, r)]
-    return len(whole) == 1 and not any(
+    return len(whole) == 1 < play.case.world and not any(
         received(play, r) for r in range(play.case.world) if r not in whole)  # fmt: skip
 
 

@@ -61,6 +61,7 @@ from course_lib.checks.rules import (
     sends,
     sends_at_most,
     trace_of,
+    without_a_word,
 )
 
 Table = list[list[dict[tuple[int, int], int] | None]]  # [rank][element]: who is in this sum
@@ -366,9 +367,15 @@ declare(Exercise(
 # ---- the two halves --------------------------------------------------------------------------
 
 
+LONGER = "the longer chunks"
+
+
 def split(case: Case, rank: int) -> list[Tensor]:
-    """The rank's numbers as n chunks, each a tensor of its own; sizes differ by at most one."""
-    return [chunk.clone() for chunk in tensor(case, rank).tensor_split(case.world)]
+    """The rank's numbers as n chunks, each a tensor of its own; sizes differ by at most one, and
+    the larger ones come first, if the case does not say otherwise."""
+    sizes = [len(chunk) for chunk in torch.empty(case.length).tensor_split(case.world)]
+    sizes = sizes[::-1] if LONGER in case.options else sizes
+    return [chunk.clone() for chunk in tensor(case, rank).split(sizes)]
 
 
 # Where there is something in every chunk, every rank hears of every other.
@@ -462,6 +469,7 @@ def halves_sturdy(rng: random.Random) -> list[Case]:
     kinds += [Case(2, 6, dtype, numbers="large") for dtype in ("float64", "int64")]
     kinds += [Case(3, 6, calls=2, longer=3), *(Case(3, 6, options={HELD: w}) for w in SPECIAL)]
     late = [*late_calls(3, 1), *late_calls(4, 2), *two_calls(3, 6)]
+    late += [Case(w, n, options={LONGER: "last"}) for w, n in ((2, 1), (3, 2), (4, 6))]
     return [*cases([1, 8], [0, 3, 16]), Case(crowd(rng), 25), *uneven, *kinds, *late]
 
 
@@ -569,6 +577,7 @@ def gather_sturdy(rng: random.Random) -> list[Case]:
     uneven = [Case(w, n, options={"c": w - 1}) for w in range(2, 6) for n in (0, 1, 7, 23)]
     kinds = [Case(3, 7, d, numbers="random", options={"c": 2}) for d in (
         "float64", "bfloat16", "int8", "int64", "bool", "complex64")]  # fmt: skip
+    kinds += [Case(w, n, options={"c": 1, LONGER: "last"}) for w, n in ((2, 1), (3, 2), (4, 6))]
     kinds += [Case(2, 6, "int64", numbers="large", options={"c": 1}),
               Case(3, 6, options={"c": 1, ALL_HOLD: SIGNED}),
               *two_calls(3, 6, options={"c": 1})]  # fmt: skip
@@ -622,7 +631,7 @@ def seconds_core(rng: random.Random) -> list[Case]:
 declare(Exercise(
     "04.4", "ring_seconds",
     inputs=lambda case, rank: tuple(case.options.values()),
-    expected=lambda play, call: [Seen(float(ring_time(*play.inputs[call][0])))],
+    expected=lambda play, call: [Seen(float(ring_time(*args))) for args in play.inputs[call]],
     core=seconds_core,
     sturdy=lambda rng: [costs(1, 8, 1.0, 0.5), costs(1, 0, 1.0, 0.5), costs(4, 0, 1.0, 0.5),
                         costs(3, 7, 0.0, 0.5), costs(3, 7, 1.0, 0.0),
@@ -631,6 +640,7 @@ declare(Exercise(
     smaller=lambda case: [],
     tolerance=TOLERANCE,
     in_ranks=False,
+    rules=[without_a_word],
     diagnoses=[
         mistake("two-n", "Count the steps for two ranks by hand: it is not four.",
                 lambda n, s, a, b: 2 * n * (a + s / n * b)),

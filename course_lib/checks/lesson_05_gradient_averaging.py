@@ -124,6 +124,18 @@ def force_grad(parameter: nn.Parameter, grad: Tensor | None) -> None:
         parameter.grad.data = grad
 
 
+class Scaled(Model):
+    """A model that holds a parameter itself, beside its layers."""
+
+    def __init__(self, **layers: nn.Module) -> None:
+        super().__init__(**layers)
+        self.scale = nn.Parameter(torch.zeros(()))
+        self.hold()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
 class Counts(nn.Module):
     """A layer that passes everything on and keeps statistics, as BatchNorm does."""
 
@@ -190,6 +202,8 @@ def build(kind: str, dtype: str) -> Model:
     if kind == "a shared weight":
         second.weight = first.weight
     more: dict[str, nn.Module] = {}
+    if kind == "a scale of its own":
+        return Scaled(first=first)
     if kind in ("buffers", "more buffers"):
         more["counts"] = Counts(more=kind == "more buffers")
     if kind == "a cache":
@@ -575,7 +589,7 @@ def several_hold(p: Play) -> bool:
 def average_core(rng: random.Random) -> list[Case]:
     plain = models("one layer", "two layers", worlds=(2, 3, 4, 5))
     kinds = models("first layer frozen", "a shared weight", "buffers", "a block of layers",
-                   worlds=(2, 3))  # fmt: skip
+                   "a scale of its own", worlds=(2, 3))  # fmt: skip
     gaps = [Case(w, options={"model": "two layers", MISSING: what}, seed=rng.randrange(99))
             for w, what in ((2, "the last parameter on rank 0"),
                             (3, "the first parameter on rank 1"),
@@ -705,6 +719,8 @@ def different_models(case: Case, rank: int) -> tuple:
             first.copy_(first.view(-1).roll(rank).view(first.shape))
         elif "NaN" in special and rank == 0:
             first.view(-1)[0] = float("nan")
+        elif "zeros" in special:
+            first.view(-1)[0] = 0.0 if rank % 2 else -0.0
         for name, t in model.named_buffers():
             if name.endswith("count") and case.options.get("count") == "large":
                 t.fill_(2**53 + 1 + 2 * rank)  # float32 and float64 would round it
@@ -812,7 +828,8 @@ def spread_core(rng: random.Random) -> list[Case]:
     plain = models("one layer", "two layers", worlds=(2, 3, 5))
     roots = [Case(w, options={"model": "two layers", "src": s}, seed=rng.randrange(99))
              for w, s in ((2, 1), (3, 0), (3, 2), (4, 1), (5, 4))]  # fmt: skip
-    kinds = models("buffers", "first layer frozen", "a shared weight", worlds=(2, 3))
+    kinds = models("buffers", "first layer frozen", "a shared weight", "a scale of its own",
+                   worlds=(2, 3))  # fmt: skip
     ranks_hold = models(
         "two layers", worlds=(2, 3), src=1, **{HOLDS: "equal numbers in another order"}
     )
@@ -826,8 +843,8 @@ def spread_sturdy(rng: random.Random) -> list[Case]:
               for c in models("more buffers", worlds=(3,), dtype=d, src=1)]  # fmt: skip
     dtypes += [
         c
-        for what in ("a NaN on rank 0", "gradients on rank 0")
-        for c in models("two layers", worlds=(2, 3), src=1, **{HOLDS: what})
+        for what in ("a NaN on rank 0", "gradients on rank 0", "zeros of either sign")
+        for c in models("two layers", worlds=(2, 3), src=int(what[0] != "z"), **{HOLDS: what})
     ]
     exact = models("more buffers", worlds=(2, 3), src=1, count="large")
     return [*kinds, *dtypes, *exact, *models("three dtypes", worlds=(3,), src=2),
@@ -865,9 +882,14 @@ declare(Exercise(
         Diagnosis("equal-sums", "It is wrong only where the ranks' tensors have the same numbers "
                   "in another order: sums that are equal do not make tensors equal.",
                   only_where(lambda p: "order" in p.case.options.get(HOLDS, ""))),
+        Diagnosis("zeros-added", "It is wrong only where src has a −0: added to 0 it is 0, and it "
+                  "is to arrive as it is.",
+                  only_where(lambda p: "zeros" in p.case.options.get(HOLDS, ""))),
         Diagnosis("times-zero", "Where a rank that is not asked has a NaN, all get it: zero times "
                   "NaN is NaN.",
-                  only_where(lambda p: "NaN" in p.case.options.get(HOLDS, ""))),
+                  both(only_where(lambda p: any(w in p.case.options.get(HOLDS, "")
+                                                for w in ("NaN", "zeros"))),
+                       some(lambda p: "NaN" in p.case.options.get(HOLDS, "")))),
         Diagnosis("rebinding", "The message has come, and the model is what it was: a name that "
                   "is given a new tensor does not change the old one.", every(untouched)),
         Diagnosis("averages", "Every rank has the mean of all models. The one of src is asked "
@@ -910,7 +932,9 @@ def spoil(model: Model, case: Case, rank: int) -> None:
     last = parameters[-1].view(-1) if parameters else torch.zeros(4)
     here = {"rank 0": (0,), "rank 1": (1,), "the last rank": (world - 1,), "two ranks": (0, 1)}
     where = next((here[k] for k in here if what.endswith(k)), ())
-    if what.startswith("opposite ways"):
+    if what.startswith("opposite ways in bytes"):
+        first[:1].view(torch.uint8)[0] += {1: 1, world - 1: 255}.get(rank, 0)  # up, and down
+    elif what.startswith("opposite ways"):
         first[1] += {0: 1.0, world - 1: -1.0}.get(rank, 0.0)
     elif rank not in where:
         return
@@ -923,6 +947,10 @@ def spoil(model: Model, case: Case, rank: int) -> None:
         a = rng.randrange(8, len(first) - 8)
         b = rng.choice([i for i in range(8, len(first) - 8) if first[i] != first[a]])
         first[[a, b]] = first[[b, a]]
+    elif what.startswith("two tensors, swapped"):
+        one, other = parameters[0].clone(), parameters[2].clone()
+        parameters[0].copy_(other)
+        parameters[2].copy_(one)
     elif what.startswith("two weights, swapped"):
         first[:2] = first[:2].flip(0)
     elif what.startswith("one up, one down"):
@@ -999,7 +1027,9 @@ def same_core(rng: random.Random) -> list[Case]:
                           "the mean in a buffer", "the count in a buffer")
               for c in comparing("buffers", f"{w}, on the last rank", (2, 3))]  # fmt: skip
     return [*equal, *where, *tricky, *comparing("one layer", "opposite ways", (3, 5)),
+            *comparing("one layer", "opposite ways in bytes, beside rank 0", (3, 4)),
             *comparing("first layer frozen", "a weight, on the last rank", (2, 3)),
+            *comparing("two layers", "two tensors, swapped, on the last rank", (2, 3)),
             *comparing("two layers", "the last bit, on rank 1", (4,)),
             *comparing("two layers", "another sign, on two ranks", (3, 4)),
             Case(3, options={"model": "buffers", "differs": "a weight, on rank 1"},
@@ -1073,10 +1103,11 @@ declare(Exercise(
                                lambda e: not any(map(differs_beyond(2), e.passed)))),
         Diagnosis("tolerance", "A difference in the last bit passes for none. Bit-equal is asked "
                   "for: from a last bit training makes more.",
-                  both(only_where(on("the last bit,")), every(says(True)))),
+                  both(only_where(on("the last bit,", "opposite ways in bytes")),
+                       some(on("the last bit,")), every(says(True)))),
         Diagnosis("cancels", "Differences cancel in a sum, and it says that there is none.",
-                  both(only_where(on("two weights", "one up", "up, down", "opposite")),
-                       every(says(True)))),
+                  both(only_where(on("two", "one up", "up, down", "opposite")),
+                       some(lambda p: not on("two tensors")(p)), every(says(True)))),
         Diagnosis("part-compared", "A difference somewhere in a large layer passes for none: has "
                   "every byte a part in the answer?", both(only_where(
                       on("the last bit somewhere", "two weights somewhere")), every(says(True)))),
@@ -1115,6 +1146,8 @@ def can_differ(case: Case) -> bool:
         return kind == "a large layer"
     if "buffer" in what:
         return kind in (("a cache",) if "cache" in what else ("buffers", "more buffers"))
+    if what.startswith("two tensors") and kind != "two layers":
+        return False
     if what.endswith("rank 1") and case.world < 2:
         return False
     return case.world > 2 or not (what.startswith("opposite") or what.endswith("two ranks"))
@@ -1147,6 +1180,8 @@ def step_inputs(case: Case, rank: int) -> tuple[Model, SGD, Tensor, Tensor]:
     """The same model and optimizer on every rank, a batch of its own on each."""
     o, dtype = case.options, getattr(torch, case.dtype)
     model = model_of(case, "all", weights=16.0)
+    if case.layout == "transposed":
+        transpose(model)
     more = {name: o.get(name, 0.0) for name in ("momentum", "weight_decay")}
     cut = 1 if GROUPS in o else 0
     parts = [
@@ -1229,6 +1264,16 @@ def optimizers_agree(play: Play) -> Iterator[Finding]:
     for rank, state in enumerate(others, 1):
         if not same(state, first, STEP):
             yield Finding("optimizer", "its optimizer's state is not that of rank 0", rank)
+
+
+def one_number(play: Play) -> Iterator[Finding]:
+    """Every rank returns the same float, to its last bit."""
+    for call in range(play.case.calls):
+        first, *others = (play.got(r, call).returned for r in ranks(play))
+        for rank, value in enumerate(others, 1):
+            if isinstance(first, float) and not same(value, first) and first == first:
+                text = f"rank {rank} returns {value!r}, and rank 0 {first!r}"
+                yield Finding("returns apart", text, rank)
 
 
 def digits_kept(play: Play) -> Iterator[Finding]:
@@ -1391,7 +1436,8 @@ def step_sturdy(rng: random.Random) -> list[Case]:
             Case(3, dtype="float64", options={"model": "two layers", SIZES: (2, 0, 3)}),
             Case(3, dtype="float64", options={"model": "digits", SIZES: (4, 1, 3), **both_ways}),
             *(Case(3, options={"model": m, SIZES: (2, 1, 3)}) for m in (
-                "first layer frozen", "a shared weight", "buffers")),
+                "first layer frozen", "a shared weight", "buffers", "a scale of its own")),
+            Case(3, layout="transposed", options={"model": "two layers", SIZES: (2, 1, 3)}),
             Case(3, options={"model": "samples of length 1", SIZES: (2, 0, 3)}),
             *(Case(3, options={"model": "first layer frozen", SIZES: (2, 1, 3), **moves})
               for moves in ({"weight_decay": 0.25}, {"momentum": 0.9}))]  # fmt: skip
@@ -1419,7 +1465,7 @@ declare(Exercise(
     tolerance=STEP,
     needs=BY_OPTIMIZERS,
     length_is="",
-    rules=[weights_not_replaced, flags_kept, optimizers_agree, digits_kept],
+    rules=[weights_not_replaced, flags_kept, optimizers_agree, digits_kept, one_number],
     diagnoses=[
         NOTHING_SENT, REMEMBERS,
         Diagnosis("optimizers-differ", "Every rank has the right weights, and the optimizers' "
@@ -1456,6 +1502,9 @@ declare(Exercise(
                   "and its momentum.", every(frozen_moved)),
         Diagnosis("stale-gradients", "It is wrong only where gradients were left over from before: "
                   "one of them has a part in the step.", only_where(left_over)),
+        Diagnosis("adds-in-own-order", "The ranks' losses differ in their last digits: each rank "
+                  "has added up the same numbers, in an order of its own.",
+                  every(lambda p: p.kinds() == {"returns apart"})),
         Diagnosis("made-up-sample", "It is wrong only where some rank's batch is empty, and the "
                   "model cannot take any sample whatever: a made-up one of zeros has no length.",
                   both(only_where(lambda p: some_empty(p) and is_kind("samples of length 1")(p)),

@@ -70,6 +70,7 @@ class Shown:
     samples: list[int]
     logits: Tensor
     gradient_bytes: int  # of the parameters that are trained
+    state: Tensor  # of every parameter and buffer the sum of its squares
     under_ddp: bool  # it went through a DistributedDataParallel
     by_chance: bool  # dropout was on, or batches were normalised by themselves
     trained: bool = False  # a gradient came back
@@ -81,6 +82,8 @@ class Digits(TensorDataset):
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self.seen: list[Shown] = []
         self.fetched: list[int] = []
+        self.changed = False
+        self.sums = _sums(images, labels)
         super().__init__(images, labels)
 
     @property
@@ -111,6 +114,10 @@ class Digits(TensorDataset):
             if bool((alike > 0.999).all()):
                 return numbers.tolist()
         return self.fetched[-len(batch) :] if len(self.fetched) >= len(batch) else []
+
+
+def _sums(images: Tensor, labels: Tensor) -> tuple[float, float]:
+    return images.double().sum().item(), labels.double().sum().item()
 
 
 def _looks(batch: Tensor) -> Tensor:
@@ -145,12 +152,16 @@ def _after(module: nn.Module, args: tuple, output: Any) -> None:
     batch = args[0]
     if not isinstance(batch, Tensor) or output.dim() != 2 or not 0 < len(batch) == len(output):
         return
+    dataset.changed |= _sums(*dataset.data) != dataset.sums
     if samples := dataset.which(batch):
         trained = (p for p in module.parameters() if p.requires_grad)
         size = sum(p.numel() * p.element_size() for p in trained)
         wrapped = any(isinstance(m, DistributedDataParallel) for m in module.modules())
         chance = any(isinstance(m, BY_CHANCE) and m.training for m in module.modules())
-        shown = Shown(samples, output.detach().float().cpu().clone(), size, wrapped, chance)
+        state = torch.tensor([t.detach().double().square().sum().item()
+                              for t in (*module.parameters(), *module.buffers())])  # fmt: skip
+        logits = output.detach().float().cpu().clone()
+        shown = Shown(samples, logits, size, state, wrapped, chance)
         dataset.seen.append(shown)
         if output.requires_grad:
             output.register_hook(lambda _: setattr(shown, "trained", True))
@@ -192,6 +203,9 @@ class Account:
     largest: int = 0  # batch that was trained on
     under_ddp: bool = False  # some training step went through DistributedDataParallel
     by_chance: bool = False  # some sample was evaluated so
+    states: list[list[Tensor]] = field(
+        default_factory=list
+    )  # [epoch]: of models evaluated, by rank
     found: list[Finding] = field(default_factory=list)
 
     @property
@@ -238,13 +252,14 @@ def _account(play: Play, call: int) -> Account:
     for name in ("drawn", "losses", "evaluated", "online"):
         setattr(out, name, [[[] for _ in shown] for _ in range(epochs)])
     out.logits = [{} for _ in range(epochs)]
+    out.states = [[] for _ in range(epochs)]
     for rank, by_rank in enumerate(shown):
         _fill(out, rank, by_rank)
     return out
 
 
 def _fill(out: Account, rank: int, by_rank: list[Shown]) -> None:
-    done, steps = 0, out.steps[rank]
+    done, steps, told = 0, out.steps[rank], set[int]()
     for s in by_rank:
         classes = s.logits.argmax(dim=1).tolist()
         if s.trained:
@@ -262,6 +277,9 @@ def _fill(out: Account, rank: int, by_rank: list[Shown]) -> None:
         elif done and done % steps == 0:
             epoch = done // steps - 1
             out.by_chance |= s.by_chance
+            if done not in told:
+                told.add(done)
+                out.states[epoch].append(s.state)
             out.evaluated[epoch][rank] += zip(s.samples, classes, strict=True)
             out.logits[epoch] |= dict(zip(s.samples, s.logits, strict=True))
 
@@ -370,6 +388,20 @@ def all_evaluated(play: Play) -> Iterator[Finding]:
             text = f"after epoch {epoch} two ranks give one sample different classes"
             yield Finding("models differ", text)
             return
+        first, *others = a.states[epoch]
+        if not all(len(s) == len(first) and torch.allclose(s, first, 1e-3) for s in others):
+            text = (
+                f"after epoch {epoch} two ranks evaluate models whose parameters or buffers differ"
+            )
+            yield Finding("models differ", text)
+            return
+
+
+def images_kept(play: Play) -> Iterator[Finding]:
+    """The dataset is the caller's."""
+    for rank in range(play.case.world):
+        if any(play.left(rank, call).changed for call in range(play.case.calls)):
+            yield Finding("dataset", f"rank {rank}: the dataset's tensors have other numbers", rank)
 
 
 def in_eval_mode(play: Play) -> Iterator[Finding]:
@@ -601,7 +633,7 @@ declare(Exercise(
     needs=BY_OPTIMIZERS,
     length_is="samples",
     rules=[all_trained, shares_apart, none_missed, none_left_out, in_new_order, small_batches,
-           gradients_travel, weights_move, all_evaluated, in_eval_mode, from_seed],
+           gradients_travel, weights_move, all_evaluated, in_eval_mode, images_kept, from_seed],
     budget=[reduced_once, in_buckets],
     diagnoses=[
         Diagnosis("rank-0-alone", "One rank comes to a collective on a line that no other rank "
@@ -621,8 +653,8 @@ declare(Exercise(
         Diagnosis("never-shuffled", "Every epoch draws the samples in the order in which they "
                   "lie there; they are to be shuffled.",
                   every(lambda p: only("same order")(p) and never_shuffled(p))),
-        Diagnosis("no-set-epoch", "The samples are shuffled, and each epoch in the same way: from "
-                  "what would the sampler know that another epoch has begun?",
+        Diagnosis("no-set-epoch", "The samples are shuffled, and two epochs alike: from what would "
+                  "the sampler know that another epoch has begun, and is it told in time?",
                   every(lambda p: only("same order")(p) and not never_shuffled(p))),
         Diagnosis("left-out", "Every epoch leaves out the same samples, so the model never sees "
                   "them. Which ones go short is to be drawn anew.", some(found("left out"))),
@@ -632,9 +664,9 @@ declare(Exercise(
         Diagnosis("seldom-averaged", "Gradients travel in some steps, and in others every rank "
                   "goes its own way: from then on the models differ.",
                   both(some(found("seldom averaged")), every(lambda p: p.done))),
-        Diagnosis("models-differ", "Two ranks give one sample different classes: their models are "
-                  "not the same, though gradients travel. DDP keeps the parameters equal; whose "
-                  "are the buffers, when the model is called past it?",
+        Diagnosis("models-differ", "Ranks evaluate models that are not the same, though gradients "
+                  "travel. DDP keeps the parameters equal; whose are the buffers, when the model "
+                  "is called past it?",
                   every(found("models differ"))),
         Diagnosis("never-steps", "The model is the same after every epoch.",
                   every(found("standing still"))),
@@ -678,6 +710,9 @@ declare(Exercise(
                   "does training begin with that does not come from the seed?",
                   both(every(found("not repeated")),
                        every(only("not repeated", "seed without effect")))),
+        Diagnosis("changes-dataset", "The dataset is the caller's, who may need it again: what is "
+                  "done to images is done to a copy, or in the model.",
+                  every(found("dataset"))),
         Diagnosis("batch-too-large", "More than batch_size samples go through the model of one "
                   "rank at a time.", every(found("batch"))),
         Diagnosis("reduced-twice", "More is reduced in a step than the gradients. Who has averaged "
@@ -973,38 +1008,41 @@ def reduces_on(play: Play) -> Iterator[Finding]:
             yield Finding("left off", text, rank)
 
 
+def numbers(events: Iterable[Event]) -> int:
+    """How many numbers they carry, of whatever dtype."""
+    return sum(e.nbytes // getattr(torch, e.dtype).itemsize for e in events if e.dtype)
+
+
 def once_each(play: Play) -> Iterator[Finding]:
-    """The gradients are reduced once: no more bytes than they have, and no fewer."""
+    """The gradients are reduced once: no more numbers than they have, and no fewer."""
     if (n := play.case.world) == 1:
         return
-    size = sum(g.numel() * g.element_size() for g in pieces(play).gradients[0][0])
-    spare = 64 + 8 * play.case.length  # for the loss
+    size = sum(g.numel() for g in pieces(play).gradients[0][0])
+    spare = 16 + 2 * play.case.length  # for the loss
     for rank in range(n):
-        got = sum(e.nbytes for e in reductions(play, rank, 0))
-        if got > size + spare:
-            text = f"rank {rank} reduces {got} bytes, the gradients have {size}"
+        if (got := numbers(reductions(play, rank, 0))) > size + spare:
+            text = f"rank {rank} reduces {got} numbers, the gradients have {size}"
             yield Finding("reduced bytes", text, rank, got, size)
             return
-        whole = sum(e.nbytes for e in trace_of(play).of(rank)
-                    if e.op != "broadcast" and "gather" not in e.op)  # fmt: skip
+        mine = trace_of(play).of(rank)
+        whole = numbers(e for e in mine if e.op != "broadcast" and "gather" not in e.op)
         if whole < size:
-            text = f"rank {rank} hands {whole} bytes to reductions, the gradients have {size}"
+            text = f"rank {rank} hands {whole} numbers to reductions, the gradients have {size}"
             yield Finding("not reduced", text, rank, whole, size)
             return
-        copied = [e for e in trace_of(play).of(rank)
-                  if e.line and e.is_collective and e.op not in REDUCING]  # fmt: skip
-        got = sum(e.nbytes for e in copied if e.dtype != "uint8")
-        if got > spare * n or sum(e.nbytes for e in copied) > (spare + OBJECT) * n:
+        copied = [e for e in mine if e.line and e.is_collective and e.op not in REDUCING]
+        got = numbers(e for e in copied if e.dtype != "uint8")
+        if got > spare * n or sum(e.nbytes for e in copied) > (8 * spare + OBJECT) * n:
             text = f"rank {rank} hands {sum(e.nbytes for e in copied)} bytes to collectives that"
             text += f" reduce nothing; a loss has {play.case.length * 8} at most"
             yield Finding("reduced bytes", text, rank)
             return
-    sent = sum(e.nbytes for e in trace_of(play).events if e.is_send)
-    reduced = max(sum(e.nbytes for e in reductions(play, rank, 0)) for rank in range(n))
+    sent = numbers(e for e in trace_of(play).events if e.is_send)
+    reduced = max(numbers(reductions(play, rank, 0)) for rank in range(n))
     if sent > (most := 2 * (n - 1) * (size + spare - reduced)):
-        text = f"the ranks send {sent} bytes; one reduction of the gradients takes {most} at most"
+        text = f"the ranks send {sent} numbers; one reduction of the gradients takes {most} at most"
         if reduced > spare:
-            text = f"the ranks reduce the gradients, and send {sent} bytes besides"
+            text = f"the ranks reduce the gradients, and send {sent} numbers besides"
         yield Finding("reduced bytes", text, None, sent, most)
 
 
@@ -1030,6 +1068,8 @@ def step_sturdy(rng: random.Random) -> list[Case]:
             step_case(2, 2, 0.1, frozen=True), step_case(3, 2, 0.1, dtype="float64"),
             step_case(2, 2, 1e6, stale=True), step_case(2, 2, 0.1, frozen=True, stale=True),
             step_case(2, 2, 0.1, groups=2), step_case(2, 2, 0.0),
+            step_case(2, rng.randrange(9, 20), 0.1, seed=5),
+            step_case(2, 2, 0.1, frozen=True, stale=True, weight_decay=0.25),
             step_case(2, 2, 0.1, frozen=True, weight_decay=0.25)]  # fmt: skip
 
 

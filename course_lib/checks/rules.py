@@ -32,6 +32,14 @@ def at_its_line(event: Event) -> str:
     return f"\n  {event.line}" if event.line else ""
 
 
+def without_a_word(play: Play) -> Iterator[Finding]:
+    """No rank calls anything: what it needs to know it knows already."""
+    for event in trace_of(play).events:
+        text = f"rank {event.rank} calls {event.op}{at_its_line(event)}"
+        yield Finding("talks", text, event.rank)
+        return
+
+
 def no_collectives(play: Play) -> Iterator[Finding]:
     """Send and receive alone: the collective that is asked for is not the answer to itself."""
     for event in trace_of(play).events:

@@ -46,10 +46,10 @@ LONGEST_RANGE = 1 << 25
 # Classes of course_lib.checks whose objects note what a rank does: which attributes travel, and
 # the type of each. One that has a ``template`` of its class keeps the rest of that.
 _RECORDS: dict[str, dict[str, type]] = {
-    "lesson_06_ddp.Digits": {"seen": list},
+    "lesson_06_ddp.Digits": {"seen": list, "changed": bool},
     "lesson_06_ddp.Shown": {
-        "samples": list, "logits": Tensor, "gradient_bytes": int, "under_ddp": bool,
-        "by_chance": bool, "trained": bool,
+        "samples": list, "logits": Tensor, "gradient_bytes": int, "state": Tensor,
+        "under_ddp": bool, "by_chance": bool, "trained": bool,
     },
     "lesson_06_ddp.Weights": {
         "values": dict, "passes": tuple, "gradients": dict, "used_no_sync": bool,

@@ -283,8 +283,7 @@ check(ring_all_reduce)
 def ring_reduce_scatter(chunks: list[Tensor]) -> int:
     """Add up the chunks of all ranks, in place, so that each rank finishes another one.
 
-    Every rank calls it with n chunks, contiguous and of one dimension; chunk i has the same
-    length, perhaps 0, on all of them.
+    Every rank calls it with n contiguous 1-D chunks; chunk i has one length everywhere, perhaps 0.
     Returns the index of the chunk that now holds the sum; the others may hold anything.
     """
     ### BEGIN SOLUTION
@@ -317,9 +316,8 @@ check(ring_reduce_scatter)
 def ring_all_gather(chunks: list[Tensor], owned: int) -> None:
     """Hand the finished chunks round, in place, until every rank has all of them.
 
-    Every rank calls it with n chunks, contiguous and of one dimension. Chunk ``owned`` is finished
-    here, which is (rank + c) mod n with the same c on every rank; the others hold leftovers of the
-    right length and dtype.
+    Every rank calls it with n contiguous 1-D chunks. Chunk ``owned`` is finished here, which is
+    (rank + c) mod n with the same c; the others are leftovers of the right length and dtype.
     """
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()

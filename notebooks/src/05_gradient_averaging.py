@@ -241,9 +241,8 @@ check(average_gradients)
 def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
     """Give every rank the parameters, frozen ones too, and the buffers of rank ``src``, in place.
 
-    Every rank calls it, with a model of equal structure and the same ``src``; the tensors of
-    ``model``, of any dtype and in any order in memory, the same one on all ranks, are overwritten
-    on all ranks but src.
+    Every rank calls it, with a model of equal structure and the same ``src``. The tensors, of any
+    dtype and in any order in memory, equal on all ranks, are overwritten on all ranks but src.
     """
     ### BEGIN SOLUTION
     for tensor in (*model.parameters(), *model.buffers()):
@@ -337,7 +336,8 @@ def train_step(model, optimizer, inputs, targets) -> float:
         inputs, targets: this rank's batch, of a size of its own; empty on some ranks, not on all.
 
     Returns:
-        The mean cross-entropy over all samples of all ranks, before the step.
+        The mean cross-entropy over all samples of all ranks, before the step: the same float on
+        every rank, to the digits of float32.
     """
     ### BEGIN SOLUTION
     samples = torch.tensor(len(targets))

@@ -1,4 +1,4 @@
-"""Diagnosis: 05.nothing-sent
+"""Diagnosis: 05.some-layers
 
 Walks through the direct children only: parameters further down are left alone.
 """

@@ -1,4 +1,7 @@
-"""Everybody but the root puts zeros, and all add up: x + 0 is x, in any dtype that adds."""
+"""Diagnosis: 05.zeros-added
+
+Everybody but the root puts zeros, and all add up: x + 0 is x, unless x is −0.
+"""
 
 import torch
 import torch.distributed as dist
