@@ -547,15 +547,15 @@ declare(Exercise(
                   "does a 0 do to a product, or among negative numbers to the largest?",
                   every(at_dst(lambda p, rows: [combine(op_of(p), [
                       *rows, torch.zeros_like(rows[0])])]))),
+        Diagnosis("copy-not-written-back", IN_A_COPY,
+                  both(only_where(lambda p: p.case.layout in SPREAD), every(
+                       lambda p: p.done and (p.case.layout == "mixed" or same(
+                           p.left(root(p.case)), p.given(root(p.case))))))),
         Diagnosis("other-op", "The result is that of another operation than the one that `op` "
                   "names.", every(at_dst(other_op))),
         Diagnosis("one-lost", "The result lacks the numbers of one rank. Who was there first, and "
                   "what became of it?", every(at_dst(one_left_out))),
         root_fixed("dst"), ITSELF,
-        Diagnosis("copy-not-written-back", IN_A_COPY,
-                  both(only_where(lambda p: p.case.layout in SPREAD), every(
-                       lambda p: p.done and (p.case.layout == "mixed" or same(
-                           p.left(root(p.case)), p.given(root(p.case))))))),
         *KINDS,
     ],
 ))  # fmt: skip

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 from course_lib.checks.cases import Case, crowd
 from course_lib.checks.compare import ANYTHING, leaves, same
 from course_lib.checks.diagnoses import (
+    IN_A_COPY,
     REMEMBERS,
     OfPlay,
     When,
@@ -896,6 +897,9 @@ declare(Exercise(
                   "for.", every(mean_of_models)),
         Diagnosis("through-another-dtype", "Everything is right but for the last digits: "
                   "something has travelled in a dtype that cannot hold it.", every(nearly_right)),
+        Diagnosis("copy-not-written-back", IN_A_COPY,
+                  both(only_where(lambda p: p.case.layout == "transposed"),
+                       every(lambda p: "memory" not in p.kinds()))),
         REPLACES, ALONE, NO_PARAMETERS, DISAGREE,
     ],
 ))  # fmt: skip
@@ -1514,9 +1518,6 @@ declare(Exercise(
                   both(only_where(some_empty), every(not_a_number))),
         Diagnosis("empty-batch", "It is wrong only where some rank's batch is empty. What does "
                   "such a rank add to a sum over all samples?", only_where(some_empty)),
-        Diagnosis("fewer-digits", "A model of float64 takes its step, and the weights are right to "
-                  "the digits of a narrower type. Which dtype travels?",
-                  every(lambda p: p.kinds() == {"digits"})),
         Diagnosis("fewer-digits", "A model of float64 takes its step, and the weights are right to "
                   "the digits of a narrower type. Which dtype travels?",
                   every(lambda p: p.kinds() == {"digits"})),

@@ -767,7 +767,8 @@ class Weights:
 
     def __str__(self) -> str:
         last = list(self.values.values())[-1].flatten()
-        return "weights … " + ", ".join(f"{v:.4f}" for v in last.tolist())
+        digits = 12 if last.dtype == torch.float64 else 4
+        return "weights … " + ", ".join(f"{v:.{digits}f}" for v in last.tolist())
 
     __repr__ = __str__
 
@@ -1138,6 +1139,10 @@ declare(Exercise(
         Diagnosis("no-norm", "It is wrong only where max_norm is 0: no gradient may pass. That a "
                   "number is 0 does not mean that it is not there.",
                   only_where(lambda p: p.case.options["max_norm"] == 0)),
+        Diagnosis("fewer-digits", "It is wrong only where the model is float64, and the step has "
+                  "the digits of a narrower type. Which dtype travels?",
+                  both(only_where(lambda p: p.case.dtype == "float64"),
+                       every(lambda p: p.done and not found("reduced bytes", "not reduced")(p)))),
         Diagnosis("local-loss", "Each rank returns the loss of its own micro-batches.",
                   says_loss(lambda p, r: mean(p.losses[r]))),
         Diagnosis("last-loss", "The loss that comes back is that of the last micro-batch.",

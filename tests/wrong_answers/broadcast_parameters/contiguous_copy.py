@@ -1,4 +1,4 @@
-"""Diagnosis: 05.values-differ
+"""Diagnosis: 05.copy-not-written-back
 
 contiguous() makes a copy where there are strides, and the copy alone is overwritten.
 """
