@@ -290,8 +290,8 @@ SEND_FIRST = Diagnosis(
     every(all_wait_in("send")),
 )  # fmt: skip
 IN_FLIGHT = Diagnosis(
-    "in-flight", "What is on its way to the neighbour is changed before wait() has returned. When "
-    "may it be written again?", some(hazard("written before wait")),
+    "in-flight", "A buffer is written while a message is on its way from it, or into it: before "
+    "wait() has returned. When may it be written again?", some(hazard("written before wait")),
 )  # fmt: skip
 
 declare(Exercise(

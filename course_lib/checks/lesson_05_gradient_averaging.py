@@ -631,8 +631,8 @@ declare(Exercise(
     rules=[nothing_replaced, flags_kept],
     diagnoses=[
         NOTHING_SENT, NOT_EVERYBODY,
-        Diagnosis("in-flight", "With async_op=True a call returns before it is done, and the "
-                  "gradient is not yours before wait() on the Work that it returned.",
+        Diagnosis("in-flight", "An asynchronous call returns before it is done, and the gradient "
+                  "is not yours before wait() on the Work that it returned.",
                   some(hazard("never waited for", "written before wait"))),
         Diagnosis("sum", "Every rank has the sum of all gradients. As the step on a larger batch "
                   "it is n times too long.", grads_are(sum_over(0))),
@@ -1517,7 +1517,8 @@ declare(Exercise(
                   "of nothing is 0/0, and one NaN makes every sum NaN.",
                   both(only_where(some_empty), every(not_a_number))),
         Diagnosis("empty-batch", "It is wrong only where some rank's batch is empty. What does "
-                  "such a rank add to a sum over all samples?", only_where(some_empty)),
+                  "such a rank add to a sum over all samples, and which step does it take?",
+                  only_where(some_empty)),
         Diagnosis("fewer-digits", "A model of float64 takes its step, and the weights are right to "
                   "the digits of a narrower type. Which dtype travels?",
                   every(lambda p: p.kinds() == {"digits"})),

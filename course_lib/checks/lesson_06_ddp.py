@@ -32,7 +32,17 @@ from torch.utils.data import TensorDataset
 
 from course_lib.checks.cases import Case, crowd
 from course_lib.checks.compare import ANYTHING, same
-from course_lib.checks.diagnoses import OfPlay, When, any_of, both, every, found, only_where, some
+from course_lib.checks.diagnoses import (
+    REMEMBERS,
+    OfPlay,
+    When,
+    any_of,
+    both,
+    every,
+    found,
+    only_where,
+    some,
+)
 from course_lib.checks.exercise import (
     BY_OPTIMIZERS,
     Diagnosis,
@@ -809,6 +819,15 @@ class Unpacked(DistributedDataParallel):
         self.used_no_sync = True
         return super().no_sync()
 
+    def refill(self, other: Unpacked) -> Unpacked:
+        """The same model, with the numbers and gradients of another one of its kind."""
+        with torch.no_grad():
+            for mine, theirs in zip(self.parameters(), other.parameters(), strict=True):
+                mine.copy_(theirs)
+                mine.grad = theirs.grad
+        self.passes, self.used_no_sync = [], False
+        return self
+
     def __deepcopy__(self, memo: dict) -> Weights:
         values = {k: p.detach().clone() for k, p in self.module.named_parameters()}
         gradients = {k: None if p.grad is None else p.grad.clone()
@@ -822,6 +841,9 @@ class Descent(torch.optim.SGD):
 
     def __repr__(self) -> str:
         return f"SGD(lr={LEARNING_RATE})"
+
+    def refill(self, other: Descent) -> Descent:
+        return self
 
     def __deepcopy__(self, memo: dict) -> Descent:
         return Descent([{"params": [copy.deepcopy(p, memo) for p in group["params"]]}
@@ -892,21 +914,20 @@ def average(gradients: Iterable[Gradient]) -> Gradient:
     return times(1 / len(several), total(several))
 
 
-def pieces(play: Play) -> Pieces:
-    known = play.__dict__.get("_pieces")
-    if known is None:
-        model = small_model(play.case)
+def pieces(play: Play, call: int = 0) -> Pieces:
+    known = play.__dict__.setdefault("_pieces", {})
+    if call not in known:
+        model = small_model(play.case.call(call))
         trained = [p for p in model.parameters() if p.requires_grad]
         gradients: list[list[Gradient]] = []
         losses: list[list[float]] = []
-        for args in play.inputs[0]:
+        for args in play.inputs[call]:
             each = [functional.cross_entropy(model(x), y) for x, y in args[2]]
             gradients.append([list(torch.autograd.grad(loss, trained)) for loss in each])
             losses.append([loss.item() for loss in each])
-        known = play.__dict__["_pieces"] = Pieces(
-            model, gradients, losses, play.inputs[0][0][3], play.case.options.get(DECAY, 0.0)
-        )
-    return known
+        max_norm, decay = play.inputs[call][0][3], play.case.options.get(DECAY, 0.0)
+        known[call] = Pieces(model, gradients, losses, max_norm, decay)
+    return known[call]
 
 
 def right_step(p: Pieces) -> Weights:
@@ -914,7 +935,7 @@ def right_step(p: Pieces) -> Weights:
 
 
 def stepped(play: Play, call: int) -> list[Seen]:
-    p = pieces(play)
+    p = pieces(play, call)
     weights = right_step(p)
     loss = mean(v for mine in p.losses for v in mine)
     return [Seen(loss, (weights, ANYTHING, args[2], args[3])) for args in play.inputs[call]]
@@ -1071,14 +1092,16 @@ def step_sturdy(rng: random.Random) -> list[Case]:
             step_case(2, 2, 0.1, groups=2), step_case(2, 2, 0.0),
             step_case(2, rng.randrange(9, 20), 0.1, seed=5),
             step_case(2, 2, 0.1, frozen=True, stale=True, weight_decay=0.25),
-            step_case(2, 2, 0.1, frozen=True, weight_decay=0.25)]  # fmt: skip
+            step_case(2, 2, 0.1, frozen=True, weight_decay=0.25),
+            replace(step_case(2, 2, 1e6, seed=6), calls=2)]  # fmt: skip
 
 
 def smaller_step(case: Case) -> Iterator[Case]:
     rest = {k: v for k, v in case.options.items() if k != "max_norm"}
     for world in range(1, min(case.world, 3) + 1):
         for length in range(1, min(case.length, 3) + 1):
-            yield step_case(world, length, case.options["max_norm"], dtype=case.dtype, **rest)
+            fewer = step_case(world, length, case.options["max_norm"], dtype=case.dtype, **rest)
+            yield replace(fewer, calls=case.calls)
 
 
 declare(Exercise(
@@ -1132,7 +1155,9 @@ declare(Exercise(
                        lambda e: bool(e.passed))),
         Diagnosis("left-off", "The step is right, and DDP is left in a state in which it reduces "
                   "nothing: the caller's next backward() would stay local.",
-                  every(only("left off"))),
+                  every(lambda p: found("left off")(p) and (
+                      p.case.calls > 1 or only("left off")(p)))),
+        REMEMBERS,
         Diagnosis("moves-frozen", "It is wrong only where a parameter is frozen and the optimizer "
                   "has weight decay: whatever has a gradient is moved, one of zeros included.",
                   only_where(lambda p: bool(p.case.options.get(DECAY)))),
