@@ -1,9 +1,11 @@
 """Right answers on a busy machine: no check may ever reject one.
 
-    python tests/soak/soak_checks_repeats.py [--repeats 200] [--load 1] [--only NAME…] [--out FILE]
+    python tests/soak/soak_checks_repeats.py [--repeats 200] [--each] [--load 1] [--only NAME…]
+                                             [--out FILE]
 
 Each repeat takes a right answer at random, under a comment that changes the lengths and schedules
-that are drawn, while so many processes a core keep the machine busy.
+that are drawn, while so many processes a core keep the machine busy. With --each there are so many
+repeats of every exercise, in turn.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ def burn() -> None:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--repeats", type=int, default=200)
+    options.add_argument("--each", action="store_true", help="so many of every exercise")
     options.add_argument("--load", type=int, default=1, help="processes a core")
     options.add_argument("--only", nargs="*", default=exercises(), metavar="NAME")
     options.add_argument("--out", type=Path)
@@ -43,8 +46,11 @@ def main() -> int:
     for process in load:
         process.start()
     rejected, seconds = [], []
-    for number in range(asked.repeats):
-        path = random.Random(number).choice(paths)
+    names = sorted({p.parent.name for p in paths})
+    for number in range(asked.repeats * (len(names) if asked.each else 1)):
+        name = names[number % len(names)]
+        fitting = [p for p in paths if p.parent.name == name] if asked.each else paths
+        path = random.Random(number).choice(fitting)
         source = path.read_text() + f"\n# repeat {number}\n"
         start = time.monotonic()
         answer = Answer(path.parent.name, source=source, file=path.name)
@@ -55,7 +61,7 @@ def main() -> int:
             print(rejected[-1], flush=True)
     for process in load:
         process.kill()
-    report = {"date": date.today().isoformat(), "repeats": asked.repeats,
+    report = {"date": date.today().isoformat(), "repeats": len(seconds), "exercises": names,
               "processes_a_core": asked.load, "rejected": rejected,
               "median_seconds": round(statistics.median(seconds), 3),
               "most_seconds": round(max(seconds), 3)}  # fmt: skip
