@@ -117,10 +117,10 @@ GENERAL = [
               "their asynchronous forms are all that it needs.", some(found("collective"))),
     Diagnosis("read-before-wait", "Until wait() has returned, what irecv writes into is nobody's "
               "to read.", some(hazard("read before wait"))),
-    Diagnosis("written-before-wait", "Until wait() has returned, what isend sends or irecv fills "
-              "is nobody's to write.", some(hazard("written before wait"))),
     Diagnosis("never-waited", "Each isend and irecv returns a Work; keep it and wait for it "
               "before the function returns.", some(hazard("never waited for"))),
+    Diagnosis("written-before-wait", "Until wait() has returned, what isend sends or irecv fills "
+              "is nobody's to write.", some(hazard("written before wait"))),
     Diagnosis("deadlock", "Follow the arrows: each rank waits for one that waits as well, or that "
               "has returned. Which call is missing, or comes too late?",
               every(found("deadlock"))),

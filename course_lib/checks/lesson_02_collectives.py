@@ -383,7 +383,8 @@ declare(Exercise(
                   "promise there?", every(lists_everywhere)),
         Diagnosis("own-missing", "The tensors of all others are there, and dst's own is not. It "
                   "needs no message to get into the list.",
-                  every(lambda p: without_own(p, root(p.case)))),
+                  both(every(lambda p: without_own(p, root(p.case))),
+                       some(lambda p: p.case.calls == 1))),
         Diagnosis("arrival-order", "The tensors stand in the order in which their messages came, "
                   "and who comes first is chance. How can dst tell whose message it is?",
                   both(as_they_came, every(lambda p: p.case.calls > 1 or

@@ -7,14 +7,18 @@ CPU, and a view brings its own elements and not the whole storage that it looks 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import pickle
+import sys
 import types
 from typing import Any
 
 import cloudpickle
 import torch
+
+_Cached = type(functools.lru_cache(int))
 
 
 class TooLarge(Exception):
@@ -45,6 +49,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
+        if isinstance(obj, _Cached) and not _can_be_imported(obj):
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
         if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
             self._left -= obj.nbytes  # told before gigabytes have been copied
             if self._left < 0:
@@ -53,6 +59,17 @@ class _Pickler(cloudpickle.Pickler):
             if light is not obj:
                 return light.__reduce_ex__(4)
         return super().reducer_override(obj)
+
+
+def _can_be_imported(function: Any) -> bool:
+    module = sys.modules.get(function.__module__)
+    known = getattr(module, function.__qualname__, None) is function
+    return known and function.__module__ != "__main__"
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    """The same function under ``functools.lru_cache``, which holds nothing yet."""
+    return functools.lru_cache(**parameters)(function)
 
 
 def _light(tensor: torch.Tensor) -> torch.Tensor:

@@ -142,8 +142,7 @@ class CollectiveWork(dist.Work):
 
     @property
     def on(self) -> tuple[int, ...]:
-        ranks = self.calls.ranks
-        return tuple(ranks[r] for r in range(len(ranks)) if r not in self.call.works)
+        return tuple(r for k, r in enumerate(self.calls.ranks) if k not in self.call.works)
 
     def is_completed(self) -> bool:
         """Asking takes a microsecond, so that asking in a loop does not stop the clock."""
@@ -166,11 +165,13 @@ class CollectiveWork(dist.Work):
 
     def get_future(self) -> torch.futures.Future:
         """A future of the outputs. What the reader's own code asks for waits when it is waited
-        for. Code inside torch (DDP's reducer) waits in C++, where the baton cannot be handed on:
-        it gets the values as soon as all ranks have called, and its clock pays after backward.
+        for. DDP's reducer, and who asks on its behalf, waits in C++, where the baton cannot be
+        handed on: it gets the values as soon as all ranks have called, and its clock pays after
+        backward.
         """
-        if call_site(2)[1]:
+        if call_site(2)[1] and not compat.in_comm_hook():
             return _Future(self)
+        self.rank.ops.waited[self.seq] = True
         scheduler = self.calls.scheduler
         scheduler.read_clock()
         future: torch.futures.Future = torch.futures.Future()

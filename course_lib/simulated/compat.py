@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -129,6 +130,16 @@ def blocking_calls() -> tuple[Any, Any]:
 def object_calls() -> set[str]:
     """The calls that carry objects. They send memory that nobody has written, behind the pickle."""
     return {name for name in dir(c10d) if "_object" in name and not name.startswith("_")}
+
+
+def in_comm_hook() -> bool:
+    """Whether DDP's reducer has called a communication hook, and the caller is at work for it."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        if any(isinstance(value, dist.GradBucket) for value in frame.f_locals.values()):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def call_files() -> set[str]:

@@ -108,11 +108,13 @@ def test_shapes_may_differ_where_the_number_of_elements_does_not():
     assert equal(real, simulated)
 
 
-def train():
+def train(hook):
     torch.manual_seed(0)
     model = DistributedDataParallel(
         torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 2))
     )
+    if hook:
+        model.register_comm_hook(None, hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     generator = torch.Generator().manual_seed(dist.get_rank())
     losses = []
@@ -125,8 +127,15 @@ def train():
     return losses, [p.detach().clone() for p in model.parameters()]
 
 
-def test_ddp_trains_the_same_model():
-    real, simulated = (f(train, world_size=2).results for f in (run, simulate))
+def in_half_precision(state, bucket):
+    small = bucket.buffer().div(dist.get_world_size()).bfloat16()
+    future = dist.all_reduce(small, async_op=True).get_future()
+    return future.then(lambda f: bucket.buffer().copy_(f.value()[0]))
+
+
+@pytest.mark.parametrize("hook", [None, in_half_precision])
+def test_ddp_trains_the_same_model(hook):
+    real, simulated = (f(train, hook, world_size=2).results for f in (run, simulate))
     for (losses, parameters), (their_losses, theirs) in zip(real, simulated, strict=True):
         assert losses == pytest.approx(their_losses)
         assert all(torch.allclose(a, b) for a, b in zip(parameters, theirs, strict=True))
