@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -53,3 +55,21 @@ def test_a_tensor_keeps_its_strides_on_its_way_to_a_rank_and_back(world) -> None
         (back,) = seen.args
         assert (back.stride(), back.storage_offset()) == (sent.stride(), sent.storage_offset())
         assert memory(back).tolist() == [100 + rank, *memory(sent).tolist()[1:]]
+
+
+def test_what_held_up_one_play_once_is_no_hang(tmp_path: Path) -> None:
+    """A busy machine may stand still for seconds; an answer that never ends does so again."""
+    stalls_once = f"""
+import pathlib
+def whole(mine):
+    tries = pathlib.Path({str(tmp_path)!r}, "tries")
+    if dist.get_world_size() == 3 and dist.get_rank() == 0:
+        tries.open("a").write("x")
+        while tries.read_text() == "x":
+            pass
+    return dist.get_rank()
+"""
+    cases = [Case(world) for world in (2, 3, 4)]
+    plays = simulated(WHOLE, Answer("whole", source=stalls_once, file="whole.py"), cases)
+    assert (tmp_path / "tries").read_text() == "xx"
+    assert [play.got(1).returned for play in plays] == [1, 1, 1]
