@@ -108,7 +108,7 @@ def test_shapes_may_differ_where_the_number_of_elements_does_not():
     assert equal(real, simulated)
 
 
-def train(hook):
+def train(hook=None):
     torch.manual_seed(0)
     model = DistributedDataParallel(
         torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 2))
