@@ -142,10 +142,12 @@ class Counts(nn.Module):
 
     def __init__(self, more: bool = False) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(2))
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_parameter("scale", None)  # a name that nothing stands for, as where a layer
+        self.register_buffer("variance", None)  # is told to do without
         if more:
             self.register_buffer("mask", torch.zeros(3, dtype=torch.bool))
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
         return x

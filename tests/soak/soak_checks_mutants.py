@@ -117,6 +117,7 @@ def main() -> int:
 
 # Part of a survivor's line -> why the mutant does what the original did.
 EQUIVALENT: dict[str, str] = {
+    "accumulate_step/in_float64 line 11: 0 becomes": "all of a model lies on one device",
     "accumulate_step/one_backward_for_all line 13: clone() dropped": "nobody reads the loss again",
     "accumulate_step/reduced_by_hand line 16: 0 becomes": "every gradient has the same dtype",
     "accumulate_step/reduced_by_hand line 22: operator": "1e-6 more or less is within rounding",

@@ -12,6 +12,8 @@ def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
     made = {}
     for module in model.modules():
         for name, parameter in list(module._parameters.items()):
+            if parameter is None:
+                continue
             if parameter not in made:
                 inbox = parameter.detach().clone()
                 dist.broadcast(inbox, src)
