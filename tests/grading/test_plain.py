@@ -107,7 +107,7 @@ def test_what_a_model_notes_of_itself_is_what_it_was_there() -> None:
 
 
 def test_what_cases_record_comes_back_and_nothing_else_of_their_classes() -> None:
-    shown = lesson_06.Shown([2, 0], torch.ones(2, 10), 40, True, False, True)
+    shown = lesson_06.Shown([2, 0], torch.ones(2, 10), 40, torch.ones(3), False, True)
     data = lesson_06.digits(Case(1, 3, options={"seed": 0}))
     data.seen.append(shown)
     back = there_and_back(data, lesson_06.digits(Case(1, 3, options={"seed": 0})))
