@@ -29,6 +29,7 @@ from course_lib.checks.diagnoses import (
     every,
     found,
     hazard,
+    only_spread,
     only_where,
     some,
 )
@@ -688,8 +689,7 @@ declare(Exercise(
                   "weight decay moves the weight then, and passes over one that has none.",
                   both(only_where(lambda p: CANCEL in p.case.options), every(none_stays))),
         Diagnosis("none-stays", "A rank that had no gradient still has none, while the others "
-                  "have the mean: its weights will fall behind theirs.",
-every(none_stays)),
+                  "have the mean: its weights will fall behind theirs.", every(none_stays)),
         Diagnosis("divides-by-holders", "It divides by the number of ranks that had a gradient. "
                   "A missing one counts as zero, and its rank counts.",
                   both(every(mean_of_holders), some(several_hold))),
@@ -899,9 +899,7 @@ declare(Exercise(
                   "for.", every(mean_of_models)),
         Diagnosis("through-another-dtype", "Everything is right but for the last digits: "
                   "something has travelled in a dtype that cannot hold it.", every(nearly_right)),
-        Diagnosis("copy-not-written-back", IN_A_COPY,
-                  both(only_where(lambda p: p.case.layout == "transposed"),
-                       every(lambda p: "memory" not in p.kinds()))),
+        Diagnosis("copy-not-written-back", IN_A_COPY, only_spread),
         REPLACES, ALONE, NO_PARAMETERS, DISAGREE,
     ],
 ))  # fmt: skip

@@ -213,9 +213,7 @@ class Account:
     largest: int = 0  # batch that was trained on
     under_ddp: bool = False  # some training step went through DistributedDataParallel
     by_chance: bool = False  # some sample was evaluated so
-    states: list[list[Tensor]] = field(
-        default_factory=list
-    )  # [epoch]: of models evaluated, by rank
+    states: list[list[Tensor]] = field(default_factory=list)  # [epoch]: of what was evaluated
     found: list[Finding] = field(default_factory=list)
 
     @property
@@ -400,10 +398,8 @@ def all_evaluated(play: Play) -> Iterator[Finding]:
             return
         first, *others = a.states[epoch]
         if not all(len(s) == len(first) and torch.allclose(s, first, 1e-3) for s in others):
-            text = (
-                f"after epoch {epoch} two ranks evaluate models whose parameters or buffers differ"
-            )
-            yield Finding("models differ", text)
+            text = "two ranks evaluate models whose parameters or buffers differ"
+            yield Finding("models differ", f"after epoch {epoch} {text}")
             return
 
 
@@ -754,6 +750,11 @@ def small_model(case: Case) -> nn.Sequential:
     return model.to(getattr(torch, case.dtype))
 
 
+def _near(value: Tensor, other: Tensor) -> bool:
+    relative, absolute = (1e-10, 1e-11) if value.dtype == torch.float64 else (1e-4, 2e-5)
+    return torch.allclose(value, other, rtol=relative, atol=absolute)
+
+
 class Weights:
     """A model's parameters after the step, and how its forward passes were called."""
 
@@ -767,13 +768,8 @@ class Weights:
         return (
             isinstance(other, Weights)
             and self.values.keys() == other.values.keys()
-            and all(self.near(name, value, other) for name, value in self.values.items())
+            and all(_near(value, other.values[name]) for name, value in self.values.items())
         )
-
-    @staticmethod
-    def near(name: str, value: Tensor, other: Weights) -> bool:
-        relative, absolute = (1e-10, 1e-11) if value.dtype == torch.float64 else (1e-4, 2e-5)
-        return torch.allclose(value, other.values[name], rtol=relative, atol=absolute)
 
     def __str__(self) -> str:
         last = list(self.values.values())[-1].flatten()

@@ -62,9 +62,9 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _can_be_imported(function: Any) -> bool:
-    module = sys.modules.get(function.__module__)
-    known = getattr(module, function.__qualname__, None) is function
-    return known and function.__module__ != "__main__"
+    name, by_value = function.__module__, cloudpickle.list_registry_pickle_by_value()
+    known = getattr(sys.modules.get(name), function.__qualname__, None)
+    return known is function and name not in {"__main__", *by_value}
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sys
@@ -23,20 +24,26 @@ class Memory:
     seen: ClassVar[list[int]] = []
 
 
+@functools.cache
+def kept():
+    return []
+
+
 def touch_globals(argument):
     rank = dist.get_rank()
     COUNTER[0] += rank + 1
     Memory.seen.append(rank)
     argument.append(rank)
+    kept().append(rank)
     dist.barrier()
-    return COUNTER[0], list(Memory.seen), list(argument)
+    return COUNTER[0], list(Memory.seen), list(argument), list(kept())
 
 
 def test_globals_classes_and_arguments_are_private():
     argument = [7]
     sim = simulate(touch_globals, argument, world_size=3)
-    assert sim.results == [(r + 1, [r], [7, r]) for r in range(3)]
-    assert COUNTER == [0] and Memory.seen == [] and argument == [7]
+    assert sim.results == [(r + 1, [r], [7, r], [r]) for r in range(3)]
+    assert COUNTER == [0] and Memory.seen == [] and argument == [7] and kept() == []
 
 
 def make_memory():
