@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from course_lib import explain
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed, Wait
 from course_lib.ranks.history import History
-from course_lib.ranks.matching import Board
+from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.standstill import explained, stuck_for_ever
 from course_lib.sites import line_at
 from course_lib.trace import Event, Line
@@ -49,36 +49,30 @@ class Standing:
         return self.state == "raised" and bool(_LOST_PEER.search(self.message))
 
 
-def board_of(standings: Sequence[Standing]) -> Board:
-    """What all ranks have issued so far."""
-    groups: dict[str, tuple[int, ...]] = {}
-    for standing in standings:
-        groups.update(standing.history.groups)
-    return Board({s.rank: s.history.events for s in standings}, groups)
-
-
-def standstill(standings: Sequence[Standing]) -> dict[int, int]:
-    """rank → the number of the call it is stuck in, for every rank that nobody can free, because
-    its counterpart will not come, or came and does not fit.
+def find_deadlock(
+    standings: Sequence[Standing], matcher: CallMatcher
+) -> dict[int, tuple[int, ...]]:
+    """rank → the ranks that it waits for in vain, for every rank that nobody can free, because its
+    counterpart will not come, or came and does not fit (then it waits for nobody).
 
     Ranks whose code speaks from several threads are not judged: another thread may free them.
     """
     if any(s.history.several_threads for s in standings):
         return {}
-    blocked, left = _blocked(standings), _left(standings)
-    board = board_of(standings)
-    lost = stuck_for_ever(board, blocked, left)
-    if not lost and blocked and (found := board.mismatch()):
+    blocked = _blocked(standings)
+    lost = stuck_for_ever(matcher, blocked, _left(standings))
+    if not lost and blocked and (found := matcher.mismatch()):
         lost = dict.fromkeys((r for r in found.ranks if r in blocked), ())
-    return {r: blocked[r].seq for r in lost}
+    return lost
 
 
-def standstill_error(standings: Sequence[Standing]) -> CourseError:
-    """The error for a standstill that has been seen."""
-    board, blocked, left = board_of(standings), _blocked(standings), _left(standings)
+def deadlock_error(
+    standings: Sequence[Standing], matcher: CallMatcher, lost: Mapping[int, tuple[int, ...]]
+) -> CourseError:
+    """The error for a deadlock that has been found."""
     lines = {s.rank: s.history.blocked_at for s in standings}
-    lost = stuck_for_ever(board, blocked, left)
-    return explained(board, blocked, lines, lost, left, len(standings))
+    blocked, left = _blocked(standings), _left(standings)
+    return matcher.mismatch() or explained(blocked, lines, lost, left, len(standings))
 
 
 def _blocked(standings: Sequence[Standing]) -> dict[int, Event]:
@@ -90,12 +84,11 @@ def _left(standings: Sequence[Standing]) -> list[int]:
     return [s.rank for s in standings if s.state == "returned"]
 
 
-def afterthought(standings: Sequence[Standing]) -> CourseError | None:
+def check_finished(standings: Sequence[Standing], matcher: CallMatcher) -> CourseError | None:
     """What is wrong with a world in which every rank returned: calls that met and did not fit,
     though the backend "succeeded", or a Work that nobody waited for. None if all is well.
     """
-    board = board_of(standings)
-    if found := board.mismatch() or board.absence():
+    if found := matcher.mismatch() or matcher.absence():
         return found
     for standing in standings:
         if event := standing.history.unwaited:
@@ -103,10 +96,8 @@ def afterthought(standings: Sequence[Standing]) -> CourseError | None:
     return None
 
 
-def cause(standings: Sequence[Standing]) -> CourseError:
+def root_cause(standings: Sequence[Standing]) -> CourseError:
     """The error for a world in which at least one rank has failed."""
-    if found := board_of(standings).mismatch():
-        return found
     failed = sorted((s for s in standings if s.failed), key=lambda s: (s.lost_its_peer, s.at))
     first = failed[0]
     same = [s for s in failed if _alike(s, first)]

@@ -3,89 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import isnan
 from typing import Any
 
 from course_lib.ranks.log import Reader
+from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.recorder import unavailable
 from course_lib.trace import Event, Line, Span, Trace
 
+_set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
+
 
 class History:
-    """One rank's log, read as it grows."""
+    """One rank's log, read as it grows; every call goes to the world's CallMatcher, once."""
 
-    def __init__(self, rank: int, fd: int) -> None:
+    def __init__(self, rank: int, fd: int, matcher: CallMatcher) -> None:
         self.rank = rank
         self.events: list[Event] = []
         self.spans: list[Span] = []
         self.groups: dict[str, tuple[int, ...]] = {}
-        self.direct: set[int] = set()  # events whose Work went to the reader's own code
-        self.taken: set[int] = set()  # events whose future somebody took
-        self._done: set[int] = set()  # came back, whether or not anybody knows when the data did
         self.several_threads = False  # the reader's code speaks from more threads than the main one
-        self._waiting: tuple[int, Line | None] | None = None  # the Work that is being waited for
+        self._matcher = matcher
+        self.refused: set[int] = set()  # by torch: these were never issued
+        self._inside: Event | None = None  # the last call, while it blocks its rank
+        self._waiting: tuple[Event, Line | None] | None = None  # whose Work is being waited for
         self._lines: dict[int, Line] = {}
         self._kinds: dict[int, tuple] = {}  # what calls have in common, by the number they give
-        self._reader = Reader(fd)
+        self.reader = Reader(fd)
 
-    def update(self) -> bool:
-        """Read on; says whether anything was new."""
-        records = self._reader.read()
-        for kind, *values in records:
-            getattr(self, f"_read_{kind}")(*values)
-        return bool(records)
+    def update(self) -> None:
+        """Read on."""
+        for record in self.reader.read():
+            getattr(self, "_read_" + record[0])(*record[1:])
 
-    def _read_K(self, number: int, *kind: Any) -> None:
-        self._kinds[number] = kind
-
-    def _read_E(self, seq: int, kind: int, issued: float) -> None:
+    def _read_kind(self, number: int, *kind: Any) -> None:
         (op, peer, group, bytes_in, bytes_out, dtype, shape, line, tag, reduce_op, is_async, direct,
-         contiguous) = self._kinds[kind]  # fmt: skip
-        if direct:
-            self.direct.add(seq)
-        self.events.append(
-            Event(self.rank, op, None if peer < 0 else peer, group, max(bytes_in, bytes_out), dtype,
-                  shape, issued, None, self._lines.get(line), tag, reduce_op, is_async,
-                  not is_async, bytes_in, bytes_out, contiguous, seq)
+         contiguous) = kind  # fmt: skip
+        waited = not (is_async and direct)  # nobody has to wait for a Work of torch's own
+        self._kinds[number] = (
+            (self.rank, op, None if peer < 0 else peer, group, max(bytes_in, bytes_out), dtype,
+             shape),
+            (None, self._lines.get(line), tag, reduce_op, is_async, waited, bytes_in, bytes_out,
+             contiguous),
         )  # fmt: skip
 
-    def _read_C(self, seq: int, at: float, peer: int, waited: bool) -> None:
+    def _read_issued(self, seq: int, kind: int, issued: float) -> None:
+        before, after = self._kinds[kind]
+        event = Event(*before, issued, *after, seq)  # type: ignore[call-arg]
+        self.events.append(event)
+        self._inside = None if event.async_op else event
+        self._matcher.add(event)
+
+    def _read_ended(self, seq: int, at: float, peer: int, waited: bool) -> None:
         event = self.events[seq]
-        self._done.add(seq)
+        if event is self._inside:
+            self._inside = None
+        if event.completed is None and not isnan(at):
+            _set(event, "completed", at)
+        if event.is_recv and event.peer is None and peer >= 0:
+            _set(event, "peer", peer)
+            self._matcher.found_source(event)
         if waited:
             self._waiting = None
-        self.events[seq] = replace(
-            event,
-            completed=at if event.completed is None and not isnan(at) else event.completed,
-            peer=peer if event.peer is None and peer >= 0 else event.peer,
-            waited=event.waited or waited,
-        )
+            _set(event, "waited", True)
 
-    def _read_W(self, seq: int, line: int) -> None:
-        self._waiting = seq, self._lines.get(line)
+    def _read_refused(self, seq: int) -> None:
+        event = self.events[seq]
+        self.refused.add(seq)
+        self._inside = None
+        _set(event, "waited", True)
+        self._matcher.withdraw(event)
 
-    def _read_T(self) -> None:
+    def _read_waiting(self, seq: int, line: int) -> None:
+        self._waiting = self.events[seq], self._lines.get(line)
+
+    def _read_threads(self) -> None:
         self.several_threads = True
 
-    def _read_F(self, seq: int) -> None:
-        self.taken.add(seq)
-        if self._waiting is not None and self._waiting[0] == seq:
+    def _read_taken(self, seq: int) -> None:
+        """Somebody took its future, or heard that it is complete: as good as waiting."""
+        event = self.events[seq]
+        _set(event, "waited", True)
+        if self._waiting is not None and self._waiting[0] is event:
             self._waiting = None
 
-    def _read_S(self, name: str, start: float, end: float) -> None:
+    def _read_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.rank, name, start, end))
 
-    def _read_G(self, name: str, ranks: tuple[int, ...]) -> None:
-        self.groups[name] = ranks
+    def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
+        self.groups[name] = self._matcher.groups[name] = ranks
 
-    def _read_L(self, key: int, where: str, number: int, source: str, function: str) -> None:
+    def _read_line(self, key: int, where: str, number: int, source: str, function: str) -> None:
         self._lines[key] = Line(where, number, source, function)
-
-    @property
-    def cut_short(self) -> bool:
-        """Whether the log had no room for all that was said."""
-        return self._reader.full
 
     @property
     def last(self) -> Event | None:
@@ -94,11 +103,7 @@ class History:
     @property
     def blocked_in(self) -> Event | None:
         """The call that this rank has entered and not come out of, if its log shows one."""
-        if self._waiting is not None:
-            return self.events[self._waiting[0]]
-        last = self.last
-        inside = last is not None and last.seq not in self._done and not last.async_op
-        return last if inside else None
+        return self._waiting[0] if self._waiting else self._inside
 
     @property
     def blocked_at(self) -> Line | None:
@@ -110,27 +115,21 @@ class History:
     @property
     def unwaited(self) -> Event | None:
         """The first Work that went to the reader's code and was never waited for."""
-        for event in self.events:
-            if event.async_op and not event.waited and event.seq in self.direct - self.taken:
-                return event
-        return None
+        return next((event for event in self.events if not event.waited), None)
 
 
 def to_trace(histories: Sequence[History], recorded: bool = True) -> Trace:
     """One Trace from all ranks' logs."""
-    events = [replace(e, waited=e.waited or e.seq in h.taken or e.seq not in h.direct)
-              for h in histories for e in h.events]  # fmt: skip
+    events = [e for h in histories for e in h.events if e.seq not in h.refused]
     events.sort(key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for h in histories for s in h.spans), key=lambda s: (s.start, s.rank))
-    groups: dict[str, tuple[int, ...]] = {}
-    for history in histories:
-        groups.update(history.groups)
+    groups = {name: ranks for h in histories for name, ranks in h.groups.items()}
     return Trace(events, spans, groups, _note(histories, recorded))
 
 
 def _note(histories: Sequence[History], recorded: bool) -> str | None:
     if not recorded:
         return "nothing was recorded: record=False"
-    if any(history.cut_short for history in histories):
+    if any(history.reader.full for history in histories):
         return "the log was full: later events are missing"
     return unavailable()

@@ -1,50 +1,31 @@
-"""A rank's diary: a memory-mapped file that outlives the rank.
+"""A rank's diary: a file that outlives the rank.
 
-    0        8        16                                    end
-    ┌────────┬────────┬────────┬──────────┬────────┬────────┬───────┐
-    │  end   │  full  │ length │  record  │ length │ record │  …    │
-    └────────┴────────┴────────┴──────────┴────────┴────────┴───────┘
+    ┌────────┬────────┬────────┬────────┬────────┬───────┐
+    │ length │ record │ length │ record │ length │   …   │
+    └────────┴────────┴────────┴────────┴────────┴───────┘
 
-The rank appends records and moves ``end`` last, so a reader in another process always finds
-whole records, whatever has become of the writer; ``full`` says that there was no room for more.
-A record is a marshalled tuple, or one of the two that there are most of, which are packed. The file
-has no name: it is gone when the last process that knows it is. Its space is claimed before it is
-used, because running out of it later would be a SIGBUS.
+A record is a marshalled tuple, whose first word says what it is. The rank writes each in one piece,
+and whoever reads leaves a last one that is not complete for the next time. The file has no name: it
+is gone when the last process that knows it is.
 """
 
 from __future__ import annotations
 
 import marshal
-import mmap
 import os
 import struct
-import tempfile
 import threading
+from collections.abc import Iterator
 from typing import Any
 
-_HEAD = struct.Struct("<QQ")
-_END = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
-ISSUED = struct.Struct("<IcIId")  # length, b"E", number of the event, of its kind, time
-DONE = struct.Struct("<IcIdi?")  # length, b"C", number of the event, time or NaN, peer, waited for
-_PACKED = {b"E"[0]: ISSUED, b"C"[0]: DONE}  # no marshalled tuple begins with these
-FIRST = 1 << 18  # bytes claimed at first
 MOST = 1 << 28  # bytes after which recording stops
+_FULL = ("full",)  # the last record, where there was no room for more
 
 
 def nameless_file(purpose: str) -> int:
-    """A file descriptor of an empty file that has no name (in memory where the system can)."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(f"course_lib-{purpose}")
-    with tempfile.TemporaryFile(prefix=f"course_lib-{purpose}-") as file:
-        return os.dup(file.fileno())
-
-
-def _claim(fd: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, 0, size)
-    else:
-        os.ftruncate(fd, size)
+    """A file descriptor of an empty file in memory that has no name."""
+    return os.memfd_create(f"course_lib-{purpose}")
 
 
 class Writer:
@@ -53,46 +34,18 @@ class Writer:
     def __init__(self, fd: int) -> None:
         self.lock = threading.RLock()
         self._fd = fd
-        self._size, self._at = FIRST, _HEAD.size
-        _claim(fd, FIRST)
-        self._map = mmap.mmap(fd, FIRST)
-        _END.pack_into(self._map, 0, self._at)
+        self._at = 0
+        self._full = False  # no later record shall find room: it may speak of what is missing
 
-    def append(self, record: tuple) -> None:
+    def append(self, *record: Any) -> None:
         """Write one record of marshallable values."""
-        body = marshal.dumps(record)
         with self.lock:
-            end = self._at + _LENGTH.size + len(body)
-            if end <= self._size or self._grow(end):
-                self._map[self._at : end] = _LENGTH.pack(len(body)) + body
-                self._at = end
-                _END.pack_into(self._map, 0, end)
-
-    def put(self, layout: struct.Struct, letter: bytes, *values: Any) -> None:
-        """Write one packed record; the caller holds the ``lock``."""
-        end = self._at + layout.size
-        if end <= self._size or self._grow(end):
-            layout.pack_into(self._map, self._at, layout.size - _LENGTH.size, letter, *values)
-            self._at = end
-            _END.pack_into(self._map, 0, end)
-
-    def _grow(self, needed: int) -> bool:
-        size = max(2 * self._size, needed)
-        if size > MOST or not self._size:
-            return self._refuse()
-        try:
-            _claim(self._fd, size)
-        except OSError:
-            return self._refuse()
-        self._map.close()
-        self._map = mmap.mmap(self._fd, size)
-        self._size = size
-        return True
-
-    def _refuse(self) -> bool:
-        self._size = 0  # no later record shall find room: it may speak of what is missing
-        _HEAD.pack_into(self._map, 0, self._at, 1)
-        return False
+            if self._full:
+                return
+            body = marshal.dumps(record)
+            if self._at + len(body) > MOST:
+                self._full, body = True, marshal.dumps(_FULL)
+            self._at += os.pwrite(self._fd, _LENGTH.pack(len(body)) + body, self._at)
 
 
 class Reader:
@@ -100,27 +53,22 @@ class Reader:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._at = _HEAD.size
+        self._at = 0
         self.full = False  # what came after its end is lost
 
-    def read(self) -> list[Any]:
-        head = os.pread(self._fd, _HEAD.size, 0)
-        if len(head) < _HEAD.size:
-            return []
-        last, full = _HEAD.unpack(head)
-        self.full = bool(full)
-        if last <= self._at:  # nothing new; 0 where the file is claimed, its head not yet written
-            return []
-        body = os.pread(self._fd, last - self._at, self._at)
-        records, at = [], 0
-        while at < len(body):
-            (length,) = _LENGTH.unpack_from(body, at)
-            start, end = at + _LENGTH.size, at + _LENGTH.size + length
-            if layout := _PACKED.get(body[start]):
-                _, letter, *values = layout.unpack_from(body, at)
-                records.append((letter.decode(), *values))
-            else:
-                records.append(marshal.loads(body[start:end]))
+    def read(self) -> Iterator[tuple]:
+        """The records that are new."""
+        body = os.pread(self._fd, os.fstat(self._fd).st_size - self._at, self._at)
+        at = 0
+        while at + _LENGTH.size <= len(body):
+            start = at + _LENGTH.size
+            end = start + _LENGTH.unpack_from(body, at)[0]
+            if end > len(body):
+                break
+            record = marshal.loads(body[start:end])
+            self._at += end - at
             at = end
-        self._at = last
-        return records
+            if record == _FULL:
+                self.full = True
+            else:
+                yield record

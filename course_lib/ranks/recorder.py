@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.ranks.log import DONE, ISSUED, Writer
+from course_lib.ranks.log import Writer
 from course_lib.sites import find_frame, is_readers, line_of
 
 # HookOpName → the name that a reader of torch.distributed's documentation knows.
@@ -67,6 +67,7 @@ class Call:
         self.reduce_op: Any = None
         self.mine = False  # whether the reader's own code calls, who gets the Work; else a library
         self.seq = -1  # of the event that is done when the call returns, if there is one
+        self.asked = -1  # of the event that torch is yet to accept, between pre- and post-hook
 
 
 class _Speaking(threading.local):
@@ -122,7 +123,7 @@ class Recorder:
             for tensor in writes:
                 bytes_out += tensor.nbytes
         if mine and _thread() != self._main:
-            self._log.append(("T",))
+            self._log.append("threads")
         kind = (op, peer, group, bytes_in, bytes_out, dtype, shape, line, call.tag,
                 _operator(call.reduce_op), is_async, mine, packed)  # fmt: skip
         with self._log.lock:
@@ -131,7 +132,7 @@ class Recorder:
                 number = self._new_kind(kind)
             seq = self._count
             self._count = seq + 1
-            self._log.put(ISSUED, b"E", seq, number, time.perf_counter() - self.t0)
+            self._log.append("issued", seq, number, time.perf_counter() - self.t0)
         return seq
 
     def _new_kind(self, kind: tuple) -> int:
@@ -140,16 +141,23 @@ class Recorder:
         number = self._kinds[kind] = len(self._kinds)
         *first, dtype, shape = kind[:7]
         name = None if dtype is None else str(dtype).removeprefix("torch.")
-        self._log.append(("K", number, *first, name, tuple(shape), *kind[7:]))
+        self._log.append("kind", number, *first, name, tuple(shape), *kind[7:])
         return number
 
     def completed(self, seq: int, peer: int = -1, waited: bool = True) -> None:
         at = time.perf_counter() - self.t0 if self._wait_means_done else nan
-        with self._log.lock:
-            self._log.put(DONE, b"C", seq, at, peer, waited)
+        self._log.append("ended", seq, at, peer, waited)
+
+    def ended(self, seq: int) -> None:
+        """The call has raised an exception: its rank is no longer in it."""
+        self._log.append("ended", seq, nan, -1, True)
+
+    def refused(self, seq: int) -> None:
+        """The call has raised an exception before it became an operation."""
+        self._log.append("refused", seq)
 
     def span(self, name: str, start: float, end: float) -> None:
-        self._log.append(("S", name, start, end))
+        self._log.append("span", name, start, end)
 
     def _line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
@@ -164,7 +172,7 @@ class Recorder:
                 known = self._lines[place] = number, code
                 if number >= 0:
                     at = line_of(frame)
-                    self._log.append(("L", number, at.where, at.number, at.source, at.function))
+                    self._log.append("line", number, at.where, at.number, at.source, at.function)
         return known[0]
 
     # -- groups and hooks ---------------------------------------------------------------------
@@ -177,7 +185,7 @@ class Recorder:
         if dist.get_backend(group) == "nccl":
             self._wait_means_done = False  # there, wait() orders streams and returns at once
         self._groups[name] = ranks
-        self._log.append(("G", name, ranks))
+        self._log.append("group", name, ranks)
         if unavailable() is None:
             group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
             group.register_post_hook(_HOOK, functools.partial(self._after, name, ranks))
@@ -194,8 +202,10 @@ class Recorder:
             self.completed(call.seq)
         op, root = call.op or _op(args.name), args.root
         is_async = args.async_op and not call.blocking
-        seq = self.issued(op, group, ranks[root] if root >= 0 else -1,
+        known = 0 <= root < len(ranks)  # torch is yet to look at it
+        seq = self.issued(op, group, ranks[root] if known else -1,
                           args.input_tensors, args.output_tensors, is_async)  # fmt: skip
+        call.asked = seq
         if is_async or call.caller is None:
             self._pending[group, args.op_id] = seq, op
             call.seq = -1
@@ -204,6 +214,7 @@ class Recorder:
 
     def _after(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
         call = speaking.call
+        call.asked = -1
         if call.seq >= 0:
             return
         seq, op = self._pending.pop((group, args.op_id))
@@ -246,7 +257,7 @@ class Recorder:
             return  # inside a blocking call: its own record says where it stands
         entry = self._live.get(id(work))
         if entry is not None:
-            self._log.append(("W", entry[1], self._line(find_frame())))
+            self._log.append("waiting", entry[1], self._line(find_frame()))
 
     def waited(self, work: Any) -> None:
         """Somebody's ``wait()`` on this Work has returned."""
@@ -265,7 +276,7 @@ class Recorder:
         as waiting."""
         entry = self._live.get(id(work))
         if entry is not None:
-            self._log.append(("F", entry[1]))
+            self._log.append("taken", entry[1])
 
 
 _operators: dict[int, tuple[str, Any]] = {}  # by id, as their hash is slow; kept alive

@@ -12,18 +12,18 @@ from collections.abc import Collection, Mapping
 
 from course_lib import explain
 from course_lib.errors import CourseError, Wait
-from course_lib.ranks.matching import Board
+from course_lib.ranks.matching import CallMatcher
 from course_lib.trace import Event, Line
 
 
 def stuck_for_ever(
-    board: Board, blocked: Mapping[int, Event], left: Collection[int]
+    matcher: CallMatcher, blocked: Mapping[int, Event], left: Collection[int]
 ) -> dict[int, tuple[int, ...]]:
     """rank → the ranks that it waits for in vain, for every rank that nobody can free any more.
 
     ``blocked`` has the call that each blocked rank stands in, ``left`` the ranks that returned.
     """
-    waiting = {r: on for r, event in blocked.items() if (on := board.missing(event))}
+    waiting = {r: on for r, event in blocked.items() if (on := matcher.missing(event))}
     while True:
         lost = set(waiting) | set(left)
         freed = [r for r, on in waiting.items() if not _in_vain(blocked[r], on, lost)]
@@ -40,17 +40,15 @@ def _in_vain(event: Event, on: Collection[int], lost: Collection[int]) -> bool:
 
 
 def explained(
-    board: Board,
     blocked: Mapping[int, Event],
     lines: Mapping[int, Line | None],
     lost: Mapping[int, tuple[int, ...]],
     left: Collection[int],
     world_size: int,
 ) -> CourseError:
-    """The error for a standstill: a Mismatch if one explains it, else a Deadlock."""
+    """The error for a standstill: a Mismatch if two calls nearly met, else a Deadlock."""
     events = {r: blocked[r] for r in sorted(lost)}
-    found = board.mismatch() or _near_miss(events, left, lost)
-    if found:
+    if found := _near_miss(events, left, lost):
         return found
     waits = [
         Wait(r, explain.call_text(e), lines.get(r) or e.line, lost[r], e.group)

@@ -21,6 +21,7 @@ from course_lib.ranks import diagnosis, job, wire
 from course_lib.ranks.diagnosis import Standing
 from course_lib.ranks.history import History, to_trace
 from course_lib.ranks.log import nameless_file
+from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.output import RankOutput, show
 from course_lib.ranks.parcel import unpack
 from course_lib.ranks.server import Server, Store
@@ -37,14 +38,14 @@ STACK_SECONDS = 1.0  # for a rank to write down where it stands
 class Rank:
     """The notebook's ends of one rank's socket, pipe and files."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, matcher: CallMatcher) -> None:
         self.control, self._their_control = socket.socketpair()
         out, self._their_out = os.pipe()
         self.log_fd, self.stack_fd = nameless_file("log"), nameless_file("stack")
         self.pid = 0
         self.inbox = wire.Inbox(self.control)
         self.output = RankOutput(number, out)
-        self.standing = Standing(number, History(number, self.log_fd))
+        self.standing = Standing(number, History(number, self.log_fd, matcher))
         self.ready = False
         self.result: bytes = b""
         self.span = (0.0, 0.0)
@@ -71,6 +72,7 @@ class World:
         self._born = time.perf_counter()
         self._keep = job.spare_seconds() or job.SPARE_SECONDS
         self._surroundings = job.surroundings()
+        self._matcher = CallMatcher()
         self._stuck: dict[int, int] = {}  # rank → number of the call it is stuck in
         self._stuck_since = self._next_look = 0.0
         self._selector = selectors.DefaultSelector()
@@ -138,7 +140,7 @@ class World:
                 raise CourseError(f"the ranks found no process group within {START_SECONDS:g} s")
 
     def _start_rank(self, number: int) -> None:
-        rank = Rank(number)
+        rank = Rank(number, self._matcher)
         self.ranks.append(rank)
         socket.send_fds(self._server, [b"r"], [*rank.their_fds(), self._store.fd])
         rank.handed_over()
@@ -177,9 +179,10 @@ class World:
             self._turn(min(deadline, time.perf_counter() + LOOK_SECONDS))
             if any(s.failed for s in self.standings):
                 self._settle()
-                raise self._told(diagnosis.cause(self.standings))
-            if self._stands_still():
-                raise self._told(diagnosis.standstill_error(self.standings))
+                found = self._matcher.mismatch()
+                raise self._told(found or diagnosis.root_cause(self.standings))
+            if lost := self._find_deadlock():
+                raise self._told(diagnosis.deadlock_error(self.standings, self._matcher, lost))
             if time.perf_counter() > deadline:
                 self._take_stacks()
                 if not any(s.state == "running" for s in self.standings):
@@ -191,23 +194,28 @@ class World:
     def standings(self) -> list[Standing]:
         return [rank.standing for rank in self.ranks]
 
-    def _stands_still(self) -> bool:
-        """Whether the same ranks have been stuck in the same calls for long enough."""
+    def _find_deadlock(self) -> dict[int, tuple[int, ...]]:
+        """Who waits in vain and for whom; empty until it has been so for long enough."""
         now = time.perf_counter()
         if now < self._next_look:
-            return False
+            return {}
         self._next_look = now + LOOK_SECONDS
-        for standing in self.standings:
-            standing.history.update()
-        stuck = diagnosis.standstill(self.standings)
+        self._look()
+        lost = diagnosis.find_deadlock(self.standings, self._matcher)
+        blocked = {s.rank: s.history.blocked_in for s in self.standings}
+        stuck = {r: event.seq for r in lost if (event := blocked[r])}
         if stuck != self._stuck:
             self._stuck, self._stuck_since = stuck, now
-        return bool(stuck) and now - self._stuck_since >= DEADLOCK_SECONDS
+        return lost if now - self._stuck_since >= DEADLOCK_SECONDS else {}
 
-    def _finished(self) -> Run:
+    def _look(self) -> None:
+        """Read what the ranks have written down since the last look."""
         for standing in self.standings:
             standing.history.update()
-        if error := diagnosis.afterthought(self.standings):
+
+    def _finished(self) -> Run:
+        self._look()
+        if error := diagnosis.check_finished(self.standings, self._matcher):
             raise self._told(error)
         start = min(rank.span[0] for rank in self.ranks)
         end = max(rank.span[1] for rank in self.ranks)
@@ -215,8 +223,7 @@ class World:
 
     def _run(self, results: list[Any], seconds: float) -> Run:
         self._show_all()
-        for rank in self.ranks:
-            rank.standing.history.update()
+        self._look()
         trace = to_trace([s.history for s in self.standings], self.plan.record)
         output = "".join(rank.output.text for rank in self.ranks)
         return Run(results, trace, seconds, self.plan.world_size, self.plan.backend, output)
@@ -306,14 +313,16 @@ class World:
     def _settle(self) -> None:
         """After a first failure: let every rank that can still say something say it."""
         deadline = time.perf_counter() + SETTLE_SECONDS
-        while time.perf_counter() < deadline and any(map(self._may_speak, self.ranks)):
+        may_speak = True  # once at least: a call that is refused at once looks like one that blocks
+        while may_speak and time.perf_counter() < deadline:
             self._turn(min(deadline, time.perf_counter() + 0.02))
+            self._look()
+            may_speak = any(map(self._may_speak, self.ranks))
         for rank in self.ranks:
             rank.standing.stack = self._read_stack(rank)
 
     @staticmethod
     def _may_speak(rank: Rank) -> bool:
-        rank.standing.history.update()
         return rank.standing.state == "running" and rank.standing.history.blocked_in is None
 
     def _take_stacks(self) -> None:

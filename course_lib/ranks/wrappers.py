@@ -2,7 +2,8 @@
 
     the reader's line ─► wrapper: whose call, tag, op ─► torch.distributed ─► hook ─► Recorder
 
-They are put around torch's functions once per process, and do nothing while nobody records.
+They are put around torch's functions once per process. Where nobody records they do nothing but
+refuse a message to or from a rank that is not there: gloo would wait for it, and nobody knows why.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -36,7 +37,7 @@ _GROUP_MAKERS = ("init_process_group", "new_group", "split_group")
 
 
 def install() -> None:
-    """Put the wrappers in place, once per process. They do nothing until a Recorder begins."""
+    """Put the wrappers in place, once per process."""
     if hasattr(dist.Work.wait, "__wrapped__"):
         return  # a fork has inherited them
     for name in _CALLS:
@@ -45,6 +46,8 @@ def install() -> None:
     for name in _GROUP_MAKERS:
         if hasattr(c10d, name):
             _replace(name, _wrap_maker(getattr(c10d, name)))
+    for name in ("send", "recv"):
+        setattr(dist.ProcessGroup, name, _wrap_message(getattr(dist.ProcessGroup, name)))
     dist.Work.wait = _wrap_wait(dist.Work.wait)  # type: ignore[method-assign]
     dist.Work.get_future = _wrap_taking(dist.Work.get_future)  # type: ignore[method-assign]
     dist.Work.is_completed = _wrap_taking(dist.Work.is_completed)  # type: ignore[method-assign]
@@ -70,35 +73,40 @@ def _argument(function: Callable, name: str) -> Callable[[tuple, dict], Any] | N
     return None
 
 
+def _whole(value: Any) -> int:
+    """A number as the log can hold it, whatever torch is going to say of it."""
+    return int(value) if hasattr(value, "__index__") else 0
+
+
 def _wrap_call(name: str, function: Callable) -> Callable:
     tag_of, op_of = _argument(function, "tag"), _argument(function, "op")
-    peer_of = _argument(function, "dst" if "send" in name else "src")
     op, blocking = _CALLS[name], name in ("send", "recv")
+    issue = functools.partial(_monitored_barrier, function) if "monitor" in name else function
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         log = recorder.at_work
         if log is None:
             return function(*args, **kwargs)
-        peer = peer_of(args, kwargs) if peer_of else None
-        if isinstance(peer, int) and peer < 0:  # gloo would take it for somebody, and wait
-            last = dist.get_world_size() - 1
-            raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {last}")
         now = speaking.call
         if tag_of:
-            now.tag = tag_of(args, kwargs) or 0
+            now.tag = _whole(tag_of(args, kwargs))
         if now.caller is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
             return function(*args, **kwargs)
-        now.caller, now.op, now.blocking = sys._getframe(1), op, blocking
+        now.caller, now.op, now.blocking, now.asked = sys._getframe(1), op, blocking, -1
         if op_of:
             now.reduce_op = op_of(args, kwargs)
         try:
-            if name == "monitored_barrier":
-                return _recorded_barrier(function, args, kwargs)
-            result = function(*args, **kwargs)
+            result = issue(*args, **kwargs)
             if now.seq >= 0:
                 log.completed(now.seq, result if op == "recv" else -1)
             return result
+        except BaseException:
+            if now.asked >= 0:
+                log.refused(now.asked)
+            elif now.seq >= 0:
+                log.ended(now.seq)
+            raise
         finally:
             now.caller = now.op = now.reduce_op = None
             now.blocking, now.tag, now.seq = False, 0, -1
@@ -106,15 +114,13 @@ def _wrap_call(name: str, function: Callable) -> Callable:
     return call
 
 
-def _recorded_barrier(function: Callable, args: tuple, kwargs: dict) -> Any:
-    """``monitored_barrier`` passes no hook: write it down around the call."""
+def _monitored_barrier(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """It passes no hook: write it down before the call."""
     log = recorder.at_work
     assert log is not None
     group: Any = (args[0] if args else kwargs.get("group")) or dist.group.WORLD
-    seq = log.issued("monitored_barrier", group.group_name, -1, (), (), False)
-    result = function(*args, **kwargs)
-    log.completed(seq)
-    return result
+    speaking.call.seq = log.issued("monitored_barrier", group.group_name, -1, (), (), False)
+    return function(*args, **kwargs)
 
 
 def _wrap_maker(function: Callable) -> Callable:
@@ -129,9 +135,15 @@ def _wrap_maker(function: Callable) -> Callable:
         seq = None
         alone = kwargs.get("use_local_synchronization")  # then only members call it
         if world is not None and function.__name__ != "init_process_group" and not alone:
-            shape = tuple((ranks_of(args, kwargs) if ranks_of else None) or ())
+            ranks = ranks_of(args, kwargs) if ranks_of else None
+            shape = tuple(map(_whole, ranks)) if isinstance(ranks, Sequence) else ()
             seq = log.issued(function.__name__, world.group_name, -1, (), (), False, shape)
-        made = function(*args, **kwargs)
+        try:
+            made = function(*args, **kwargs)
+        except BaseException:
+            if seq is not None:
+                log.refused(seq)
+            raise
         if seq is not None:
             log.completed(seq)
         groups: Iterable[Any] = made if isinstance(made, (list, tuple)) else [made]
@@ -140,6 +152,19 @@ def _wrap_maker(function: Callable) -> Callable:
         return made
 
     return make
+
+
+def _wrap_message(method: Callable) -> Callable:
+    """``ProcessGroup.send`` and ``recv``: (tensors, rank in the group, tag)."""
+
+    @functools.wraps(method)
+    def message(self: Any, *args: Any, **kwargs: Any) -> Any:
+        peer = args[1] if len(args) > 1 else None
+        if isinstance(peer, int) and not 0 <= peer < self.size():
+            raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {self.size() - 1}")
+        return method(self, *args, **kwargs)
+
+    return message
 
 
 def _wrap_wait(wait: Callable) -> Callable:

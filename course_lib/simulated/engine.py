@@ -26,7 +26,6 @@ import torch
 from course_lib import explain
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, told_when_interrupted
 from course_lib.ranks import diagnosis, job
-from course_lib.ranks.matching import Board
 from course_lib.ranks.output import show
 from course_lib.ranks.parcel import pack, unpack
 from course_lib.ranks.standstill import explained
@@ -196,7 +195,7 @@ class Play:
                 self.scheduler.run(self._live, program.limit, self._overdue)
         self.error = self.scheduler.error
         if self.error is None and self._failed:
-            self.error = diagnosis.cause(self._failed)
+            self.error = diagnosis.root_cause(self._failed)
         self.error = self.error or self.groups.unfinished()
         self.conclusive = isinstance(self.error, Hang) or (
             self.error is None and (not run_ahead or self._replay())
@@ -237,7 +236,7 @@ class Play:
     def _standing(self, rank: Rank, error: BaseException) -> diagnosis.Standing:
         left = isinstance(error, SystemExit)
         code = error.code if left else 0  # type: ignore[attr-defined]
-        nothing: Any = SimpleNamespace(blocked_in=None, last=None, groups={}, events=[])
+        nothing: Any = SimpleNamespace(blocked_in=None, last=None)
         return diagnosis.Standing(
             rank.number, nothing, "left" if left else "raised", self.scheduler.now,
             type(error).__name__, str(error), stack_lines(error.__traceback__), error,
@@ -247,12 +246,11 @@ class Play:
     def _stopped(self, parked: list[Rank]) -> BaseException:
         """Nobody can go on: the error that says why."""
         if self._failed:
-            return diagnosis.cause(self._failed)
+            return diagnosis.root_cause(self._failed)
         if unfinished := self.groups.unfinished():
             return unfinished
         waits = {rank.number: rank.waits for rank in parked if rank.waits is not None}
         return explained(
-            Board({}, {}),  # calls that met have been compared when they met
             {r: w.event() for r, w in waits.items()},
             {r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
             {r: w.on for r, w in waits.items()},

@@ -1,14 +1,13 @@
 """What run() records: every call, with its size, peer, line and times."""
 
 import json
-import os
 import threading
 
 import torch
 import torch.distributed as dist
 
 from course_lib import run, span
-from course_lib.ranks import log, recorder
+from course_lib.ranks import recorder
 from course_lib.trace import Event, Line, Trace
 
 
@@ -238,23 +237,6 @@ def test_a_line_reads_as_itself_and_travels():
     assert line == "cell [7], line 5:  dist.recv(inbox, src=1)"
     copy = pickle.loads(pickle.dumps(line))
     assert (copy, copy.number, copy.function) == (line, 5, "talk")
-
-
-def test_a_log_that_is_claimed_and_not_yet_begun_is_read_as_empty():
-    """A rank makes its log in two steps, and the notebook may look between them."""
-    fd = log.nameless_file("test")
-    try:
-        reader = log.Reader(fd)
-        assert reader.read() == []
-        os.truncate(fd, log.FIRST)
-        assert reader.read() == []
-        writer = log.Writer(fd)
-        assert reader.read() == []
-        writer.append((1, "one"))
-        assert reader.read() == [(1, "one")]
-        assert reader.read() == []
-    finally:
-        os.close(fd)
 
 
 def test_each_part_of_a_call_that_has_several_is_done_before_the_next_begins():

@@ -1,0 +1,86 @@
+"""Recording changes nothing: bad arguments end in the same error with it and without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_lib import CourseError, run
+
+X = torch.ones(2)
+
+# By what is wrong: the call, and how the error begins.
+REFUSED: dict[str, tuple[Callable[[int], object], str]] = {
+    "dst below 0": (lambda me: me or dist.send(X, -1), "rank 0 raised RuntimeError: there is no"),
+    "dst too large": (lambda me: me or dist.send(X, 2), "rank 0 raised RuntimeError: there is no"),
+    "src too large": (lambda me: me or dist.recv(X, 2), "rank 0 raised RuntimeError: there is no"),
+    "rank of a group": (
+        lambda me: me or dist.irecv(X, group_src=-1),
+        "rank 0 raised RuntimeError: there is no rank -1: ranks are 0 to 1",
+    ),
+    "in a batch": (
+        lambda me: me or dist.batch_isend_irecv([dist.P2POp(dist.isend, X, 2)]),
+        "rank 0 raised RuntimeError: there is no rank 2: ranks are 0 to 1",
+    ),
+    "to itself": (lambda me: dist.send(X, me), "ranks 0 and 1 raised ValueError: Invalid dest"),
+    "root below 0": (lambda me: dist.broadcast(X, -1), "ranks 0 and 1 raised RuntimeError: Proc"),
+    "root too large": (lambda me: dist.broadcast(X, 2), "ranks 0 and 1 raised RuntimeError: Proc"),
+    "no tensor": (lambda me: dist.all_reduce([1.0]), "ranks 0 and 1 raised TypeError: Invalid"),
+    "no group": (lambda me: dist.all_reduce(X, group=3), "ranks 0 and 1 raised ValueError: Proc"),
+    "no op": (lambda me: dist.all_reduce(X, op="sum"), "ranks 0 and 1 raised TypeError: "),
+    "op for no such dtype": (
+        lambda me: dist.all_reduce(X + 1j, op=dist.ReduceOp.MAX),
+        "ranks 0 and 1 raised ValueError: all_reduce does not support",
+    ),
+    "negative tag": (lambda me: dist.send(X, 1 - me, tag=-1), "ranks 0 and 1 raised RuntimeError"),
+    "an output too few": (lambda me: dist.all_gather([X], X), "ranks 0 and 1 raised RuntimeError"),
+    "ranks of no group": (lambda me: dist.new_group(1), "ranks 0 and 1 raised TypeError: ranks"),
+}
+
+
+def first_line(fn: Callable, record: bool) -> str:
+    with pytest.raises(CourseError) as caught:
+        run(lambda: fn(dist.get_rank()), world_size=2, timeout=5.0, record=record)
+    return str(caught.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_torch_refuses_is_told_alike(what: str):
+    fn, begins = REFUSED[what]
+    recorded = first_line(fn, record=True)
+    assert recorded.startswith(begins)
+    assert first_line(fn, record=False) == recorded
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_what_torch_refused_was_not_said(record: bool):
+    """Neither does a rank wait in such a call, nor does it meet a call of another rank."""
+
+    def go_on() -> float:
+        if dist.get_rank() == 0:
+            for call in (lambda: dist.broadcast(X, 2), lambda: dist.isend(X, 1, tag=-1)):
+                with pytest.raises(RuntimeError):
+                    call()
+            time.sleep(1)  # longer than LOOK_SECONDS
+        dist.all_reduce(X)
+        return X.sum().item()
+
+    done = run(go_on, world_size=2, record=record)
+    assert done.results == [4.0, 4.0]
+    assert [e.op for e in done.trace.events] == ["all_reduce"] * 2 * record
+
+
+def test_numbers_may_be_those_of_numpy():
+    def talk() -> float:
+        one, me = numpy.int64(1), dist.get_rank()
+        pair = dist.new_group([numpy.int64(0), one])
+        dist.send(X, one, tag=one) if me == 0 else dist.recv(X, 0, tag=one)
+        dist.all_reduce(X, group=pair)
+        return X.sum().item()
+
+    assert run(talk, world_size=2).results == [4.0, 4.0]
