@@ -11,10 +11,13 @@ closes it, or dies, the world's ranks and everything that they started are kille
 
 Protocol on a world's socket: the notebook sends one byte with the rank's file descriptors
 (control, output, log, stack, store); back come ("pid", pid) and, in time, ("exit", pid, code).
+A rank that had to import more of torch says so here when its function has ended, and what it names
+is imported before the next rank is forked: once for all ranks to come.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -29,9 +32,6 @@ from collections.abc import Callable, Sequence
 from course_lib.ranks import scratch, wire
 
 PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle", "course_lib.ranks.worker")
-# Imported while nobody asks for anything: each rank's first optimizer would import the first of
-# these, a second and more, and a rank that loads data the other.
-LATER = ("torch._dynamo", "torchvision.datasets")
 FDS_PER_RANK = 5
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -60,15 +60,10 @@ def kill_group(pid: int) -> None:
 class Server:
     """The loop: new worlds, new ranks, dead ranks."""
 
-    def __init__(
-        self,
-        door: socket.socket,
-        start: Callable[[Sequence[int]], int],
-        later: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, door: socket.socket, start: Callable[[Sequence[int]], int]) -> None:
         self.door = door
         self.start = start
-        self.later = list(later)
+        self.imports, self.ranks_imports = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.worlds: list[World] = []
         self.selector = selectors.DefaultSelector()
         self.selector.register(door, selectors.EVENT_READ, self._new_world)
@@ -87,23 +82,23 @@ class Server:
         """Serve until the notebook's process is gone."""
         self.open = True
         while self.open:
-            events = self.selector.select(0 if self.later and not self.worlds else None)
-            for key, _ in events:
+            for key, _ in self.selector.select():
                 key.data()
-            if not events:
-                self._import_one()
         for world in self.worlds:
             world.kill()
         self._kill_strays()
 
-    def _import_one(self) -> None:
-        name = self.later.pop(0)
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            return  # a rank that needs it will say so
-        gc.collect()
-        gc.freeze()  # a rank's garbage collector shall not copy what it only inherits
+    def _import_what_ranks_did(self) -> None:
+        names: list[str] = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                names += self.imports.recv(1 << 20, socket.MSG_DONTWAIT).decode().split()
+        if new := [name for name in names if name not in sys.modules]:
+            for name in new:
+                with contextlib.suppress(Exception):  # a rank that needs it will say so
+                    importlib.import_module(name)
+            gc.collect()
+            gc.freeze()  # a rank's garbage collector shall not copy what it only inherits
 
     def _new_world(self) -> None:
         data, fds, _, _ = socket.recv_fds(self.door, 1, 1)
@@ -122,7 +117,8 @@ class Server:
         if not data:
             self._end(world)
             return
-        pid = self.start(fds)
+        self._import_what_ranks_did()
+        pid = self.start([*fds, self.ranks_imports.fileno()])
         for fd in fds:
             os.close(fd)
         world.pids.add(pid)
@@ -237,10 +233,7 @@ def main(method: str, door_fd: int) -> None:
     if method == "fork":
         _import_torch()
     wire.send(door, "ready")
-    if method == "fork":
-        Server(door, fork_rank, LATER).serve()
-    else:
-        Server(door, spawn_rank).serve()
+    Server(door, fork_rank if method == "fork" else spawn_rank).serve()
 
 
 if __name__ == "__main__":

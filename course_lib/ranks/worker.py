@@ -12,11 +12,13 @@ a message that another rank has not read yet
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import io
 import os
 import queue
+import re
 import signal
 import socket
 import sys
@@ -24,7 +26,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -37,6 +39,8 @@ from course_lib.ranks import recorder, scratch, wire, wrappers
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.parcel import TooLarge, pack, unpack
 
+# What ranks may share. The compiler starts processes of its own when it is imported.
+_SHARED = re.compile(r"(torch|torchvision)\.(?!_inductor|_C)")
 GROUP_TIMEOUT = timedelta(days=7)
 
 
@@ -88,7 +92,8 @@ class RankContext:
 
 def main(fds: Sequence[int]) -> NoReturn:
     """The life of a rank, on the files that the notebook has opened for it."""
-    control_fd, output_fd, log_fd, stack_fd, store_fd = fds
+    control_fd, output_fd, log_fd, stack_fd, store_fd, imports_fd = fds
+    inherited = set(sys.modules)
     if os.getpid() != os.getsid(0):
         os.setsid()  # own session and group: killed as one, and deaf to the terminal's Ctrl-C
     scratch.keep_in(scratch.folder(os.getpid()))
@@ -112,7 +117,9 @@ def main(fds: Sequence[int]) -> NoReturn:
         job: Job = orders.get(timeout=setup.idle)
     except queue.Empty:
         os._exit(0)  # nobody wants this world
-    _work(setup, job, log, control)
+    answer = _work(setup, job, log)
+    _tell_imports(imports_fd, inherited)
+    wire.send(control, answer)
     _stay(orders)
 
 
@@ -192,7 +199,7 @@ def _rehearse(device: str) -> None:
     os.close(file)
 
 
-def _work(setup: Setup, job: Job, log: recorder.Recorder, control: socket.socket) -> None:
+def _work(setup: Setup, job: Job, log: recorder.Recorder) -> tuple:
     os.chdir(job.cwd)
     sys.path[:] = job.path
     sites.name_cells(job.cells)
@@ -216,7 +223,15 @@ def _work(setup: Setup, job: Job, log: recorder.Recorder, control: socket.socket
         torch.cuda.synchronize()
         dist.destroy_process_group()
     _flush()
-    wire.send(control, answer)
+    return answer
+
+
+def _tell_imports(fd: int, inherited: Set[str]) -> None:
+    """Name the parts of torch that this rank had to import to the fork server."""
+    parts = [name for name in sys.modules if name not in inherited and _SHARED.match(name)]
+    if parts:
+        with socket.socket(fileno=fd) as server, contextlib.suppress(OSError):
+            server.send(" ".join(parts).encode(), socket.MSG_DONTWAIT)  # if not, another rank will
 
 
 def _answer(start: float, result: object, largest: int) -> tuple:

@@ -1,6 +1,7 @@
 """run(): what goes in, what comes back, and in which order it is shown."""
 
 import functools
+import importlib
 import os
 import sys
 import threading
@@ -278,3 +279,19 @@ def test_runs_in_threads_do_not_disturb_each_other():
     for thread in threads:
         thread.join(60)
     assert results == {n: [2.0 * n] * 2 for n in range(3)}
+
+
+def test_what_ranks_have_imported_of_torch_is_there_for_the_next_ones(tmp_path, monkeypatch):
+    """Only of torch: the reader may change a module of his own between two runs."""
+    (tmp_path / "readers_own.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ["torch.utils.mobile_optimizer", "readers_own"]
+
+    def known_before():
+        known = [name in sys.modules for name in names]
+        for name in names:
+            importlib.import_module(name)
+        return known
+
+    assert run(known_before, world_size=2).results == [[False, False]] * 2
+    assert run(known_before, world_size=2).results == [[True, False]] * 2
