@@ -52,9 +52,9 @@ COMMANDS = {
     "bench": Command(
         "course_lib.bench:main",
         "every budget as a ratio against its reference, measured now",
-        _flag("--json", "print the rows as JSON"),
+        _flag("--json", "print each row as a line of JSON"),
         _flag("--quick", "fewer repeats"),
-        _flag("--all", "the whole suite of tests, too: minutes"),
+        _flag("--all", "each lesson under nbval and the whole suite of tests, too: minutes"),
     ),
     "update": Command(
         "course_lib.notebooks.update:main",

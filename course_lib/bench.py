@@ -4,7 +4,7 @@ A wall-clock time says as much about the machine and its other work as about the
 two times, taken in turns, says something about the code. So each row here has a *reference*, the
 same work done without the course (or a fixed number, where the promise is one), and reports the
 median of ours, of the reference, and their ratio, with the spread between the quartiles. What
-could not be measured here has a row, too, that says why.
+could not be measured here has a row, too, that says why. Rows are printed as they come.
 """
 
 from __future__ import annotations
@@ -70,19 +70,26 @@ class Missing:
 
 def main(args: Namespace) -> int:
     """``bench [--json] [--quick] [--all]``; the exit code is 0 whatever comes out."""
-    rows = [row for bench in BENCHES for row in bench(args.quick)]
-    rows += testing(args.all)
-    if args.json:
-        print(json.dumps([asdict(row) | {"kept": row.kept} for row in rows], indent=2))
-    else:
-        print("\n".join(table(rows)))
+    if not args.json:
+        print(HEAD, flush=True)
+    for row in rows(args.quick, args.all):
+        line = json.dumps(asdict(row) | {"kept": row.kept}) if args.json else _line(row)
+        print(line, flush=True)
     return 0
 
 
-def table(rows: list[Row | Missing]) -> list[str]:
-    """The rows as text, one line each."""
-    head = f"{'what':<46} {'ours':>12} {'± half':>9} {'reference':>12}  {'ratio':>7} {'budget':>7}"
-    return [head, *(_line(row) for row in rows)]
+def rows(quick: bool, everything: bool) -> Iterator[Row | Missing]:
+    """Each row as soon as it has been measured."""
+    for bench in BENCHES:
+        yield from bench(quick)
+    for what, long_bench in LONG.items():
+        if everything:
+            yield from long_bench(quick)
+        else:
+            yield Missing(what, "it takes minutes; bench --all measures it")
+
+
+HEAD = f"{'what':<46} {'ours':>12} {'± half':>9} {'reference':>12}  {'ratio':>7} {'budget':>7}"
 
 
 def _line(row: Row | Missing) -> str:
@@ -165,7 +172,7 @@ def launching(quick: bool) -> Iterator[Row | Missing]:
     """The next ``run`` of four ranks with an all_reduce inside, with and without a spare world."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch.distributed", __name__])
-    repeats = 8 if quick else 30
+    repeats = 8 if quick else 20
     cold, warm, bare = [], [], []
     with _setting("GLOO_SOCKET_IFNAME", "lo"), _setting("OMP_NUM_THREADS", "1"):
         _bare_launch(context)
@@ -240,7 +247,7 @@ def recording(quick: bool) -> Iterator[Row | Missing]:
     one, two, three, four = run(_in_turns, 1, repeats, linux, world_size=1).results[0]
     added = [1e6 * (a - b) for a, b in zip(one + two, three + four, strict=True)]
     yield _row("recorder, added to a call at world size 1", "µs", added, "20 µs", [20.0], 1.0)
-    repeats = 50 if quick else 2000
+    repeats = 50 if quick else 500  # twice as many pairs
     large = run(_in_turns, 1_000_000, repeats, False, world_size=2, timeout=300).results[0]
     one, two, three, four = ([1e3 * t for t in seconds] for seconds in large)
     name, reference = "all_reduce of 4 MB on 2 ranks", "the same call, not recorded"
@@ -265,8 +272,35 @@ def _deadlock() -> None:
 
 def telling(quick: bool) -> Iterator[Row | Missing]:
     """From the start of a deadlock to its sentence."""
-    seconds = [_timed(_deadlock) for _ in range(2 if quick else 5)]
+    seconds = [_timed(_deadlock) for _ in range(2 if quick else 3)]
     yield _row("deadlock told", "s", seconds, "3 s", [3.0], 1.0)
+
+
+# ---- watching ---------------------------------------------------------------------------------
+
+
+def _chatter(calls: int) -> float:
+    x = torch.ones(1)
+    for _ in range(calls):
+        dist.all_reduce(x)
+    return time.perf_counter()
+
+
+def _watched(calls: int) -> tuple[float, float]:
+    """Seconds of this process's CPU, and of time from the function's end to that of run()."""
+    start = time.process_time()
+    ended = max(run(_chatter, calls, world_size=2, timeout=300).results)
+    return time.process_time() - start, time.perf_counter() - ended
+
+
+def watching(quick: bool) -> Iterator[Row | Missing]:
+    """What a run that says much costs the notebook, against one that says an eighth of it."""
+    many = 4_000 if quick else 40_000
+    few = [_watched(many // 8)[0] for _ in range(5)]
+    cpu, late = _watched(many)
+    name, reference = f"watching {many:,} calls on 2 ranks", f"watching {many // 8:,} calls"
+    yield _row(f"{name}, CPU", "s", [cpu], reference, few, 10.0)
+    yield _row("from the function's end to the cell's", "s", [late], "0.5 s", [0.5], 1.0)
 
 
 # ---- simulating -------------------------------------------------------------------------------
@@ -376,19 +410,18 @@ def comparing(quick: bool) -> Iterator[Row | Missing]:
                 yield _row(name, "s", seconds, "45 s", [45.0], 1.0)
 
 
-def testing(wanted: bool) -> Iterator[Row | Missing]:
+def testing(_quick: bool) -> Iterator[Row | Missing]:
     """All tests, as ``make test`` runs them once everything is installed."""
     if not (ROOT / "tests" / "conftest.py").exists():
         yield Missing("make test", "tests is not here")
-    elif not wanted:
-        yield Missing("make test", "it takes minutes; bench --all measures it")
-    else:
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
-        start = time.perf_counter()
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        seconds = time.perf_counter() - start
-        passed = "" if done.returncode == 0 else ", some fail"
-        yield _row(f"make test{passed}", "s", [seconds], "480 s", [480.0], 1.0)
+        return
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
+    start = time.perf_counter()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    seconds = time.perf_counter() - start
+    passed = "" if done.returncode == 0 else ", some fail"
+    yield _row(f"make test{passed}", "s", [seconds], "480 s", [480.0], 1.0)
 
 
-BENCHES = (launching, recording, telling, simulating, checking, comparing)
+BENCHES = (launching, recording, telling, watching, simulating, checking)
+LONG = {"nbval of each lesson": comparing, "make test": testing}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -21,18 +24,18 @@ BUDGETS = {
     "all_reduce of 4 MB on 2 ranks, recorded": ("ms", 1.03),
     "all_reduce of 4 MB on 2 ranks, in another group": ("ms", 1.03),
     "deadlock told": ("s", 3),
+    "watching 4,000 calls on 2 ranks, CPU": ("s", 10),
+    "from the function's end to the cell's": ("s", 0.5),
     "chunked ring on 64 simulated ranks": ("s", 0.5),
     "chunked ring on 256 simulated ranks": ("s", 6),
     "check of a right answer, all exercises": ("s", 3),
     "check of an answer that never ends": ("s", 10),
-    "nbval of 00_hello_ranks": ("s", 45),
 }
 
 
-# All of it, but what takes longest: other tests run lessons under nbval and answers that never end.
+# All of it, but what takes longest: other tests run answers that never end.
 QUICKER = """
 from course_lib import __main__, bench
-bench._nbval = lambda notebook: 0
 bench._never_ends = lambda: None
 raise SystemExit(__main__.main(["bench", "--quick", "--json"]))
 """
@@ -43,7 +46,7 @@ def test_every_budget_has_a_row(root: Path):
     command = [sys.executable, "-c", QUICKER]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr
-    rows = {row["what"]: row for row in json.loads(done.stdout)}
+    rows = {row["what"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert not BUDGETS.keys() - rows.keys()
     for what, (unit, most) in BUDGETS.items():
         row = rows[what]
@@ -57,18 +60,34 @@ def test_every_budget_has_a_row(root: Path):
     assert all(rows[what]["ours"] > 0 for what in BUDGETS if "added" not in what)
     (slowest,) = (row for what, row in rows.items() if what.startswith("the slowest of them"))
     assert slowest["ours"] >= rows["check of a right answer, all exercises"]["ours"]
-    assert rows["make test"] == {
-        "what": "make test",
-        "not_measured": "it takes minutes; bench --all measures it",
-        "kept": None,
-    }
+    for what in ("nbval of each lesson", "make test"):
+        why = "it takes minutes; bench --all measures it"
+        assert rows[what] == {"what": what, "not_measured": why, "kept": None}
+
+
+def test_rows_are_printed_as_they_come(monkeypatch: pytest.MonkeyPatch):
+    """Also where the output is no terminal: each is there before the next is measured."""
+    here, there = os.pipe()
+    os.set_blocking(here, False)
+    seen = []
+
+    def bench_twice(quick: bool):
+        for what in ("first", "second"):
+            seen.append(os.read(here, 4096).decode())
+            yield bench.Missing(what, "not now")
+
+    monkeypatch.setattr(bench, "BENCHES", (bench_twice,))
+    monkeypatch.setattr(bench, "LONG", {})
+    with os.fdopen(here), os.fdopen(there, "w") as out, contextlib.redirect_stdout(out):
+        bench.main(Namespace(json=False, quick=True, all=False))
+        assert [text.split()[0] for text in seen] == ["what", "first"]
 
 
 def test_what_is_not_here_has_a_line_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bench, "ROOT", tmp_path)
     monkeypatch.setattr(bench, "_never_ends", lambda: None)
     rows = [*bench.checking(True), *bench.comparing(True), *bench.testing(True)]
-    lines = bench.table(rows)[1:]
+    lines = [bench._line(row) for row in rows]
     assert [line.split(": ")[1] for line in lines if "not measured" in line] == [
         "tests/right_answers is not here",
         "notebooks/solutions is not here",
