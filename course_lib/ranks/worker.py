@@ -228,9 +228,9 @@ def _work(setup: Setup, job: Job, log: recorder.Recorder) -> tuple:
 
 def _tell_imports(fd: int, inherited: Set[str]) -> None:
     """Name the parts of torch that this rank had to import to the fork server."""
-    parts = [name for name in sys.modules if name not in inherited and _SHARED.match(name)]
+    parts = [name for name in list(sys.modules) if name not in inherited and _SHARED.match(name)]
     if parts:
-        with socket.socket(fileno=fd) as server, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), socket.socket(fileno=fd) as server:
             server.send(" ".join(parts).encode(), socket.MSG_DONTWAIT)  # if not, another rank will
 
 
