@@ -55,9 +55,10 @@ def find_deadlock(
     """rank → the ranks that it waits for in vain, for every rank that nobody can free, because its
     counterpart will not come, or came and does not fit (then it waits for nobody).
 
-    Ranks whose code speaks from several threads are not judged: another thread may free them.
+    Ranks whose code speaks from several threads are not judged, as another thread may free them,
+    nor is anybody where a log had no room for all that was said.
     """
-    if any(s.history.several_threads for s in standings):
+    if any(s.history.several_threads or s.history.reader.full for s in standings):
         return {}
     blocked = _blocked(standings)
     lost = stuck_for_ever(matcher, blocked, _left(standings))
@@ -88,6 +89,8 @@ def check_finished(standings: Sequence[Standing], matcher: CallMatcher) -> Cours
     """What is wrong with a world in which every rank returned: calls that met and did not fit,
     though the backend "succeeded", or a Work that nobody waited for. None if all is well.
     """
+    if any(s.history.reader.full for s in standings):
+        return matcher.mismatch()  # what seems to be missing may have found no room
     if found := matcher.mismatch() or matcher.absence():
         return found
     for standing in standings:

@@ -1,16 +1,18 @@
 """A rank's diary: a file that outlives the rank.
 
-    ┌────────┬────────┬────────┬────────┬────────┬───────┐
-    │ length │ record │ length │ record │ length │   …   │
-    └────────┴────────┴────────┴────────┴────────┴───────┘
+    ┌──────┬────────┬────────┬────────┬────────┬────────┬───────┐
+    │ full │ length │ record │ length │ record │ length │   …   │
+    └──────┴────────┴────────┴────────┴────────┴────────┴───────┘
 
-A record is a marshalled tuple, whose first word says what it is. The rank writes each in one piece,
-and whoever reads leaves a last one that is not complete for the next time. The file has no name: it
-is gone when the last process that knows it is.
+``full`` is one byte, 1 once there was no room for more. A record is a marshalled tuple, whose first
+word says what it is. The rank writes each in one piece, and whoever reads leaves a last one that is
+not complete for the next time. The file has no name: it is gone when the last process that knows
+it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import struct
@@ -20,7 +22,6 @@ from typing import Any
 
 _LENGTH = struct.Struct("<I")
 MOST = 1 << 28  # bytes after which recording stops
-_FULL = ("full",)  # the last record, where there was no room for more
 
 
 def nameless_file(purpose: str) -> int:
@@ -34,18 +35,23 @@ class Writer:
     def __init__(self, fd: int) -> None:
         self.lock = threading.RLock()
         self._fd = fd
-        self._at = 0
         self._full = False  # no later record shall find room: it may speak of what is missing
+        self._at = os.pwrite(fd, b"\0", 0)
 
     def append(self, *record: Any) -> None:
         """Write one record of marshallable values."""
+        body = marshal.dumps(record)
+        block = _LENGTH.pack(len(body)) + body
         with self.lock:
             if self._full:
                 return
-            body = marshal.dumps(record)
-            if self._at + len(body) > MOST:
-                self._full, body = True, marshal.dumps(_FULL)
-            self._at += os.pwrite(self._fd, _LENGTH.pack(len(body)) + body, self._at)
+            written = 0
+            if self._at + len(block) <= MOST:
+                with contextlib.suppress(OSError):  # the system may have set a limit of its own
+                    written = os.pwrite(self._fd, block, self._at)
+            self._at += written
+            if written < len(block):
+                self._full = bool(os.pwrite(self._fd, b"\1", 0))
 
 
 class Reader:
@@ -53,22 +59,22 @@ class Reader:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._at = 0
-        self.full = False  # what came after its end is lost
+        self._at = 1
+
+    @property
+    def full(self) -> bool:
+        """Whether what came after its end is lost."""
+        return os.pread(self._fd, 1, 0) == b"\1"
 
     def read(self) -> Iterator[tuple]:
         """The records that are new."""
-        body = os.pread(self._fd, os.fstat(self._fd).st_size - self._at, self._at)
+        body = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - self._at), self._at)
         at = 0
         while at + _LENGTH.size <= len(body):
             start = at + _LENGTH.size
             end = start + _LENGTH.unpack_from(body, at)[0]
             if end > len(body):
                 break
-            record = marshal.loads(body[start:end])
             self._at += end - at
             at = end
-            if record == _FULL:
-                self.full = True
-            else:
-                yield record
+            yield marshal.loads(body[start:end])

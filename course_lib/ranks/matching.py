@@ -120,7 +120,7 @@ class CallMatcher:
         calls.append(event)
         if len(first) < len(calls):
             first.append(event)
-        elif _before(place, self._bad_collective) and explain.mismatch(first[place[1]], event):
+        elif place <= (self._bad_collective or place) and explain.mismatch(first[place[1]], event):
             self._bad_collective = place
         if not event.contiguous and event.op in ("all_reduce", "broadcast", "reduce"):
             self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
@@ -134,7 +134,7 @@ class CallMatcher:
         for k in range(self._compared[key], min(len(sends), len(recvs))):
             self._compared[key] = k + 1
             place = key, k
-            if _before(place, self._bad_message) and explain.mismatch(sends[k], recvs[k]):
+            if place <= (self._bad_message or place) and explain.mismatch(sends[k], recvs[k]):
                 self._bad_message = place
 
     def mismatch(self) -> Mismatch | None:
@@ -148,10 +148,6 @@ class CallMatcher:
             key, k = self._bad_message
             return explain.mismatch(self._sends[key][k], self._recvs[key][k])
         return explain.strided(self._strided) if self._strided else None
-
-
-def _before(place: tuple, other: tuple | None) -> bool:
-    return other is None or place < other
 
 
 def _place(event: Event, calls: Sequence[Event]) -> int:

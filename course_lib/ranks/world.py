@@ -202,8 +202,7 @@ class World:
         self._next_look = now + LOOK_SECONDS
         self._look()
         lost = diagnosis.find_deadlock(self.standings, self._matcher)
-        blocked = {s.rank: s.history.blocked_in for s in self.standings}
-        stuck = {r: event.seq for r in lost if (event := blocked[r])}
+        stuck = {r: e.seq for r in lost if (e := self.standings[r].history.blocked_in)}
         if stuck != self._stuck:
             self._stuck, self._stuck_since = stuck, now
         return lost if now - self._stuck_since >= DEADLOCK_SECONDS else {}
