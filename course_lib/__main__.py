@@ -54,7 +54,7 @@ COMMANDS = {
         "every budget as a ratio against its reference, measured now",
         _flag("--json", "print each row as a line of JSON"),
         _flag("--quick", "fewer repeats"),
-        _flag("--all", "each lesson under nbval and the whole suite of tests, too: minutes"),
+        _flag("--all", "what takes minutes, too: 1,024 ranks, each lesson under nbval, all tests"),
     ),
     "update": Command(
         "course_lib.notebooks.update:main",

@@ -60,7 +60,7 @@ def test_every_budget_has_a_row(root: Path):
     assert all(rows[what]["ours"] > 0 for what in BUDGETS if "added" not in what)
     (slowest,) = (row for what, row in rows.items() if what.startswith("the slowest of them"))
     assert slowest["ours"] >= rows["check of a right answer, all exercises"]["ours"]
-    for what in ("nbval of each lesson", "make test"):
+    for what in bench.LONG:
         why = "it takes minutes; bench --all measures it"
         assert rows[what] == {"what": what, "not_measured": why, "kept": None}
 
