@@ -33,7 +33,7 @@ import torch.distributed as dist
 
 from course_lib import context
 from course_lib.checks.play import in_rank
-from course_lib.grading.far import Asker, FarContext, FarGroups, Told, plain_line
+from course_lib.grading.far import Asker, FarContext, FarGroups, plain_line
 from course_lib.grading.frames import Ended, Talk
 from course_lib.grading.plain import encode
 from course_lib.simulated import compat
@@ -200,6 +200,3 @@ def _raised(error: BaseException) -> dict[str, Any]:
     left = isinstance(error, SystemExit)
     return {"do": "raised", "kind": type(error).__name__[:60], "text": text, "lines": lines,
             "left": left}  # fmt: skip
-
-
-__all__ = ["Asker", "Told", "serve"]
