@@ -175,9 +175,11 @@ def keep(life_fd: int, talk_fd: int, limits: Limits, place: str) -> int:
             _leave(code)
     os.close(talk_fd)
     try:
+        life.send({"pid": pid})
         why, status = _watch(pid, life.sock, limits)
-    finally:
-        _end(pid)
+    finally:  # nothing that it has started outlives it: it was the first process of its own world
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(Exception):
         life.send({"why": why, "code": os.waitstatus_to_exitcode(status)})
     _remove(private)
@@ -227,27 +229,6 @@ def _watch(pid: int, life: socket.socket, limits: Limits) -> tuple[str, int]:
         return why, os.waitpid(pid, 0)[1]
 
 
-def _end(pid: int) -> None:
-    """Nothing that the rank has started outlives it. In its own world of processes the system has
-    seen to that; elsewhere what was orphaned has come to us."""
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
-    if sys.platform != "linux":
-        return
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        children = [p for p in walls.family(os.getpid()) if p != os.getpid()]
-        if not children:
-            return
-        for child in children:
-            with contextlib.suppress(OSError):
-                os.kill(child, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-        time.sleep(0.01)
-
-
 def _remove(folder: str) -> None:
     import shutil
 
@@ -255,7 +236,8 @@ def _remove(folder: str) -> None:
 
 
 def answer(life: socket.socket, seconds: float) -> dict[str, Any]:
-    """What the keeper has said of the rank's end; empty if it has not within ``seconds``."""
+    """What the keeper says next: which process it is, and of its end why. Empty if it says nothing
+    within ``seconds``."""
     end = time.monotonic() + seconds
     try:
         return Talk(life, lambda: time.monotonic() < end).receive()
