@@ -61,19 +61,21 @@ def check(fn: Callable) -> Verdict:
 
 
 def verdict_on(
-    exercise: Exercise, answer: Answer, player: Player = playing, shrink: Shrink = "first"
-) -> Verdict:
+    exercise: Exercise, answer: Answer, player: Player = playing, shrink: Shrink = "first",
+    secret: str = "",
+) -> Verdict:  # fmt: skip
     """The verdict on an answer, right or wrong. Never raises because of the answer.
 
     ``shrink``: of which failing levels the smallest failing case is looked for. The first is what
-    a verdict's text shows; the others then show a case in which the mistake was seen.
+    a verdict's text shows; the others then show a case in which the mistake was seen. Where there
+    is a ``secret``, it draws the cases, and not the answer's own text, which somebody may have made
+    to fit them.
     """
-    rng = random.Random(_seed(answer))
+    rng = random.Random(secret or _seed(answer))
     core, sturdy = exercise.core(rng), exercise.sturdy(rng)
     if not player.simulator_works():
         return _on_real_ranks(exercise, answer, core)
-    blank = _blank(exercise, core) if player is playing else []
-    plays = player.simulated(exercise, answer, core + sturdy + blank)
+    plays = player.simulated(exercise, answer, core + sturdy + _blank(exercise, core))
     if not_written(plays):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
@@ -87,11 +89,10 @@ def verdict_on(
             judge(exercise, real)
             in_core.append(real)
     levels = {"core": _level("core", in_core, [p for p in in_core if p.findings], len(core))}
-    if exercise.budget:
+    if exercise.budget:  # what came to no end has kept none
         counted = [p for p in plays if p.done and p.case.calls == 1 and not p.case.blank]
-        talked = [p for p in counted if p.case.world > 1]  # one rank alone keeps any budget
         levels["budget"] = _level("budget", counted, [p for p in counted if p.broken],
-                                  1 if talked else len(counted) + 1)  # fmt: skip
+                                  sum(c.calls == 1 for c in core + sturdy))  # fmt: skip
     if sturdy:
         levels["sturdy"] = _level("sturdy", in_sturdy, [p for p in in_sturdy if p.findings],
                                   len(sturdy))  # fmt: skip

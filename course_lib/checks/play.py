@@ -18,7 +18,8 @@ import pickle
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from pathlib import Path
@@ -218,8 +219,9 @@ def _unrecorded() -> None:
                 setattr(module, name, vars(value).get("__wrapped__", value))
 
 
-def _carry_zeros() -> None:
-    """From here on messages take their time and have their length, and zeros in them."""
+@contextmanager
+def carrying_zeros() -> Iterator[None]:
+    """In here messages take their time and have their length, and zeros in them."""
     from course_lib.simulated import collective, hazards, mail
 
     def fill(tensor: torch.Tensor, data: bytes) -> None:
@@ -231,7 +233,12 @@ def _carry_zeros() -> None:
 
     in_place = collective.CollectiveWork.deliver
     vars(mail)["hazards"] = SimpleNamespace(**vars(hazards) | {"fill": fill})
-    setattr(collective.CollectiveWork, "deliver", deliver)  # noqa: B010
+    collective.CollectiveWork.deliver = deliver  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        vars(mail)["hazards"] = hazards
+        collective.CollectiveWork.deliver = in_place  # type: ignore[method-assign]
 
 
 def _play(function: Callable | bytes, rounds: list[Kept]) -> Kept:
@@ -277,14 +284,13 @@ def play_all(
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         parcel = _packed_once(function)
         for case, schedule, rounds in jobs:
-            if case.blank:  # so are all that follow
-                _carry_zeros()
             signal.alarm(math.ceil(STUCK * stretched()))  # ends the process, whatever it is doing
             result: Any
             try:
-                result = simulate(_play, parcel, rounds, world_size=case.world,
-                                  network=Network(jitter=case.jitter), seed=schedule,
-                                  limit=ONE_PLAY)  # fmt: skip
+                with carrying_zeros() if case.blank else nullcontext():
+                    result = simulate(_play, parcel, rounds, world_size=case.world,
+                                      network=Network(jitter=case.jitter), seed=schedule,
+                                      limit=ONE_PLAY)  # fmt: skip
             except CourseError as error:
                 result = error
             out.write(_pickled(result))
