@@ -503,22 +503,27 @@ def own(play: Play, name: str, rank: int) -> Tensor | None:
     return gradients(play, name)[rank]
 
 
-def mean_weights(play: Play) -> bool:
-    """Every rank's weights are the mean of everybody's."""
+def own_part(play: Play, name: str, rank: int) -> Tensor | None:
+    mine = own(play, name, rank)
+    return None if mine is None else mine / play.case.world
+
+
+def weights_travel(play: Play) -> bool:
+    """Every rank's weights are the mean of everybody's, or the sum."""
     for name, p in play.given(0).named_parameters():
         if not p.requires_grad:
             continue
-        mean = torch.stack([play.given(r).get_parameter(name).data.double()
-                            for r in ranks(play)]).mean(0)  # fmt: skip
+        every = torch.stack([play.given(r).get_parameter(name).data.double() for r in ranks(play)])
         got = [dict(play.left(r).named_parameters())[name].data.double() for r in ranks(play)]
-        if not all(same(g, mean, 1e-2 if p.dtype == torch.bfloat16 else NARROW) for g in got):
+        near = 1e-2 if p.dtype == torch.bfloat16 else NARROW
+        if not any(all(same(g, want, near) for g in got) for want in (every.mean(0), every.sum(0))):
             return False
     return True
 
 
 def layers_left(p: Play, but: int = 0) -> bool:
     """Some parameters' gradients are as they were, all others (``but`` or more) are averaged."""
-    if not p.done or misses(p):
+    if not p.done or misses(p) or not all(others_untouched(p, r) for r in ranks(p)):
         return False
     state = {}
     for name in names(p):
@@ -641,10 +646,10 @@ declare(Exercise(
                   "it is n times too long.", grads_are(sum_over(0))),
         Diagnosis("divided-twice", "It is too small by the number of ranks: somewhere it is "
                   "divided a second time.", grads_are(sum_over(2))),
-        Diagnosis("averages-weights", "The weights are averaged, and every rank keeps a gradient "
-                  "of its own. Which of a parameter's two tensors is to be the same for all?",
-                  both(grads_are(own, weights=False), every(
-                      lambda p: misses(p) or (p.done and mean_weights(p))))),
+        Diagnosis("averages-weights", "The weights travel, and the gradients stay: every rank "
+                  "keeps its own. Which of a parameter's two tensors is to be the same for all?",
+                  both(any_of(grads_are(own, weights=False), grads_are(own_part, weights=False)),
+                       every(lambda p: misses(p) or (p.done and weights_travel(p))))),
         Diagnosis("fixed-world", "It divides by the same number, however many ranks there are. "
                   "The world can say how large it is.",
                   any_of(*(grads_are(divided_by(k)) for k in range(2, 9)))),
