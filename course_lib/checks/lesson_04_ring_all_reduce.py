@@ -317,8 +317,11 @@ declare(Exercise(
         Diagnosis("gather-short", "All chunks but one are right on each rank: the last one has "
                   "not arrived. How many steps does it take to see n−1 chunks go by?",
                   on_table(one_stale)),
-        Diagnosis("off-by-one-owner", "What goes round in the second half are not the finished "
-                  "sums. After the adding half, which chunk is complete on this rank?",
+        Diagnosis("unfinished-sums", "No chunk that goes round in the second half is a finished "
+                  "sum. Either the first half does not add what arrives, or adds it to another "
+                  "chunk than the one that came, or stops too early; or the second half begins "
+                  "with the wrong chunk. After the first half, which chunk is complete on this "
+                  "rank?",
                   both(on_table(never_complete), on_table(turned),
                        alike_everywhere)),
         Diagnosis("divides", "This is the mean; the sum is asked for.", divided),
