@@ -84,6 +84,7 @@ class Shown:
     under_ddp: bool  # it went through a DistributedDataParallel
     by_chance: bool  # dropout was on, or batches were normalised by themselves
     trained: bool = False  # a gradient came back
+    stale: bool = False  # and was added to one from before a step
 
 
 class Digits(TensorDataset):
@@ -174,7 +175,16 @@ def _after(module: nn.Module, args: tuple, output: Any) -> None:
         shown = Shown(samples, logits, size, state, wrapped, chance)
         dataset.seen.append(shown)
         if output.requires_grad:
-            output.register_hook(lambda _: setattr(shown, "trained", True))
+            output.register_hook(lambda _: _learns(dataset, shown, module))
+
+
+def _learns(dataset: Digits, shown: Shown, module: nn.Module) -> None:
+    """Note that backward() begins, and whether it finds gradients from before the last step."""
+    weights = len(list(module.parameters()))
+    before = [s.state[:weights] for s in dataset.seen if s.trained][-1:]
+    stepped = any(not torch.equal(state, shown.state[:weights]) for state in before)
+    kept = any(p.grad is not None and bool(p.grad.any()) for p in module.parameters())
+    shown.trained, shown.stale = True, stepped and kept
 
 
 def seeds(case: Case) -> list[int]:
@@ -410,6 +420,14 @@ def images_kept(play: Play) -> Iterator[Finding]:
             yield Finding("dataset", f"rank {rank}: the dataset's tensors have other numbers", rank)
 
 
+def gradients_cleared(play: Play) -> Iterator[Finding]:
+    """What backward() adds to is no gradient of an earlier step."""
+    for rank in range(play.case.world):
+        if any(s.stale for call in range(play.case.calls) for s in play.left(rank, call).seen):
+            text = f"rank {rank}: backward() adds to gradients of an earlier step"
+            yield Finding("stale", text, rank)
+
+
 def in_eval_mode(play: Play) -> Iterator[Finding]:
     """Whatever dropout and BatchNorm do while training, they leave off when it is evaluated."""
     if account(play).by_chance:
@@ -501,11 +519,6 @@ def in_buckets(play: Play) -> Iterator[Finding]:
 
 
 # ---- train_ddp: mistakes ---------------------------------------------------------------------
-
-
-def accuracies(play: Play, rank: int) -> list[float]:
-    got = play.got(rank).returned
-    return got.get("accuracy", []) if isinstance(got, dict) else []
 
 
 def series(play: Play, rank: int, key: str) -> list[float]:
@@ -639,7 +652,8 @@ declare(Exercise(
     needs=BY_OPTIMIZERS,
     length_is="samples",
     rules=[all_trained, shares_apart, none_missed, none_left_out, in_new_order, small_batches,
-           gradients_travel, weights_move, all_evaluated, in_eval_mode, images_kept, from_seed],
+           gradients_travel, weights_move, gradients_cleared, all_evaluated,
+           in_eval_mode, images_kept, from_seed],
     budget=[reduced_once, in_buckets],
     diagnoses=[
         Diagnosis("rank-0-alone", "One rank comes to a collective on a line that no other rank "
@@ -674,6 +688,9 @@ declare(Exercise(
                   "travel. DDP keeps the parameters equal; whose are the buffers, when the model "
                   "is called past it?",
                   every(found("models differ"))),
+        Diagnosis("stale-gradients", "Gradients of earlier steps are still in .grad when "
+                  "backward() adds this step's, so every step goes along the sum of all so far. "
+                  "Who clears them?", every(found("stale"))),
         Diagnosis("never-steps", "The model is the same after every epoch.",
                   every(found("standing still"))),
         Diagnosis("accuracy-while-training", "No sample goes through the model after an epoch's "
@@ -991,14 +1008,6 @@ def each_clipped(p: Pieces, rank: int) -> Weights:
     return p.after(average(p.clip(average(mine)) for mine in p.gradients))
 
 
-def on_its_own(p: Pieces, rank: int) -> Weights:
-    return p.after(p.clip(average(p.gradients[rank])))
-
-
-def on_its_own_unscaled(p: Pieces, rank: int) -> Weights:
-    return p.after(p.clip(total(p.gradients[rank])))
-
-
 def stays_local(play: Play) -> bool:
     """Nothing of the gradients was reduced, and the weights are wrong."""
     return (
@@ -1177,7 +1186,8 @@ declare(Exercise(
                          says_loss(lambda p, r: sum(v for mine in p.losses for v in mine)))),
         Diagnosis("forward-outside", "no_sync is used, and yet every forward pass lies outside of "
                   "it. It is the forward pass that settles whether its gradients are reduced.",
-                  both(every(found("reduced bytes")), every(lambda p: all(
+                  both(some(lambda p: p.case.length > 1), every(found("reduced bytes")),
+                       every(lambda p: all(
                       all(flags) for flags in passes(p)) and any(
                       w is not None and w.used_no_sync for w in (
                           weights_of(p, r) for r in range(p.case.world)))))),
