@@ -581,8 +581,8 @@ def average_sturdy(rng: random.Random) -> list[Case]:
             *models("three dtypes", worlds=(2, 4)), *models("a cache", worlds=(3,)),
             *models("two layers", worlds=(2, 3), **{"a NaN": "on rank 0"}),
             Case(8, options=many), Case(3, dtype="float64", options=many),
-            Case(1, options=alone), Case(2, layout="transposed", options={"model": "two layers"}),
-            ]  # fmt: skip
+            Case(1, options=alone),
+            Case(2, layout="transposed", options={"model": "two layers"})]  # fmt: skip
 
 
 declare(Exercise(
@@ -1277,10 +1277,10 @@ def step_sturdy(rng: random.Random) -> list[Case]:
               for moves in ({"gradients": "left over"}, both_ways)),
             Case(3, dtype="float64", options={"model": "two layers", SIZES: (2, 0, 3)}),
             Case(3, dtype="float64", options={"model": "digits", SIZES: (4, 1, 3), **both_ways}),
-            *(Case(3, options={"model": m, SIZES: (2, 1, 3)}) for m in (
-                "first layer frozen", "a shared weight", "buffers", "a scale of its own")),
             Case(3, layout="transposed", options={"model": "two layers", SIZES: (2, 1, 3)}),
-]  # fmt: skip
+            *(Case(3, options={"model": m, SIZES: (2, 1, 3)}) for m in (
+                "first layer frozen", "a shared weight", "buffers",
+                "a scale of its own"))]  # fmt: skip
 
 
 def smaller_steps(case: Case) -> Iterator[Case]:
