@@ -163,16 +163,22 @@ def _wrong(level: LevelResult, play: Play) -> list[Finding]:
     return play.broken if level.evidence.level == "budget" else play.findings
 
 
+def _shows(level: LevelResult, play: Play) -> bool:
+    """Whether the mistake that the level's diagnosis names can be seen on this play alone."""
+    assert level.diagnosis is not None
+    return level.diagnosis.when(level.evidence.of(play))
+
+
 def _seen_failing(level: LevelResult) -> Play:
-    """The smallest of the plays that failed; numbers that are codes would say little."""
-    failed = level.evidence.failed
-    return next((p for p in failed if p.case.numbers != "codes"), failed[0])
+    """The smallest failing play that shows the mistake; numbers that are codes would say little."""
+    failed = sorted(level.evidence.failed, key=lambda p: p.case.numbers == "codes")
+    return next((p for p in failed if _shows(level, p)), failed[0])
 
 
 def _smallest(
     exercise: Exercise, answer: Answer, level: LevelResult, known: Play, player: Player
 ) -> Play:
-    """The smallest world and length in which the same thing goes wrong."""
+    """The smallest world and length in which the same thing goes wrong, and can be seen."""
     if playing.died(known) or known.world != "simulated" or known.case.blank:
         return known
     kind = _wrong(level, known)[0].kind
@@ -182,7 +188,11 @@ def _smallest(
         for play in plays:
             judge(exercise, play)
             unseen = kind == "memory" and known.case.length and not play.case.length
-            if not unseen and any(f.kind == kind for f in _wrong(level, play)):
+            if (
+                not unseen
+                and any(f.kind == kind for f in _wrong(level, play))
+                and _shows(level, play)
+            ):
                 return play
         if len(plays) < len(left[:many]) or playing.died(plays[-1]):
             break

@@ -1,7 +1,6 @@
-"""Diagnosis: 06.models-differ
+"""Diagnosis: 06.stale-gradients
 
-BatchNorm's running statistics are each rank's own until DDP's forward pass broadcasts those of
-rank 0; the evaluation calls the inner model, and every rank with statistics of its own.
+One line forgotten: backward() adds to what is in .grad, and the loss still falls.
 """
 
 from torch import nn
@@ -11,8 +10,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 def train_ddp(dataset, epochs, batch_size, seed):
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 32))
-    model.extend([nn.BatchNorm1d(32, momentum=0.9), nn.Tanh(), nn.Linear(32, 10)])
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     sampler = DistributedSampler(dataset, seed=seed)
@@ -20,19 +19,17 @@ def train_ddp(dataset, epochs, batch_size, seed):
     history = {"loss": [], "accuracy": []}
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
-        sums = torch.zeros(2)
+        sums = torch.zeros(4)
         for images, labels in loader:
-            model.train(len(labels) > 1)
-            optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(images), labels)
             loss.backward()
             optimizer.step()
-            sums += torch.tensor([loss.item() * len(labels), len(labels)])
-        dist.all_reduce(sums)
-        model.eval()
+            sums[:2] += torch.tensor([loss.item() * len(labels), len(labels)])
         with torch.no_grad():
-            images, labels = dataset[:]
-            right = (model.module(images).argmax(1) == labels).float().mean()
+            images, labels = dataset[rank::world_size]
+            right = (model(images).argmax(1) == labels).sum().item()
+            sums[2:] += torch.tensor([right, len(labels)])
+        dist.all_reduce(sums)
         history["loss"].append((sums[0] / sums[1]).item())
-        history["accuracy"].append(right.item())
+        history["accuracy"].append((sums[2] / sums[3]).item())
     return history
