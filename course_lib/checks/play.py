@@ -82,12 +82,6 @@ def this_rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def in_rank(function: Callable, rounds: list[list[tuple]]) -> list[Seen]:
-    """Runs in every rank: ``call_all`` with this rank's arguments of each round."""
-    rank = this_rank()
-    return call_all(function, [by_rank[rank] for by_rank in rounds])
-
-
 def call_all(function: Callable, rounds: list[tuple]) -> list[Seen]:
     """Call the answer once for each round of arguments; what is there afterwards.
 
@@ -219,18 +213,15 @@ def carrying_zeros() -> Iterator[None]:
     def fill(tensor: torch.Tensor, data: bytes) -> None:
         hazards.fill(tensor, bytes(len(data)))
 
-    def deliver(work: Any) -> None:
-        work.values = work.values and [torch.zeros_like(value) for value in work.values]
-        in_place(work)
+    def zeros(*given: Any) -> list[list[torch.Tensor]]:
+        return [[torch.zeros_like(t) for t in of_one] for of_one in combine(*given)]
 
-    in_place = collective.CollectiveWork.deliver
-    vars(mail)["hazards"] = SimpleNamespace(**vars(hazards) | {"fill": fill})
-    collective.CollectiveWork.deliver = deliver  # type: ignore[assignment]
+    combine, blank = collective.combine, SimpleNamespace(**vars(hazards) | {"fill": fill})
+    vars(mail)["hazards"], vars(collective)["combine"] = blank, zeros
     try:
         yield
     finally:
-        vars(mail)["hazards"] = hazards
-        collective.CollectiveWork.deliver = in_place  # type: ignore[method-assign]
+        vars(mail)["hazards"], vars(collective)["combine"] = hazards, combine
 
 
 def _play(function: Callable | bytes, rounds: list[Kept]) -> Kept:

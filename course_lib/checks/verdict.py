@@ -114,9 +114,7 @@ class Verdict:
         if (level := self.first_failing) and level.diagnosis:
             out |= {"diagnosis": level.diagnosis.id, "case": case_json(level),
                     "hint": level.diagnosis.hint}  # fmt: skip
-        if self.ungraded:
-            out["ungraded"] = list(self.ungraded)
-        return out
+        return out | ({"ungraded": list(self.ungraded)} if self.ungraded else {})
 
 
 NOT_WRITTEN_HINT = "Replace the line that raises NotImplementedError by your answer."

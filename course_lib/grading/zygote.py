@@ -28,9 +28,10 @@ from course_lib.grading.frames import Talk
 from course_lib.grading.walls import Limits
 
 VARIABLE = "COURSE_GRADE_ZYGOTE"  # where kernels find the zygote of their run
-# The lessons whose cases give a rank objects of classes of their own. All others stay out of its
-# memory and of its files: ``expected`` of an exercise would be an answer to it.
-CLASSES_OF = ("lesson_05_gradient_averaging", "lesson_06_ddp")
+CHECKS = Path(__file__).resolve().parents[1] / "checks"
+# Classes of what ranks are given. All else of the lessons stays out of a rank's memory and of its
+# files: ``expected`` of an exercise would be an answer to it.
+MODELS = sorted(CHECKS.glob("lesson_*_models.py"))
 _leave = os._exit  # the answer's own is patched
 _WATCH = 0.05  # seconds between two looks at a rank
 
@@ -96,10 +97,8 @@ def start_rank(address: str, limits: Limits) -> tuple[socket.socket, socket.sock
 
 def hidden() -> list[str]:
     """What of this package no rank may read: the grading, and what is expected of answers."""
-    checks = Path(__file__).resolve().parents[1] / "checks"
-    lessons = [p for p in checks.glob("lesson_*.py") if p.stem not in CLASSES_OF]
-    own = [Path(__file__).resolve().parent, checks / "__pycache__", checks / "formulas.py"]
-    return [str(p) for p in [*own, *lessons]]
+    own = [Path(__file__).resolve().parent, CHECKS / "__pycache__", CHECKS / "formulas.py"]
+    return [str(p) for p in [*own, *CHECKS.glob("lesson_*.py")] if p not in MODELS]
 
 
 def main(address: str, ready: int) -> None:
@@ -130,11 +129,9 @@ def _import_all() -> None:
 
     from course_lib.ranks.forkserver import LATER
 
-    for name in ("course_lib.grading.rank", *LATER):
+    models = [f"course_lib.checks.{path.stem}" for path in MODELS]
+    for name in ("course_lib.grading.rank", *LATER, *models):
         importlib.import_module(name)
-    for name in CLASSES_OF:
-        with contextlib.suppress(ModuleNotFoundError):  # a copy of the course may leave lessons out
-            importlib.import_module(f"course_lib.checks.{name}")
     torch.set_num_threads(1)
     import gc
 

@@ -12,7 +12,7 @@ import pytest
 from course_lib import CheckFailed
 from course_lib.checks import check
 from course_lib.checks.checking import verdict_on
-from course_lib.checks.cli import main
+from course_lib.checks.cli import check_file as main
 from course_lib.checks.exercise import find
 from course_lib.checks.play import Answer
 from course_lib.checks.verdict import Verdict
