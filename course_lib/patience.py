@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MOST_STRETCH = 10.0
 _LOOK = 0.25  # seconds between two looks at who else wants to compute
 _RUNNABLE = Path("/proc/loadavg")
+_own: Callable[[], int] = lambda: 0  # noqa: E731  # see ``not_counting``
 
 
 def share() -> float:
@@ -36,9 +39,21 @@ def wait(event: threading.Event, seconds: float) -> bool:
     return event.is_set()
 
 
-def _runnable() -> float:
-    """How many threads run or want to, without the one that asks."""
+@contextmanager
+def not_counting(own: Callable[[], int]) -> Iterator[None]:
+    """In here threads of which ``own`` says how many want to compute are no reason to wait longer:
+    they are those that are waited for."""
+    global _own
+    before, _own = _own, own
     try:
-        return int(_RUNNABLE.read_text().split()[3].partition("/")[0]) - 1
+        yield
+    finally:
+        _own = before
+
+
+def _runnable() -> float:
+    """How many threads run or want to, without the one that asks and what it does not count."""
+    try:
+        return int(_RUNNABLE.read_text().split()[3].partition("/")[0]) - 1 - _own()
     except OSError:  # not Linux
         return os.getloadavg()[0]

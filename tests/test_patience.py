@@ -31,6 +31,13 @@ def test_who_wants_to_compute_gets_a_fair_share(now: int, share: float, machine)
     assert patience.share() == share
 
 
+def test_what_is_waited_for_is_no_reason_to_wait_longer(machine) -> None:
+    machine(58, 0.0)
+    with patience.not_counting(lambda: 50):
+        assert patience.share() == 1 / 2
+    assert patience.share() == 1 / 10
+
+
 @pytest.mark.parametrize(
     ("now", "lately", "longer"),
     [(0, 0.0, 1.0), (4, 4.0, 1.0), (0, 12.0, 3.0), (12, 0.0, 3.0), (0, 900.0, 10.0)],

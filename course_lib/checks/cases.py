@@ -30,7 +30,6 @@ ALL_HOLD = "all ranks begin with"  # the same of every rank, and of the first el
 SPECIAL = {"zeros": 0.0, "infinities": float("inf"), "NaN": float("nan")}
 LOWEST = {"infinities below zero": float("-inf")}
 SIGNED = "zeros of either sign"  # −0.0 on even ranks
-STILL = "in every call the same"  # what rank 0 holds, that is
 LONG = 1 << 18, 1 << 19  # elements: from, and below; a megabyte and more
 LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}
 
@@ -80,8 +79,7 @@ def numbers(case: Case, rank: int) -> list[int]:
         return [4 ** (n * rank + i) for i in range(n)]
     if case.numbers == "digits" and case.world <= 5 and case.dtype in ("float32", "int64"):
         return [(i % 9 + 1) * 10**rank for i in range(n)]
-    still = STILL in case.options and rank == 0
-    rng = random.Random(0) if still else case.random("numbers", rank)
+    rng = case.random("numbers", rank)
     most = 2 if case.dtype == "bool" else 8
     least = 0 if case.dtype in ("bool", "uint8") else 1
     return [rng.randrange(least, most) for _ in range(n)]
@@ -145,14 +143,6 @@ def late_calls(world: int, length: int, **rest: Any) -> list[Case]:
     return [Case(world, length, seed=s, jitter=20.0, calls=3, **rest) for s in range(5)]
 
 
-def two_calls(world: int, length: int, **rest: Any) -> list[Case]:
-    """Two calls in a row: with numbers that take as many bytes and are another dtype's; with the
-    same numbers on one rank, and others on the others."""
-    two = Case(world, length, numbers="random", calls=2, **rest)
-    return [replace(two, later=({"dtype": "int32"},)),
-            replace(two, options=two.options | {STILL: "rank 0's numbers"})]  # fmt: skip
-
-
 def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list[Case]:
     """Sturdy cases of an exercise that moves tensors: nothing, scalars, strides, all dtypes."""
     kinds = [Case(rng.choice(worlds), 6, layout=layout, **rest) for layout in SHAPES]
@@ -160,8 +150,7 @@ def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list
               for dtype in MOVABLE]  # fmt: skip
     kinds += [Case(worlds[-1], 6, layout="mixed", **rest),
               Case(worlds[0], 5, "int64", numbers="large", **rest),
-              Case(worlds[0], 4, calls=2, longer=3, **rest),
-              *two_calls(worlds[0], 4, **rest)]  # fmt: skip
+              Case(worlds[0], 4, calls=2, longer=3, **rest)]  # fmt: skip
     signed = rest.get("options", {}) | {ALL_HOLD: SIGNED}
     kinds += [Case(worlds[-1], 5, **rest | {"options": signed}),
               Case(worlds[0], rng.randrange(*LONG), **rest)]  # fmt: skip

@@ -61,19 +61,21 @@ def check(fn: Callable) -> Verdict:
 
 
 def verdict_on(
-    exercise: Exercise, answer: Answer, player: Player = playing, shrink: Shrink = "first"
-) -> Verdict:
+    exercise: Exercise, answer: Answer, player: Player = playing, shrink: Shrink = "first",
+    secret: str = "",
+) -> Verdict:  # fmt: skip
     """The verdict on an answer, right or wrong. Never raises because of the answer.
 
     ``shrink``: of which failing levels the smallest failing case is looked for. The first is what
-    a verdict's text shows; the others then show a case in which the mistake was seen.
+    a verdict's text shows; the others then show a case in which the mistake was seen. Where there
+    is a ``secret``, it draws the cases, and not the answer's own text, which somebody may have made
+    to fit them.
     """
-    rng = random.Random(_seed(answer))
+    rng = random.Random(secret or _seed(answer))
     core, sturdy = exercise.core(rng), exercise.sturdy(rng)
     if not player.simulator_works():
         return _on_real_ranks(exercise, answer, core)
-    blank = _blank(exercise, core) if player is playing else []
-    plays = player.simulated(exercise, answer, core + sturdy + blank)
+    plays = player.simulated(exercise, answer, core + sturdy + _blank(exercise, core))
     if not_written(plays):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
@@ -87,11 +89,10 @@ def verdict_on(
             judge(exercise, real)
             in_core.append(real)
     levels = {"core": _level("core", in_core, [p for p in in_core if p.findings], len(core))}
-    if exercise.budget:
+    if exercise.budget:  # what came to no end has kept none
         counted = [p for p in plays if p.done and p.case.calls == 1 and not p.case.blank]
-        talked = [p for p in counted if p.case.world > 1]  # one rank alone keeps any budget
         levels["budget"] = _level("budget", counted, [p for p in counted if p.broken],
-                                  1 if talked else len(counted) + 1)  # fmt: skip
+                                  sum(c.calls == 1 for c in core + sturdy))  # fmt: skip
     if sturdy:
         levels["sturdy"] = _level("sturdy", in_sturdy, [p for p in in_sturdy if p.findings],
                                   len(sturdy))  # fmt: skip
@@ -162,16 +163,22 @@ def _wrong(level: LevelResult, play: Play) -> list[Finding]:
     return play.broken if level.evidence.level == "budget" else play.findings
 
 
+def _shows(level: LevelResult, play: Play) -> bool:
+    """Whether the mistake that the level's diagnosis names can be seen on this play alone."""
+    assert level.diagnosis is not None
+    return level.diagnosis.when(level.evidence.of(play))
+
+
 def _seen_failing(level: LevelResult) -> Play:
-    """The smallest of the plays that failed; numbers that are codes would say little."""
-    failed = level.evidence.failed
-    return next((p for p in failed if p.case.numbers != "codes"), failed[0])
+    """The smallest failing play that shows the mistake; numbers that are codes would say little."""
+    failed = sorted(level.evidence.failed, key=lambda p: p.case.numbers == "codes")
+    return next((p for p in failed if _shows(level, p)), failed[0])
 
 
 def _smallest(
     exercise: Exercise, answer: Answer, level: LevelResult, known: Play, player: Player
 ) -> Play:
-    """The smallest world and length in which the same thing goes wrong."""
+    """The smallest world and length in which the same thing goes wrong, and can be seen."""
     if playing.died(known) or known.world != "simulated" or known.case.blank:
         return known
     kind = _wrong(level, known)[0].kind
@@ -181,7 +188,11 @@ def _smallest(
         for play in plays:
             judge(exercise, play)
             unseen = kind == "memory" and known.case.length and not play.case.length
-            if not unseen and any(f.kind == kind for f in _wrong(level, play)):
+            if (
+                not unseen
+                and any(f.kind == kind for f in _wrong(level, play))
+                and _shows(level, play)
+            ):
                 return play
         if len(plays) < len(left[:many]) or playing.died(plays[-1]):
             break

@@ -18,17 +18,12 @@ class BadInput(ValueError):
     """There is nothing to check: one line says why."""
 
 
-def main(exercise: str | Namespace, file: str = "", as_json: bool = False) -> int:
-    """Print the verdict; takes the parsed command line, or what is in it.
-
-    Returns 0 for full marks, 1 for less, 2 where there is nothing to check.
-    """
-    if isinstance(exercise, Namespace):
-        return check_file(exercise.exercise, exercise.file, exercise.json)
-    return check_file(exercise, file, as_json)
+def main(args: Namespace) -> int:
+    return check_file(args.exercise, args.file, args.json)
 
 
-def check_file(exercise: str, file: str, as_json: bool) -> int:
+def check_file(exercise: str, file: str, as_json: bool = False) -> int:
+    """Print the verdict; 0 for full marks, 1 for less, 2 where there is nothing to check."""
     try:
         found = find(exercise)
         answer = read_answer(exercise, file)

@@ -104,6 +104,19 @@ class Evidence:
     def passed(self) -> list[Play]:
         return [p for p in self.plays if not any(p is f for f in self.failed)]
 
+    def of(self, play: Play) -> Evidence:
+        """What this play alone would show: the others that fail are left out, but for its twin,
+        which has codes for numbers.
+        """
+        twins = [
+            p
+            for p in self.failed
+            if p.case.numbers == "codes"
+            and p is not play
+            and (p.case.world, p.case.length) == (play.case.world, play.case.length)
+        ]
+        return Evidence(self.level, [*self.passed, play, *twins], [play, *twins])
+
 
 @dataclass(frozen=True)
 class Diagnosis:

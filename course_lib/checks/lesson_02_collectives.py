@@ -24,7 +24,6 @@ from course_lib.checks.cases import (
     nbytes,
     smaller,
     tensor,
-    two_calls,
 )
 from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import (
@@ -520,9 +519,8 @@ def reduce_sturdy(rng: random.Random) -> list[Case]:
                               (2, "infinities"))]  # fmt: skip
     held += [Case(2, 2, options={"dst": 1, "op": op, ALL_HOLD: what}) for op, what in (
         ("max", "infinities below zero"), ("min", "infinities"))]  # fmt: skip
-    again = two_calls(3, 4, options={"dst": 1, "op": "sum"})
     long = Case(2, rng.randrange(*LONG), options={"dst": 1, "op": "max"})
-    return [*alone, *many, *dtypes, *layouts, scalar, large, *unsigned, *held, *again, long]
+    return [*alone, *many, *dtypes, *layouts, scalar, large, *unsigned, *held, long]
 
 
 declare(Exercise(
@@ -708,7 +706,7 @@ def block_sturdy(rng: random.Random) -> list[Case]:
     held = [Case(3, 6, options={HELD: what}) for what in ("zeros", "infinities")]
     large = [Case(3, 6, d, numbers="large") for d in ("float64", "int32", "int64")]
     return [*sizes, *dtypes, *layouts, Case(1, 4, layout="strided"), *held, *large,
-            *two_calls(3, 6), Case(2, 2 * rng.randrange(*LONG))]  # fmt: skip
+            Case(2, 2 * rng.randrange(*LONG))]  # fmt: skip
 
 
 def fewer_blocks(case: Case) -> Iterator[Case]:

@@ -24,7 +24,6 @@ from course_lib.checks.cases import (
     crowd,
     late_calls,
     tensor,
-    two_calls,
 )
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnoses import (
@@ -161,7 +160,7 @@ def ring_sturdy(rng: random.Random) -> list[Case]:
     kinds += [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(3, 8, dtype, numbers="large") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(4, 8, layout="mixed"), Case(3, 6, calls=2, longer=3), Case(crowd(rng), 25)]
-    kinds += [*late_calls(3, 1), *two_calls(3, 6), Case(2, rng.randrange(*LONG))]
+    kinds += [*late_calls(3, 1), Case(2, rng.randrange(*LONG))]
     kinds += [Case(3, 6, options={HELD: what}) for what in SPECIAL]
     kinds += [Case(4, 9, dtype, numbers="random") for dtype in ("float16", "bfloat16")]
     return cases([1, 8], [0, 1, 8, 19]) + uneven + kinds + [Case(2, 1, layout="scalar"),
@@ -317,8 +316,11 @@ declare(Exercise(
         Diagnosis("gather-short", "All chunks but one are right on each rank: the last one has "
                   "not arrived. How many steps does it take to see n−1 chunks go by?",
                   on_table(one_stale)),
-        Diagnosis("off-by-one-owner", "What goes round in the second half are not the finished "
-                  "sums. After the adding half, which chunk is complete on this rank?",
+        Diagnosis("unfinished-sums", "No chunk that goes round in the second half is a finished "
+                  "sum. Either the first half does not add what arrives, or adds it to another "
+                  "chunk than the one that came, or stops too early; or the second half begins "
+                  "with the wrong chunk. After the first half, which chunk is complete on this "
+                  "rank?",
                   both(on_table(never_complete), on_table(turned),
                        alike_everywhere)),
         Diagnosis("divides", "This is the mean; the sum is asked for.", divided),
@@ -468,7 +470,7 @@ def halves_sturdy(rng: random.Random) -> list[Case]:
     kinds = [Case(3, 7, dtype, numbers="random") for dtype in ("float64", "int32", "int64")]
     kinds += [Case(2, 6, dtype, numbers="large") for dtype in ("float64", "int64")]
     kinds += [Case(3, 6, calls=2, longer=3), *(Case(3, 6, options={HELD: w}) for w in SPECIAL)]
-    late = [*late_calls(3, 1), *late_calls(4, 2), *two_calls(3, 6)]
+    late = [*late_calls(3, 1), *late_calls(4, 2)]
     late += [Case(w, n, options={LONGER: "last"}) for w, n in ((2, 1), (3, 2), (4, 6))]
     return [*cases([1, 8], [0, 3, 16]), Case(crowd(rng), 25), *uneven, *kinds, *late]
 
@@ -578,9 +580,10 @@ def gather_sturdy(rng: random.Random) -> list[Case]:
     kinds = [Case(3, 7, d, numbers="random", options={"c": 2}) for d in (
         "float64", "bfloat16", "int8", "int64", "bool", "complex64")]  # fmt: skip
     kinds += [Case(w, n, options={"c": 1, LONGER: "last"}) for w, n in ((2, 1), (3, 2), (4, 6))]
-    kinds += [Case(2, 6, "int64", numbers="large", options={"c": 1}),
-              Case(3, 6, options={"c": 1, ALL_HOLD: SIGNED}),
-              *two_calls(3, 6, options={"c": 1})]  # fmt: skip
+    kinds += [
+        Case(2, 6, "int64", numbers="large", options={"c": 1}),
+        Case(3, 6, options={"c": 1, ALL_HOLD: SIGNED}),
+    ]
     again = [Case(3, 6, calls=3, options={"c": 0}, later=({"c": 1}, {"c": 2})),
              *late_calls(3, 1, options={"c": 1})]  # fmt: skip
     return [*alone, *uneven, *kinds, Case(3, 7, options={"c": 1, "left": float("nan")}), *again]
@@ -643,10 +646,6 @@ SECONDS = formula(
         mistake("bandwidth", "β is the time that one byte takes, in seconds per byte: what would "
                 "twice as large a β mean?",
                 lambda n, s, a, b: 2 * (n - 1) * (a + s / n / b) if b else math.inf),
-        mistake("chunk-of-n-minus-1", "Into how many chunks is the tensor cut?",
-                lambda n, s, a, b: 2 * (n - 1) * (a + s / max(1, n - 1) * b)),
-        Diagnosis("alone", "A rank that is alone sends nothing: how long does that take?",
-                  only_where(lambda p: p.case.options["n"] == 1)),
     ],
 )  # fmt: skip
 declare(replace(SECONDS, expected=lambda play, call: [  # a float, as the stub says

@@ -18,7 +18,8 @@ import pickle
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from pathlib import Path
@@ -81,19 +82,12 @@ def this_rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def in_rank(function: Callable, rounds: list[list[tuple]]) -> list[Seen]:
-    """Runs in every rank: ``call_all`` with this rank's arguments of each round."""
-    rank = this_rank()
-    return call_all(function, [by_rank[rank] for by_rank in rounds])
-
-
 def call_all(function: Callable, rounds: list[tuple]) -> list[Seen]:
     """Call the answer once for each round of arguments; what is there afterwards.
 
     Tensors and models like those of the call before are the same ones, with other numbers in them:
     so does a loop that keeps its buffers.
     """
-    getattr(function, "__globals__", {}).setdefault("hash", _salted)
     mine: tuple = ()
     left: list[tuple] = []
     notes: list[tuple[str, ...]] = []
@@ -109,13 +103,6 @@ def call_all(function: Callable, rounds: list[tuple]) -> list[Seen]:
         left.append(snapshot(mine))
     # Only now, after the last call: one that writes into what an earlier one returned shows.
     return [Seen(*parts) for parts in zip(map(snapshot, returned), left, notes, strict=True)]
-
-
-def _salted(value: Any) -> int:
-    """``hash``: of text it is another number in every process that was started by itself."""
-    if isinstance(value, tuple):
-        return hash(tuple(map(_salted, value)))
-    return hash((this_rank(), value)) if isinstance(value, str | bytes) else hash(value)
 
 
 def _refilled(before: tuple, args: tuple) -> tuple:
@@ -218,20 +205,23 @@ def _unrecorded() -> None:
                 setattr(module, name, vars(value).get("__wrapped__", value))
 
 
-def _carry_zeros() -> None:
-    """From here on messages take their time and have their length, and zeros in them."""
+@contextmanager
+def carrying_zeros() -> Iterator[None]:
+    """In here messages take their time and have their length, and zeros in them."""
     from course_lib.simulated import collective, hazards, mail
 
     def fill(tensor: torch.Tensor, data: bytes) -> None:
         hazards.fill(tensor, bytes(len(data)))
 
-    def deliver(work: Any) -> None:
-        work.values = work.values and [torch.zeros_like(value) for value in work.values]
-        in_place(work)
+    def zeros(*given: Any) -> list[list[torch.Tensor]]:
+        return [[torch.zeros_like(t) for t in of_one] for of_one in combine(*given)]
 
-    in_place = collective.CollectiveWork.deliver
-    vars(mail)["hazards"] = SimpleNamespace(**vars(hazards) | {"fill": fill})
-    setattr(collective.CollectiveWork, "deliver", deliver)  # noqa: B010
+    combine, blank = collective.combine, SimpleNamespace(**vars(hazards) | {"fill": fill})
+    vars(mail)["hazards"], vars(collective)["combine"] = blank, zeros
+    try:
+        yield
+    finally:
+        vars(mail)["hazards"], vars(collective)["combine"] = hazards, combine
 
 
 def _play(function: Callable | bytes, rounds: list[Kept]) -> Kept:
@@ -277,14 +267,13 @@ def play_all(
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         parcel = _packed_once(function)
         for case, schedule, rounds in jobs:
-            if case.blank:  # so are all that follow
-                _carry_zeros()
             signal.alarm(math.ceil(STUCK * stretched()))  # ends the process, whatever it is doing
             result: Any
             try:
-                result = simulate(_play, parcel, rounds, world_size=case.world,
-                                  network=Network(jitter=case.jitter), seed=schedule,
-                                  limit=ONE_PLAY)  # fmt: skip
+                with carrying_zeros() if case.blank else nullcontext():
+                    result = simulate(_play, parcel, rounds, world_size=case.world,
+                                      network=Network(jitter=case.jitter), seed=schedule,
+                                      limit=ONE_PLAY)  # fmt: skip
             except CourseError as error:
                 result = error
             out.write(_pickled(result))

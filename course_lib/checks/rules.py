@@ -102,20 +102,6 @@ def bytes_in_total_at_least(limit: Formula) -> Rule:
     return rule
 
 
-def sends_only_to(allowed: Callable[[Play, int], set[int]]) -> Rule:
-    """Rank r sends only to ``allowed(play, r)``; a message is received by whom it is sent to."""
-
-    def rule(play: Play) -> Iterable[Finding]:
-        for rank in range(play.case.world):
-            if others := sorted(peers(play, rank) - (mine := allowed(play, rank))):
-                text = (
-                    f"rank {rank} sends to {_list(others)}, only {_list(sorted(mine))} is allowed"
-                )
-                yield Finding("peers", text, rank, others, sorted(mine))
-
-    return rule
-
-
 def receives_at_least(limit: Callable[[Play, int], int]) -> Rule:
     """Rank r receives at least so many bytes: data reach a rank by messages or not at all."""
 

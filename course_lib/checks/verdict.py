@@ -65,7 +65,11 @@ class Verdict:
 
     @property
     def points(self) -> int:
-        return sum(self.worth[level] for level, r in self.levels.items() if r.passed)
+        return sum(self.worth[level] for level in self.levels if self.pays(level))
+
+    def pays(self, level: str) -> bool:
+        """A level pays where core has passed, too: that a wrong answer says little is no merit."""
+        return all(name in self.levels and self.levels[name].passed for name in ("core", level))
 
     @property
     def first_failing(self) -> LevelResult | None:
@@ -92,7 +96,8 @@ class Verdict:
             return f"{self.title}: not written yet"
         state = "passed" if self.passed else f"{self.points} of 100 points"
         lines = [f"{self.title}: {state}"]
-        lines += [_row(name, self.worth.get(name), self.levels.get(name)) for name in POINTS]
+        lines += [_row(name, self.worth.get(name), self.levels.get(name), self.pays(name))
+                  for name in POINTS]  # fmt: skip
         lines += [f"  not graded on this machine: {what}" for what in self.ungraded]
         if level := self.first_failing:
             lines += ["", *_story(level)]
@@ -109,23 +114,22 @@ class Verdict:
         if (level := self.first_failing) and level.diagnosis:
             out |= {"diagnosis": level.diagnosis.id, "case": case_json(level),
                     "hint": level.diagnosis.hint}  # fmt: skip
-        if self.ungraded:
-            out["ungraded"] = list(self.ungraded)
-        return out
+        return out | ({"ungraded": list(self.ungraded)} if self.ungraded else {})
 
 
 NOT_WRITTEN_HINT = "Replace the line that raises NotImplementedError by your answer."
 
 
-def _row(name: str, worth: int | None, level: LevelResult | None) -> str:
+def _row(name: str, worth: int | None, level: LevelResult | None, pays: bool) -> str:
     if worth is None:
         return f"  {name:<7}  –   this exercise has none"
     if level is None:
         return f"  {name:<7}{0:>3}   not graded"
     if level.passed:
-        return f"  {name:<7}{worth:>3}   passed   {_count(level.evidence)}"
+        said = f"   {_count(level.evidence)}" if pays else ", and pays nothing without core"
+        return f"  {name:<7}{worth if pays else 0:>3}   passed{said}"
     if not level.evidence.failed:
-        return f"  {name:<7}{0:>3}   not reached: an earlier case ended all play"
+        return f"  {name:<7}{0:>3}   not reached: a case did not come to its end"
     assert level.diagnosis is not None
     why = level.diagnosis.id
     return f"  {name:<7}{0:>3}   failed" + ("" if why.endswith("values-differ") else f"   {why}")

@@ -30,7 +30,7 @@ from course_lib.checks.judge import NOTES
 from course_lib.grading.frames import MOST_SECONDS, Ended, Malformed
 from course_lib.grading.lines import CARRYING, closed_over, closing, plainly, standing_at
 from course_lib.grading.parcels import MOST_BYTES, Parcel
-from course_lib.grading.plain import DTYPES, decode
+from course_lib.grading.plain import decode
 from course_lib.grading.runner import Slot
 from course_lib.simulated.collective import CollectiveWork
 from course_lib.simulated.private import current
@@ -41,10 +41,9 @@ _COLLECTIVES = {
     "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all",
     "all_to_all_single", "barrier", "monitored_barrier",
 }  # fmt: skip
-_MORE: dict[str, tuple[type, ...]] = {
-    "root": (int,), "reduce_op": (str, type(None)), "async_op": (bool,), "read": (int, type(None)),
-    "written": (int, type(None)),
-}  # fmt: skip
+_IN_PLACE = {"all_reduce", "all_reduce_coalesced", "broadcast", "reduce"}
+_MORE: dict[str, tuple[type, ...]] = {"root": (int,), "reduce_op": (str, type(None)),
+                                      "async_op": (bool,)}  # fmt: skip
 MOST_WORKS = 20_000
 MOST_KEPT = 256 << 20  # bytes of one play's calls
 MOST_SPANS = 1_000
@@ -243,8 +242,10 @@ class Proxy:
         ins, outs = ([parcel.tensors[i] for i in request[side]] for side in ("ins", "outs"))
         if sum(t.nbytes for t in (*ins, *outs)) > 2 * MOST_BYTES:
             raise Malformed("a call with too much memory")
-        if (kind := request["first"]) is not None:
-            more = more | {"first": torch.empty(kind[1], dtype=DTYPES[kind[0]], device="meta")}
+        more = more | ({"written": 0} if op in _IN_PLACE else {})
+        if (shape := request["first"]) is not None:  # how many bytes there are, the tensors say
+            dtype = (ins or outs)[0].dtype
+            more = more | {"first": torch.empty(shape, dtype=dtype, device="meta")}
         work = self._from(request)(group._issue, op, ins, outs, None, **more)
         return {"work": self._keep(work, parcel), "news": parcel.changed()}
 

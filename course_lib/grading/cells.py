@@ -8,8 +8,8 @@ A record is kept by what it depends on, and the same question is not asked twice
     exercise, the text of the answer, every statement it runs with (its own earlier answers, and the
     reference's), limits, timing, the hash of what judges      ──► work/.verdicts/HASH.json
 
-That costs nobody anything: hidden numbers are drawn for a judging, not for a student, and an answer
-that is right by luck gets no second throw. What a busy machine may have spoilt is not kept: a
+That costs nobody anything: cases are drawn by the secret of the grading and the answer's text, so
+one that is right by luck gets no second throw. What a busy machine may have spoilt is not kept: a
 verdict that is not full marks, unless it came in less time than would let one play be too slow.
 """
 
@@ -67,7 +67,7 @@ def check(answered: Answered) -> None:
     else:
         from course_lib.grading.judge import Order  # torch, and all of the simulator
 
-        record = _judged(Order(name, answered.source, own, reference))
+        record = _judged(Order(name, answered.source, own, reference, _order["secret"]))
         if _holds(record):
             replace_file(kept, json.dumps(record))
     replace_file(Path(_order["records"]) / f"{name}.json", json.dumps(record))
@@ -79,8 +79,9 @@ def check(answered: Answered) -> None:
 def _judged(order: Order) -> dict[str, Any]:
     from course_lib.grading.judge import Timing, judge
 
-    limits, longer = Limits(**_order["limits"]), _order["stretch"]
-    timing = Timing(**{what: longer * seconds for what, seconds in _order["timing"].items()})
+    limits, longest = Limits(**_order["limits"]), _order["timing"]
+    # One play waits longer by itself, as long as others compute.
+    timing = Timing(longest["play"], _order["stretch"] * longest["exercise"])
     try:
         return judge(order, os.environ[VARIABLE], limits, timing, _order["pictures"])
     except Exception as error:
@@ -96,8 +97,9 @@ def _question(answered: Answered, own: list[CellText], reference: list[CellText]
     """A hash of all that the verdict depends on."""
     cell = CellText(f"{answered.exercise}.py", answered.source, answered.exercise)
     spaces = [namespace(answered.exercise, cell, before) for before in (own, reference)]
+    ours = ("limits", "timing", "pictures", "code", "secret")
     facts = [answered.exercise, [asdict(s) | {"uses": sorted(s.uses)} for s in spaces],
-             *(_order[key] for key in ("limits", "timing", "pictures", "code"))]  # fmt: skip
+             *(_order[key] for key in ours)]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -182,17 +182,16 @@ class FarCalls:
 
     def issue(
         self, rank: Any, me: int, op: str, ins: list[torch.Tensor], outs: list[torch.Tensor], *,
-        first: torch.Tensor | None = None, group: Any = None, **more: Any,
+        first: torch.Tensor | None = None, written: int | None = None, **more: Any,
     ) -> ToldCall:  # fmt: skip
         if any(not t.is_cpu for t in (*ins, *outs)):
             raise RuntimeError("a rank has only the CPU here: use course_lib.device()")
         tensors: list[torch.Tensor] = []
         numbers = [[_number(tensors, t) for t in side] for side in (ins, outs)]
         parcel, data = Parcel.of(tensors)
-        kind = None if first is None else [str(first.dtype).removeprefix("torch."),
-                                           list(first.shape)]  # fmt: skip
         reply = self._ask("issue", group=self._group, op=op, tensors=data, ins=numbers[0],
-                          outs=numbers[1], first=kind, more=more, **where(3))  # fmt: skip
+                          outs=numbers[1], first=None if first is None else list(first.shape),
+                          more=more, **where(3))  # fmt: skip
         parcel.update(reply.get("news", {}))
         return ToldCall(Told(self._ask, reply["work"], parcel, False), list(outs))
 

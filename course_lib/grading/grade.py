@@ -15,6 +15,7 @@ import hashlib
 import itertools
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -50,6 +51,7 @@ class Job:
     policy: policy.Policy
     address: str
     code: str  # hash of what judges: other checks, other marks
+    secret: str  # draws the cases
 
 
 def main(args: Namespace) -> int:
@@ -65,7 +67,7 @@ def main(args: Namespace) -> int:
     out = Path(args.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     with Zygote() as zygote:
-        job = Job(out, folders, release, rules, zygote.address, code_digest(folders))
+        job = Job(out, folders, release, rules, zygote.address, code_digest(folders), _secret(out))
         graded = grade_all(job, files, jobs)
     results = [m for _, m in sorted(graded.items())]
     report.write_all(out, results, release, rules)
@@ -122,6 +124,15 @@ def code_digest(folders: Folders) -> str:
     for file in [*sorted(package.rglob("*.py")), *sorted(folders.solutions.glob("*.ipynb"))]:
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _secret(out: Path) -> str:
+    """What draws the cases: made once for a folder of marks, so that marks stay as they are."""
+    file = out / "work" / ".secret"
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        replace_file(file, secrets.token_hex(16))
+    return file.read_text()
 
 
 def grade_all(job: Job, files: list[tuple[str, Path]], jobs: int) -> dict[str, Marked]:
@@ -203,10 +214,10 @@ def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
     notebook = transplant.write(
         room, transplant.transplant(submission, items, lesson),
         {"records": str(folder / "records"), "verdicts": str(job.out / "work" / ".verdicts"),
-         "code": job.code, "limits": job.policy.limits.as_json(),
+         "code": job.code, "secret": job.secret, "limits": job.policy.limits.as_json(),
          "timing": {"play": job.policy.play_seconds, "exercise": job.policy.exercise_seconds},
-         "stretch": stretch,
-         "pictures": job.policy.pictures, "context": transplant.context(lesson, items)},
+         "stretch": stretch, "pictures": job.policy.pictures,
+         "context": transplant.context(lesson, items)},
     )  # fmt: skip
     seconds = stretch * job.policy.submission_seconds
     cell_seconds = stretch * 2 * job.policy.exercise_seconds + SLACK

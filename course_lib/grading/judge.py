@@ -6,8 +6,8 @@
          └────── expected values ──────────────────► verdict_on: the engine that ``check`` has, too
 
 It runs no line of an answer. Expected values are made here, after the inputs have gone out, and
-never leave. What differs from ``check``: ranks are processes, and each world is also played with
-numbers that nobody can have seen before.
+never leave. What differs from ``check``: ranks are processes, cases are drawn by the secret of this
+grading, and each world is also played with numbers that nobody can have seen before.
 """
 
 from __future__ import annotations
@@ -16,14 +16,22 @@ import random
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from course_lib import Network, simulate
+from course_lib import Network, patience, simulate
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
-from course_lib.checks.play import Answer, Broken, make, settle, simulator_works
+from course_lib.checks.play import (
+    Answer,
+    Broken,
+    carrying_zeros,
+    make,
+    settle,
+    simulator_works,
+)
 from course_lib.checks.verdict import LevelResult, Verdict
 from course_lib.errors import CourseError, Hang, RankDied
 from course_lib.grading.carrier import Stage, be_rank
@@ -87,9 +95,11 @@ class CarriedPlayer:
         try:
             slots = self.runner.slots(play.case.world)
             Stage.current = Stage(slots, play.inputs, self.files)
-            outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
-                               network=Network(jitter=play.case.jitter),
-                               limit=min(self.timing.play, left))  # fmt: skip
+            blank = carrying_zeros() if play.case.blank else nullcontext()
+            with blank, patience.not_counting(self.runner.running):
+                outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
+                                   network=Network(jitter=play.case.jitter),
+                                   limit=min(self.timing.play, left))  # fmt: skip
         except Ended as error:
             outcome = Broken(f"no process for a rank: {error}")
         except CourseError as error:
@@ -116,11 +126,10 @@ def hidden(cases: list[Case], rng: random.Random) -> list[Case]:
             for case in largest.values()]  # fmt: skip
 
 
-def with_hidden_cases(exercise: Exercise, secret: int) -> Exercise:
+def with_hidden_cases(exercise: Exercise) -> Exercise:
     """The exercise with hidden cases after its own, in each level that has any."""
     if not exercise.in_ranks:
         return exercise
-    draw = random.Random(secret)
 
     def more(given: Callable[[random.Random], list[Case]]) -> Callable[..., list[Case]]:
         if given is no_cases:
@@ -128,7 +137,7 @@ def with_hidden_cases(exercise: Exercise, secret: int) -> Exercise:
 
         def cases(rng: random.Random) -> list[Case]:
             known = given(rng)
-            return known + hidden(known, draw)
+            return known + hidden(known, rng)
 
         return cases
 
@@ -146,6 +155,8 @@ class Order:
     answer: str
     given: list[CellText]  # the lesson's given cells and earlier answers, in their order
     reference: list[CellText]  # the same with the instructor's answers
+    # Of this grading: what it draws together with the answer's text, nobody can know before.
+    secret: str = field(default_factory=secrets.token_hex)
 
 
 def judge(
@@ -153,15 +164,15 @@ def judge(
 ) -> dict[str, Any]:
     """The record of one exercise. An answer that fails is tried again with reference answers for
     those before it, where it needs any; the better verdict counts."""
-    exercise = with_hidden_cases(find(order.exercise), secrets.randbits(60))
+    exercise, secret = with_hidden_cases(find(order.exercise)), f"{order.secret} {order.answer}"
     answer = CellText(f"{order.exercise}.py", order.answer, order.exercise)
     start = time.monotonic()
     own = namespace(order.exercise, answer, order.given)
-    best = _attempt(exercise, answer, own, address, limits, timing)
+    best = _attempt(exercise, answer, own, address, limits, timing, secret)
     best.before = "own" if own.uses else ""
     other = namespace(order.exercise, answer, order.reference)
     if other.uses and not best.verdict.passed and best.verdict.written:
-        second = _attempt(exercise, answer, other, address, limits, timing)
+        second = _attempt(exercise, answer, other, address, limits, timing, secret)
         if second.verdict.points > best.verdict.points:
             best, best.before = second, "reference"
     return best.record(exercise, own, time.monotonic() - start, pictures)
@@ -200,7 +211,7 @@ def undefended(walls: set[str]) -> dict[str, str]:
 
 def _attempt(
     exercise: Exercise, answer: CellText, space: Namespace, address: str, limits: Limits,
-    timing: Timing,
+    timing: Timing, secret: str,
 ) -> Attempt:  # fmt: skip
     for cell in space.cells:
         show_lines(cell["file"], cell["source"])
@@ -209,7 +220,7 @@ def _attempt(
     try:
         player = CarriedPlayer(runner, timing, {cell["file"] for cell in space.cells})
         text = Answer(exercise.name, source=answer.source, file=answer.file)
-        verdict = verdict_on(exercise, text, player)
+        verdict = verdict_on(exercise, text, player, secret=secret)
     finally:
         runner.close()
     return Attempt(verdict, runner.walls or set(), list(runner.ended))
@@ -219,7 +230,9 @@ def _level(verdict: Verdict, name: str, worth: int) -> dict[str, Any]:
     level = verdict.levels.get(name)
     state = "not graded"
     if level is not None:
-        state = "passed" if level.passed else "failed" if level.evidence.failed else "not reached"
+        state = "failed" if level.evidence.failed else "not reached"
+        if level.passed:
+            state = "passed" if verdict.pays(name) else "without core"
     diagnosis = level.diagnosis.id if level and level.diagnosis else None
     return {"worth": worth, "points": worth if state == "passed" else 0, "state": state,
             "diagnosis": diagnosis}  # fmt: skip

@@ -49,12 +49,6 @@ class Manifest:
     hashes: dict[str, str]  # of the learners' notebooks
     digest: str
 
-    def lesson_of(self, exercise: str) -> str | None:
-        for lesson, items in self.lessons.items():
-            if any(item.exercise == exercise for item in items):
-                return lesson
-        return None
-
 
 def read(path: Path) -> Manifest:
     """The manifest in a file; LessonError where it is none."""

@@ -61,15 +61,9 @@ class Parcel:
             at = numbers.get(t.untyped_storage()._cdata, -1)
             empty = t.numel() == 0
             first = 0 if empty or at < 0 else pieces[at][1]
-            rows.append(
-                [
-                    -1 if empty else at,
-                    _NAMES[t.dtype],
-                    list(t.shape),
-                    list(t.stride()),
-                    0 if empty else t.storage_offset() * t.element_size() - first,
-                ]
-            )
+            offset = 0 if empty else t.storage_offset() * t.element_size() - first
+            kind = [_NAMES[t.dtype], list(t.shape), list(t.stride())]
+            rows.append([-1 if empty else at, *kind, offset])
         return parcel, {"pieces": [_text_of(b) for b in parcel._known], "tensors": rows}
 
     # -- with the judge --------------------------------------------------------------------------

@@ -6,7 +6,7 @@
     list, tuple, dict, range         a tag and their items
     nn.Module                        its parameters, gradients and buffers by name
     Optimizer                        its states (momenta), in the order of its parameters
-    what a lesson's cases record     some attributes of a few known classes, see _RECORDS
+    what a lesson's cases record     the attributes that its class says, in ``travels``
     all else                         the name of its class, and nothing of it
 
 ``encode`` runs beside the student's code, ``decode`` with the judge, and decode believes nothing:
@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import base64
 import copy
-import importlib
 import math
+import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -43,19 +43,6 @@ _NUMBERS = (numpy.float16, numpy.float32, numpy.int32, numpy.int64)  # a float64
 DEEPEST = 30  # levels of lists in lists
 MOST_ITEMS = 200_000
 LONGEST_RANGE = 1 << 25
-# Classes of course_lib.checks whose objects note what a rank does: which attributes travel, and
-# the type of each. One that has a ``template`` of its class keeps the rest of that.
-_RECORDS: dict[str, dict[str, type]] = {
-    "lesson_06_ddp.Digits": {"seen": list, "changed": bool},
-    "lesson_06_ddp.Shown": {
-        "samples": list, "logits": Tensor, "gradient_bytes": int, "state": Tensor,
-        "under_ddp": bool, "by_chance": bool, "trained": bool,
-    },
-    "lesson_06_ddp.Weights": {
-        "values": dict, "passes": tuple, "gradients": dict, "used_no_sync": bool,
-        "reduces": bool,
-    },
-}  # fmt: skip
 
 
 class Opaque:
@@ -112,15 +99,10 @@ def encode(value: Any, depth: int = 0) -> Any:
         return {"module": _state(value)}
     if isinstance(value, torch.optim.Optimizer):
         return {"optimizer": [encode(of_one, depth + 1) for of_one in value.state.values()]}
-    kind = _kind(type(value))
-    if kind in _RECORDS:
-        rows = [[name, encode(getattr(value, name), depth + 1)] for name in _RECORDS[kind]]
-        return {"record": [kind, rows]}
+    if kept := getattr(type(value), "travels", None):
+        rows = [[name, encode(getattr(value, name), depth + 1)] for name in kept]
+        return {"record": [type(value).__name__, rows]}
     return {"opaque": type(value).__name__[:60]}
-
-
-def _kind(of: type) -> str:
-    return f"{of.__module__.removeprefix('course_lib.checks.')}.{of.__qualname__}"
 
 
 def _state(module: nn.Module) -> dict[str, Any]:
@@ -310,18 +292,23 @@ def _optimizer(states: list, template: Any) -> Any:
 
 
 def _record(body: Any, template: Any, depth: int, budget: list[int]) -> Any:
-    """A new object of a class in _RECORDS, with these attributes."""
+    """A new object of a class of lessons' models that says what of it travels; where the judge has
+    a ``template`` of its class, the rest is that one's."""
     kind, rows = body
-    if type(kind) is not str or kind not in _RECORDS or len(_items(rows)) != len(_RECORDS[kind]):
+    if type(kind) is not str or kind not in (known := _records()):
         raise Malformed("a record of a kind that is none")
-    module, name = kind.split(".")
-    of = getattr(importlib.import_module(f"course_lib.checks.{module}"), name)
+    of = known[kind]
     made = of.__new__(of)
     if type(template) is of:
         made.__dict__.update(template.__dict__)
-    for (attribute, wanted), (given, data) in zip(_RECORDS[kind].items(), rows, strict=True):
+    for (attribute, wanted), (given, data) in zip(of.travels.items(), _items(rows), strict=True):
         value = _decode(data, None, depth + 1, budget)
         if given != attribute or type(value) is not wanted:
             raise Malformed("a record whose parts do not fit")
         made.__dict__[attribute] = value
     return made
+
+
+def _records() -> dict[str, Any]:
+    modules = [m for n, m in sys.modules.items() if n.startswith("course_lib.checks.lesson_")]
+    return {name: of for m in modules for name, of in vars(m).items() if hasattr(of, "travels")}

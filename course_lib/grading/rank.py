@@ -32,8 +32,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib import context
-from course_lib.checks.play import in_rank
-from course_lib.grading.far import Asker, FarContext, FarGroups, Told, plain_line
+from course_lib.checks.play import call_all
+from course_lib.grading.far import Asker, FarContext, FarGroups, plain_line
 from course_lib.grading.frames import Ended, Talk
 from course_lib.grading.plain import encode
 from course_lib.simulated import compat
@@ -167,7 +167,7 @@ def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> d
     try:
         function = _loaded(cells)
         rounds = _Unpickler(base64.b64decode(play["rounds"]), ask).load()
-        seen = in_rank(function, [{play["rank"]: args} for args in rounds])  # type: ignore[misc]
+        seen = call_all(function, rounds)
         return {"do": "done", "seen": [
             {"returned": _encoded(s.returned), "args": [_encoded(a) for a in s.args or ()],
              "notes": list(s.notes)} for s in seen]}  # fmt: skip
@@ -200,6 +200,3 @@ def _raised(error: BaseException) -> dict[str, Any]:
     left = isinstance(error, SystemExit)
     return {"do": "raised", "kind": type(error).__name__[:60], "text": text, "lines": lines,
             "left": left}  # fmt: skip
-
-
-__all__ = ["Asker", "Told", "serve"]

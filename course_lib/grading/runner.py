@@ -12,7 +12,7 @@ from typing import Any
 
 from course_lib.grading import zygote
 from course_lib.grading.frames import Ended, Malformed, Talk
-from course_lib.grading.walls import Limits
+from course_lib.grading.walls import Limits, running
 
 START = 20.0  # seconds in which a slot has to be ready, on a busy machine, too
 HOME = 2.0  # seconds in which one that was told that all is over has to come back
@@ -31,6 +31,7 @@ class Slot:
         try:
             self._talk.send(setup)
             self.walls = [str(w) for w in self._talk.receive()["walls"]]
+            self.pid = int(zygote.answer(self._life, START)["pid"])
         except (Ended, Malformed, TimeoutError, KeyError, TypeError) as error:
             self.spoil(f"it did not start ({type(error).__name__})")
             raise Ended(self.why) from None
@@ -143,6 +144,10 @@ class Runner:
             else:
                 self._slots.append(fresh)
         return self._slots[:world]
+
+    def running(self) -> int:
+        """How many threads its ranks have that compute, or want to."""
+        return sum(running(slot.pid) for slot in self._slots)
 
     def settle(self) -> list[str]:
         """After a play: give up what does not come back; why, for each that was."""

@@ -17,20 +17,23 @@ import contextlib
 import ctypes
 import os
 import resource
-import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from course_lib.grading import seccomp
+
 # What is open to a student's code where a wall is missing, in the words of a report.
 UNDEFENDED = {
-    "processes": "see, signal and read other processes of the same user, the judge among them",
+    "processes": "see, signal and read other processes of the same user, the judge among them, "
+    "and leave some behind",
     "files": "read and write whatever files the grading user may, and leave some behind",
     "network": "use the network, and pass data between ranks beside the counted messages",
     "user": "use every right of the user who grades",
     "memory": "use more memory than allowed before it is noticed",
+    "calls": "pass data between ranks by locks of files, and hold memory that no process has",
 }
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
@@ -40,7 +43,7 @@ _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = (
     1, 2, 4, 8, 32, 4096, 16384, 1 << 18,
 )  # fmt: skip
 _DETACH = 2
-_DUMPABLE, _NO_NEW_PRIVS, _CHILD_SUBREAPER, _PDEATHSIG, _CAPBSET_DROP = 4, 38, 36, 1, 24
+_DUMPABLE, _NO_NEW_PRIVS = 4, 38
 NOBODY = 65534
 
 
@@ -87,8 +90,6 @@ def separate() -> set[str]:
     """Leave the namespaces of the system; the next child is the first process of its own world."""
     if sys.platform != "linux" or os.environ.get("COURSE_LIB_WALLS") == "none":
         return set()
-    with contextlib.suppress(OSError):
-        _prctl(_CHILD_SUBREAPER, 1)
     flags = _NEWPID | _NEWNET | _NEWIPC | _NEWUTS
     try:
         if os.geteuid() == 0:
@@ -121,6 +122,7 @@ def build(limits: Limits, outer: set[str], place: str, hidden: list[str]) -> lis
         walls |= _attempt(lambda: _become_nobody("files" in walls), "user")
         walls |= _attempt(lambda: _limit_memory(limits.memory_mb), "memory")
     _limit_processes(limits.processes, "processes" in walls)
+    walls |= _attempt(seccomp.install, "calls")
     home = Path("/tmp/home") if "files" in walls else Path(place)
     for name in ("home", "work"):
         (home.parent / name if "files" in walls else home / name).mkdir(exist_ok=True)
@@ -149,7 +151,8 @@ def readable() -> list[str]:
               "/etc/ld.so.cache", str(package)]  # fmt: skip
     wanted += [p for p in sys.path if "site-packages" in p or "dist-packages" in p]
     found: list[str] = []
-    for path in map(os.path.abspath, wanted):
+    # An environment may be a link, and what it leads to is needed as well.
+    for path in (way(p) for p in wanted for way in (os.path.realpath, os.path.abspath)):
         inside = any(path == f or path.startswith(f.rstrip("/") + "/") for f in found)
         if path != "/" and os.path.exists(path) and not inside:
             found.append(path)
@@ -288,6 +291,16 @@ def family(pid: int) -> Iterator[int]:
                 yield from family(int(child))
 
 
+def running(pid: int) -> int:
+    """How many threads of a process, and of all that came of it, compute or want to."""
+    count = 0
+    for member in family(pid):
+        for stat in Path(f"/proc/{member}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                count += stat.read_text().rpartition(")")[2].split()[0] == "R"
+    return count
+
+
 def own_memory(pid: int, inherited: int = 0) -> int:
     """Bytes of memory that a process and its children have of their own, shared maps included;
     each without what it has ``inherited`` from the zygote."""
@@ -295,13 +308,6 @@ def own_memory(pid: int, inherited: int = 0) -> int:
     for member in family(pid):
         with contextlib.suppress(OSError, KeyError):
             status = _status(member)
-            mine = (int(status["RssAnon"]) + int(status["RssShmem"])) << 10
+            mine = sum(int(status[what]) for what in ("RssAnon", "RssShmem", "VmSwap")) << 10
             total += max(0, mine - inherited)
     return total
-
-
-def peer(sock: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end of a socket (Linux)."""
-    data = sock.getsockopt(socket.SOL_SOCKET, 17, struct.calcsize("3i"))
-    pid, user, _ = struct.unpack("3i", data)
-    return pid, user

@@ -28,9 +28,10 @@ from course_lib.grading.frames import Talk
 from course_lib.grading.walls import Limits
 
 VARIABLE = "COURSE_GRADE_ZYGOTE"  # where kernels find the zygote of their run
-# The lessons whose cases give a rank objects of classes of their own. All others stay out of its
-# memory and of its files: ``expected`` of an exercise would be an answer to it.
-CLASSES_OF = ("lesson_05_gradient_averaging", "lesson_06_ddp")
+CHECKS = Path(__file__).resolve().parents[1] / "checks"
+# Classes of what ranks are given. All else of the lessons stays out of a rank's memory and of its
+# files: ``expected`` of an exercise would be an answer to it.
+MODELS = sorted(CHECKS.glob("lesson_*_models.py"))
 _leave = os._exit  # the answer's own is patched
 _WATCH = 0.05  # seconds between two looks at a rank
 
@@ -96,10 +97,8 @@ def start_rank(address: str, limits: Limits) -> tuple[socket.socket, socket.sock
 
 def hidden() -> list[str]:
     """What of this package no rank may read: the grading, and what is expected of answers."""
-    checks = Path(__file__).resolve().parents[1] / "checks"
-    lessons = [p for p in checks.glob("lesson_*.py") if p.stem not in CLASSES_OF]
-    own = [Path(__file__).resolve().parent, checks / "__pycache__", checks / "formulas.py"]
-    return [str(p) for p in [*own, *lessons]]
+    own = [Path(__file__).resolve().parent, CHECKS / "__pycache__", CHECKS / "formulas.py"]
+    return [str(p) for p in [*own, *CHECKS.glob("lesson_*.py")] if p not in MODELS]
 
 
 def main(address: str, ready: int) -> None:
@@ -128,12 +127,10 @@ def _import_all() -> None:
 
     import torch
 
+    models = [f"course_lib.checks.{path.stem}" for path in MODELS]
     # the first optimizer imports the second of these, and what loads data the third
-    for name in ("course_lib.grading.rank", "torch._dynamo", "torchvision.datasets"):
+    for name in ("course_lib.grading.rank", "torch._dynamo", "torchvision.datasets", *models):
         importlib.import_module(name)
-    for name in CLASSES_OF:
-        with contextlib.suppress(ModuleNotFoundError):  # a copy of the course may leave lessons out
-            importlib.import_module(f"course_lib.checks.{name}")
     torch.set_num_threads(1)
     import gc
 
@@ -174,9 +171,11 @@ def keep(life_fd: int, talk_fd: int, limits: Limits, place: str) -> int:
             _leave(code)
     os.close(talk_fd)
     try:
+        life.send({"pid": pid})
         why, status = _watch(pid, life.sock, limits)
-    finally:
-        _end(pid)
+    finally:  # nothing that it has started outlives it: it was the first process of its own world
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(Exception):
         life.send({"why": why, "code": os.waitstatus_to_exitcode(status)})
     _remove(private)
@@ -226,27 +225,6 @@ def _watch(pid: int, life: socket.socket, limits: Limits) -> tuple[str, int]:
         return why, os.waitpid(pid, 0)[1]
 
 
-def _end(pid: int) -> None:
-    """Nothing that the rank has started outlives it. In its own world of processes the system has
-    seen to that; elsewhere what was orphaned has come to us."""
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
-    if sys.platform != "linux":
-        return
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        children = [p for p in walls.family(os.getpid()) if p != os.getpid()]
-        if not children:
-            return
-        for child in children:
-            with contextlib.suppress(OSError):
-                os.kill(child, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-        time.sleep(0.01)
-
-
 def _remove(folder: str) -> None:
     import shutil
 
@@ -254,7 +232,8 @@ def _remove(folder: str) -> None:
 
 
 def answer(life: socket.socket, seconds: float) -> dict[str, Any]:
-    """What the keeper has said of the rank's end; empty if it has not within ``seconds``."""
+    """What the keeper says next: which process it is, and of its end why. Empty if it says nothing
+    within ``seconds``."""
     end = time.monotonic() + seconds
     try:
         return Talk(life, lambda: time.monotonic() < end).receive()

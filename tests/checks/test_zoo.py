@@ -28,7 +28,7 @@ def mine(paths: list[Path]) -> list[Path]:
 
 def verdict_of(path: Path) -> Verdict:
     answer = read_answer(path.parent.name, str(path))
-    return verdict_on(find(path.parent.name), answer, shrink="none")
+    return verdict_on(find(path.parent.name), answer)
 
 
 @pytest.mark.slow
@@ -40,6 +40,9 @@ def test_a_wrong_answer_gets_its_own_diagnosis(path: Path) -> None:
     assert verdict.diagnosis == stated[1], str(verdict)
     assert not verdict.passed
     assert verdict.points < 100
+    level = verdict.first_failing
+    assert level and level.play and level.diagnosis
+    assert level.diagnosis.when(level.evidence.of(level.play)), f"not to be seen in\n{verdict}"
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import platform
 import site
 import sys
 import time
@@ -26,9 +27,8 @@ from course_lib.grading.zygote import Zygote
 pytestmark = pytest.mark.slow
 
 ATTACKS = sorted((TESTS / "attacks").glob("*/*.py"))
-# What the answer earns honestly: a sum that is right, sent to everybody or by the collective; or
-# messages of the right size around a sum that is wrong. All others earn nothing.
-HONEST = {"forged_events": 70, "hidden_collective": 70, "known_numbers_and_noise": 30}
+# What the answer earns honestly: it is right and sends too much. All others earn nothing.
+HONEST = {"forged_events": 70, "hidden_collective": 70, "says_four_bytes": 70}
 SECONDS = 25
 # What an attack could do to the machine, or gain, where a wall is missing: it is not tried there.
 NEEDS = {
@@ -36,7 +36,8 @@ NEEDS = {
     "through_files": "files", "through_named_memory": "files", "through_sockets": "network",
     "leaves_files": "files", "writes_a_record": "files", "disk_bomb": "files",
     "reads_solutions": "files", "asks_the_checks": "files", "network": "network",
-    "memory_bomb": "memory",
+    "memory_bomb": "memory", "memory_let_go": "calls", "memory_of_system_v": "calls",
+    "memory_that_nobody_maps": "calls",
 }  # fmt: skip
 STANDING = Runner.standing()
 LEFT = ("sitecustomize.py", "usercustomize.py", "conftest.py", "x.pth", ".bashrc")
@@ -111,6 +112,66 @@ def test_every_attack_says_what_it_tries() -> None:
 def test_the_judge_works_on_after_an_attack(judged) -> None:
     judged("my_share", answer("attacks", "my_share", "fork_bomb"))
     record = judged("my_share", answer("right_answers", "my_share", "by_divmod"))
+    assert record["passed"], record
+
+
+REFUSED = """
+import ctypes, fcntl, mmap, os, socket, threading
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+def call(name, *args):
+    if getattr(libc, name)(*args) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+PROBES = {
+    "record lock": lambda: fcntl.lockf(os.open(torch.__file__, 0), fcntl.LOCK_SH),
+    "lock of an open file": lambda: fcntl.fcntl(0, 36, bytes(32)),
+    "flock": lambda: fcntl.flock(os.open(torch.__file__, 0), fcntl.LOCK_SH),
+    "lease": lambda: fcntl.fcntl(os.open(torch.__file__, 0), fcntl.F_SETLEASE, fcntl.F_RDLCK),
+    "larger pipe": lambda: fcntl.fcntl(os.pipe()[0], 1031, 1 << 20),
+    "inotify": lambda: call("inotify_init1", 0),
+    "fanotify": lambda: call("fanotify_init", 0, 0),
+    "memory file": lambda: os.memfd_create("x"),
+    "shared memory": lambda: mmap.mmap(-1, 4096),
+    "segment": lambda: call("shmget", 0, 4096, 0o600),
+    "semaphores": lambda: call("semget", 0, 1, 0o600),
+    "queue": lambda: call("msgget", 0, 0o600),
+    "process": lambda: call("fork"),
+    "user of its own": lambda: call("unshare", 0x10000000),
+    "keys": lambda: call("syscall", *KEYCTL, 0, -3, 1),
+    "ring of requests": lambda: call("syscall", 425, 1, 0),
+    "program in the kernel": lambda: call("syscall", *BPF, 0, 0, 0),
+    "socket to the host": lambda: socket.socket(socket.AF_VSOCK),
+    "socket of the kernel's ciphers": lambda: socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET),
+    "other calls of the machine": lambda: call("syscall", 0x40000000 + 39),
+}
+
+def my_share(n_items):
+    passed = []
+    for name, probe in PROBES.items():
+        try:
+            probe()
+            passed.append(name)
+        except OSError:
+            continue
+    assert not passed, passed
+    thread = threading.Thread(target=os.getpid)
+    thread.start()
+    thread.join()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    size, larger = divmod(n_items, world)
+    start = rank * size + min(rank, larger)
+    return range(start, start + size + (rank < larger))
+"""
+
+
+@pytest.mark.skipif("calls" not in STANDING, reason="this system allows no filter of calls")
+def test_calls_that_no_rank_may_make_are_refused_and_threads_start(judged) -> None:
+    """All of them within the walls, on either kind of machine; the verdict names what passes."""
+    numbers = {"x86_64": (250, 321), "aarch64": (219, 280)}[platform.machine()]
+    source = REFUSED.replace("*KEYCTL", str(numbers[0])).replace("*BPF", str(numbers[1]))
+    record = judged("my_share", source)
     assert record["passed"], record
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import re
+import zlib
 from pathlib import Path
 
 import pytest
 from conftest import TESTS, answer
 
-from course_lib.checks.exercise import exercises
+from course_lib.checks.checking import verdict_on
+from course_lib.checks.exercise import Play, Seen, exercises, find
+from course_lib.checks.play import Answer
 from course_lib.grading.judge import Order, Timing, judge
 from course_lib.grading.namespace import CellText, namespace
 from course_lib.grading.walls import Limits
@@ -146,6 +150,92 @@ def test_an_untouched_stub_says_so(judged) -> None:
         "my_share", "def my_share(n):\n    raise NotImplementedError('not written yet')"
     )
     assert (record["reason"], record["points"]) == ("not written yet", 0)
+
+
+def with_crc(before: str, after: str, wanted: int) -> str:
+    """The two with letters between them that give the whole this checksum: it is linear in bits."""
+
+    def text(bits: int) -> str:
+        return before + "".join("ab"[bits >> n & 1] for n in range(96)) + after
+
+    def crc(bits: int) -> int:
+        return zlib.crc32(text(bits).encode())
+
+    left, bits, pivots = crc(0) ^ wanted, 0, dict[int, tuple[int, int]]()
+    for n in range(96):
+        value, which = crc(1 << n) ^ crc(0), 1 << n
+        while value and (top := value.bit_length()) in pivots:
+            value, which = value ^ pivots[top][0], which ^ pivots[top][1]
+        if value:
+            pivots[value.bit_length()] = value, which
+    while left:
+        left, bits = left ^ pivots[left.bit_length()][0], bits ^ pivots[left.bit_length()][1]
+    return text(bits)
+
+
+def test_a_table_of_the_cases_that_its_own_checksum_draws_earns_nothing(judged) -> None:
+    """The answer's text is made to have the checksum 0; it holds what is right where that draws."""
+    exercise, rng, table = find("ring_seconds"), random.Random(0), {}
+    for case in exercise.core(rng) + exercise.sturdy(rng):
+        args = exercise.inputs(case, 0)
+        table[args] = exercise.expected(Play(case, [[args]], [[Seen(0.0, args)]]), 0)[0].returned
+    source = with_crc(f"TABLE = {table}\n# ", "\ndef ring_seconds(n, nbytes, alpha, beta):\n"
+                      "    return TABLE.get((n, nbytes, alpha, beta), 0.0)\n", 0)  # fmt: skip
+    assert verdict_on(exercise, Answer("ring_seconds", source=source)).passed, "so check is fooled"
+    assert judged("ring_seconds", source)["points"] == 0
+
+
+LUCKY = """
+def ring_seconds(n, nbytes, alpha, beta):
+    return 2 * (n - 1) * (alpha + nbytes / n * beta) * (nbytes % 3 > 0)
+"""
+
+
+def test_a_grading_repeated_with_its_secret_says_the_same(zygote) -> None:
+    records = [judge(Order("ring_seconds", LUCKY, [], [], "secret"), zygote.address, Limits(),
+                     Timing()) for _ in range(2)]  # fmt: skip
+    for record in records:
+        del record["seconds"]
+    assert records[0] == records[1]
+
+
+UNEVEN = """
+def all_reduce_in_a_ring(tensor):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    flat = tensor.reshape(-1).clone()
+    chunks = list(flat.tensor_split(world))
+    for step in range(2 * (world - 1)):
+        out, into = (rank - step) % world, (rank - step - 1) % world
+        inbox = torch.empty_like(chunks[into])
+        going = dist.isend(chunks[out], (rank + 1) % world)
+        dist.recv(inbox, (rank - 1) % world)
+        going.wait()
+        chunks[into].copy_(inbox + (chunks[into] if step < world - 1 else 0))
+    tensor.copy_(flat.reshape(tensor.shape))
+
+def ring_all_reduce(tensor):
+    if tensor.numel() % dist.get_world_size():
+        {where_uneven}
+    all_reduce_in_a_ring(tensor)
+"""
+WORSE = UNEVEN.format(where_uneven="raise ValueError('this length is not for me')")
+BETTER = UNEVEN.format(where_uneven="all_reduce_in_a_ring(torch.zeros_like(tensor))")
+WRONG = UNEVEN.format(where_uneven="pass").replace("step < world - 1", "step < world")
+
+
+def test_a_better_answer_has_no_fewer_points_and_a_wrong_one_none_for_few_bytes(judged) -> None:
+    """Where one raises, the other is right and sends too much: both have not kept the budget."""
+    for points in (
+        lambda source: judged("ring_all_reduce", source)["points"],
+        lambda source: verdict_on(find("ring_all_reduce"),
+                                  Answer("ring_all_reduce", source=source)).points,
+    ):  # fmt: skip
+        assert (points(WORSE), points(BETTER), points(WRONG)) == (60, 70, 0)
+
+
+def test_a_level_without_core_says_that_it_pays_nothing() -> None:
+    text = str(verdict_on(find("ring_all_reduce"), Answer("ring_all_reduce", source=WRONG)))
+    assert "budget   0   passed, and pays nothing without core" in text
 
 
 def test_records_hold_no_input_and_no_expected_value_of_a_hidden_case(judged) -> None:

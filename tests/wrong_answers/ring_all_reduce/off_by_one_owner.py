@@ -1,4 +1,4 @@
-"""Diagnosis: 04.off-by-one-owner
+"""Diagnosis: 04.unfinished-sums
 
 After the adding half rank r owns chunk r + 1, not chunk r. Who starts the second half with chunk
 r sends raw data round.

@@ -1,4 +1,4 @@
-"""Diagnosis: 04.off-by-one-owner
+"""Diagnosis: 04.unfinished-sums
 
 The same, one too far in the other direction.
 """

@@ -1,4 +1,4 @@
-"""Diagnosis: 04.off-by-one-owner
+"""Diagnosis: 04.unfinished-sums
 
 The adding half stops one step early, so no chunk has met everybody when the second half begins.
 """
