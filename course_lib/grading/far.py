@@ -213,6 +213,9 @@ class FarGroups:
         self.store = compat.store()
         self.world = self._made("0", 0, list(range(world)))
 
+    def check(self, rank: Any) -> None:
+        """A rank that is a process has only groups of its own."""
+
     def make(self, rank: Any, op: str, name: str, ranks: Iterable[int], local: bool) -> Any:
         members = [int(r) for r in ranks]
         reply = self._ask("make", op=op, name=name, ranks=members, local=local, **where(3))

@@ -26,14 +26,14 @@ import torch.distributed as dist
 from course_lib.ranks.log import Writer
 from course_lib.sites import find_frame, is_readers, line_of
 
-# HookOpName → the name that a reader of torch.distributed's documentation knows.
+# HookOpName → the name that a reader of torch.distributed's documentation knows, where it is not
+# the same in small letters.
 OPS = {
-    "SEND": "send", "RECV": "recv", "BROADCAST": "broadcast", "ALLREDUCE": "all_reduce",
-    "REDUCE": "reduce", "ALLGATHER": "all_gather", "REDUCE_SCATTER": "reduce_scatter",
-    "ALLTOALL": "all_to_all", "BARRIER": "barrier", "SCATTER": "scatter", "GATHER": "gather",
-    "ALLREDUCE_COALESCED": "all_reduce_coalesced", "ALLGATHER_COALESCED": "all_gather_coalesced",
-    "ALLGATHER_BASE": "all_gather_single", "REDUCE_SCATTER_BASE": "reduce_scatter_single",
-    "ALLTOALL_BASE": "all_to_all_single",
+    "ALLREDUCE": "all_reduce", "ALLREDUCE_COALESCED": "all_reduce_coalesced",
+    "ALLGATHER": "all_gather", "ALLGATHER_COALESCED": "all_gather_coalesced",
+    "ALLGATHER_BASE": "all_gather_single", "ALLGATHER_INTO_TENSOR_COALESCED": "all_gather_single",
+    "REDUCE_SCATTER_TENSOR_COALESCED": "reduce_scatter_single", "ALLTOALL": "all_to_all",
+    "REDUCE_SCATTER_BASE": "reduce_scatter_single", "ALLTOALL_BASE": "all_to_all_single",
 }  # fmt: skip
 _HOOK = 0xC0E5  # our id among a group's hooks
 _KINDS = 4096  # of calls, that are told apart by a number; then numbering begins anew

@@ -3,7 +3,7 @@
 network     what a message costs                      (read these two first)
 scheduler   who runs when: one baton, virtual time
 mail        which send meets which recv
-collective  calls of a whole group; costs: what they cost
+collective  calls of a whole group; combine: what they compute; costs: what they cost
 group       what torch.distributed talks to
 private     what a process has to itself, given to threads
 hazards     buffers that are used too early

@@ -111,8 +111,7 @@ class AheadMail(Mail):
             self.recvs[work.key].append(work)
 
     def until_done(self, work: _Message) -> None:
-        if self.scheduler.error is not None:
-            raise Abandoned
+        self.scheduler.check(work.rank)
         work.rank.log.entries.append(work.seq << _BITS | WAIT)
         if work.data is None:
             self.scheduler.park(work.rank, work)
@@ -131,7 +130,7 @@ class AheadCalls(Calls):
                     self.scheduler.wake(other.rank, 0.0)
 
     def until_done(self, work: CollectiveWork) -> None:
-        self.scheduler.check()
+        self.scheduler.check(work.rank)
         work.rank.log.add(MEET, work)
         if len(work.call.works) < len(self.ranks):
             self.scheduler.park(work.rank, work)

@@ -12,7 +12,6 @@ the ranks passed in when they called.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce as fold
 from typing import Any
 
 import torch
@@ -20,81 +19,14 @@ import torch.distributed as dist
 
 from course_lib import explain
 from course_lib.simulated import compat, costs, hazards
+from course_lib.simulated.combine import Tensors, as_it_lies, combine, refuse
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.ops import Op, call_site
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 from course_lib.trace import Event
 
-Tensors = list[torch.Tensor]
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
 _AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
-_REDUCES = (
-    "all_reduce",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_single",
-    "all_reduce_coalesced",
-)
-_REDUCIBLE = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8,
-              torch.int32, torch.int64, torch.bool}  # fmt: skip
-_FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum,
-    "MAX": torch.maximum, "BAND": torch.bitwise_and, "BOR": torch.bitwise_or,
-    "BXOR": torch.bitwise_xor,
-}  # fmt: skip
-
-
-def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
-    """Combine one tensor of each rank, in rank order, into a flat one."""
-    if op == "SUM" and tensors[0].dtype == torch.bool:
-        op = "BOR"
-    total = fold(_FOLDS[op], [t.reshape(-1) for t in tensors])
-    if op == "AVG":
-        total = total / len(tensors)
-    return total.clone() if len(tensors) == 1 else total
-
-
-def as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous view of a dense tensor, as of a transposed one; of others the tensor itself."""
-    if tensor.is_contiguous():
-        return tensor
-    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-    lying = tensor.permute(order)
-    return lying if lying.is_contiguous() else tensor
-
-
-def _refuse(op: str, dtype: torch.dtype) -> None:
-    """What gloo refuses, here too."""
-    if op not in _FOLDS:
-        raise RuntimeError(f"gloo has no reduce op {op}: use one of {', '.join(_FOLDS)}")
-    if dtype not in _REDUCIBLE:
-        raise RuntimeError(f"gloo cannot reduce {dtype}: convert the tensor first")
-    integral = not dtype.is_floating_point
-    if op == "AVG" and integral:
-        raise RuntimeError(f"AVG needs a floating-point dtype, this tensor is {dtype}")
-    if op.startswith("B") and not integral:
-        raise RuntimeError(f"{op} needs an integer dtype, this tensor is {dtype}")
-
-
-def combine(op: str, ins: list[Tensors], root: int, reduce_op: str | None) -> list[Tensors]:
-    """What each rank gets, from what each rank gave: lists by group rank."""
-    n, name = len(ins), reduce_op or ""
-    if op in ("all_reduce", "all_reduce_coalesced", "reduce"):
-        total = [reduce_tensors(column, name) for column in zip(*ins, strict=True)]
-        return [total if op != "reduce" or r == root else [] for r in range(n)]
-    if op == "broadcast":
-        return [ins[root]] * n
-    if op.startswith("all_gather"):
-        return [[t for row in ins for t in row]] * n
-    if op == "gather":
-        return [[row[0] for row in ins] if r == root else [] for r in range(n)]
-    if op == "scatter":
-        return [[block] for block in ins[root]]
-    if op.startswith("reduce_scatter"):
-        return [[reduce_tensors([row[r] for row in ins], name)] for r in range(n)]
-    if op.startswith("all_to_all"):
-        return [[row[r] for row in ins] for r in range(n)]
-    return [[] for _ in range(n)]
 
 
 class CollectiveWork(dist.Work):
@@ -147,7 +79,7 @@ class CollectiveWork(dist.Work):
     def is_completed(self) -> bool:
         """Asking takes a microsecond, so that asking in a loop does not stop the clock."""
         scheduler = self.calls.scheduler
-        scheduler.check()
+        scheduler.check(self.rank)
         scheduler.sleep_until(self.rank, scheduler.read_clock() + 1e-6)
         if self.call.end is None or self.call.end > scheduler.now:
             return False
@@ -173,6 +105,7 @@ class CollectiveWork(dist.Work):
             return _Future(self)
         self.rank.ops.waited[self.seq] = True
         scheduler = self.calls.scheduler
+        scheduler.check(self.rank)
         scheduler.read_clock()
         future: torch.futures.Future = torch.futures.Future()
         if self.call.end is None:
@@ -258,8 +191,7 @@ class Calls:
         ``written`` and ``first`` say what to write down where that is not what the caller passed.
         """
         scheduler = self.scheduler
-        if scheduler.error is not None:
-            raise Abandoned
+        scheduler.check(rank)
         site, direct, _, carries = call_site(3)
         read = sum(t.nbytes for t in ins) if read is None else read
         written = sum(t.nbytes for t in outs) if written is None else written
@@ -270,6 +202,7 @@ class Calls:
             written, first, site, 0, reduce_op, async_op, direct, packed,
         )  # fmt: skip
         self._check(record, [*ins, *outs])
+        refuse(op, ins, outs, me, reduce_op)
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
@@ -280,7 +213,7 @@ class Calls:
             ins, outs = [as_it_lies(t) for t in ins], [as_it_lies(t) for t in outs]
         work.places = outs
         # what is only combined may be used as it is if nobody can change it before all have called
-        keep = op in _REDUCES and not async_op
+        keep = reduce_op is not None and not async_op
         work.given = ins if keep else [t.detach().clone() for t in ins]
         says = not carries and (op != "broadcast" or me == root)  # what others get to see
         if says and rank.poisoned and self.poisons.left > 0:
@@ -316,7 +249,7 @@ class Calls:
 
     def until_done(self, work: CollectiveWork) -> None:
         """The rank waits for its part in a call."""
-        self.scheduler.check()
+        self.scheduler.check(work.rank)
         if work.call.end is None:
             self.scheduler.park(work.rank, work)
         self.scheduler.sleep_until(work.rank, work.call.end or 0.0)
@@ -324,8 +257,6 @@ class Calls:
     def _check(self, op: Op, tensors: Tensors) -> None:
         if any(not t.is_cpu for t in tensors):
             raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
-        if op.op in _REDUCES and tensors:
-            _refuse(op.reduce_op or "", tensors[0].dtype)
         if op.op in _IN_PLACE and not op.contiguous:
             self.scheduler.fail(explain.strided(op.event()))
             raise Abandoned

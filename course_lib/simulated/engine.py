@@ -124,11 +124,7 @@ def _by_value(fn: Any) -> Iterator[None]:
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     ours = file is not None and is_readers(file) and fn.__module__ != "__main__"
-    if (
-        module is not None
-        and ours
-        and module.__name__ not in cloudpickle.list_registry_pickle_by_value()
-    ):
+    if module and ours and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
         cloudpickle.register_pickle_by_value(module)
         try:
             yield
@@ -281,7 +277,7 @@ class Play:
         calls = [rank.ops for rank in self.ranks]
         lazy = sum(map(len, calls)) > _LAZY
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
-        events = LazyEvents(calls) if lazy else to_events(calls)
+        events: Any = LazyEvents(calls) if lazy else to_events(calls)
         trace = Trace(events, spans, self.groups.names, note)
         results = [rank.result for rank in self.ranks]
         return Run(results, trace, self.seconds, len(calls), "simulated", self.output)

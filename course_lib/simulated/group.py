@@ -22,7 +22,8 @@ import torch.distributed as dist
 from course_lib import explain
 from course_lib.errors import Mismatch
 from course_lib.simulated import compat, hazards
-from course_lib.simulated.collective import Calls, CollectiveWork, Tensors
+from course_lib.simulated.collective import Calls, CollectiveWork
+from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.ops import Op, call_site
@@ -37,18 +38,18 @@ class Groups:
     def __init__(
         self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
     ) -> None:
-        self.scheduler, self.fabric, self.buffered, self.poisons = (
-            scheduler,
-            fabric,
-            buffered,
-            poisons,
-        )
+        self.scheduler, self.fabric = scheduler, fabric
+        self.buffered, self.poisons = buffered, poisons
         self.wires = [0.0] * len(scheduler.ranks)
         self.store = compat.store()
         self.shared: dict[tuple[str, tuple[int, ...]], tuple[Mail, Calls, dict[int, int]]] = {}
         self._made: list[dict[int, tuple[tuple[int, ...], Op]]] = []  # k-th making, by rank
         self._counts = [0] * len(scheduler.ranks)
         self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks))).shared
+
+    def check(self, rank: Rank) -> None:
+        """Raise if this rank's groups may not be used now."""
+        self.scheduler.check(rank)
 
     @property
     def names(self) -> dict[str, tuple[int, ...]]:
@@ -176,15 +177,24 @@ class SimulatedGroup(_ProcessGroup):
 
     abort = shutdown
 
+    def __hash__(self) -> int:
+        """torch looks a group up before it calls it, and would say that there is no such group."""
+        self._groups.check(self._rank)
+        return id(self)
+
     def __repr__(self) -> str:
         return f"SimulatedGroup(rank={self._me}, size={self._size})"
 
     def new_group(
-        self, ranks: Sequence[int], *, group_name: str, **_: Any
+        self, ranks: Sequence[int], *, group_name: str, backend: Any = None, **_: Any
     ) -> SimulatedGroup | None:
         """Called by ``dist.new_group`` on the default group. A hashed name is how torch asks for
         ``use_local_synchronization``, which members call alone.
         """
+        if "nccl" in str(backend):
+            raise RuntimeError("a simulated rank has no GPU: make the group with backend='gloo'")
+        if not ranks:
+            raise RuntimeError("new_group: a group needs at least one rank")
         return self._groups.make(
             self._rank, "new_group", group_name, ranks, not group_name.isdigit()
         )
@@ -222,80 +232,73 @@ class SimulatedGroup(_ProcessGroup):
             more.setdefault("async_op", bool(getattr(opts, "asyncOp", True)))
         return self._calls.issue(self._rank, self._me, op, ins, outs, **more)
 
-    def allreduce(self, tensors: Tensors, opts: Any = None, op: str = "all_reduce") -> Any:
-        opts = opts if opts is not None else dist.AllreduceOptions()
-        return self._issue(op, tensors, tensors, opts, reduce_op=_name(opts.reduceOp), written=0)
+    def allreduce(self, tensors: Tensors, opts: Any) -> Any:
+        return self._issue("all_reduce", tensors, tensors, opts, reduce_op=_name(opts.reduceOp),
+                           written=0)  # fmt: skip
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
-        return self.allreduce(tensors, opts, "all_reduce_coalesced")
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Any:
+        return self._issue("all_reduce_coalesced", tensors, tensors, opts,
+                           reduce_op=_name(opts.reduceOp), written=0)  # fmt: skip
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Any:
-        return self._issue("broadcast", tensors, tensors, opts, root=opts.rootRank, written=0)
+        root = self._peer(opts.rootRank)
+        return self._issue("broadcast", tensors, tensors, opts, root=root, written=0)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
         outs = tensors if opts.rootRank == self._me else []
-        return self._issue("reduce", tensors, outs, opts, root=opts.rootRank,
+        return self._issue("reduce", tensors, outs, opts, root=self._peer(opts.rootRank),
                            reduce_op=_name(opts.reduceOp), written=0)  # fmt: skip
 
-    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         return self._issue("all_gather", inputs, self._sized("all_gather", outputs[0]), opts)
 
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
-        if output.numel() != input.numel() * self._size:
-            raise ValueError(
-                f"all_gather_single: the output needs {self._size} × {input.numel()} elements, "
-                f"it has {output.numel()}"
-            )
-        outs = list(output.view(-1).view(self._size, -1))
-        return self._issue("all_gather_single", [input], outs, opts)
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
+        outs = [out for row in outputs for out in row]
+        return self._issue("all_gather_coalesced", inputs, outs, opts)
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
+        return self.all_gather_single_coalesced([output], [input], opts)
 
     _allgather_base = all_gather_single
 
-    def all_gather_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
-    ) -> Any:
-        pairs = zip(outputs, inputs, strict=True)
-        return _All([self.all_gather_single(out, give, opts) for out, give in pairs])
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
+        outs = self._by_rank("all_gather_single", outputs)
+        return self._issue("all_gather_single", inputs, outs, opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         outs = self._sized("gather", outputs[0]) if opts.rootRank == self._me else []
-        return self._issue("gather", inputs, outs, opts, root=opts.rootRank)
+        return self._issue("gather", inputs, outs, opts, root=self._peer(opts.rootRank))
 
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
         ins = self._sized("scatter", inputs[0]) if opts.rootRank == self._me else []
-        return self._issue("scatter", ins, outputs, opts, root=opts.rootRank, first=outputs[0])
+        root = self._peer(opts.rootRank)
+        return self._issue("scatter", ins, outputs, opts, root=root, first=outputs[0])
 
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
         ins = self._sized("reduce_scatter", inputs[0])
         return self._issue("reduce_scatter", ins, outputs, opts, reduce_op=_name(opts.reduceOp))
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
-        if input.numel() != output.numel() * self._size:
-            raise ValueError(
-                f"reduce_scatter_single: the input needs {self._size} × {output.numel()} elements, "
-                f"it has {input.numel()}"
-            )
-        ins = list(input.reshape(self._size, -1))
-        return self._issue("reduce_scatter_single", ins, [output.view(-1)], opts,
-                           reduce_op=_name(opts.reduceOp), first=input)  # fmt: skip
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
-        pairs = zip(outputs, inputs, strict=True)
-        return _All([self.reduce_scatter_single(out, give, opts) for out, give in pairs])
+        ins = self._by_rank("reduce_scatter_single", inputs)
+        return self._issue("reduce_scatter_single", ins, outputs, opts,
+                           reduce_op=_name(opts.reduceOp), first=inputs[0])  # fmt: skip
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
         ins, outs = self._sized("all_to_all", inputs), self._sized("all_to_all", outputs)
         return self._issue("all_to_all", ins, outs, opts)
 
     def all_to_all_single(
         self, output: torch.Tensor, input: torch.Tensor, output_sizes: list[int],
-        input_sizes: list[int], opts: Any = None,
+        input_sizes: list[int], opts: Any,
     ) -> Any:  # fmt: skip
         if not (output.is_contiguous() and input.is_contiguous()):
             raise RuntimeError("all_to_all_single needs contiguous tensors: pass x.contiguous()")
@@ -304,16 +307,21 @@ class SimulatedGroup(_ProcessGroup):
 
     alltoall_base = all_to_all_single
 
-    def barrier(self, opts: Any = None) -> Any:
+    def barrier(self, opts: Any) -> Any:
         return self._issue("barrier", [], [], opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self._issue("monitored_barrier", [], []).wait()
 
-    def _sized(self, op: str, tensors: Tensors) -> Tensors:
+    def _by_rank(self, op: str, tensors: Tensors) -> Tensors:
+        """Each tensor cut into one block a rank: all blocks of rank 0, all of rank 1, …"""
+        cut = [self._sized(op, tensor.chunk(self._size)) for tensor in tensors]
+        return [block for blocks in zip(*cut, strict=True) for block in blocks]
+
+    def _sized(self, op: str, tensors: Sequence[torch.Tensor]) -> Tensors:
         if len(tensors) != self._size:
             raise ValueError(
-                f"{op}: the list needs {self._size} tensors, one per rank, not {len(tensors)}"
+                f"{op} needs {self._size} tensors or blocks, one per rank, not {len(tensors)}"
             )
         return list(tensors)
 
@@ -328,21 +336,30 @@ class SimulatedGroup(_ProcessGroup):
         return list(tensor.split(list(sizes)))
 
 
-class _All(dist.Work):
-    """Several Works that are waited for as one."""
+_OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
 
-    def __init__(self, works: list[CollectiveWork]) -> None:
-        super().__init__()
-        self._works = works
 
-    def wait(self, timeout: Any = None) -> bool:
-        return all(work.wait(timeout) for work in self._works)
+def _with_plain_arguments(method: Any, torchs: Any) -> Any:
+    """Let a method take what torch's own takes, as ``broadcast(tensor, 0)``: that one makes lists
+    and options of it, and comes back.
+    """
 
-    def is_completed(self) -> bool:
-        return all(work.is_completed() for work in self._works)
+    def call(self: SimulatedGroup, *args: Any, **kwargs: Any) -> Any:
+        ready = args and type(args[-1]) in _OPTIONS
+        return (method if ready else torchs)(self, *args, **kwargs)
 
-    def get_future(self) -> Any:
-        return [work.get_future() for work in self._works][-1]
+    return call
+
+
+for _method in (
+    "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "allgather_coalesced",
+    "all_gather_single", "_allgather_base", "all_gather_single_coalesced",
+    "allgather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter",
+    "reduce_scatter_single", "_reduce_scatter_base", "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced", "alltoall", "all_to_all_single", "alltoall_base", "barrier",
+):  # fmt: skip
+    _ours, _torchs = getattr(SimulatedGroup, _method), getattr(_ProcessGroup, _method)
+    setattr(SimulatedGroup, _method, _with_plain_arguments(_ours, _torchs))
 
 
 def _name(reduce_op: Any) -> str:

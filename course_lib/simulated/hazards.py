@@ -148,10 +148,8 @@ def find_read(first: Outcome, again: Callable[[Poisons], Outcome]) -> Hazard | N
         return None
     if _difference(other, again(Poisons(1))) is not None:
         return None
-    low, high = (
-        0,
-        len(first.ranks[rank].poisoned),
-    )  # with low flipped nothing differs, with high it does
+    # with the first ``low`` flipped nothing differs, with the first ``high`` it does
+    low, high = 0, len(first.ranks[rank].poisoned)
     while high - low > 1:
         middle = (low + high) // 2
         if _difference(first, again(Poisons(0, (rank, middle)))) is None:

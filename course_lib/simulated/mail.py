@@ -72,7 +72,7 @@ class _Message:
         does not stop the clock.
         """
         scheduler = self.mail.scheduler
-        scheduler.check()
+        scheduler.check(self.rank)
         scheduler.sleep_until(self.rank, scheduler.read_clock() + 1e-6)
         return self.buffer is None
 
@@ -175,7 +175,7 @@ class Mail:
         self._alike: list[dict[Any, Op]] = [{} for _ in ranks]  # each rank's calls so far
 
     def send(self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int) -> SendWork:
-        op, carries = self._op("send", me, dst, tensor, tag)
+        op, carries = self._op("send", rank, me, dst, tensor, tag)
         data = hazards.raw(tensor)
         work = SendWork(self, rank, op, (dst, me, tag), tensor, data)
         if rank.poisoned and self.poisons.left > 0 and not carries:
@@ -185,19 +185,22 @@ class Mail:
 
     def recv(self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int) -> RecvWork:
         """Receive from group rank ``src``, or from anybody where it is −1."""
-        op, _ = self._op("recv", me, src, tensor, tag)
+        op, _ = self._op("recv", rank, me, src, tensor, tag)
         work = RecvWork(self, rank, op, (me, src, tag), tensor, None)
         work.poison = None if op.unwatched else self.poisons.put(rank, tensor)
         self.post_recv(work)
         return work
 
-    def _op(self, kind: str, me: int, peer: int, tensor: torch.Tensor, tag: int) -> tuple[Op, bool]:
+    def _op(
+        self, kind: str, rank: Rank, me: int, peer: int, tensor: torch.Tensor, tag: int
+    ) -> tuple[Op, bool]:
         """What is written down of this call: the same Op as the last time, if it is like that; and
         whether it carries an object. Most are isend or irecv, called by the reader's own line: for
         those nobody has to look whose line it is.
         """
-        if self.scheduler.error is not None:
-            raise Abandoned
+        scheduler = self.scheduler
+        if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
+            scheduler.check(rank)
         if not (tensor.is_cpu and tensor.is_contiguous()):
             _refuse(tensor)
         frame, alike = sys._getframe(3), self._alike[me]
@@ -212,6 +215,8 @@ class Mail:
         key = kind, id(code), at, direct, blocking, *like
         op = alike.get(key)
         if op is None:
+            if tag < 0:
+                raise RuntimeError(f"tag={tag}: a tag is a whole number, zero or more")
             if me == peer:
                 raise RuntimeError(
                     f"rank {self.ranks[me]} cannot {kind} to or from itself: "
@@ -241,7 +246,7 @@ class Mail:
         anys = self.anys.get((dst, tag)) if self.anys else None
         if recvs and not (anys and anys[0].number < recvs[0].number):
             self._match(work, recvs.popleft(), now)
-            scheduler.check()
+            scheduler.check(work.rank)
         else:
             self.sends[key].append(work)
             if anys:
@@ -263,15 +268,15 @@ class Mail:
         sends = self.sends.get(key)
         if sends:
             self._match(sends.popleft(), work, now)
-            scheduler.check()
+            scheduler.check(work.rank)
         else:
             self.recvs[key].append(work)
 
     def until_done(self, work: _Message) -> None:
         """The rank waits for its send or recv."""
         scheduler, done = self.scheduler, work.rank.ops.completed[work.seq]
-        if scheduler.error is not None:
-            raise Abandoned
+        if scheduler.running is not work.rank or scheduler.error is not None:
+            scheduler.check(work.rank)
         if done != done:  # nobody knows yet
             scheduler.park(work.rank, work)
         else:

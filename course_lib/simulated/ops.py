@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from copy import copy
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import nan
 from types import CodeType
 from typing import Any
@@ -35,22 +35,8 @@ class Op:
     """
 
     __slots__ = (
-        "async_op",
-        "bytes_in",
-        "bytes_out",
-        "contiguous",
-        "direct",
-        "dtype",
-        "group",
-        "nbytes",
-        "op",
-        "peer",
-        "rank",
-        "reduce_op",
-        "shape",
-        "site",
-        "tag",
-        "unwatched",
+        "async_op", "bytes_in", "bytes_out", "contiguous", "direct", "dtype", "group",
+        "nbytes", "op", "peer", "rank", "reduce_op", "shape", "site", "tag", "unwatched",
     )  # fmt: skip
 
     def __init__(
@@ -206,45 +192,33 @@ def _line(code: CodeType, at: int) -> Line | None:
     return None
 
 
-class LazyEvents(list):
-    """A list of Events that is filled when somebody first looks into it."""
+class LazyEvents(Sequence):
+    """Events that are made when somebody first looks at them."""
 
     def __init__(self, records: Sequence[Records]) -> None:
-        super().__init__()
-        self.records: Sequence[Records] | None = records
+        self._records = records
 
-    def _fill(self) -> LazyEvents:
-        if self.records is not None:
-            records, self.records = self.records, None
-            list.extend(self, to_events(records))
-        return self
+    @cached_property
+    def _events(self) -> list[Event]:
+        return to_events(self._records)
 
     def __len__(self) -> int:
-        return list.__len__(self) if self.records is None else sum(map(len, self.records))
+        return sum(map(len, self._records))
 
     def __iter__(self) -> Iterator[Event]:
-        return list.__iter__(self._fill())
+        return iter(self._events)
 
     def __getitem__(self, key: Any) -> Any:
-        return list.__getitem__(self._fill(), key)
+        return self._events[key]
 
     def __eq__(self, other: object) -> bool:
-        return list(self) == (list(other) if isinstance(other, LazyEvents) else other)
+        return self._events == list(other) if isinstance(other, Sequence) else NotImplemented
 
     def __repr__(self) -> str:
-        return list.__repr__(self._fill())
-
-    def __reversed__(self) -> Iterator[Event]:
-        return list.__reversed__(self._fill())
-
-    def __contains__(self, event: object) -> bool:
-        return list.__contains__(self._fill(), event)
-
-    def __add__(self, other: Any) -> list:
-        return [*self, *other]
+        return repr(self._events)
 
     def __reduce__(self) -> Any:
-        return list, (list(self),)
+        return list, (self._events,)
 
 
 def to_events(records: Sequence[Records]) -> list[Event]:

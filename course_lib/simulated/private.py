@@ -6,7 +6,7 @@
     os.environ                      the mapping behind it is swapped
     time                            sleep spends, and the clocks show, virtual time
     sys.stdout, sys.stderr          written to the rank's own pages
-    processes, CUDA                 refused
+    processes, threads, CUDA        refused
 
 All of it is put in place when a simulation starts and taken back when it ends. Threads that are
 no ranks see the originals throughout.
@@ -70,7 +70,7 @@ class RankContext:
         self._rank.spans.append(Span(self._rank.number, name, start, end))
 
     def compute(self, seconds: float) -> None:
-        self._scheduler.check()
+        self._scheduler.check(self._rank)
         self._scheduler.sleep_until(self._rank, self._scheduler.now + seconds * self._slowdown)
 
 
@@ -163,13 +163,12 @@ def _places() -> list[tuple[Any, str, Replace]]:
     for number, (module, names, make) in enumerate(compat.shared_generators()):
         out += [(module, name, for_ranks(functools.partial(_draw, number, make, method)))
                 for name, method in names.items()]  # fmt: skip
-    what = "cannot start or end processes: use run(), where ranks are processes"
-    out += [(os, name, for_ranks(_refuse(what))) for name in _PROCESSES if hasattr(os, name)]
-    for owner, name in (
-        (subprocess.Popen, "__init__"),
-        (multiprocessing.process.BaseProcess, "start"),
-    ):
-        out.append((owner, name, lambda original: _for_method(original, what)))
+    processes: list[Any] = [(os, name) for name in _PROCESSES if hasattr(os, name)]
+    processes += [(subprocess.Popen, "__init__"), (multiprocessing.process.BaseProcess, "start")]
+    what = for_ranks(_refuse("cannot start or end processes: use run(), where ranks are processes"))
+    out += [(owner, name, what) for owner, name in processes]
+    what = for_ranks(_refuse("cannot start threads: use run(), where ranks are processes"))
+    out.append((threading.Thread, "start", what))
     no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
     out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
     return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
@@ -190,7 +189,7 @@ def _sleep(rank: Rank, seconds: float) -> None:
     if not 0 <= seconds < math.inf:
         raise ValueError(f"sleep({seconds!r}): give a time in seconds, zero or more")
     scheduler = rank.state.scheduler
-    scheduler.check()
+    scheduler.check(rank)
     scheduler.sleep_until(rank, scheduler.now + seconds)
 
 
@@ -208,16 +207,6 @@ def _for_ranks(original: Any, replacement: Callable[..., Any]) -> Any:
         return original(*args, **kwargs) if rank is None else replacement(rank, *args, **kwargs)
 
     return functools.wraps(original)(call) if hasattr(original, "__name__") else call
-
-
-def _for_method(original: Any, what: str) -> Any:
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        rank = getattr(_here, "rank", None)
-        if rank is not None:
-            _refuse(what)(rank)
-        return original(self, *args, **kwargs)
-
-    return functools.wraps(original)(call)
 
 
 def _refuse(what: str) -> Callable[..., Any]:

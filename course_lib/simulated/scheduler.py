@@ -31,6 +31,7 @@ from course_lib.simulated.ops import Op, Records
 from course_lib.trace import Event, Span
 
 GRACE = 2.0  # seconds that an overdue rank gets to come out of C code
+_start = threading.Thread.start  # the original: ranks may not start threads of their own
 _STACK = 1 << 20  # bytes; the least in which backward passes of deep models have room
 
 
@@ -53,21 +54,8 @@ class Rank:
     """One simulated rank: its thread, its clock and what it has done."""
 
     __slots__ = (
-        "baton",
-        "clock",
-        "digests",
-        "gone",
-        "log",
-        "number",
-        "ops",
-        "poisoned",
-        "result",
-        "returned",
-        "spans",
-        "started",
-        "state",
-        "thread",
-        "waits",
+        "baton", "clock", "digests", "gone", "log", "number", "ops", "poisoned", "result",
+        "returned", "spans", "started", "state", "thread", "waits",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -182,7 +170,7 @@ class Scheduler:
         """Let no more than a timedelta pass until the rank's call ``seq`` is over; raises what
         gloo raises where it is not. (A message that is on its way by then still counts.)
         """
-        self.check()
+        self.check(rank)
         end = self.read_clock() + max(0.0, timeout.total_seconds())
         completed = rank.ops.completed
 
@@ -239,7 +227,7 @@ class Scheduler:
                 target=self._live, args=(rank,), name=f"rank {rank.number}", daemon=True
             )
             try:
-                rank.thread.start()
+                _start(rank.thread)
             except RuntimeError:
                 rank.thread = None
                 self.switch(rank, before)
@@ -259,8 +247,8 @@ class Scheduler:
         try:
             if self.error is None:
                 self._body(rank)
-        except Abandoned:
-            pass  # the error that ended the simulation is kept in self.error
+        except Abandoned:  # the error that ended the simulation is kept in self.error
+            self.fail(CourseError(f"rank {rank.number} was stopped, and nothing says why"))
         finally:
             self._leave(rank)
 
@@ -296,8 +284,20 @@ class Scheduler:
         if self.error is None:
             self.error = error
 
-    def check(self) -> None:
-        """Raise in a rank that goes on although the simulation is over."""
+    def check(self, rank: Rank) -> None:
+        """Raise if the simulation has failed, or if it is not this rank that calls: its groups and
+        Works are nobody else's, and of no use later.
+        """
+        if self.running is None:
+            raise CourseError(
+                "this process group or Work belongs to a simulation that is over: make it and use "
+                "it inside the function that you simulate"
+            )
+        if self.running is not rank:
+            raise CourseError(
+                f"rank {self.running.number} uses a process group or Work of rank {rank.number}: "
+                "ranks share nothing, so each has to make its own"
+            )
         if self.error is not None:
             raise Abandoned
 

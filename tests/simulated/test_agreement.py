@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import pytest
@@ -65,6 +66,159 @@ def test_the_trace_says_what_the_recorder_says():
     for rank in range(3):
         assert _facts(simulated, rank) == _facts(real, rank)
     assert simulated.groups == real.groups
+
+
+def every_other_call():
+    """What stands beside the plain calls: objects, coalesced and functional ones, the methods of a
+    group, and what DDP and FSDP2 issue.
+    """
+    import torch.distributed._functional_collectives as functional
+    import torch.distributed.nn.functional as differentiable
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    n, rank, world = dist.get_world_size(), dist.get_rank(), dist.group.WORLD
+    root, x = rank == 0, torch.arange(4.0) + rank
+    x_n, xs = torch.arange(4.0 * n) + rank, [torch.arange(4.0) + k for k in range(n)]
+    give, take = (
+        dist.P2POp(dist.isend, x, (rank + 1) % n),
+        dist.P2POp(dist.irecv, xs[0], (rank - 1) % n),
+    )
+    for work in dist.batch_isend_irecv([give, take]):
+        work.wait()
+    objects = [None] * n
+    dist.all_gather_object(objects, rank)
+    dist.gather_object(rank, objects if root else None)
+    dist.broadcast_object_list(objects)
+    dist.scatter_object_list([None], objects if root else None)
+    dist.monitored_barrier()
+    dist.new_subgroups(1)
+    dist.split_group(split_ranks=[[0, 1], [2]])
+    dist.all_gather_into_tensor(x_n, x)
+    dist.reduce_scatter_tensor(xs[1], x_n)
+    dist.all_reduce_coalesced([x, xs[2]])
+    dist.all_gather_coalesced([[torch.zeros(4), torch.zeros(4)] for _ in range(n)], [x, xs[1]])
+    out = [
+        functional.broadcast(x, 1, world),
+        functional.all_reduce(x, "avg", world),
+        functional.all_gather_single(x, 0, world),
+        functional.reduce_scatter_single(x_n.view(2, -1), "sum", 1, world),
+        functional.all_to_all_single(x_n, None, None, world),
+        *functional.all_reduce_coalesced([x, x_n], "sum", world),
+        *functional.all_gather_single_coalesced([x, x_n], world),
+        *functional.reduce_scatter_single_coalesced([x_n, x_n * 2], "sum", [0, 0], world),
+    ]
+    out = [t + 0 for t in out]  # waits
+    for call in (
+        lambda t: differentiable.all_reduce(t * rank),
+        lambda t: differentiable.broadcast(t * rank, 1),
+        lambda t: torch.cat(differentiable.all_gather(t)) * x_n,
+        lambda t: differentiable.reduce_scatter(torch.zeros(4), [t * k for k in range(n)]),
+        lambda t: functional.all_reduce(t * rank, "sum", world),
+        lambda t: functional.all_gather_single_autograd(t, 0, world) * x_n,
+        lambda t: functional.reduce_scatter_single_autograd(t.repeat(n) * x_n, "sum", 0, world),
+        lambda t: functional.all_to_all_single_autograd(t.repeat(n) * x_n, None, None, world),
+    ):
+        t = (x + 1).requires_grad_()
+        (y := call(t) + 0).sum().backward()
+        out += [y.detach(), t.grad]
+    for call in (
+        lambda: world.broadcast(x, 1), lambda: world.allreduce(x),
+        lambda: world.allreduce([x], dist.ReduceOp.MAX), lambda: world.reduce(x + 0, 0),
+        lambda: world.allgather([xs], [x]), lambda: world.allgather(xs, x),
+        lambda: world.gather(xs if root else [], x, 0),
+        lambda: world.scatter(x, xs if root else [], 0), lambda: world.reduce_scatter(x, xs),
+        lambda: world.alltoall(xs, [x] * n), lambda: world.all_gather_single(x_n, x),
+        lambda: world.all_to_all_single(torch.zeros(4 * n), x_n, [], []), world.barrier,
+        lambda: world.allreduce_coalesced([x]), lambda: world._reduce_scatter_base(x, x_n),
+    ):  # fmt: skip
+        call().wait()
+    layers = [torch.nn.Linear(4, 4) for _ in range(2)]
+    mesh = init_device_mesh("cpu", (n,))
+    fully_shard(layers[0], mesh=mesh)
+    for model in (layers[0], DistributedDataParallel(layers[1])):
+        model(x).sum().backward()
+    return [*out, x, x_n, *xs]
+
+
+def test_other_calls_have_one_name_and_one_value():
+    real, simulated = (f(every_other_call, world_size=3) for f in (run, simulate))
+    for rank in range(3):
+        names = [Counter(e.op for e in r.trace.of(rank)) for r in (real, simulated)]
+        assert names[0] == names[1]
+    assert equal(real.results, simulated.results)
+
+
+def sum_and_gradient():
+    import torch.distributed.nn.functional as differentiable
+
+    x = torch.ones(2, requires_grad=True)
+    y = differentiable.all_reduce(x * (dist.get_rank() + 1))
+    y.sum().backward()
+    return y.tolist(), x.grad.tolist()
+
+
+def test_what_torch_binds_on_import_works_each_time(monkeypatch):
+    """``group=dist.group.WORLD`` as a parameter, in a module that a rank imports first."""
+    monkeypatch.delitem(sys.modules, "torch.distributed.nn.functional", raising=False)
+    for n in (2, 2, 3):
+        want = [([n * (n + 1) / 2] * 2, [n * (r + 1.0)] * 2) for r in range(n)]
+        assert simulate(sum_and_gradient, world_size=n).results == want
+
+
+def refused():
+    """The bad calls that are refused; each rank sees for itself."""
+    n, rank, other = dist.get_world_size(), dist.get_rank(), (dist.get_rank() + 1) % 3
+    x, short = torch.ones(4), torch.ones(4, dtype=torch.int16)
+    uneven, square = [torch.ones(4 + k) for k in range(n)], [torch.ones(2, 2) for _ in range(n)]
+    flat, many = torch.ones(4 * n), [torch.ones(4) for _ in range(n)]
+    calls = {
+        "all_gather, uneven": lambda: dist.all_gather(uneven, uneven[rank]),
+        "all_gather, another shape": lambda: dist.all_gather(square, x),
+        "all_gather, too few": lambda: dist.all_gather(many[1:], x),
+        "all_gather_single, stacked": lambda: dist.all_gather_single(torch.ones(n, 4), x),
+        "all_gather_single, dtype": lambda: dist.all_gather_single(flat.int(), x),
+        "all_gather_coalesced": lambda: dist.all_gather_coalesced([[t] for t in square], [x]),
+        "reduce_scatter, another shape": lambda: dist.reduce_scatter(x, square),
+        "reduce_scatter_single, stacked": lambda: dist.reduce_scatter_single(x, torch.ones(n, 4)),
+        "all_to_all, uneven": lambda: dist.all_to_all(uneven, uneven),
+        "all_to_all, another shape": lambda: dist.all_to_all(square, many),
+        "all_to_all_single, indivisible": lambda: dist.all_to_all_single(x, x),
+        "all_to_all_single, sizes": lambda: dist.all_to_all_single(flat, flat, [4] * 3, [3, 4, 4]),
+        "all_to_all_single, strided": lambda: dist.all_to_all_single(flat[::2], flat[::2]),
+        "broadcast from nobody": lambda: dist.broadcast(x, -1),
+        "broadcast int16": lambda: dist.broadcast(short, 0),
+        "all_gather int16": lambda: dist.all_gather([short.clone() for _ in range(n)], short),
+        "all_reduce int16": lambda: dist.all_reduce(short),
+        "AVG of integers": lambda: dist.all_reduce(x.int(), dist.ReduceOp.AVG),
+        "BAND of floats": lambda: dist.all_reduce(x, dist.ReduceOp.BAND),
+        "gather_single": lambda: dist.gather_single(x, flat if rank == 0 else None, 0),
+        "send with a negative tag": lambda: dist.send(x, other, tag=-1),
+        "send strided": lambda: dist.send(flat[::2], other),
+        "send to nobody": lambda: dist.send(x, n),
+        "group of nobody": lambda: dist.new_group([]),
+        "group with NCCL": lambda: dist.new_group(backend="nccl"),
+        # and what is well: gloo takes it
+        "reduce_scatter, uneven": lambda: dist.reduce_scatter(uneven[rank], uneven),
+        "all_gather into strided": lambda: dist.all_gather([torch.ones(8)[::2]] * n, x),
+        "all_reduce_coalesced, strided": lambda: dist.all_reduce_coalesced([flat[::2]]),
+        "all_gather_single of nothing": lambda: dist.all_gather_single(flat[:0], x[:0]),
+        "reduce_scatter_single, 2-d": lambda: dist.reduce_scatter_single(
+            torch.ones(1, 4), torch.ones(n, 4)
+        ),
+    }  # fmt: skip
+    out = []
+    for name, call in calls.items():
+        try:
+            call()
+        except Exception:
+            out.append(name)
+    return out
+
+
+def test_what_is_refused_is_refused_by_both():
+    real, simulated = (f(refused, world_size=3).results for f in (run, simulate))
+    assert simulated == real and len(real[0]) == 25
 
 
 LAYOUTS = {

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib import CourseError, Hang, RankDied, RankFailed, compute
-from course_lib.simulated import Network, compat, engine, explore, simulate
+from course_lib.simulated import Network, compat, engine, explore, scheduler, simulate
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +112,89 @@ def test_the_default_process_group_is_as_it_was_whatever_happens(own_group, prog
     assert x.tolist() == [1.0, 1.0]
 
 
+class Library:
+    """Stands for a module that all ranks share: it keeps what is put here."""
+
+    group: Any = None
+    work: Any = None
+
+
+sys.modules["library"] = Library  # type: ignore[assignment]
+
+
+def keeps():
+    import library
+
+    library.group = dist.group.WORLD
+    library.work = dist.all_reduce(torch.ones(1), async_op=True)
+    library.work.wait()
+
+
+def keeps_on_rank_0():
+    if dist.get_rank() == 0:
+        keeps()
+    else:
+        dist.all_reduce(torch.ones(1))
+
+
+def sums_in_what_was_kept():
+    import library
+
+    dist.all_reduce(torch.ones(1), group=library.group)
+
+
+def sends_in_what_was_kept():
+    import library
+
+    other = 1 - dist.get_rank()
+    library.group.send([torch.ones(1)], other, 0)
+
+
+def waits_for_what_was_kept():
+    import library
+
+    library.work.wait()
+
+
+def uses_the_group_of_another():
+    import library
+
+    keeps_on_rank_0()
+    if dist.get_rank() == 1:
+        library.group.barrier()
+
+
+@pytest.mark.parametrize(
+    "use", [sums_in_what_was_kept, sends_in_what_was_kept, waits_for_what_was_kept]
+)
+def test_what_outlived_its_simulation_is_refused(use):
+    simulate(keeps, world_size=2)
+    for _ in range(2):
+        with pytest.raises(RankFailed, match="ranks 0 and 1 raised CourseError: this process group "
+                           "or Work belongs to a simulation that is over"):  # fmt: skip
+            simulate(use, world_size=2)
+
+    import library
+
+    for call in (library.work.wait, lambda: dist.broadcast(torch.ones(1), 0, group=library.group)):
+        with pytest.raises(CourseError, match="a simulation that is over"):
+            call()
+
+
+def test_a_group_of_another_rank_is_refused():
+    with pytest.raises(RankFailed, match="rank 1 uses a process group or Work of rank 0"):
+        simulate(uses_the_group_of_another, world_size=2)
+
+
+def test_nothing_ends_without_a_reason():
+    def unwind(rank):
+        raise scheduler.Abandoned
+
+    world = scheduler.Scheduler(2, 0, lambda parked: RuntimeError("nobody can go on"))
+    world.run(unwind, 5.0, lambda rank, frame, stuck: RuntimeError("overdue"))
+    assert "rank 0 was stopped, and nothing says why" in str(world.error)
+
+
 def raises_on_one():
     dist.barrier()
     if dist.get_rank() == 2:
@@ -162,11 +246,34 @@ def starts_a_process():
     multiprocessing.get_context("spawn").Process(target=print).start()
 
 
-@pytest.mark.parametrize("program", [starts_a_program, forks, starts_a_process])
+def loads_with_workers():
+    list(torch.utils.data.DataLoader(torch.ones(4), num_workers=1))
+
+
+@pytest.mark.parametrize("program", [starts_a_program, forks, starts_a_process, loads_with_workers])
 def test_a_rank_that_starts_processes_is_refused(program):
-    with pytest.raises(RankFailed, match="a simulated rank cannot start or end processes"):
+    with pytest.raises(RankFailed, match=r"cannot start or end processes: use run\(\)"):
         simulate(program, world_size=2)
     subprocess.run(["true"], check=True)
+
+
+def communicates_in_a_thread():
+    thread = threading.Thread(target=dist.barrier)
+    thread.start()
+    thread.join()
+
+
+def saves_in_a_thread():
+    from torch.distributed import checkpoint
+
+    checkpoint.async_save({"x": torch.ones(1)}, checkpoint_id="never written").result()
+
+
+@pytest.mark.parametrize("program", [communicates_in_a_thread, saves_in_a_thread])
+def test_a_rank_that_starts_threads_is_refused(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RankFailed, match=r"cannot start threads: use run\(\)"):
+        simulate(program, world_size=2)
 
 
 def uses_cuda():
@@ -247,14 +354,14 @@ def test_what_cannot_be_pickled_gets_one_line():
 
 
 def test_a_system_without_threads_says_how_many_ranks_it_has(monkeypatch):
-    start = threading.Thread.start
+    start = scheduler._start
 
     def start_some(thread):
         if thread.name == "rank 5":
             raise RuntimeError("can't start new thread")
         start(thread)
 
-    monkeypatch.setattr(threading.Thread, "start", start_some)
+    monkeypatch.setattr(scheduler, "_start", start_some)
     with pytest.raises(CourseError, match="simulate at most 5 ranks here"):
         simulate(nothing, world_size=9)
 

@@ -24,7 +24,7 @@ from random_programs import execute_all, make_program
 from soak_ranks_common import count, report
 
 from course_lib import run
-from course_lib.simulated import Network, collective, simulate
+from course_lib.simulated import Network, combine, simulate
 from course_lib.simulated.hazards import equal
 
 TOGETHER = 20  # programs a world
@@ -63,8 +63,8 @@ def test_the_judge_sees_a_value_and_a_trace_that_differ(monkeypatch):
         return same_each_time(*args, network=Network(latency=next(latencies)), **words)
 
     monkeypatch.setattr(sys.modules[__name__], "simulate", never_the_same)
-    fold = collective.reduce_tensors
-    monkeypatch.setattr(collective, "reduce_tensors", lambda *args: fold(*args) + 1)
+    fold = combine.reduce_tensors
+    monkeypatch.setattr(combine, "reduce_tensors", lambda *args: fold(*args) + 1)
     seen = compare_all(range(3))["wrong"]
     assert {"what" in fault for fault in seen} == {True, False}
 

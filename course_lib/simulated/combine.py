@@ -1,0 +1,97 @@
+"""What a collective computes, from what each rank gave; and what gloo refuses to.
+
+    ins[r]    the tensors that rank r passes in      all_gather      every rank gets every ins[r]
+    outs[r]   what it gets                           reduce_scatter  rank r gets the sum of block r
+
+Nothing here knows of ranks, groups or time: lists of tensors go in, lists of tensors come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce as fold
+from itertools import cycle
+
+import torch
+
+Tensors = list[torch.Tensor]
+_DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8,
+           torch.int32, torch.int64, torch.bool}  # fmt: skip
+_FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum,
+    "MAX": torch.maximum, "BAND": torch.bitwise_and, "BOR": torch.bitwise_or,
+    "BXOR": torch.bitwise_xor,
+}  # fmt: skip
+
+
+def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
+    """Combine one tensor of each rank, in rank order, into a flat one."""
+    if op == "SUM" and tensors[0].dtype == torch.bool:
+        op = "BOR"
+    total = fold(_FOLDS[op], [t.reshape(-1) for t in tensors])
+    if op == "AVG":
+        total = total / len(tensors)
+    return total.clone() if len(tensors) == 1 else total
+
+
+def as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous view of a dense tensor, as of a transposed one; of others the tensor itself."""
+    if tensor.is_contiguous():
+        return tensor
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    lying = tensor.permute(order)
+    return lying if lying.is_contiguous() else tensor
+
+
+def refuse(op: str, ins: Tensors, outs: Tensors, me: int, reduce_op: str | None) -> None:
+    """Raise where gloo raises: for a dtype, a reduce op, or shapes that differ on one rank."""
+    for tensor in (ins or outs)[:1]:
+        if tensor.dtype not in _DTYPES:
+            raise RuntimeError(f"gloo has no {op} of {tensor.dtype}: convert the tensor first")
+        if reduce_op is not None:
+            _refuse_reducing(reduce_op, tensor.dtype)
+    if op.startswith(("all_gather", "gather", "scatter", "reduce_scatter_single")):
+        few, many = sorted((ins, outs), key=len)
+    elif op == "reduce_scatter":
+        few, many = outs, [ins[me]]
+    else:
+        few, many = ins[:1], ins + outs if op == "all_to_all" else []
+    for a, b in zip(many, cycle(few)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            raise RuntimeError(
+                f"{op}: what a rank gives and what it gets from each must have one shape and "
+                f"dtype, not {list(a.shape)} of {a.dtype} and {list(b.shape)} of {b.dtype}"
+            )
+
+
+def _refuse_reducing(op: str, dtype: torch.dtype) -> None:
+    if op not in _FOLDS:
+        raise RuntimeError(f"gloo has no reduce op {op}: use one of {', '.join(_FOLDS)}")
+    integral = not dtype.is_floating_point
+    if op == "AVG" and integral:
+        raise RuntimeError(f"AVG needs a floating-point dtype, this tensor is {dtype}")
+    if op.startswith("B") and not integral:
+        raise RuntimeError(f"{op} needs an integer dtype, this tensor is {dtype}")
+
+
+def combine(op: str, ins: list[Tensors], root: int, reduce_op: str | None) -> list[Tensors]:
+    """What each rank gets, from what each rank gave: lists by group rank."""
+    n, name = len(ins), reduce_op or ""
+    if op in ("all_reduce", "all_reduce_coalesced", "reduce"):
+        total = [reduce_tensors(column, name) for column in zip(*ins, strict=True)]
+        return [total if op != "reduce" or r == root else [] for r in range(n)]
+    if op == "broadcast":
+        return [ins[root]] * n
+    if op.startswith("all_gather"):
+        return [[t for row in ins for t in row]] * n
+    if op == "gather":
+        return [[row[0] for row in ins] if r == root else [] for r in range(n)]
+    if op == "scatter":
+        return [[block] for block in ins[root]]
+    if op.startswith("reduce_scatter"):  # one block of each tensor for each rank
+        total = [reduce_tensors(column, name) for column in zip(*ins, strict=True)]
+        many = len(total) // n
+        return [total[r * many : (r + 1) * many] for r in range(n)]
+    if op.startswith("all_to_all"):
+        return [[row[r] for row in ins] for r in range(n)]
+    return [[] for _ in range(n)]
