@@ -234,7 +234,8 @@ class Mail:
         scheduler, key = self.scheduler, work.key
         dst, _, tag = key
         now = work.rank.ops.issued[work.seq] = scheduler.now
-        work.partner, work.delivered, work.there = None, None, now
+        work.partner, work.delivered = None, None
+        work.there = now + self.fabric.late(work.op.nbytes)
         work.order = scheduler.next_order()
         if self.buffered:
             work.set_off()

@@ -136,6 +136,7 @@ class Fabric:
         chosen = set(random.Random(f"stragglers {seed}").sample(range(world_size), slow))
         self.slowdown = [network.slowdown if r in chosen else 1.0 for r in range(world_size)]
         self._draw = random.Random(f"jitter {seed}").random if network.jitter else None
+        self._announced = random.Random(f"announced {seed}").random
         self._out = [Link() for _ in range(world_size)]
         self._in = [Link() for _ in range(world_size)]
         self._per_node = network.gpus_per_node or world_size
@@ -190,6 +191,10 @@ class Fabric:
         into.coming += 1
         play(arrives, arrive)
         return left, arrives
+
+    def late(self, nbytes: int) -> float:
+        """By how much a send is announced late: drawn apart, since not every schedule asks."""
+        return self.network.jitter * self._announced() * self.network.seconds(nbytes)
 
     def between(self, ranks: Sequence[int]) -> tuple[float, float]:
         """α and β that a collective over ``ranks`` is charged: those of its slowest link."""
