@@ -102,8 +102,9 @@ class SendWork(_Message):
         mail, op = self.mail, self.op
         assert op.peer is not None
         left, self.there = mail.fabric.send(
-            mail.scheduler.now, op.rank, op.peer, op.nbytes, mail.scheduler.play, self.arrived
-        )
+            mail.scheduler.now, op.rank, op.peer, op.nbytes, mail.scheduler.play, self.arrived,
+            announced_late=self.partner is not None and self.partner.key[1] < 0,
+        )  # fmt: skip
         self.complete(left)
 
     def arrived(self, at: float) -> None:

@@ -164,7 +164,7 @@ class Fabric:
     def send(
         self, now: float, src: int, dst: int, nbytes: int,
         play: Callable[[float, Callable[[], None]], None], delivered: Callable[..., None],
-        *which: Any,
+        *which: Any, announced_late: bool = False,
     ) -> tuple[float, float]:  # fmt: skip
         """Put a message on its way; returns when its last byte has left and when its first reaches
         the in-link. ``delivered(*which, at)`` is called as soon as it is known when all is in.
@@ -174,7 +174,7 @@ class Fabric:
         start = now if now > out.free else out.free
         out.free = left = start + takes
         arrives = start + alpha
-        if self._draw is not None:
+        if self._draw is not None and not announced_late:
             arrives += self.network.jitter * self._draw() * (alpha + takes)
         # In-links serve in order of arrival. Nothing sent later can arrive before now + the least
         # latency, so most messages can be settled at once; the others when their time comes.
