@@ -212,10 +212,14 @@ def test_boxes_lie_at_their_times_and_waiting_apart() -> None:
     ]
 
 
-def test_an_arrow_goes_from_the_send_to_the_end_of_the_recv() -> None:
-    (arrow,) = artists(draw.timeline(STORY), FancyArrowPatch)
+@pytest.mark.parametrize(("posted", "leaves"), [(1.0, 2.0), (3.0, 3.0)])
+def test_an_arrow_goes_from_when_both_have_called_to_the_end_of_the_recv(
+    posted: float, leaves: float
+) -> None:
+    recv = event(1, "recv", 0, posted, 5.0, 0)
+    (arrow,) = artists(draw.timeline(a_run([SEND, recv])), FancyArrowPatch)
     (x0, y0), (x1, y1) = arrow._posA_posB
-    assert (x0, x1) == (2.0, 5.0)
+    assert (x0, x1) == (leaves, 5.0)
     assert 0 < y0 < 0.5 < y1 < 1  # from the lower edge of rank 0's box to the upper of rank 1's
 
 

@@ -30,7 +30,7 @@ ALONE = only_where(lambda play: play.case.options["n"] == 1)
 
 
 def star_time(n: int, nbytes: float, alpha: float, beta: float) -> float:
-    """Into the root and out again: the latencies overlap, the transfers queue; simulate's model."""
+    """Into a root that calls everything at once, and out again: latencies overlap, bytes queue."""
     return 2 * (alpha + (n - 1) * nbytes * beta) if n > 1 else 0.0
 
 
@@ -45,11 +45,12 @@ declare(formula(
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (1, 0, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5),
                         (3, 7, 1.0, 0.0), (4, 2.5, 1.0, 0.5)],
     diagnoses=[
-        mistake("latency-each-message", "Here every message waits until the one before it is in, "
-                "and only then sets off. On these links all set off at once: what has to queue at "
-                "the root, the latencies or the transfers?",
+        mistake("latency-each-message", "Here a message sets off only when the one before it is "
+                "in. This root calls all its recvs at once, so that all set off at once: what has "
+                "to queue at its link, the latencies or the transfers?",
                 lambda n, s, a, b: 2 * (n - 1) * (a + s * b),
                 lambda n, s, a, b: (n - 1) * (a + s * b),
+                lambda n, s, a, b: n * a + 2 * (n - 1) * s * b,
                 lambda n, s, a, b: 2 * n * (a + s * b)),
         mistake("n-messages", "The root has its own tensor already. How many messages come in?",
                 lambda n, s, a, b: 2 * (a + n * s * b)),

@@ -3,7 +3,7 @@
             issued      the other side is there       completed
                │ waiting (hatched) │     the call's colour │
     rank 0     └───────────────────┴──────────┬────────────┘
-                                              ╲  a message, from its send to the end of its recv
+                                              ╲  a message, from when both are there to its end
     rank 1                             ┌───────╲───────────┐
 
 Times are those of the trace. Where nothing ever told that a call was done, its box stays open.
@@ -162,13 +162,13 @@ def _draw_messages(sheet: _Sheet) -> str:
 
 
 def _arrow(message: Message, places: dict[int, Box]) -> list[tuple[float, float]] | None:
-    """From the edge of the send's box to the edge of the recv's; None where no end is known."""
+    """From the send's box, once both have called, to the recv's; None where no end is known."""
     if message.recv is None or message.recv.completed is None:
         return None
     tail, head = places[id(message.send)], places[id(message.recv)]
     if message.dst > message.src:
-        return [(tail.left, tail.bottom), (message.recv.completed, head.top)]
-    return [(tail.left, tail.top), (message.recv.completed, head.bottom)]
+        return [(tail.waited_until, tail.bottom), (message.recv.completed, head.top)]
+    return [(tail.waited_until, tail.top), (message.recv.completed, head.bottom)]
 
 
 def _draw_ties(sheet: _Sheet) -> None:

@@ -49,8 +49,8 @@ def simulate(
         *args: any picklable values; each rank gets its own copy.
         world_size: number of ranks.
         network: what messages cost; see ``Network`` for its presets.
-        buffered: True lets a send complete before its recv is posted. By default it waits for it
-            (rendezvous), as gloo does, and NCCL for large messages.
+        buffered: True lets a message set off before its recv is posted. By default it waits for
+            that (rendezvous), as gloo does, and NCCL for large messages.
         seed: breaks ties between ranks that are ready at the same time, and draws the network's
             jitter. Equal seeds give equal traces.
         limit: seconds after which the ranks are stopped and a Hang is raised; while others keep

@@ -19,6 +19,7 @@ from __future__ import annotations
 from array import array
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from math import nan
 from typing import Any
 
@@ -150,9 +151,9 @@ class Replay(Scheduler):
         for _, calls, _ in groups.shared.values():
             calls.scheduler = self
         self._at = [0] * len(self.ranks)
-        # of each send: when its out-link is free again, when its last byte is in; NaN: not yet
-        self._left, self._in = ([array("d", [nan]) * len(rank.ops) for rank in self.ranks]
-                                for _ in range(2))  # fmt: skip
+        # of each send: its order among all, and when its last byte is in; NaN: not yet
+        self._order = [array("q", [0]) * len(rank.ops) for rank in self.ranks]
+        self._in = [array("d", [nan]) * len(rank.ops) for rank in self.ranks]
 
     def run_logs(self) -> bool:
         """Find all times; False if the ranks come to a standstill or do not fit together."""
@@ -205,43 +206,42 @@ class Replay(Scheduler):
 
     def _post(self, rank: Rank, seq: int, op: Op) -> None:
         """A send or recv is posted; see mail.py for what that means."""
-        me, now = rank.number, self.now
-        rank.ops.issued[seq] = now
+        rank.ops.issued[seq] = self.now
         assert op.peer is not None
-        peer = self.ranks[op.peer]
-        mate = rank.ops.mates[seq]
+        peer, mate = self.ranks[op.peer], rank.ops.mates[seq]
         if op.op == "send":
-            left, _, end = self._fabric.send(
-                now, me, op.peer, op.nbytes, self.play, self._arrived, rank, seq
-            )
-            self._left[me][seq] = left
-            if end is not None:
-                self._in[me][seq] = end
+            self._order[rank.number][seq] = self.next_order()
             if self._buffered:
-                rank.ops.completed[seq] = left
-            if mate >= 0 and peer.ops.issued[mate] <= now:
-                self._meet(rank, seq, peer, mate)
-        elif mate >= 0 and peer.ops.issued[mate] <= now:
-            self._meet(peer, mate, rank, seq)
+                self._set_off(rank, seq)
+        if mate >= 0 and peer.ops.issued[mate] <= self.now:
+            self._meet(*((rank, seq, peer, mate) if op.op == "send" else (peer, mate, rank, seq)))
 
     def _meet(self, sender: Rank, sent: int, receiver: Rank, received: int) -> None:
         """Both have been posted, the later one now."""
         if not self._buffered:
-            left, now = self._left[sender.number][sent], self.now
-            self._complete(sender, sent, left if left > now else now)
-        end, posted = self._in[sender.number][sent], receiver.ops.issued[received]
+            order = self._order[sender.number][sent]
+            self.play_last(order, partial(self._set_off, sender, sent))
+            return
+        end = self._in[sender.number][sent]
         if end == end:
-            self._complete(receiver, received, end if end > posted else posted)
+            self._complete(receiver, received, end if end > self.now else self.now)
+
+    def _set_off(self, sender: Rank, sent: int) -> None:
+        op = sender.ops.ops[sent]
+        assert op.peer is not None
+        left, _ = self._fabric.send(
+            self.now, op.rank, op.peer, op.nbytes, self.play, self._arrived, sender, sent
+        )
+        self._complete(sender, sent, left)
 
     def _arrived(self, sender: Rank, sent: int, end: float) -> None:
-        """Now it is known when the last byte is in."""
+        """It is known when the last byte is in."""
         self._in[sender.number][sent] = end
         mate = sender.ops.mates[sent]
         if mate >= 0:
             receiver = self.ranks[sender.ops.ops[sent].peer]  # type: ignore[index]
-            posted = receiver.ops.issued[mate]
-            if posted == posted:
-                self._complete(receiver, mate, end if end > posted else posted)
+            if receiver.ops.issued[mate] <= self.now:
+                self._complete(receiver, mate, end)
 
     def _complete(self, rank: Rank, seq: int, at: float) -> None:
         rank.ops.completed[seq] = at

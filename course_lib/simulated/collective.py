@@ -300,9 +300,9 @@ class Calls:
         clocks = [start] * len(self.ranks)
         for step in costs.messages(op, len(self.ranks), nbytes, max(root, 0)):
             after = list(clocks)
-            for src, dst, size in sorted(step, key=lambda m: clocks[m[0]]):
+            for src, dst, size in sorted(step, key=lambda m: max(clocks[m[0]], clocks[m[1]])):
                 out, into, alpha, beta = self.fabric.route(self.ranks[src], self.ranks[dst])
-                leaves = max(clocks[src], out.free)
+                leaves = max(clocks[src], clocks[dst], out.free)
                 out.free = leaves + size * beta
                 into.free = end = max(leaves + alpha, into.free) + size * beta
                 after[src], after[dst] = max(after[src], out.free), max(after[dst], end)

@@ -2,13 +2,16 @@
 
     sends[dst, src, tag]   deque of sends that nobody receives yet      the k-th of a key meets
     recvs[dst, src, tag]   deque of recvs that nobody sends to yet      the k-th of the same key
-    anys[dst, tag]         recvs from any source: the earliest arrival gets the first of them
+    anys[dst, tag]         recvs from any source: the first of them takes what is there earliest
 
-    a send is done at max(the out-link is free again, a recv was posted)     buffered: the first
+    rendezvous    a message sets off when both have been posted; a send announces itself at once
+    buffered      it sets off when it is sent, and is there when its first byte is
+
+    a send is done when its last byte has left
     a recv is done when the last byte is in, and not before it was posted
 
-The bytes are copied when a send is issued and put into place when its recv is waited for, so that
-what happens to either buffer in between shows.
+What is in the buffer is copied when a send is issued and put into place when its recv is waited
+for, so that what happens to either buffer in between shows.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import torch
@@ -87,23 +91,27 @@ class _Message:
 
 
 class SendWork(_Message):
-    __slots__ = ("arrives", "delivered", "left", "partner")
+    __slots__ = ("delivered", "order", "partner", "there")
 
-    partner: RecvWork | None  # its recv, if that waits for the last byte
-    left: float  # when the out-link is free again
-    arrives: float  # when the first byte reaches the in-link
+    order: int  # of the sends of all ranks, in which they take the links
+    partner: RecvWork | None  # its recv, once there is one
+    there: float  # from when on a recv from any source may take it
     delivered: float | None  # when the last byte is in, once that is known
+
+    def set_off(self) -> None:
+        mail, op = self.mail, self.op
+        assert op.peer is not None
+        left, self.there = mail.fabric.send(
+            mail.scheduler.now, op.rank, op.peer, op.nbytes, mail.scheduler.play, self.arrived,
+            announced_late=self.partner is not None and self.partner.key[1] < 0,
+        )  # fmt: skip
+        self.complete(left)
 
     def arrived(self, at: float) -> None:
         """The network knows at what time the last byte is in."""
         self.delivered = at
         if self.partner is not None:
-            self.partner.finish(at)
-
-    def finish(self, at: float) -> None:
-        """A recv was posted at ``at``."""
-        if not self.mail.buffered:
-            self.complete(self.left if self.left > at else at)
+            self.partner.complete(at)
 
     def wait(self, timeout: Any = None) -> bool:
         buffer = self.buffer
@@ -124,14 +132,10 @@ class SendWork(_Message):
 
 
 class RecvWork(_Message):
-    __slots__ = ("number", "poison", "posted")
+    __slots__ = ("order", "poison")
 
-    posted: float
-    number: int  # in order of posting
+    order: int  # of the recvs, as they were posted
     poison: Any
-
-    def finish(self, delivered: float) -> None:
-        self.complete(delivered if delivered > self.posted else self.posted)
 
     def wait(self, timeout: Any = None) -> bool:
         buffer = self.buffer
@@ -171,7 +175,7 @@ class Mail:
         self.sends: defaultdict[Key, deque[SendWork]] = defaultdict(deque)
         self.recvs: defaultdict[Key, deque[RecvWork]] = defaultdict(deque)
         self.anys: defaultdict[tuple[int, int], deque[RecvWork]] = defaultdict(deque)
-        self._number = 0
+        self._looks: dict[tuple[int, int], float] = {}  # when _serve is called next
         self._alike: list[dict[Any, Op]] = [{} for _ in ranks]  # each rank's calls so far
 
     def send(self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int) -> SendWork:
@@ -232,45 +236,39 @@ class Mail:
         return op, carries
 
     def post_send(self, work: SendWork) -> None:
-        """The message leaves now."""
-        scheduler, op, key = self.scheduler, work.op, work.key
+        """There is a message for a recv."""
+        scheduler, key = self.scheduler, work.key
         dst, _, tag = key
         now = work.rank.ops.issued[work.seq] = scheduler.now
-        work.partner = None
-        work.left, work.arrives, work.delivered = self.fabric.send(
-            now, op.rank, self.ranks[dst], op.nbytes, scheduler.play, work.arrived
-        )
+        work.partner, work.delivered = None, None
+        work.there = now + self.fabric.late(work.op.nbytes)
+        work.order = scheduler.next_order()
         if self.buffered:
-            work.complete(work.left)
+            work.set_off()
         recvs = self.recvs.get(key)
         anys = self.anys.get((dst, tag)) if self.anys else None
-        if recvs and not (anys and anys[0].number < recvs[0].number):
+        if recvs and not (anys and anys[0].order < recvs[0].order):
             self._match(work, recvs.popleft(), now)
-            scheduler.check(work.rank)
         else:
             self.sends[key].append(work)
             if anys:
-                scheduler.play(work.arrives, lambda: self._serve(dst, tag))
+                self._serve(dst, tag)
+        scheduler.check(work.rank)
 
     def post_recv(self, work: RecvWork) -> None:
-        """From now on there is a place for the message."""
+        """From now on there is a place for a message."""
         scheduler, key = self.scheduler, work.key
         me, src, tag = key
-        work.rank.ops.issued[work.seq] = work.posted = now = scheduler.now
-        self._number = work.number = self._number + 1
+        now = work.rank.ops.issued[work.seq] = scheduler.now
+        work.order = scheduler.next_order()
         if src < 0:
             self.anys[me, tag].append(work)
-            coming = self._coming(me, tag)
-            if coming:
-                at = min(send.arrives for send in coming)
-                scheduler.play(at if at > now else now, lambda: self._serve(me, tag))
-            return
-        sends = self.sends.get(key)
-        if sends:
+            self._serve(me, tag)
+        elif (sends := self.sends.get(key)) and not (self.anys and self.anys.get((me, tag))):
             self._match(sends.popleft(), work, now)
-            scheduler.check(work.rank)
         else:
             self.recvs[key].append(work)
+        scheduler.check(work.rank)
 
     def until_done(self, work: _Message) -> None:
         """The rank waits for its send or recv."""
@@ -301,24 +299,34 @@ class Mail:
         self.pass_on(send, recv)
         if recv.data is None:
             return
-        if recv.key[1] < 0:
-            recv.posted = max(recv.posted, now)
-        send.finish(now)
-        if send.delivered is not None:
-            recv.finish(send.delivered)
-        else:
-            send.partner = recv
+        send.partner = recv
+        if not self.buffered:
+            self.scheduler.play_last(send.order, send.set_off)
+        elif send.delivered is not None:
+            recv.complete(send.delivered if send.delivered > now else now)
 
     def _serve(self, dst: int, tag: int) -> None:
-        """A message has arrived that a recv from any source may take."""
-        anys, now = self.anys[dst, tag], self.scheduler.now
-        while anys:
-            there = [send for send in self._coming(dst, tag) if send.arrives <= now]
-            if not there:
+        """Let recvs from any source take what is there, and look again when more is."""
+        anys, looks, now = self.anys[dst, tag], self._looks, self.scheduler.now
+        if looks.get((dst, tag), inf) <= now:
+            del looks[dst, tag]
+        while anys and (coming := self._coming(dst, tag)):
+            first = min(coming, key=lambda send: (send.there, self.scheduler.tie()))
+            if first.there > now:
+                if first.there < looks.get((dst, tag), inf):
+                    looks[dst, tag] = first.there
+                    self.scheduler.play(first.there, lambda: self._serve(dst, tag))
                 return
-            first = min(there, key=lambda send: (send.arrives, self.scheduler.tie()))
             self.sends[first.key].popleft()
             self._match(first, anys.popleft(), now)
+            for send in self._coming(dst, tag):  # those that were kept for it
+                self._meet(send.key, now)
+
+    def _meet(self, key: Key, now: float) -> None:
+        """Match what waits under a key, as far as no recv from any source was posted before."""
+        sends, recvs, anys = self.sends[key], self.recvs[key], self.anys[key[0], key[2]]
+        while sends and recvs and not (anys and anys[0].order < recvs[0].order):
+            self._match(sends.popleft(), recvs.popleft(), now)
 
     def _coming(self, dst: int, tag: int) -> list[SendWork]:
         queues = (self.sends.get((dst, src, tag)) for src in range(len(self.ranks)))

@@ -1,10 +1,11 @@
 """What a message costs: a latency, a bandwidth, and queues where links are shared.
 
     sender             out-link                  in-link            receiver
-    issued at t   ──►  leaves at s          ──►  reached at s + α   has it all at
+    both at t     ──►  leaves at s          ──►  reached at s + α   has it all at
                        s = max(t, free)          or when free       start + S·β
                        held until s + S·β        held for S·β
 
+t is when send and recv have both been posted; where sends are buffered, when it was sent.
 α is ``latency`` in seconds, β = 1 / ``bandwidth`` in seconds per byte (Hockney 1994). The message
 flows through (cut-through): alone on idle links it takes α + S·β, and two that go to the same rank
 queue at its in-link. Links are full duplex, the switch between them is never full.
@@ -135,6 +136,7 @@ class Fabric:
         chosen = set(random.Random(f"stragglers {seed}").sample(range(world_size), slow))
         self.slowdown = [network.slowdown if r in chosen else 1.0 for r in range(world_size)]
         self._draw = random.Random(f"jitter {seed}").random if network.jitter else None
+        self._announced = random.Random(f"announced {seed}").random
         self._out = [Link() for _ in range(world_size)]
         self._in = [Link() for _ in range(world_size)]
         self._per_node = network.gpus_per_node or world_size
@@ -147,7 +149,6 @@ class Fabric:
         self._up = [Link() for _ in range(nodes)]
         self._down = [Link() for _ in range(nodes)]
         self._least = min(network.latency, (network.inter or network).latency)
-        self._plain = network.inter is None and not network.jitter and not slow
 
     def route(self, src: int, dst: int) -> tuple[Link, Link, float, float]:
         """Out-link, in-link, α and β between two ranks."""
@@ -163,33 +164,24 @@ class Fabric:
     def send(
         self, now: float, src: int, dst: int, nbytes: int,
         play: Callable[[float, Callable[[], None]], None], delivered: Callable[..., None],
-        *which: Any,
-    ) -> tuple[float, float, float | None]:  # fmt: skip
-        """Put a message on its way; returns when the out-link is done with it, when it reaches the
-        in-link, and when its last byte is in. Where that is not known yet, it is None, and
-        ``delivered(*which, at)`` is called as soon as it is.
+        *which: Any, announced_late: bool = False,
+    ) -> tuple[float, float]:  # fmt: skip
+        """Put a message on its way; returns when its last byte has left and when its first reaches
+        the in-link. ``delivered(*which, at)`` is called as soon as it is known when all is in.
         """
-        if self._plain:
-            net = self.network
-            out, into, alpha, takes = (
-                self._out[src],
-                self._in[dst],
-                net.latency,
-                nbytes / net.bandwidth,
-            )
-        else:
-            out, into, alpha, beta = self.route(src, dst)
-            takes = nbytes * beta
+        out, into, alpha, beta = self.route(src, dst)
+        takes = nbytes * beta
         start = now if now > out.free else out.free
         out.free = left = start + takes
         arrives = start + alpha
-        if self._draw is not None:
+        if self._draw is not None and not announced_late:
             arrives += self.network.jitter * self._draw() * (alpha + takes)
         # In-links serve in order of arrival. Nothing sent later can arrive before now + the least
         # latency, so most messages can be settled at once; the others when their time comes.
         if arrives <= now + self._least and not into.coming:
             into.free = end = (arrives if arrives > into.free else into.free) + takes
-            return left, arrives, end
+            delivered(*which, end)
+            return left, arrives
 
         def arrive() -> None:
             into.coming -= 1
@@ -198,7 +190,11 @@ class Fabric:
 
         into.coming += 1
         play(arrives, arrive)
-        return left, arrives, None
+        return left, arrives
+
+    def late(self, nbytes: int) -> float:
+        """By how much a send is announced late: drawn apart, since not every schedule asks."""
+        return self.network.jitter * self._announced() * self.network.seconds(nbytes)
 
     def between(self, ranks: Sequence[int]) -> tuple[float, float]:
         """α and β that a collective over ``ranks`` is charged: those of its slowest link."""

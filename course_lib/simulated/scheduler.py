@@ -22,7 +22,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import isnan
+from math import inf, isnan
 from typing import Any, Protocol
 
 from course_lib import patience
@@ -132,6 +132,16 @@ class Scheduler:
         """Something happens in the network at ``at``, before any rank runs at that time."""
         self._number += 1
         heapq.heappush(self._heap, (at, self.tie(), self._number, action))
+
+    def play_last(self, order: int, action: Callable[[], None]) -> None:
+        """Something happens in the network when no rank has anything more to do at this time; of
+        several such things those of lower ``order`` first.
+        """
+        heapq.heappush(self._heap, (self.now, inf, order, action))
+
+    def next_order(self) -> int:
+        self._number += 1
+        return self._number
 
     def tie(self) -> float:
         """Decides between what happens at the same time: by the seed; 0 where that is 0."""

@@ -92,7 +92,7 @@ draw.timeline(slow, caption="Listening first: each message waits for one it does
 # %% [markdown] id="01-0221fc"
 # ## Begin now, wait later
 #
-# Rank 1 holds back a message that has been ready from the start, until it has heard another one that has nothing to do with it; rank 2 does the same. You see it in the picture, a *space-time diagram*: ranks from top to bottom, time from left to right, an arrow for each message; hatched is waiting for a message that has not even left. (The sends are in the picture, too; with 4 bytes they are too short to be seen.) So n ranks take (n − 1)·T. With four it is a nuisance. With a thousand almost all of them stand still almost all of the time.
+# Rank 1 holds back a message that has been ready from the start, until it has heard another one that has nothing to do with it; rank 2 does the same. You see it in the picture, a *space-time diagram*: ranks from top to bottom, time from left to right, an arrow for each message; hatched is the time in which a call waits for its partner. (The sends are in the picture, too; with 4 bytes they are too short to be seen.) So n ranks take (n − 1)·T. With four it is a nuisance. With a thousand almost all of them stand still almost all of the time.
 #
 # The remedy is to split a call in two. **`isend` and `irecv`** (i for *immediate*) begin a message and return at once. What they return is a `Work`, a receipt for the message under way. **`Work.wait()`** returns when the message is done:
 #
@@ -131,8 +131,8 @@ draw.lines({name: (worlds, t) for name, t in times.items()}, "ranks", "time in u
 #
 # Rank 0 sends four bytes. Rank 1 is busy and calls `recv` 0.2 seconds later. Two answers are possible, and networks give both:
 #
-# * **buffered**: the bytes are copied somewhere safe, and the send is over at once, whatever the receiver does;
-# * **rendezvous**: the send is over when its recv has come. Nothing has to be stored. (The word is the one from lesson 00, the thing is another: there ranks met to form a group, here a message meets its recv.)
+# * **buffered**: the bytes set off at once and are stored where they arrive; the send is over as soon as they have left, whatever the receiver does;
+# * **rendezvous**: the bytes set off only when the recv has been called, too; the send is over when they have left. Nothing has to be stored. (The word is the one from lesson 00, the thing is another: there ranks met to form a group, here a message meets its recv.)
 #
 # **Predict.** This is real gloo, and the message has 4 bytes. How many seconds does rank 0 spend in `send`?
 
@@ -155,12 +155,13 @@ draw.timeline(real, caption="Real gloo, 4 bytes: the send is not over before its
 
 # %% id="01-8a0692"
 for buffered in (False, True):
-    [send] = simulate(busy_receiver, world_size=2, buffered=buffered).trace.ops("send")
-    print(f"{buffered = !s:6} the send takes {send.completed - send.issued:.1f} s")
-    assert (send.completed - send.issued < 1e-6) == buffered
+    late = simulate(busy_receiver, world_size=2, network=network, buffered=buffered)
+    took = [call.completed - call.issued for op in ("send", "recv") for call in late.trace.ops(op)]
+    print(f"{buffered = !s:6} the send takes {took[0]:.1f} s, the recv {1e6 * took[1]:.2f} µs")
+    assert [round(seconds, 9) for seconds in took] == ([0, 0] if buffered else [0.2, 5e-6])
 
 # %% [markdown] id="01-071712"
-# `simulate` does as gloo does, unless you ask for the other world with `buffered=True`. Which of them is real? MPI's ordinary send may do either, and its libraries tend to buffer small messages and to wait with large ones. NCCL's send may block until the recv comes. So a program must be right in both worlds: **whoever relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
+# `simulate` does as gloo does, unless you ask for the other world with `buffered=True`. The recv shows the same difference: after a rendezvous the message still takes its 5 µs, while buffered bytes are already there. Which world is real? MPI's ordinary send may do either, and its libraries tend to buffer small messages and to wait with large ones. NCCL's send may block until the recv comes. So a program must be right in both worlds: **whoever relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
 #
 # ## Break it: close the circle
 #

@@ -40,10 +40,7 @@ slow = Network(latency=1, bandwidth=2)  # in seconds, and in bytes per second
 
 def one_message(nbytes):
     message = torch.zeros(nbytes, dtype=torch.uint8)
-    if dist.get_rank() == 0:
-        dist.send(message, dst=1)
-    else:
-        dist.recv(message, src=0)
+    dist.send(message, dst=1) if dist.get_rank() == 0 else dist.recv(message, src=0)
 
 assert simulate(one_message, 8, world_size=2, network=slow).seconds == 1 + 8 * 0.5 == 5
 guess = None
@@ -107,7 +104,6 @@ alpha, beta = fit.flatten().tolist()
 print(f"α: {1e6 * alpha:.0f} µs   1/β: {1 / beta / 1e9:.2f} GB/s   (1 GB is 1e9 bytes)")
 assert alpha > 0 and beta > 0
 
-# %% id="03-41dd5c"
 draw.lines(
     {"measured": (sizes, measured), "α + S·β": (sizes, alpha + S * beta),
      "α": (sizes, [alpha] * 11), "S·β": (sizes[5:], (S * beta)[5:])},
@@ -128,26 +124,27 @@ draw.lines(
 #
 # The problem in one process: add up four tensors, [1, 1] + [2, 2] + [3, 3] + [4, 4] = [10, 10]. That is the *reference*, and it costs no message. With a tensor on each of four ranks, the naive way is a **star**: everybody sends to rank 0, which adds up and sends the sum back to everybody. You could call it all_reduce.
 #
-# To predict it, one more rule is needed: what do messages do that travel at the same time? Each rank has *one* link out and one in. Messages that arrive together **queue** for the link, byte after byte; their latencies **overlap**, because waiting for a first byte keeps no link busy.
+# One rule we have: a message sets off when both its sides have called (lesson 01). So rank 0 calls all its `irecv`s before it waits for the first, and later all its `isend`s. One more rule is needed: what do messages do that travel at the same time? Each rank has *one* link out and one in. Messages that arrive together **queue** for the link, byte after byte; their latencies **overlap**, because waiting for a first byte keeps no link busy.
 #
 # **Predict.** Four ranks, 8 bytes each, the slow link from above. Follow the last message on its way to rank 0, then the last one on the way back. How many seconds until every rank has the sum?
 
 # %% id="03-d18c5b"
-def star(tensor):
+def star(tensor, at_once=True):
     if dist.get_rank() > 0:
         dist.send(tensor, dst=0)
         dist.recv(tensor, src=0)
         return
-    inbox = torch.empty_like(tensor)
-    for peer in range(1, dist.get_world_size()):
-        dist.recv(inbox, src=peer)
+    inboxes = {peer: torch.empty_like(tensor) for peer in range(1, dist.get_world_size())}
+    coming = [dist.irecv(inbox, src=peer) for peer, inbox in inboxes.items() if at_once]
+    for peer, inbox in inboxes.items():
+        coming[peer - 1].wait() if at_once else dist.recv(inbox, src=peer)
         tensor += inbox
-    for work in [dist.isend(tensor, dst=peer) for peer in range(1, dist.get_world_size())]:
+    for work in [dist.isend(tensor, dst=peer) for peer in inboxes]:
         work.wait()
 
-def add_up():
+def add_up(at_once=True):
     mine = torch.full((2,), dist.get_rank() + 1.0)  # float32: 8 bytes
-    star(mine)
+    star(mine, at_once)
     return mine.tolist()
 
 guess = None
@@ -157,15 +154,23 @@ by_hand = simulate(add_up, world_size=4, network=slow)
 print(f"your guess: {guess}   simulated: {by_hand.seconds:g} s")
 assert by_hand.results == [[10, 10]] * 4 and by_hand.seconds == (1 + 3 * 4) + (1 + 3 * 4) == 26
 assert [by_hand.trace.bytes_sent(rank) for rank in range(4)] == [24, 8, 8, 8]
-draw.timeline(by_hand, caption="All three messages to rank 0 are under way at once, and come in "
-              "one after the other; so does the sum on its way back.")
+draw.timeline(by_hand, caption="All three messages to rank 0 set off at once, and come in one "
+              "after the other. Hatched: a recv waits until rank 0 calls isend.")
+
+# %% id="03-9be417"
+in_turn = simulate(add_up, False, world_size=4, network=slow)  # each recv after the one before
+assert in_turn.results == by_hand.results and in_turn.seconds == 3 * (1 + 4) + (1 + 3 * 4) == 28
+draw.timeline(in_turn, caption="One recv after another: 28 s. Hatched is the time that a call "
+              "waits for its partner; no byte moves before both have called.")
 
 # %% [markdown] id="03-e66413"
+# The second picture shows a rank 0 that calls its recvs *one after another*, each when the message before it is in. Ranks 2 and 3 have called send, but their bytes stay where they are. So latencies no longer overlap, and the way in takes 3 · 5 s in place of 13.
+#
 # ## Your turn: star_seconds
 #
 # **Required · 03.1 · difficulty ●○○ · about 10 minutes**
 #
-# One second until the first byte is in, then three times four seconds, because three messages of 8 bytes share rank 0's link: 13 s. The way back costs the same. Turn that into a formula for any number of ranks, any size and any link.
+# Back to `star`, whose root calls everything at once. One second until the first byte is in, then three times four seconds, because three messages of 8 bytes share rank 0's link: 13 s. The way back costs the same. Turn that into a formula for any number of ranks, any size and any link.
 #
 # **Goal.** A function of four numbers that needs no loop and no communication. `nbytes` is the size of one rank's tensor, S, in bytes.
 #
@@ -182,8 +187,8 @@ draw.timeline(by_hand, caption="All three messages to rank 0 are under way at on
 def star_seconds(n: int, nbytes: float, alpha: float, beta: float) -> float:
     """Seconds of a star: everybody sends a tensor to a root, which sends the sum back to everybody.
 
-    Messages to the root queue at its link, and so do messages from it; their latencies overlap.
-    Adding costs nothing.
+    The root calls all its recvs at once, and later all its sends. Messages to the root queue at
+    its link, and so do messages from it; their latencies overlap. Adding costs nothing.
 
     Args:
         n: the number of ranks, the root included, 1 or more.
@@ -292,7 +297,7 @@ draw.lines({name: (ranks, times) for name, times in (took | {"bandwidth bound": 
            "and the bandwidth bound comes to rest.")
 
 # %% [markdown] id="03-9d7e26"
-# On 128 ranks the star takes 14.7 times as long as the tree, and the library's best algorithm 2.7 times the bound, the difference being latency, 14 α. The bound comes to rest at twice S·β. That is the good news of this lesson: more ranks need not mean more bytes on a link. How to get there is lesson 04.
+# On 128 ranks the star takes 14.7 times as long as the tree, and the best of the textbook's formulas 2.7 times the bound, the difference being latency, 14 α. The bound comes to rest at twice S·β. That is the good news of this lesson: more ranks need not mean more bytes on a link. How to get there is lesson 04.
 #
 # ## Your turn: bus_bandwidth
 #
@@ -474,8 +479,11 @@ def too_good():
 with expect(Hazard):
     simulate(too_good, world_size=2, network=slow)
 
+[send] = simulate(one_message, 8, world_size=2, network=slow).trace.ops("send")
+assert send.completed - send.issued == 4  # with send, which waits; the message takes 5
+
 # %% [markdown] id="03-5c8b96"
-# `isend` returns a `Work` at once, and what was timed is the giving of an order. The time ends when `wait()` has returned. On GPUs this mistake is the usual one, and no Hazard tells you: with NCCL even a plain `dist.all_reduce` returns before the data have moved. Put `torch.cuda.synchronize()` before reading the clock, or use CUDA events.
+# `isend` returns a `Work` at once, and what was timed is the giving of an order. With `.wait()`, rank 0's stopwatch shows 4 s, and still the message takes 5: a send is over when its last byte has left, and that byte then travels for another second, the latency. Only a round trip shows the whole of it on one clock. On GPUs this mistake is the usual one, and no Hazard tells you: with NCCL even a plain `dist.all_reduce` returns before the data have moved. Put `torch.cuda.synchronize()` before reading the clock, or use CUDA events.
 #
 # ## In practice
 #

@@ -410,10 +410,10 @@ def server_step(grad):
         dist.send(grad, 0)
         dist.recv(grad, 0)  # the new weights
         return
-    inbox = torch.empty_like(grad)
-    for src in range(1, n):
-        dist.recv(inbox, src)
-        grad += inbox
+    inboxes = {src: torch.empty_like(grad) for src in range(1, n)}
+    for work, src in [(dist.irecv(inbox, src), src) for src, inbox in inboxes.items()]:
+        work.wait()
+        grad += inboxes[src]
     weights = -0.1 * grad / n
     for dst in range(1, n):
         dist.send(weights, dst)

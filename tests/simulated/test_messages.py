@@ -108,6 +108,25 @@ def test_nobody_deadlocks_who_has_a_timeout():
     assert run(program, world_size=2).results == [True, True]
 
 
+def two_under_way(start, *sources):
+    """Rank 2's message is there before that of rank 1; rank 0 calls recv ``start`` s after it."""
+    rank, inboxes = dist.get_rank(), torch.zeros(len(sources), 1, dtype=torch.int64)
+    compute((start, 1e-6, 0.0)[rank])
+    if rank:
+        return dist.send(torch.tensor([rank]), 0)
+    for work in [dist.irecv(x, src) for x, src in zip(inboxes, sources, strict=True)]:
+        work.wait()
+    return inboxes.flatten().tolist()
+
+
+@pytest.mark.parametrize("start", [0.0, 2e-6])
+@pytest.mark.parametrize("sources", [(None, None), (None, 1)])
+def test_a_recv_from_any_source_holds_up_nobody(start, sources):
+    for buffered in (False, True):
+        run = simulate(two_under_way, start, *sources, world_size=3, buffered=buffered)
+        assert run.results[0] == [2, 1]
+
+
 def test_recvs_are_served_in_the_order_of_posting():
     assert simulate(any_then_named, world_size=2).results[0] == (1, 2)
 

@@ -21,18 +21,20 @@ def exactly(value):
     return pytest.approx(value, rel=1e-9, abs=0)
 
 
-def star():
-    x, inbox = torch.ones(S // 4), torch.zeros(S // 4)
-    n, rank = dist.get_world_size(), dist.get_rank()
+def star(at_once=True):
+    x, n, rank = torch.ones(S // 4), dist.get_world_size(), dist.get_rank()
     if rank:
         dist.send(x, 0)
         dist.recv(x, 0)
         return x[0].item()
-    for peer in range(1, n):
-        dist.recv(inbox, peer)
+    inboxes = [torch.zeros(S // 4) for _ in range(1, n)]
+    works = [dist.irecv(inbox, 1 + k) for k, inbox in enumerate(inboxes)] if at_once else []
+    for k, inbox in enumerate(inboxes):
+        works[k].wait() if at_once else dist.recv(inbox, 1 + k)
         x += inbox
-    for work in [dist.isend(x, peer) for peer in range(1, n)]:
-        work.wait()
+    works = [dist.isend(x, peer) for peer in range(1, n)] if at_once else []
+    for peer in range(1, n):
+        works[peer - 1].wait() if at_once else dist.send(x, peer)
     return x[0].item()
 
 
@@ -110,14 +112,20 @@ def ring(elements):
     return x
 
 
-def test_star_takes_its_formula():
+def test_a_star_whose_root_posts_everything_at_once_pays_latency_once_each_way():
     sim = simulate(star, world_size=N, network=NET)
     assert sim.seconds == exactly(2 * (A + (N - 1) * S * B))
     assert sim.results == [float(N)] * N
 
 
+def test_a_star_whose_root_takes_one_after_another_pays_latency_for_each_message_in():
+    """A recv is done when the message is in, a send when it has left: out again, they overlap."""
+    sim = simulate(star, False, world_size=N, network=NET)
+    assert sim.seconds == exactly((N - 1) * (A + S * B) + A + (N - 1) * S * B)
+    assert sim.results == [float(N)] * N
+
+
 def test_tree_takes_its_formula():
-    """Up, a send is over when the wire is free again; down, each level waits for the bytes."""
     sim = simulate(tree, world_size=N, network=NET)
     assert sim.seconds == exactly(2 * math.log2(N) * (A + S * B))
     assert sim.results == [float(N)] * N
@@ -133,8 +141,8 @@ def test_hierarchical_takes_its_formula():
     outside = Network(latency=11e-6, bandwidth=2e9)
     network = Network.cluster(N // 8, 8, intra=NET, inter=outside)
     sim = simulate(hierarchical, 8, world_size=N, network=network)
-    inside = A + 7 * S * B
-    assert sim.seconds == exactly(2 * inside + math.log2(N // 8) * (11e-6 + S / 2e9))
+    inside = 7 * (A + S * B) + A + 7 * S * B  # in, one after another, and out
+    assert sim.seconds == exactly(inside + math.log2(N // 8) * (11e-6 + S / 2e9))
     assert sim.results == [float(N)] * N
 
 
@@ -153,6 +161,17 @@ def one_message(nbytes):
     dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
 
 
+def ping_pong(nbytes):
+    x, rank = torch.zeros(nbytes, dtype=torch.uint8), dist.get_rank()
+    for turn in (0, 1):
+        dist.send(x, 1 - rank) if rank == turn else dist.recv(x, 1 - rank)
+
+
+def test_a_round_trip_is_two_messages():
+    seconds = simulate(ping_pong, 1000, world_size=2, network=NET).seconds
+    assert seconds == exactly(2 * (A + 1000 * B))
+
+
 @pytest.mark.parametrize("nbytes", [0, 1, 1000, 10**6])
 def test_one_message_takes_alpha_plus_s_beta(nbytes):
     sim = simulate(one_message, nbytes, world_size=2, network=NET)
@@ -162,20 +181,29 @@ def test_one_message_takes_alpha_plus_s_beta(nbytes):
     assert recv.completed == exactly(NET.seconds(nbytes))
 
 
-def late_receiver(seconds):
-    x = torch.zeros(S // 4)
-    if dist.get_rank() == 0:
-        dist.send(x, 1)
-    else:
+def late(nbytes, seconds, late_rank=1):
+    """One message, to a recv or from a send that comes late."""
+    x, rank = torch.zeros(nbytes, dtype=torch.uint8), dist.get_rank()
+    if rank == late_rank:
         compute(seconds)
-        dist.recv(x, 0)
+    dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
 
 
-@pytest.mark.parametrize("buffered", [False, True])
-def test_a_send_waits_for_its_recv_unless_buffered(buffered):
-    sim = simulate(late_receiver, 1.0, world_size=2, network=NET, buffered=buffered)
-    assert sim.trace.ops("send")[0].completed == pytest.approx(S * B if buffered else 1.0)
-    assert sim.trace.ops("recv")[0].completed == 1.0  # the wire did not wait
+LARGE = 256_000_000
+
+
+@pytest.mark.parametrize("late_rank", [0, 1])
+def test_bytes_begin_to_move_when_both_sides_are_there(late_rank):
+    sim = simulate(late, LARGE, 2.0, late_rank, world_size=2, network=NET)
+    [send], [recv] = sim.trace.ops("send"), sim.trace.ops("recv")
+    assert send.completed == exactly(2 + LARGE * B)
+    assert recv.completed == exactly(2 + A + LARGE * B)
+
+
+def test_a_buffered_send_waits_for_nobody():
+    sim = simulate(late, LARGE, 2.0, world_size=2, network=NET, buffered=True)
+    assert sim.trace.ops("send")[0].completed == exactly(LARGE * B)
+    assert sim.trace.ops("recv")[0].completed == 2.0  # the bytes are there already
 
 
 def both_ways():
@@ -200,6 +228,25 @@ def test_ranks_of_a_node_share_its_uplink():
     network = Network.cluster(2, 4, intra=NET, inter=outside)
     sim = simulate(nodes_exchange, 4, world_size=8, network=network)
     assert sim.seconds == exactly(1e-5 + 4 * S / 1e9)
+
+
+def to_everyone(turned):
+    """All sends and recvs at once; turned: no two ranks begin with the same one."""
+    n, rank = dist.get_world_size(), dist.get_rank()
+    peers = [(rank + k) % n for k in range(1, n)] if turned else [r for r in range(n) if r != rank]
+    x = torch.zeros(n, S // 4)
+    works = [dist.isend(x[rank], r) for r in peers] + [dist.irecv(x[r], r) for r in peers]
+    for work in works:
+        work.wait()
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_ranks_messages_leave_in_the_order_of_its_sends(seed):
+    """Whichever recv was posted first: that is the order in which all links are always in use."""
+    turned, same = (simulate(to_everyone, way, world_size=8, network=NET, seed=seed).seconds
+                    for way in (True, False))  # fmt: skip
+    assert turned == exactly(A + 7 * S * B)
+    assert same == exactly(A + 13 * S * B)  # seven at rank 0, and six behind them
 
 
 def overtaken():

@@ -1,7 +1,7 @@
 """Diagnosis: 03.latency-each-message
 
-As many messages, so as many times the time of one. It is what a root pays that takes them in
-one after the other, and the formula of textbooks that let no two messages be on their way at once.
+As many messages, so as many times the time of one: the formula of textbooks that let no two
+messages be on their way at once.
 """
 
 
