@@ -18,7 +18,6 @@ import marshal
 import mmap
 import os
 import struct
-import tempfile
 import threading
 from typing import Any
 
@@ -33,18 +32,8 @@ MOST = 1 << 28  # bytes after which recording stops
 
 
 def nameless_file(purpose: str) -> int:
-    """A file descriptor of an empty file that has no name (in memory where the system can)."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(f"course_lib-{purpose}")
-    with tempfile.TemporaryFile(prefix=f"course_lib-{purpose}-") as file:
-        return os.dup(file.fileno())
-
-
-def _claim(fd: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, 0, size)
-    else:
-        os.ftruncate(fd, size)
+    """A file descriptor of an empty file in memory that has no name."""
+    return os.memfd_create(f"course_lib-{purpose}")
 
 
 class Writer:
@@ -54,7 +43,7 @@ class Writer:
         self.lock = threading.RLock()
         self._fd = fd
         self._size, self._at = FIRST, _HEAD.size
-        _claim(fd, FIRST)
+        os.posix_fallocate(fd, 0, FIRST)
         self._map = mmap.mmap(fd, FIRST)
         _END.pack_into(self._map, 0, self._at)
 
@@ -81,7 +70,7 @@ class Writer:
         if size > MOST or not self._size:
             return self._refuse()
         try:
-            _claim(self._fd, size)
+            os.posix_fallocate(self._fd, 0, size)
         except OSError:
             return self._refuse()
         self._map.close()
