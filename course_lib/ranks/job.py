@@ -176,9 +176,7 @@ def spare_seconds() -> float:
     try:
         return max(0.0, float(value or SPARE_SECONDS))
     except ValueError:
-        raise CourseError(
-            f"COURSE_LIB_SPARE={value!r}: give a number of seconds, 0 for none"
-        ) from None
+        raise CourseError(f"COURSE_LIB_SPARE={value!r}: give seconds, 0 for none") from None
 
 
 def identity(rank: int, world_size: int, port: int) -> dict[str, str]:

@@ -72,8 +72,7 @@ class Store:
     """
 
     def __init__(self, ready_made: bool) -> None:
-        self.fd = nameless_file("store")
-        self.port = 0
+        self.fd, self.port = nameless_file("store"), 0
         self._tcp: dist.TCPStore | None = None
         if not ready_made:
             with job.short_lookups():

@@ -28,11 +28,14 @@ class Stock:
         self._server: Server | None = None
         self._lock = threading.Lock()
         self.spare: World | None = None
+        self._ended: list[World] = []
         self._all: weakref.WeakSet[World] = weakref.WeakSet()
 
     def take(self, plan: job.Plan) -> World:
         """A world for this plan: the spare if it fits, else a new one."""
         with self._lock:
+            while self._ended:
+                self._ended.pop().release()
             spare, self.spare = self.spare, None
             if spare is not None:
                 if spare.plan.same_world(plan) and spare.fresh:
@@ -48,9 +51,7 @@ class Stock:
             except BrokenPipeError:  # it has died since
                 world = World(plan, self._new_server())
         except OSError as error:
-            raise CourseError(
-                f"{plan.world_size} ranks could not be started: {error.strerror}"
-            ) from None
+            raise CourseError(f"{plan.world_size} ranks did not start: {error.strerror}") from None
         self._all.add(world)
         return world
 
@@ -70,7 +71,11 @@ class Stock:
         plan, answered = world.plan, any(rank.pid for rank in world.ranks)
         wanted = job.spare_seconds() > 0 and plan.init and plan.backend == "gloo"
         with self._lock:
-            world.close()
+            world.end()
+            if plan.init:
+                self._ended.append(world)  # to give back its files can wait for the next call
+            else:
+                world.release()  # a port cannot
             if not answered:
                 self.drop_server()  # the next run shall not wait for this one
             elif wanted and self.spare is None:

@@ -7,14 +7,14 @@ is no thread to be left behind, an interrupt comes through, and output appears i
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-import selectors
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
+from selectors import EVENT_READ as READ
+from selectors import DefaultSelector
 from typing import Any
 
 from course_lib.errors import CourseError, Hang, RankFailed
@@ -41,11 +41,10 @@ class Rank:
         self.control, self._their_control = socket.socketpair()
         out, self._their_out = os.pipe()
         self.log_fd, self.stack_fd = nameless_file("log"), nameless_file("stack")
-        self.pid = 0
+        self.pid, self.ready = 0, False
         self.channel = wire.Channel(self.control)
         self.output = RankOutput(number, out)
         self.standing = Standing(number, History(number, self.log_fd))
-        self.ready = False
         self.parcel = b""  # its result, or the exception that it raised
         self.span = (0.0, 0.0)
 
@@ -77,7 +76,7 @@ class World:
         self._server_channel = wire.Channel(self._server)
         self._last_words = server.last_words
         self._store = Store(plan.init)
-        self._selector = selectors.DefaultSelector()
+        self._selector = DefaultSelector()
         try:
             self._start()
         except BaseException:
@@ -85,24 +84,27 @@ class World:
             raise
 
     def _start(self) -> None:
-        self._watch(self._server, self._from_server)
+        self._selector.register(self._server, READ, self._from_server)
         for number in range(self.plan.world_size):
             self.ranks.append(rank := Rank(number))
             try:
                 socket.send_fds(self._server, [b"r"], [*rank.their_fds(), self._store.fd])
             finally:
                 rank.handed_over()
-            self._watch(rank.control, functools.partial(self._from_rank, rank))
-            self._watch(rank.output.fd, functools.partial(self._printed, rank))
+            self._selector.register(rank.control, READ, partial(self._from_rank, rank))
+            self._selector.register(rank.output.fd, READ, partial(self._printed, rank))
             who = job.identity(number, self.plan.world_size, self._store.port)
             setup = Setup(number, self.plan, self._surroundings | who, self._keep)
             self._send(rank, wire.packed(setup))
 
+    def end(self) -> None:
+        """Have the fork server kill the ranks, and all that they started."""
+        with contextlib.suppress(OSError):  # the fork server may have died before
+            self._server.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """Have the fork server kill the ranks, and all that they started; give back the files."""
-        if self._server.fileno() >= 0:
-            with contextlib.suppress(OSError):  # the fork server may have died before
-                self._server.shutdown(socket.SHUT_RDWR)
+        """End it, and give back its files."""
+        self.end()
         self.release()
 
     def release(self) -> None:
@@ -115,9 +117,6 @@ class World:
             rank.close()
         self.ranks = []
         self._store.close()
-
-    def _watch(self, source: Any, react: Callable[[], None]) -> None:
-        self._selector.register(source, selectors.EVENT_READ, react)
 
     def _turn(self, until: float) -> None:
         """Wait for something to happen, until a time on the perf_counter at most; react to it."""

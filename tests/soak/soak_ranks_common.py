@@ -95,9 +95,9 @@ def marked_world() -> Iterator[Leftovers]:
 
 def start_afresh() -> None:
     """End the worlds that are kept, and the fork server."""
-    if stock.spare is not None:
-        stock.spare.close()
-        stock.spare = None
+    for world in [*stock._ended, *filter(None, [stock.spare])]:
+        world.close()
+    stock._ended, stock.spare = [], None
     stock.drop_server()
 
 
@@ -173,11 +173,12 @@ class Leftovers:
 
     @staticmethod
     def _files_of_worlds() -> int:
-        """Those of the fork server, its door and its complaints; and those of the spare world, its
-        selector, its socket and its store, and four per rank.
+        """Those of the fork server, its door and its complaints; and those of the worlds that are
+        kept, the spare and the one that ended last: selector, socket and store, and four per rank.
         """
-        spare = 3 + 4 * len(stock.spare.ranks) if stock.spare is not None else 0
-        return spare + (2 if stock._server is not None else 0)
+        kept = [*stock._ended, *filter(None, [stock.spare])]
+        server = 2 if stock._server is not None else 0
+        return server + sum(3 + 4 * len(world.ranks) for world in kept)
 
 
 def _is_torchs(path: Path) -> bool:
