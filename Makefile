@@ -41,7 +41,16 @@ ROOT_FLAG = $(if $(filter 0,$(shell id -u)),--allow-root)
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-lab: $(READY)
+# JupyterLab would ask whether to fetch news, and look for newer versions of itself than the one that
+# is pinned. These are defaults of this environment: what a user has set for themselves still counts.
+QUIET := $(VENV)/etc/jupyter/labconfig/default_setting_overrides.json
+
+$(QUIET): Makefile
+	@mkdir -p $(@D)
+	@echo '{"@jupyterlab/apputils-extension:notification":' \
+	  '{"fetchNews": "false", "checkForUpdates": false}}' > $@
+
+lab: $(READY) $(QUIET)
 	$(PY) -m course_lib update --missing
 	$(PY) -m jupyterlab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/work $(LAB_ARGS)
 

@@ -17,13 +17,9 @@ from types import FrameType, TracebackType
 from course_lib.trace import Line
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARIES = tuple(
-    path + os.sep
-    for path in {
-        *(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")),
-        os.path.dirname(os.__file__),
-    }
-)
+_PYTHON = (sysconfig.get_paths()["stdlib"] + os.sep, os.path.dirname(os.__file__) + os.sep)
+# Where pip installs: into an environment, the system, or a home directory (pip install --user).
+_INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 _cells: dict[str, str] = {}
 
 
@@ -40,7 +36,8 @@ def is_readers(filename: str) -> bool:
         return True
     if filename.startswith("<") and not filename.startswith(("<stdin", "<ipython", "<string")):
         return False
-    return not os.path.abspath(filename).startswith((_HERE, *_LIBRARIES))
+    path = os.path.abspath(filename)
+    return not (path.startswith((_HERE, *_PYTHON)) or any(name in path for name in _INSTALLED))
 
 
 @lru_cache(maxsize=4096)

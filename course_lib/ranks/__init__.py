@@ -6,6 +6,7 @@ worker      what happens inside a rank
 recorder    writes down what a rank says            → log
 history     reads it back as Events                 ← log
 diagnosis   from how a world ended to the error that says why
+interrupts  when an interrupt may come
 job, parcel, wire, output                           what is asked, how it travels, what is printed
 """
 

@@ -25,15 +25,15 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 
 from course_lib.ranks import scratch, wire
 
 PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle", "course_lib.ranks.worker")
 FDS_PER_RANK = 5
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class World:
@@ -60,9 +60,8 @@ def kill_group(pid: int) -> None:
 class Server:
     """The loop: new worlds, new ranks, dead ranks."""
 
-    def __init__(self, door: socket.socket, start: Callable[[Sequence[int]], int]) -> None:
+    def __init__(self, door: socket.socket) -> None:
         self.door = door
-        self.start = start
         self.imports, self.ranks_imports = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.worlds: list[World] = []
         self.selector = selectors.DefaultSelector()
@@ -118,7 +117,7 @@ class Server:
             self._end(world)
             return
         self._import_what_ranks_did()
-        pid = self.start([*fds, self.ranks_imports.fileno()])
+        pid = fork_rank([*fds, self.ranks_imports.fileno()])
         for fd in fds:
             os.close(fd)
         world.pids.add(pid)
@@ -175,12 +174,7 @@ def _children() -> list[int]:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
     except FileNotFoundError:
-        return []  # not Linux: a process that leaves its group there is on its own
-
-
-def _adopt_orphans() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        return []  # a kernel that keeps no such list: what leaves its group there is on its own
 
 
 def fork_rank(fds: Sequence[int]) -> int:
@@ -188,6 +182,7 @@ def fork_rank(fds: Sequence[int]) -> int:
     pid = os.fork()
     if pid:
         return pid
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not to outlive the fork server
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
@@ -201,45 +196,21 @@ def fork_rank(fds: Sequence[int]) -> int:
 
 def close_all_but(keep: Sequence[int]) -> None:
     """Close every file that a fork has copied: a rank must not hold its siblings' sockets."""
-    at = 3
-    for fd in sorted(keep):
-        os.closerange(at, fd)
-        at = fd + 1
-    os.closerange(at, os.sysconf("SC_OPEN_MAX"))
+    for before, after in pairwise([2, *sorted(keep), os.sysconf("SC_OPEN_MAX")]):
+        os.closerange(before + 1, after)
 
 
-def spawn_rank(fds: Sequence[int]) -> int:
-    """Start a rank as a new interpreter, where forking a process with torch is not safe."""
-    numbers = ",".join(map(str, fds))
-    command = [sys.executable, "-P", "-m", __spec__.name, "rank", numbers]
-    process = subprocess.Popen(command, pass_fds=fds, start_new_session=True)
-    process.returncode = 0  # the loop reaps it, not this object
-    return process.pid
-
-
-def _import_torch() -> None:
+def main(door_fd: int) -> None:
+    """Serve the notebook at the other end of this socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans come to us
     for name in PRELOAD:
         importlib.import_module(name)
     from course_lib.ranks import wrappers
 
-    wrappers.install()  # what every rank needs and a fork inherits
-
-
-def main(method: str, door_fd: int) -> None:
-    """Serve the notebook at the other end of this socket; ``method`` is "fork" or "spawn"."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _adopt_orphans()
-    door = socket.socket(fileno=door_fd)
-    if method == "fork":
-        _import_torch()
-    wire.send(door, "ready")
-    Server(door, fork_rank if method == "fork" else spawn_rank).serve()
+    wrappers.install()  # every rank needs them, and a fork inherits them
+    Server(socket.socket(fileno=door_fd)).serve()
 
 
 if __name__ == "__main__":
-    role, numbers = sys.argv[1:]
-    if role == "rank":
-        from course_lib.ranks import worker
-
-        worker.main([int(n) for n in numbers.split(",")])
-    main(role, int(numbers))
+    main(int(sys.argv[1]))

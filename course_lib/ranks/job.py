@@ -11,15 +11,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from operator import attrgetter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from course_lib.errors import CourseError
-from course_lib.ranks.parcel import pack
+from course_lib.ranks.parcel import FUNCTION, CannotTravel, pack_call
 from course_lib.sites import name_cells
 
 MOST_RANKS = 64
@@ -39,11 +38,7 @@ class Plan:
 
     def same_world(self, other: Plan) -> bool:
         """Whether ranks that were started for one of the two serve the other."""
-        what = attrgetter("world_size", "backend", "init")
-        return what(self) == what(other)
-
-    def device(self, rank: int) -> str:
-        return f"cuda:{rank}" if self.backend == "nccl" else "cpu"
+        return replace(self, timeout=other.timeout, record=other.record) == other
 
 
 def plan(
@@ -99,13 +94,15 @@ def parcel(fn: Callable, args: tuple) -> bytes:
         )
     _not_another_signature(fn, args)
     try:
-        return pack((fn, args))
-    except Exception as error:
-        name, why = _culprit(fn, args) or ("the function", error)
-        raise CourseError(
-            f"{name} cannot be sent to another process ({why}): "
-            "create it inside the function, where each rank makes its own"
-        ) from None
+        return pack_call(fn, args)
+    except CannotTravel as error:
+        name, why = error.name, error.why
+    if name == FUNCTION:
+        name, why = next(_culprits(fn), (name, why))
+    raise CourseError(
+        f"{name} cannot be sent to another process ({why}): "
+        "create it inside the function, where each rank makes its own"
+    )
 
 
 def _not_another_signature(fn: Callable, args: tuple) -> None:
@@ -121,21 +118,14 @@ def _not_another_signature(fn: Callable, args: tuple) -> None:
         return  # a builtin that tells nobody its signature
 
 
-def _culprit(fn: Callable, args: tuple) -> tuple[str, Exception] | None:
-    for name, value in _parts(fn, args):
+def _culprits(fn: Callable) -> Iterator[tuple[str, str]]:
+    """Which of the variables that a function uses will not go, and why."""
+    used = inspect.getclosurevars(fn) if inspect.isfunction(fn) else None
+    for name, value in {**used.nonlocals, **used.globals}.items() if used else ():
         try:
-            pack(value)
-        except Exception as error:
-            return f"{name} ({type(value).__name__})", error
-    return None
-
-
-def _parts(fn: Callable, args: tuple) -> Iterator[tuple[str, Any]]:
-    yield from ((f"argument {at}", value) for at, value in enumerate(args))
-    if inspect.isfunction(fn):
-        used = inspect.getclosurevars(fn)
-        yield from used.nonlocals.items()
-        yield from used.globals.items()
+            pack_call(value, ())
+        except CannotTravel as error:
+            yield f"{name} ({type(value).__name__})", error.why
 
 
 def cells() -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -176,8 +166,7 @@ def surroundings() -> dict[str, str]:
     environ = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     environ.setdefault("OMP_NUM_THREADS", "1")
     environ.setdefault("RES_OPTIONS", _SHORT)
-    if sys.platform == "linux":
-        environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return environ
 
 
@@ -187,19 +176,15 @@ def spare_seconds() -> float:
     try:
         return max(0.0, float(value or SPARE_SECONDS))
     except ValueError:
-        raise CourseError(
-            f"COURSE_LIB_SPARE={value!r}: give a number of seconds, 0 for none"
-        ) from None
+        raise CourseError(f"COURSE_LIB_SPARE={value!r}: give seconds, 0 for none") from None
 
 
 def identity(rank: int, world_size: int, port: int) -> dict[str, str]:
     """What torchrun sets for a rank of a one-node job, so that ``env://`` works."""
     environ = {
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
-        "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size),
-        "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": str(world_size), "ROLE_NAME": "default",
-        "TORCHELASTIC_RUN_ID": "course_lib", "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0", "COURSE_LIB_SPARE": "0",
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size), "TORCHELASTIC_RUN_ID": "course_lib",
+        "TORCHELASTIC_RESTART_COUNT": "0", "COURSE_LIB_SPARE": "0",
     }  # fmt: skip
     if port:
         environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),

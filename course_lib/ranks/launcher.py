@@ -13,15 +13,18 @@ The first three lines have usually happened before ``run`` is called: see ``spar
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from course_lib.errors import told_when_interrupted
 from course_lib.ranks import job
+from course_lib.ranks.interrupts import Interrupts
 from course_lib.ranks.spare import stock
 from course_lib.trace import Run
 
 
+@told_when_interrupted("run()")
 def run(
     fn: Callable,
     *args: Any,
@@ -42,7 +45,7 @@ def run(
         *args: any picklable values; each rank gets its own copy.
         world_size: number of ranks; 4 by default, under NCCL one per visible GPU.
         backend: "gloo" (CPU, the default) or "nccl" (one GPU per rank).
-        timeout: seconds after which the ranks are stopped and a Hang is raised.
+        timeout: seconds from the call on after which the ranks are stopped and a Hang is raised.
         init: False leaves ``dist.init_process_group`` to ``fn``; the processes are started with
             what torchrun would set, and recording starts inside that call.
         record: False records no Events.
@@ -54,12 +57,14 @@ def run(
         RankFailed, RankDied, Deadlock, Hang, Mismatch, Hazard: see ``course_lib.errors``;
         CourseError for bad arguments. Whatever is raised, no process is left.
     """
+    called = time.perf_counter()
     plan = job.plan(world_size, backend, timeout, init, record)
     parcel = job.parcel(fn, args)
-    world = stock.take(plan)
-    with told_when_interrupted("run()"):
+    with Interrupts() as interrupts:
+        world = stock.take(plan)
         try:
-            world.form()
-            return world.work(parcel)
+            with interrupts.allowed():
+                world.form(called + plan.timeout)
+                return world.work(parcel, called + plan.timeout)
         finally:
             stock.done(world)

@@ -13,20 +13,30 @@ import io
 import pickle
 import sys
 import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
 import torch
 
 _Cached = type(functools.lru_cache(int))
+LARGEST = 1 << 31  # bytes that may be sent at once
+FUNCTION = "the function"
 
 
 class TooLarge(Exception):
-    """The pickle has more bytes than allowed."""
+    """The pickle has more bytes than allowed: so many, or more."""
 
-    def __init__(self, nbytes: int) -> None:
-        super().__init__(nbytes)
-        self.nbytes = nbytes
+    def __init__(self, nbytes: int, most: int) -> None:
+        super().__init__(f"{nbytes / 1e6:,.0f} MB or more, and {most / 1e6:,.0f} MB are allowed")
+
+
+class CannotTravel(Exception):
+    """One part of a call does not pickle, or does not unpickle: which one, and why."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self.name, self.why = name, why(error)
+        super().__init__(f"{name}: {self.why}")
 
 
 class _Limited(io.BytesIO):
@@ -37,14 +47,14 @@ class _Limited(io.BytesIO):
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
         if self.tell() + size > self._most:
-            raise TooLarge(self.tell() + size)
+            raise TooLarge(self.tell() + size, self._most)
         return super().write(data)
 
 
 class _Pickler(cloudpickle.Pickler):
     def __init__(self, buffer: _Limited, most: int) -> None:
         super().__init__(buffer, protocol=5)
-        self._left = most
+        self._left = self._most = most
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
@@ -54,7 +64,7 @@ class _Pickler(cloudpickle.Pickler):
         if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
             self._left -= obj.nbytes  # told before gigabytes have been copied
             if self._left < 0:
-                raise TooLarge(obj.nbytes)
+                raise TooLarge(self._most - self._left, self._most)
             light = _light(obj)
             if light is not obj:
                 return light.__reduce_ex__(4)
@@ -76,9 +86,7 @@ def _light(tensor: torch.Tensor) -> torch.Tensor:
     """The same values on the CPU, in a storage of their own size."""
     if tensor.layout != torch.strided:
         return tensor
-    light = tensor.detach()
-    if light.device.type != "cpu":
-        light = light.cpu()
+    light = tensor.detach().cpu()
     if light.untyped_storage().nbytes() > light.nbytes:
         light = light.clone()
     if light.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
@@ -88,7 +96,7 @@ def _light(tensor: torch.Tensor) -> torch.Tensor:
     return light.requires_grad_(tensor.requires_grad)
 
 
-def pack(value: Any, most: int = 1 << 31) -> bytes:
+def pack(value: Any, most: int = LARGEST) -> bytes:
     """Pickle anything; raises TooLarge past ``most`` bytes, and what pickle raises."""
     buffer = _Limited(most)
     _Pickler(buffer, most).dump(value)
@@ -97,3 +105,37 @@ def pack(value: Any, most: int = 1 << 31) -> bytes:
 
 def unpack(parcel: bytes) -> Any:
     return pickle.loads(parcel)
+
+
+def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
+    """Pickle a function and its arguments one after the other, so that each can be named where it
+    fails; what they share is carried once. Raises CannotTravel.
+    """
+    buffer = _Limited(LARGEST)
+    pickler = _Pickler(buffer, LARGEST)
+    names = [FUNCTION, *(f"argument {at} ({type(arg).__name__})" for at, arg in enumerate(args))]
+    pickler.dump(names)
+    for name, part in zip(names, (fn, *args), strict=True):
+        try:
+            pickler.dump(part)
+        except Exception as error:
+            raise CannotTravel(name, error) from None
+    return buffer.getvalue()
+
+
+def unpack_call(parcel: bytes) -> list[Any]:
+    """The function and its arguments. Raises CannotTravel."""
+    unpickler = pickle.Unpickler(io.BytesIO(parcel))
+    parts = []
+    for name in unpickler.load():
+        try:
+            parts.append(unpickler.load())
+        except Exception as error:
+            raise CannotTravel(name, error) from None
+    return parts
+
+
+def why(error: Exception) -> str:
+    """An exception in one short line."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {line[:200]}"

@@ -6,76 +6,61 @@ import os
 import socket
 import subprocess
 import sys
-import threading
+import weakref
 
 import torch.distributed as dist
 
-from course_lib.errors import CourseError
-from course_lib.ranks import job, wire
+from course_lib.ranks import job
 from course_lib.ranks.log import nameless_file
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 class Server:
-    """Starts the fork server when it is first needed, and opens worlds on it."""
+    """A fork server's process.
+
+    Nobody waits for it to come up. Requests lie in its socket until it reads them; if it dies
+    instead, the sockets of the worlds that were asked for close.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen | None = None
-        self._door: socket.socket | None = None
+        door, theirs = socket.socketpair()
+        self._complaints = nameless_file("complaints")
+        weakref.finalize(self, os.close, self._complaints)
+        path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "course_lib.ranks.forkserver", str(theirs.fileno())],
+                env=os.environ | {"PYTHONPATH": path},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._complaints,
+                start_new_session=True,
+            )
+        self._door = door
 
     def open_world(self) -> socket.socket:
         """A socket on which ranks can be asked for; shutting it down ends them all."""
-        with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self._start()
-            here, there = socket.socketpair()
-            with there:
-                try:
-                    self._hand_over(there)
-                except BrokenPipeError:  # it has died since we asked
-                    self._start()
-                    self._hand_over(there)
+        here, there = socket.socketpair()
+        with there:
+            socket.send_fds(self._door, [b"w"], [there.fileno()])
         return here
 
-    def _hand_over(self, end: socket.socket) -> None:
-        assert self._door is not None
-        socket.send_fds(self._door, [b"w"], [end.fileno()])
+    def last_words(self) -> str:
+        """The last line that it wrote on its standard error, in brackets."""
+        text = os.pread(self._complaints, 1 << 20, 0).decode(errors="replace")
+        return "".join(f" ({line})" for line in text.strip().splitlines()[-1:])
 
-    def _start(self) -> None:
-        self.forget()
-        usual = "fork" if sys.platform == "linux" else "spawn"
-        method = os.environ.get("COURSE_LIB_START") or usual
-        here, there = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "course_lib.ranks.forkserver"]
-        path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-        complaints = nameless_file("complaints")
-        try:
-            self._process = subprocess.Popen(
-                [*command, method, str(there.fileno())],
-                env=os.environ | {"PYTHONPATH": path},
-                pass_fds=[there.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=complaints,
-                start_new_session=True,
-            )
-            there.close()
-            wire.receive(here)
-        except EOFError:
-            size = os.fstat(complaints).st_size
-            last = os.pread(complaints, size, 0).decode(errors="replace").strip().splitlines()
-            raise CourseError(f"the process that starts ranks did not start: {last[-1:]}") from None
-        finally:
-            os.close(complaints)
-        self._door = here
+    def release(self) -> None:
+        """Give back this process's end of its door: it ends when nobody holds that."""
+        self._door.close()
 
-    def forget(self) -> None:
-        """Drop the server: it ends by itself when nobody holds its door."""
-        if self._door is not None:
-            self._door.close()
-        self._door = self._process = None
+    def kill(self) -> None:
+        """End one that has died, or does not answer and may never look at its door."""
+        self._process.kill()
+        self._process.wait()
+        self.release()
 
 
 class Store:
@@ -87,10 +72,9 @@ class Store:
     """
 
     def __init__(self, ready_made: bool) -> None:
-        self.fd = nameless_file("store")
-        self.port = 0
+        self.fd, self.port = nameless_file("store"), 0
         self._tcp: dist.TCPStore | None = None
-        if not (ready_made and sys.platform == "linux"):
+        if not ready_made:
             with job.short_lookups():
                 self._tcp = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
             self.port = self._tcp.port

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import weakref
 
@@ -15,7 +14,7 @@ from course_lib.ranks.world import World
 
 
 class Stock:
-    """The worlds of this process: one in use, one ready for the next call, one to be cleared away.
+    """The worlds of this process: one in use, one ready for the next call.
 
     The spare's processes are as fresh as any: they have done nothing but form their group. It is
     used if the next call wants the same world in the same environment and thrown away if not;
@@ -26,48 +25,60 @@ class Stock:
     """
 
     def __init__(self) -> None:
-        self._server = Server()
+        self._server: Server | None = None
         self._lock = threading.Lock()
         self.spare: World | None = None
-        self._retired: list[World] = []
+        self._ended: list[World] = []
         self._all: weakref.WeakSet[World] = weakref.WeakSet()
 
     def take(self, plan: job.Plan) -> World:
         """A world for this plan: the spare if it fits, else a new one."""
         with self._lock:
+            while self._ended:
+                self._ended.pop().release()
             spare, self.spare = self.spare, None
-            retired, self._retired = self._retired, []
-        for world in retired:
-            world.close()
-        if spare is None:
+            if spare is not None:
+                if spare.plan.same_world(plan) and spare.fresh:
+                    spare.plan = plan
+                    return spare
+                spare.close()
             return self._open(plan)
-        if spare.plan.same_world(plan) and spare.fresh:
-            spare.plan = plan
-            return spare
-        spare.close()
-        return self._open(plan)
 
     def _open(self, plan: job.Plan) -> World:
         try:
-            world = World(plan, self._server)
+            try:
+                world = World(plan, self._server or self._new_server())
+            except BrokenPipeError:  # it has died since
+                world = World(plan, self._new_server())
         except OSError as error:
-            raise CourseError(
-                f"{plan.world_size} ranks could not be started: {error.strerror}"
-            ) from None
+            raise CourseError(f"{plan.world_size} ranks did not start: {error.strerror}") from None
         self._all.add(world)
         return world
 
+    def _new_server(self) -> Server:
+        self.drop_server()
+        self._server = Server()
+        return self._server
+
+    def drop_server(self) -> None:
+        """Kill the fork server, if there is one."""
+        if self._server is not None:
+            self._server.kill()
+        self._server = None
+
     def done(self, world: World) -> None:
         """End a world, and start the next one like it in the background."""
-        plan = world.plan
-        wanted = job.spare_seconds() > 0 and sys.platform == "linux"
+        plan, answered = world.plan, any(rank.pid for rank in world.ranks)
+        wanted = job.spare_seconds() > 0 and plan.init and plan.backend == "gloo"
         with self._lock:
-            if world.went_well:
-                world.end()
-                self._retired.append(world)  # giving back its files can wait for the next call
+            world.end()
+            if plan.init:
+                self._ended.append(world)  # to give back its files can wait for the next call
             else:
-                world.close()
-            if wanted and plan.init and plan.backend == "gloo" and self.spare is None:
+                world.release()  # a port cannot
+            if not answered:
+                self.drop_server()  # the next run shall not wait for this one
+            elif wanted and self.spare is None:
                 with contextlib.suppress(CourseError):  # the next run starts its own, and tells
                     self.spare = self._open(plan)
 
@@ -75,7 +86,8 @@ class Stock:
         """A fork of the notebook holds copies of all our sockets: let go, and start anew."""
         for world in list(self._all):
             world.release()
-        self._server.forget()
+        if self._server is not None:
+            self._server.release()
         self.__init__()  # type: ignore[misc]
 
 

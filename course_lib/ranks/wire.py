@@ -6,8 +6,10 @@ Both ends are ours, on one machine, and connected before the rank runs anybody's
 from __future__ import annotations
 
 import pickle
+import selectors
 import socket
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 _LENGTH = struct.Struct("<Q")
@@ -20,7 +22,7 @@ def packed(message: Any) -> bytes:
 
 
 def send(sock: socket.socket, message: Any) -> None:
-    """Send one picklable message; returns when the last byte is on its way."""
+    """Send one message; returns when the last byte is on its way."""
     sock.sendall(packed(message))
 
 
@@ -41,33 +43,46 @@ def _exactly(sock: socket.socket, count: int) -> bytearray:
     return body
 
 
-class Inbox:
-    """The same for a socket that must never block: feed it when it is readable."""
+class Channel:
+    """The same for a socket that must never block: serve it when its selector says so."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.closed = False
-        self._buffer = bytearray()
+        self._in = bytearray()
+        self._out = memoryview(b"")
 
-    def read(self) -> list[Any]:
-        """The messages that have become complete; sets ``closed`` at end-of-file."""
-        while not self.closed:
-            try:
-                block = self.sock.recv(1 << 20, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                break
-            except ConnectionResetError:
-                block = b""
-            self.closed = not block
-            self._buffer += block
+    @property
+    def wants(self) -> int:
+        """What a selector shall watch it for."""
+        return selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+
+    def put(self, message: bytes) -> None:
+        """Have the next calls of ``serve`` send it."""
+        self._out = memoryview(self._out.tobytes() + message if self._out else message)
+
+    def serve(self) -> list[Any]:
+        """Write on, and read: the messages that have become complete; sets ``closed`` once the
+        other end is."""
+        try:
+            while self._out:
+                self._out = self._out[self.sock.send(self._out, socket.MSG_DONTWAIT) :]
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                self._out = memoryview(b"")  # nobody is left to read it
+        try:
+            while block := self.sock.recv(1 << 20, socket.MSG_DONTWAIT):
+                self._in += block
+            self.closed = True
+        except OSError as error:
+            self.closed = not isinstance(error, BlockingIOError)
         return list(self._messages())
 
-    def _messages(self) -> Any:
-        while len(self._buffer) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer)
-            end = _LENGTH.size + length
-            if len(self._buffer) < end:
+    def _messages(self) -> Iterator[Any]:
+        while len(self._in) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._in)[0]
+            if len(self._in) < end:
                 return
-            message = pickle.loads(memoryview(self._buffer)[_LENGTH.size : end].tobytes())
-            del self._buffer[:end]
+            message = pickle.loads(memoryview(self._in)[_LENGTH.size : end].tobytes())
+            del self._in[:end]
             yield message

@@ -24,7 +24,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 import types
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
@@ -35,13 +34,16 @@ import torch
 import torch.distributed as dist
 
 from course_lib import context, sites
-from course_lib.ranks import recorder, scratch, wire, wrappers
+from course_lib.ranks import recorder, scratch, wire
+from course_lib.ranks.job import Plan
 from course_lib.ranks.log import nameless_file
-from course_lib.ranks.parcel import TooLarge, pack, unpack
+from course_lib.ranks.parcel import CannotTravel, TooLarge, pack, unpack, unpack_call, why
+from course_lib.trace import Line
 
 # What ranks may share. The compiler starts processes of its own when it is imported.
 _SHARED = re.compile(r"(torch|torchvision)\.(?!_inductor|_C)")
 GROUP_TIMEOUT = timedelta(days=7)
+LARGEST_RESULT = 1 << 28  # bytes
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,18 @@ class Setup:
     """Who a rank is, and the world that it lives in."""
 
     rank: int
-    world_size: int
-    backend: str
-    port: int  # of the TCP store that the notebook hosts; 0: meet in the nameless file
-    init: bool
+    plan: Plan
     environ: dict[str, str]
-    device: str
     idle: float  # seconds after which a rank that was given no job leaves
+
+    @property
+    def device(self) -> str:
+        return f"cuda:{self.rank}" if self.plan.backend == "nccl" else "cpu"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What it shall do. ``parcel`` is the pickled (function, arguments)."""
+    """What it shall do. ``parcel`` is what ``pack_call`` made of the function and its arguments."""
 
     parcel: bytes
     t0: float  # time.perf_counter() that counts as zero
@@ -69,7 +71,6 @@ class Job:
     record: bool
     cells: dict[str, str] = field(default_factory=dict)  # file name → "cell [7]"
     sources: dict[str, list[str]] = field(default_factory=dict)  # file name → its lines
-    largest: int = 1 << 28  # bytes that a result may have
 
 
 class RankContext:
@@ -94,14 +95,12 @@ def main(fds: Sequence[int]) -> NoReturn:
     """The life of a rank, on the files that the notebook has opened for it."""
     control_fd, output_fd, log_fd, stack_fd, store_fd, imports_fd = fds
     inherited = set(sys.modules)
-    if os.getpid() != os.getsid(0):
-        os.setsid()  # own session and group: killed as one, and deaf to the terminal's Ctrl-C
+    os.setsid()  # own session and group: killed as one, and deaf to the terminal's Ctrl-C
     scratch.keep_in(scratch.folder(os.getpid()))
     _empty_main()
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
-    wrappers.install()
     control = socket.socket(fileno=control_fd)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(control, orders), daemon=True).start()
@@ -110,9 +109,9 @@ def main(fds: Sequence[int]) -> NoReturn:
         _set_up(setup, store_fd)
         log = recorder.Recorder(log_fd)
     except Exception as error:
-        wire.send(control, ("no world", f"{type(error).__name__}: {error}"))
+        wire.send(control, _refused(f"{type(error).__name__}: {error}"))
         _stay(orders)
-    wire.send(control, ("ready", threading.main_thread().ident))
+    wire.send(control, ("ready", {}))
     try:
         job: Job = orders.get(timeout=setup.idle)
     except queue.Empty:
@@ -145,13 +144,11 @@ def _empty_main() -> None:
 
 def _redirect(output_fd: int) -> None:
     """Print into the notebook's pipe, standard error too; read from nowhere."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    sys.stdin = open(os.devnull)  # noqa: SIM115 - it stays open for the life of the rank
+    os.dup2(sys.stdin.fileno(), 0)
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
-    os.close(nothing)
     os.close(output_fd)
-    sys.stdin = open(os.devnull)  # noqa: SIM115 - it stays open for the life of the rank
     sys.stdout = sys.__stdout__ = _line_by_line(1)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _line_by_line(2)  # type: ignore[misc]
 
@@ -167,17 +164,12 @@ def _set_up(setup: Setup, store_fd: int) -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if setup.device != "cpu":
         torch.cuda.set_device(setup.device)
-    if setup.init:
-        store: dist.Store
-        if setup.port:
-            store = dist.TCPStore("127.0.0.1", setup.port, is_master=False)
-        else:
-            store = dist.FileStore(f"/proc/self/fd/{store_fd}", setup.world_size)
+    if setup.plan.init:
         dist.init_process_group(
-            setup.backend,
-            store=store,
+            setup.plan.backend,
+            store=dist.FileStore(f"/proc/self/fd/{store_fd}", setup.plan.world_size),
             rank=setup.rank,
-            world_size=setup.world_size,
+            world_size=setup.plan.world_size,
             timeout=GROUP_TIMEOUT,  # the notebook keeps the time
             device_id=None if setup.device == "cpu" else torch.device(setup.device),
         )
@@ -210,15 +202,20 @@ def _work(setup: Setup, job: Job, log: recorder.Recorder) -> tuple:
     context.install(RankContext(setup.device, job.t0, log if job.record else None))
     answer: tuple
     try:
-        function, args = unpack(job.parcel)
+        function, *args = unpack_call(job.parcel)
         start = time.perf_counter()
         result = function(*args)
         log.settle()
-        answer = _answer(start, result, job.largest)
+        answer = _answer(start, result)
+    except CannotTravel as error:
+        answer = _refused(
+            f"could not unpickle {error.name} ({error.why}): "
+            "pass plain data, and create such objects inside the function"
+        )
     except SystemExit as error:
-        answer = ("left", time.perf_counter(), _code(error), sites.stack_lines(error.__traceback__))
+        answer = "left", {"at": time.perf_counter(), "code": _code(error), "lines": _lines(error)}
     except BaseException as error:
-        answer = ("raised", time.perf_counter(), *_told(error))
+        answer = _raised(error)
     if setup.device != "cpu" and dist.is_initialized() and answer[0] == "returned":
         torch.cuda.synchronize()
         dist.destroy_process_group()
@@ -234,32 +231,39 @@ def _tell_imports(fd: int, inherited: Set[str]) -> None:
             server.send(" ".join(parts).encode(), socket.MSG_DONTWAIT)  # if not, another rank will
 
 
-def _answer(start: float, result: object, largest: int) -> tuple:
+def _answer(start: float, result: object) -> tuple:
     """What to send for a result, which may be too large to travel, or unable to."""
-    end = time.perf_counter()
+    at, kind = time.perf_counter(), type(result).__name__
     try:
-        return "returned", start, end, pack(result, largest)
+        parcel = pack(result, LARGEST_RESULT)
+        return "returned", {"at": at, "start": start, "kind": kind, "parcel": parcel}
     except TooLarge as error:
-        return "too large", end, error.nbytes
+        return _refused(f"returned {error}: return a summary of it (a shape, a norm, a slice)")
     except Exception as error:
-        return "cannot travel", end, type(result).__name__, str(error)
+        return _refused(f"returned a {kind}, which cannot travel ({why(error)}): return plain data")
+
+
+def _refused(message: str) -> tuple:
+    """What to send where the message says it all."""
+    return "raised", {"at": time.perf_counter(), "message": message}
 
 
 def _code(error: SystemExit) -> int:
-    if error.code is None:
-        return 0
-    return error.code if isinstance(error.code, int) else 1
+    return error.code if isinstance(error.code, int) else int(error.code is not None)
 
 
-def _told(error: BaseException) -> tuple[str, str, list[Any], bytes | None, str]:
-    """An exception in a form that can travel, whatever it is made of."""
-    lines = sites.stack_lines(error.__traceback__)
-    text = "".join(traceback.format_exception(error))
+def _raised(error: BaseException) -> tuple:
+    """What to send for an exception, whatever it is made of."""
     try:
-        parcel = pack(error, 1 << 20) if type(error).__module__ == "builtins" else None
+        parcel = pack(error, 1 << 20) if type(error).__module__ == "builtins" else b""
     except Exception:
-        parcel = None  # the words say as much
-    return type(error).__name__, str(error), lines, parcel, text
+        parcel = b""  # the words say as much
+    return "raised", {"at": time.perf_counter(), "kind": type(error).__name__,
+                      "message": str(error), "lines": _lines(error), "parcel": parcel}  # fmt: skip
+
+
+def _lines(error: BaseException) -> list[Line]:
+    return sites.stack_lines(error.__traceback__)
 
 
 def _flush() -> None:

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
+from selectors import EVENT_READ as READ
+from selectors import DefaultSelector
 from typing import Any
 
-from course_lib.errors import CourseError
+from course_lib.errors import CourseError, Hang, RankFailed
 from course_lib.ranks import diagnosis, job, wire
 from course_lib.ranks.diagnosis import Standing
 from course_lib.ranks.history import History, to_trace
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.output import RankOutput, show
-from course_lib.ranks.parcel import unpack
+from course_lib.ranks.parcel import unpack, why
 from course_lib.ranks.server import Server, Store
 from course_lib.ranks.worker import Job, Setup
 from course_lib.trace import Run
 
-START_SECONDS = 60.0  # for the processes to be there and to have found one another
 SETTLE_SECONDS = 1.0  # after a first failure, for others to say what became of them
 LOOK_SECONDS = 0.25  # between two looks at the logs of ranks that take their time
 DEADLOCK_SECONDS = 1.5  # for which a standstill must last, unchanged, before it is called one
@@ -42,12 +42,11 @@ class Rank:
         self.control, self._their_control = socket.socketpair()
         out, self._their_out = os.pipe()
         self.log_fd, self.stack_fd = nameless_file("log"), nameless_file("stack")
-        self.pid = 0
-        self.inbox = wire.Inbox(self.control)
+        self.pid, self.ready = 0, False
+        self.channel = wire.Channel(self.control)
         self.output = RankOutput(number, out)
         self.standing = Standing(number, History(number, self.log_fd, matcher))
-        self.ready = False
-        self.result: bytes = b""
+        self.parcel = b""  # its result, or the exception that it raised
         self.span = (0.0, 0.0)
 
     def their_fds(self) -> list[int]:
@@ -75,10 +74,11 @@ class World:
         self._matcher = CallMatcher()
         self._stuck: dict[int, int] = {}  # rank → number of the call it is stuck in
         self._stuck_since = self._next_look = 0.0
-        self._selector = selectors.DefaultSelector()
         self._server = server.open_world()
-        self._server_inbox = wire.Inbox(self._server)
+        self._server_channel = wire.Channel(self._server)
+        self._last_words = server.last_words
         self._store = Store(plan.init)
+        self._selector = DefaultSelector()
         try:
             self._start()
         except BaseException:
@@ -86,25 +86,26 @@ class World:
             raise
 
     def _start(self) -> None:
-        self._watch(self._server, self._from_server)
+        self._selector.register(self._server, READ, self._from_server)
         for number in range(self.plan.world_size):
-            self._start_rank(number)
-        for rank in self.ranks:
-            wire.send(rank.control, self._setup(rank.standing.rank))
-
-    @property
-    def went_well(self) -> bool:
-        """Whether it has done its job, and holds no port."""
-        return self.plan.init and all(s.state == "returned" for s in self.standings)
+            self.ranks.append(rank := Rank(number, self._matcher))
+            try:
+                socket.send_fds(self._server, [b"r"], [*rank.their_fds(), self._store.fd])
+            finally:
+                rank.handed_over()
+            self._selector.register(rank.control, READ, partial(self._from_rank, rank))
+            self._selector.register(rank.output.fd, READ, partial(self._printed, rank))
+            who = job.identity(number, self.plan.world_size, self._store.port)
+            setup = Setup(number, self.plan, self._surroundings | who, self._keep)
+            self._send(rank, wire.packed(setup))
 
     def end(self) -> None:
-        """Have the fork server kill what is left of the ranks, and all that they started."""
-        if self._server.fileno() >= 0:
-            with contextlib.suppress(OSError):  # the fork server may have died before
-                self._server.shutdown(socket.SHUT_RDWR)
+        """Have the fork server kill the ranks, and all that they started."""
+        with contextlib.suppress(OSError):  # the fork server may have died before
+            self._server.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it if need be, and give back its files."""
+        """End it, and give back its files."""
         self.end()
         self.release()
 
@@ -119,9 +120,6 @@ class World:
         self.ranks = []
         self._store.close()
 
-    def _watch(self, source: Any, react: Callable[[], None]) -> None:
-        self._selector.register(source, selectors.EVENT_READ, react)
-
     def _turn(self, until: float) -> None:
         """Wait for something to happen, until a time on the perf_counter at most; react to it."""
         for key, _ in self._selector.select(max(0.0, until - time.perf_counter())):
@@ -129,34 +127,26 @@ class World:
 
     # -- forming ------------------------------------------------------------------------------
 
-    def form(self) -> None:
+    def form(self, deadline: float | None = None) -> None:
         """Wait until the processes are there and have formed their process group."""
-        deadline = time.perf_counter() + START_SECONDS
+        deadline = deadline or time.perf_counter() + self.plan.timeout
         while not all(rank.ready for rank in self.ranks):
             self._turn(deadline)
             if failed := [s for s in self.standings if s.failed]:
                 raise CourseError(f"the ranks could not form a process group: {failed[0].message}")
             if time.perf_counter() > deadline:
-                raise CourseError(f"the ranks found no process group within {START_SECONDS:g} s")
-
-    def _start_rank(self, number: int) -> None:
-        rank = Rank(number, self._matcher)
-        self.ranks.append(rank)
-        socket.send_fds(self._server, [b"r"], [*rank.their_fds(), self._store.fd])
-        rank.handed_over()
-        self._watch(rank.control, lambda: self._from_rank(rank))
-        self._watch(rank.output.fd, lambda: self._printed(rank))
-
-    def _setup(self, number: int) -> Setup:
-        plan = self.plan
-        environ = self._surroundings | job.identity(number, plan.world_size, self._store.port)
-        return Setup(number, plan.world_size, plan.backend, self._store.port,
-                     plan.init, environ, plan.device(number), self._keep)  # fmt: skip
+                raise Hang(
+                    f"the ranks did not start within {self.plan.timeout:g} s, and the first run() "
+                    "of a kernel takes longest: give it longer, run(…, timeout=seconds)"
+                )
 
     @property
     def fresh(self) -> bool:
         """Whether a world that waits for its job is still what a new one would be."""
-        self._turn(until=0.0)  # has one of its ranks died?
+        try:
+            self._turn(until=0.0)  # has one of its ranks died, or the fork server?
+        except CourseError:
+            return False
         if any(s.failed for s in self.standings):
             return False
         young = time.perf_counter() - self._born < 0.9 * self._keep  # its ranks count, too
@@ -164,7 +154,7 @@ class World:
 
     # -- working ------------------------------------------------------------------------------
 
-    def work(self, parcel: bytes) -> Run:
+    def work(self, parcel: bytes, deadline: float) -> Run:
         """Give every rank its job, and wait for all of them."""
         names, sources = job.cells()
         t0 = time.perf_counter()
@@ -172,9 +162,7 @@ class World:
         todo = Job(parcel, t0, os.getcwd(), list(sys.path), self.plan.record, names, sources)
         order = wire.packed(todo)
         for rank in self.ranks:
-            with contextlib.suppress(BrokenPipeError):  # it has just died: the fork server tells
-                rank.control.sendall(order)
-        deadline = t0 + self.plan.timeout
+            self._send(rank, order)
         while any(s.state == "running" for s in self.standings):
             self._turn(min(deadline, time.perf_counter() + LOOK_SECONDS))
             if any(s.failed for s in self.standings):
@@ -218,7 +206,16 @@ class World:
             raise self._told(error)
         start = min(rank.span[0] for rank in self.ranks)
         end = max(rank.span[1] for rank in self.ranks)
-        return self._run([unpack(rank.result) for rank in self.ranks], end - start)
+        return self._run([self._result(rank) for rank in self.ranks], end - start)
+
+    def _result(self, rank: Rank) -> Any:
+        try:
+            return unpack(rank.parcel)
+        except Exception as error:
+            s = rank.standing
+            message = f"rank {s.rank} returned a {s.kind}, which cannot be unpickled here"
+            failed = RankFailed(f"{message} ({why(error)}): return plain data", s.rank, s.kind)
+            raise self._told(failed) from error
 
     def _run(self, results: list[Any], seconds: float) -> Run:
         self._show_all()
@@ -247,57 +244,41 @@ class World:
             self._selector.unregister(rank.output.fd)
 
     def _from_rank(self, rank: Rank) -> None:
-        if rank.inbox.closed:
+        if rank.channel.closed:
             return
-        for kind, *values in rank.inbox.read():
-            getattr(self, "_on_" + kind.replace(" ", "_"))(rank, *values)
-        if rank.inbox.closed:
+        for state, fields in rank.channel.serve():
+            self._said(rank, state, fields)
+        if rank.channel.closed:
             self._selector.unregister(rank.control)
+        else:
+            react = self._selector.get_key(rank.control).data
+            self._selector.modify(rank.control, rank.channel.wants, react)
 
-    def _on_ready(self, rank: Rank, _thread: int) -> None:
-        rank.ready = True
+    def _send(self, rank: Rank, message: bytes) -> None:
+        rank.channel.put(message)
+        self._from_rank(rank)
 
-    def _on_no_world(self, rank: Rank, message: str) -> None:
-        rank.standing.state, rank.standing.message = "raised", message
-
-    def _on_returned(self, rank: Rank, start: float, end: float, result: bytes) -> None:
-        rank.standing.state, rank.standing.at = "returned", end
-        rank.span, rank.result = (start, end), result
-
-    def _on_raised(
-        self, rank: Rank, at: float, kind: str, message: str, lines: list, parcel: bytes | None,
-        traceback: str,
-    ) -> None:  # fmt: skip
-        s = rank.standing
-        s.state, s.at, s.kind, s.message, s.lines, s.traceback = (
-            "raised", at, kind, message, lines, traceback)  # fmt: skip
-        s.exception = unpack(parcel) if parcel else None
-
-    def _on_left(self, rank: Rank, at: float, code: int, lines: list) -> None:
-        s = rank.standing
-        s.state, s.at, s.code, s.lines = "left", at, code, lines
-
-    def _on_too_large(self, rank: Rank, at: float, nbytes: int) -> None:
-        s = rank.standing
-        s.state, s.at = "raised", at
-        s.message = (
-            f"returned {nbytes / 1e6:,.0f} MB or more, and a result may have "
-            f"{Job.largest / 1e6:,.0f} MB: return a summary of it (a shape, a norm, a slice)"
-        )
-
-    def _on_cannot_travel(self, rank: Rank, at: float, kind: str, why: str) -> None:
-        s = rank.standing
-        s.state, s.at = "raised", at
-        s.message = f"returned a {kind}, which cannot travel ({why}): return plain data"
+    def _said(self, rank: Rank, state: str, fields: dict[str, Any]) -> None:
+        """What a rank says of itself: that it is ready, or how its part ended."""
+        if state == "ready":
+            rank.ready = True
+            return
+        rank.parcel = fields.pop("parcel", b"")
+        rank.span = (fields.pop("start", 0.0), fields["at"])
+        vars(rank.standing).update(fields, state=state)
+        if state == "raised" and rank.parcel:
+            with contextlib.suppress(Exception):  # the words say as much
+                rank.standing.exception = unpack(rank.parcel)
 
     def _from_server(self) -> None:
-        for kind, *values in self._server_inbox.read():
+        for kind, *values in self._server_channel.serve():
             if kind == "pid":
                 next(rank for rank in self.ranks if not rank.pid).pid = values[0]
             else:
                 self._ended(*values)
-        if self._server_inbox.closed:
-            raise CourseError("the process that starts ranks has died: run the cell again")
+        if self._server_channel.closed:
+            words = self._last_words()
+            raise CourseError(f"the process that starts ranks has died{words}: run the cell again")
 
     def _ended(self, pid: int, code: int) -> None:
         rank = next(rank for rank in self.ranks if rank.pid == pid)

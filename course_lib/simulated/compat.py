@@ -195,7 +195,7 @@ def store() -> dist.Store:
 # ---- private copies ---------------------------------------------------------------------------
 
 
-def unpickle_private(parcel: bytes) -> Any:
+def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any] = pickle.loads) -> Any:
     """Unpickle with classes of its own.
 
     cloudpickle remembers the classes that it has carried and hands out the same object again;
@@ -205,7 +205,7 @@ def unpickle_private(parcel: bytes) -> Any:
         known = by_value._DYNAMIC_CLASS_TRACKER_BY_ID
         by_value._DYNAMIC_CLASS_TRACKER_BY_ID = type(known)()
     try:
-        return pickle.loads(parcel)
+        return loads(parcel)
     finally:
         by_value._DYNAMIC_CLASS_TRACKER_BY_ID = known
 

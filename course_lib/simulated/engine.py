@@ -27,7 +27,7 @@ from course_lib import explain
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, told_when_interrupted
 from course_lib.ranks import diagnosis, job
 from course_lib.ranks.output import show
-from course_lib.ranks.parcel import pack, unpack
+from course_lib.ranks.parcel import pack, unpack, unpack_call
 from course_lib.ranks.standstill import explained
 from course_lib.simulated import ahead, compat, hazards
 from course_lib.simulated.group import Groups
@@ -216,7 +216,7 @@ class Play:
         group = self.groups.join(rank, "0", range(len(self.ranks)))
         compat.enter_world(group, members)
         try:
-            function, args = compat.unpickle_private(self.program.parcel)
+            function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
             rank.result = _carried(function(*args))
             rank.returned = True
         except Abandoned:

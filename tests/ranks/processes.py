@@ -1,6 +1,8 @@
 """What the tests about processes share: who is alive, who is gone, who has started."""
 
+import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -27,3 +29,20 @@ def started(path, lines=2, seconds=60):
             return sorted({int(pid) for line in text for pid in line.split()})
         time.sleep(0.02)
     raise AssertionError("the ranks did not start")
+
+
+def first_child(pid, seconds=60):
+    """Wait for the fork server that a notebook starts, or a rank that a fork server starts."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with suppress(OSError):  # what an import starts is gone at once
+                words = Path(f"/proc/{child}/cmdline").read_text()
+                if "ranks.forkserver" in words and os.getsid(int(child)) == int(child):
+                    return int(child)
+        time.sleep(0.001)
+    raise AssertionError("it has started nothing")
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from processes import alive, gone, started
+from processes import alive, gone, open_files, started
 
-from course_lib import CourseError, RankDied, RankFailed, run
-from course_lib.ranks import job
-from course_lib.ranks.spare import stock
+from course_lib import CourseError, Hang, RankDied, RankFailed, run
+from course_lib.ranks import job, launcher
+from course_lib.ranks.spare import Stock, stock
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,16 +70,13 @@ def test_what_multiprocessing_keeps_in_files_goes_with_the_rank():
 
 @pytest.mark.slow
 def test_files_do_not_pile_up():
-    def count():
-        return len(os.listdir("/proc/self/fd"))
-
     run(lambda: None, world_size=2)
-    before = count()
+    before = open_files()
     for _ in range(5):
         run(lambda: None, world_size=2)
         with pytest.raises(CourseError):
             run(lambda: 1 / 0, world_size=2)
-    assert count() <= before + 2
+    assert open_files() <= before + 2
 
 
 # A shell's background jobs ignore interrupts, and so does all that they start, unless it is told.
@@ -195,6 +192,72 @@ def test_an_interrupt_comes_back_at_once_and_the_next_run_works(tmp_path):
     assert gone(started(tmp_path / "pids")) == []
     assert run(dist.get_rank, world_size=2).results == [0, 1]
     assert time.perf_counter() - start < 10
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
+    """One when the world has just been opened, and another while it is ended."""
+    worlds = []
+
+    def take(plan, usual=stock.take):
+        worlds.append(usual(plan))
+        signal.raise_signal(signal.SIGINT)
+        return worlds[0]
+
+    def done(world, usual=stock.done):
+        signal.raise_signal(signal.SIGINT)
+        usual(world)
+
+    run(lambda: None, world_size=2)
+    stock.spare.form()
+    ranks = [rank.pid for rank in stock.spare.ranks]
+    monkeypatch.setattr(stock, "take", take)
+    monkeypatch.setattr(stock, "done", done)
+    with pytest.raises(KeyboardInterrupt, match="nothing that it started is left"):
+        run(dist.get_rank, world_size=2)
+    assert gone(ranks) == []
+
+
+def test_a_timeout_covers_what_is_sent():
+    run(lambda: None, world_size=2)
+    stock.spare.form()
+    os.kill(stock.spare.ranks[1].pid, signal.SIGSTOP)
+    start = time.perf_counter()
+    with pytest.raises(Hang, match="rank 1 did not answer"):
+        run(len, torch.zeros(5_000_000), world_size=2, timeout=1)
+    assert time.perf_counter() - start < 20  # two; it took for ever
+
+
+def test_a_fork_server_that_does_not_answer_is_in_time_and_replaced(monkeypatch):
+    monkeypatch.setenv("COURSE_LIB_SPARE", "0")
+    stopped = run(os.getppid, world_size=1).results
+    os.kill(stopped[0], signal.SIGSTOP)
+    with pytest.raises(Hang, match="did not start within 1 s"):
+        run(dist.get_rank, world_size=2, timeout=1)
+    assert gone(stopped) == []
+    assert run(dist.get_rank, world_size=2).results == [0, 1]
+
+
+def test_a_fork_server_killed_while_a_spare_waits_is_replaced_and_leaves_no_file():
+    def server():
+        pids = run(os.getppid, world_size=2).results
+        stock.spare.form()
+        return pids[:1], open_files()
+
+    killed, before = server()
+    for _ in range(3):
+        os.kill(killed[0], signal.SIGKILL)
+        assert gone(killed) == []
+        killed, after = server()
+        assert after == before
+
+
+def test_a_fork_server_that_cannot_start_says_why(tmp_path, monkeypatch):
+    (tmp_path / "cloudpickle.py").write_text("raise ImportError('broken on purpose')")
+    monkeypatch.setattr(launcher, "stock", Stock())
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(CourseError, match=r"has died \(ImportError: broken on purpose\): run"):
+        run(dist.get_rank, world_size=2)
 
 
 @pytest.mark.slow
@@ -353,6 +416,6 @@ def test_a_rank_that_dies_before_its_job_is_told():
         os.kill(world.ranks[1].pid, signal.SIGKILL)
         assert gone([world.ranks[1].pid]) == []
         with pytest.raises(RankDied, match="SIGKILL"):
-            world.work(job.parcel(dist.barrier, ()))
+            world.work(job.parcel(dist.barrier, ()), time.perf_counter() + 60)
     finally:
         stock.done(world)

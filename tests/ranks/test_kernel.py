@@ -1,13 +1,14 @@
 """run() in real Jupyter kernels: output, interrupt, restart, death, two notebooks at once."""
 
 import os
+import signal
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from jupyter_client.manager import start_new_kernel
-from processes import gone, started
+from processes import first_child, gone, started
 
 ROOT = Path(__file__).parents[2]
 # Whoever shares kernels runs in one process.
@@ -69,9 +70,9 @@ class Kernels:
         return self.open[:count]
 
     @contextmanager
-    def last(self):
-        """One that is not used again."""
-        self.some(1)
+    def last(self, new=False):
+        """One that is not used again; a new one has not run anything yet."""
+        self.some(len(self.open) + 1 if new else 1)
         try:
             yield self.open[-1]
         finally:
@@ -125,6 +126,29 @@ def test_an_interrupt_gives_the_prompt_back_and_the_next_cell_works(notebook, tm
     assert time.perf_counter() - start < 5  # one second on an idle machine
     assert gone(ranks) == []
     assert notebook.cell("print(run(dist.get_rank, world_size=2).results)")[0] == "[0, 1]\n"
+
+
+def test_the_first_run_can_be_interrupted_before_its_ranks_are_there(kernels, tmp_path):
+    """While the fork server imports torch, and while the ranks form; both are made to last."""
+
+    def interrupted(process):
+        start = time.perf_counter()
+        one.manager.interrupt_kernel()
+        _, error = one.finish(request)
+        assert error == "KeyboardInterrupt: run() was stopped, and nothing that it started is left"
+        assert time.perf_counter() - start < 5  # one second on an idle machine
+        assert gone([process]) == []
+
+    with kernels.last(new=True) as one:
+        request = one.start(HANG % str(tmp_path / "pids"))
+        server = first_child(one.manager.provisioner.pid)
+        os.kill(server, signal.SIGSTOP)
+        interrupted(server)
+        request = one.start(HANG % str(tmp_path / "pids"))
+        rank = first_child(first_child(one.manager.provisioner.pid))
+        os.kill(rank, signal.SIGSTOP)
+        interrupted(rank)
+        assert one.cell("print(run(dist.get_rank, world_size=2).results)")[0] == "[0, 1]\n"
 
 
 def test_two_notebooks_at_once(kernels):

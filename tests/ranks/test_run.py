@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import CourseError, RankFailed, device, run, simulate
+from course_lib.ranks import parcel
 
 FACTOR = 10
 
@@ -255,6 +256,39 @@ def test_what_cannot_be_pickled_is_named():
 def test_a_result_that_cannot_be_pickled_is_a_failure_of_that_rank():
     with pytest.raises(RankFailed, match="cannot pickle"):
         run(threading.Lock, world_size=2)
+
+
+class Odd:
+    """It can be pickled, and nobody can unpickle it."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_what_does_not_unpickle_is_named_on_both_sides():
+    why = r"\(ValueError: invalid literal for int\(\) with base 10: 'no number'\)"
+    both, odd = "^ranks 0 and 1 could not unpickle", Odd()
+    with pytest.raises(RankFailed, match=rf"{both} argument 1 \(Odd\) {why}: pass plain data"):
+        run(lambda a, b: None, 1, odd, world_size=2)
+    with pytest.raises(RankFailed, match=rf"{both} the function {why}: pass plain data"):
+        run(lambda: odd, world_size=2)
+    with pytest.raises(RankFailed, match=rf"^rank 0 returned a list, .* here {why}: .*data$"):
+        run(lambda: [Odd()], world_size=2)
+
+
+def test_what_is_too_large_to_send_is_named(monkeypatch):
+    monkeypatch.setattr(parcel, "LARGEST", 2_000_000)
+    large = bytes(3_000_000)
+    size = r"\(TooLarge: {} MB or more, and 2 MB are allowed\): create it inside"
+    with pytest.raises(CourseError, match=r"^argument 1 \(Tensor\) cannot .* " + size.format(4)):
+        run(lambda a, b: None, 1, torch.zeros(1_000_000))
+    with pytest.raises(CourseError, match=r"^large \(bytes\) cannot be sent .* " + size.format(3)):
+        run(lambda: large)
+
+
+def test_arguments_that_are_one_object_stay_one():
+    x = torch.zeros(2)
+    assert run(lambda a, b: a is b is x, x, [x][0], world_size=1).results == [True]
 
 
 def test_a_huge_result_is_refused_before_it_is_copied():

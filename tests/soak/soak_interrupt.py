@@ -1,7 +1,13 @@
-"""A hung cell in a real JupyterLab: Kernel → Interrupt Kernel, and the prompt is back."""
+"""A hung cell in a real JupyterLab: Kernel → Interrupt Kernel, and the prompt is back. The same for
+the first ``run()`` of a process, at any moment.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -129,3 +135,73 @@ def test_an_interrupt_gives_the_prompt_back(browser, jupyterlab, tmp_path: Path)
         report("interrupt", seconds=seconds, at_most=SECONDS)
         page.close()
     assert max(seconds) <= SECONDS, seconds
+
+
+# ---- the first run of a process -----------------------------------------------------------------
+
+# Seconds after its beginning: the fork server imports torch, ranks start and form, ranks work.
+MOMENTS = [round(0.1 * 100 ** (k / (TIMES - 1)), 2) for k in range(TIMES)]
+
+FIRST_RUN = """
+    import json, os, signal, sys, threading, time
+    import torch, torch.distributed as dist
+    from course_lib import run
+    from course_lib.ranks.spare import stock
+    from soak_ranks_common import marked_world
+
+    def endless():
+        while True:
+            time.sleep(1000)
+
+    def interrupt():
+        time.sleep(float(sys.argv[1]))
+        asked.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    asked, back, words, done = [], None, None, stock.done
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    if sys.argv[2] == "forget":
+        stock.done = lambda world: None
+    with marked_world() as leftovers:
+        threading.Thread(target=interrupt).start()
+        try:
+            run(endless, world_size=2, timeout=1000)
+        except KeyboardInterrupt as error:
+            back, words = time.perf_counter() - asked[0], str(error)
+        answered = stock.spare is not None
+        _, left = leftovers.wait()
+        stock.done = done
+        results = run(dist.get_rank, world_size=2).results
+        _, left_at_the_end = leftovers.wait()
+    told = dict(back=back, words=words, answered=answered, results=results,
+                left=left, left_at_the_end=left_at_the_end)
+    print(json.dumps(told))
+"""
+
+
+def interrupt_the_first_run(moment: float, what: str = "end") -> dict:
+    command = [sys.executable, "-c", textwrap.dedent(FIRST_RUN), str(moment), what]
+    here = Path(__file__).parent
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]) | {"moment": moment}
+
+
+def test_the_first_run_of_a_process_can_be_interrupted_at_any_moment():
+    told: list[dict] = []
+    try:
+        for moment in MOMENTS:
+            told.append(interrupt_the_first_run(moment))
+    finally:
+        report(
+            "interrupt-first-run", slowest=max(t["back"] for t in told), at_most=SECONDS, told=told
+        )
+    for one in told:
+        assert one["words"] == "run() was stopped, and nothing that it started is left", one
+        assert one["left"] == one["left_at_the_end"] == [], one
+        assert one["results"] == [0, 1], one
+        assert one["back"] <= SECONDS, one
+
+
+def test_what_an_interrupt_leaves_is_seen():
+    assert interrupt_the_first_run(0.1, "forget")["left"]

@@ -95,10 +95,10 @@ def marked_world() -> Iterator[Leftovers]:
 
 def start_afresh() -> None:
     """End the worlds that are kept, and the fork server."""
-    for world in [*stock._retired, *filter(None, [stock.spare])]:
+    for world in [*stock._ended, *filter(None, [stock.spare])]:
         world.close()
-    stock._retired, stock.spare = [], None
-    stock._server.forget()
+    stock._ended, stock.spare = [], None
+    stock.drop_server()
 
 
 class Leftovers:
@@ -150,9 +150,9 @@ class Leftovers:
     @staticmethod
     def _expected() -> set[int]:
         """The fork server, and the ranks of the spare world."""
-        server = stock._server._process
+        server = stock._server
         spare = stock.spare.ranks if stock.spare is not None else []
-        return {rank.pid for rank in spare} | ({server.pid} if server else set())
+        return {rank.pid for rank in spare} | ({server._process.pid} if server else set())
 
     def _ports(self, ours: set[int]) -> list[int]:
         """On which we listen: this process, or what is left of ranks. The ranks of a spare world
@@ -173,11 +173,12 @@ class Leftovers:
 
     @staticmethod
     def _files_of_worlds() -> int:
-        """Those of the worlds that are kept: the spare and the one whose call has just ended.
-        Each has its selector, its socket and its store, and four files a rank.
+        """Those of the fork server, its door and its complaints; and those of the worlds that are
+        kept, the spare and the one that ended last: selector, socket and store, and four per rank.
         """
-        kept = [*stock._retired, *filter(None, [stock.spare])]
-        return sum(3 + 4 * len(world.ranks) for world in kept)
+        kept = [*stock._ended, *filter(None, [stock.spare])]
+        server = 2 if stock._server is not None else 0
+        return server + sum(3 + 4 * len(world.ranks) for world in kept)
 
 
 def _is_torchs(path: Path) -> bool:
