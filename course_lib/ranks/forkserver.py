@@ -209,6 +209,7 @@ def main(door_fd: int) -> None:
     from course_lib.ranks import wrappers
 
     wrappers.install()  # every rank needs them, and a fork inherits them
+    gc.freeze()
     Server(socket.socket(fileno=door_fd)).serve()
 
 
