@@ -240,9 +240,8 @@ class Mail:
         scheduler, key = self.scheduler, work.key
         dst, _, tag = key
         now = work.rank.ops.issued[work.seq] = scheduler.now
-        work.partner, work.delivered = None, None
+        work.partner, work.delivered, work.order = None, None, scheduler.next_order()
         work.there = now + self.fabric.late(work.op.nbytes)
-        work.order = scheduler.next_order()
         if self.buffered:
             work.set_off()
         recvs = self.recvs.get(key)

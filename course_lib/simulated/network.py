@@ -136,7 +136,7 @@ class Fabric:
         chosen = set(random.Random(f"stragglers {seed}").sample(range(world_size), slow))
         self.slowdown = [network.slowdown if r in chosen else 1.0 for r in range(world_size)]
         self._draw = random.Random(f"jitter {seed}").random if network.jitter else None
-        self._announced = random.Random(f"announced {seed}").random
+        self._announced = random.Random(f"late {seed}").random
         self._out = [Link() for _ in range(world_size)]
         self._in = [Link() for _ in range(world_size)]
         self._per_node = network.gpus_per_node or world_size
@@ -176,18 +176,17 @@ class Fabric:
         arrives = start + alpha
         if self._draw is not None and not announced_late:
             arrives += self.network.jitter * self._draw() * (alpha + takes)
-        # In-links serve in order of arrival. Nothing sent later can arrive before now + the least
-        # latency, so most messages can be settled at once; the others when their time comes.
-        if arrives <= now + self._least and not into.coming:
-            into.free = end = (arrives if arrives > into.free else into.free) + takes
-            delivered(*which, end)
-            return left, arrives
 
-        def arrive() -> None:
-            into.coming -= 1
+        def arrive(waiting: int = 1) -> None:
+            into.coming -= waiting
             into.free = end = max(arrives, into.free) + takes
             delivered(*which, end)
 
+        # In-links serve in order of arrival. Nothing sent later can arrive before now + the least
+        # latency, so most messages can be settled at once; the others when their time comes.
+        if arrives <= now + self._least and not into.coming:
+            arrive(0)
+            return left, arrives
         into.coming += 1
         play(arrives, arrive)
         return left, arrives
