@@ -163,7 +163,7 @@ class World:
         order = wire.packed(todo)
         for rank in self.ranks:
             self._send(rank, order)
-        while any(s.state == "running" for s in self.standings):
+        while any(s.state != "returned" for s in self.standings):
             self._turn(min(deadline, time.perf_counter() + LOOK_SECONDS))
             if any(s.failed for s in self.standings):
                 self._settle()
@@ -174,7 +174,7 @@ class World:
             if time.perf_counter() > deadline:
                 self._take_stacks()
                 if not any(s.state == "running" for s in self.standings):
-                    break  # they came back while we asked
+                    continue  # they came back while we asked
                 raise self._told(diagnosis.hang(self.standings, self.plan.timeout))
         return self._finished()
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from processes import alive, gone, open_files, started
 from course_lib import CourseError, Hang, RankDied, RankFailed, run
 from course_lib.ranks import job, launcher
 from course_lib.ranks.spare import Stock, stock
+from course_lib.ranks.world import World
 
 ROOT = Path(__file__).parents[2]
 
@@ -216,6 +218,19 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
     with pytest.raises(KeyboardInterrupt, match="nothing that it started is left"):
         run(dist.get_rank, world_size=2)
     assert gone(ranks) == []
+
+
+def test_a_rank_that_answers_while_it_is_being_sent_its_job_is_heard(monkeypatch):
+    def send(world, rank, message, usual=World._send):
+        usual(world, rank, message)
+        select.select([rank.control], [], [])
+        world._from_rank(rank)
+
+    monkeypatch.setattr(World, "_send", send)
+    monkeypatch.setenv("COURSE_LIB_SPARE", "0")
+    with pytest.raises(RankFailed, match="ZeroDivisionError"):
+        run(lambda: 1 / 0, world_size=1)
+    assert run(dist.get_rank, world_size=1).results == [0]
 
 
 def test_a_timeout_covers_what_is_sent():
