@@ -89,7 +89,7 @@ def test_what_is_not_here_has_a_line_that_says_so(tmp_path: Path, monkeypatch: p
     rows = [*bench.checking(True), *bench.comparing(True), *bench.testing(True)]
     lines = [bench._line(row) for row in rows]
     assert [line.split(": ")[1] for line in lines if "not measured" in line] == [
-        "tests/right_answers is not here",
+        "tests/answers is not here",
         "notebooks/solutions is not here",
         "tests is not here",
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import zoo
 from nbclient import NotebookClient
 
 from course_lib.__main__ import main
@@ -51,10 +52,11 @@ def test_every_command_is_there():
 
 
 @pytest.mark.slow
-def test_the_exercise_check_on_the_command_line_works_as_said(capsys):
+def test_the_exercise_check_on_the_command_line_works_as_said(tmp_path, capsys):
     (command,) = re.findall(r"`python -m course_lib (check \w+ answer\.py --json)`", TEXT)
     _, exercise, *_ = words = command.split()
-    answer = next((ROOT / "tests" / "right_answers" / exercise).glob("*.py"))
+    answer = tmp_path / "answer.py"
+    answer.write_text(next(iter(zoo.right(exercise).values())))
     words[words.index("answer.py")] = str(answer)
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)["passed"] is True

@@ -36,9 +36,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "jobs")]
 
 from course_lib import device, load_digits, run  # noqa: E402
 from course_lib.checks.exercise import Exercise, find  # noqa: E402
+from course_lib.checks.in_rank import Answer, call_all  # noqa: E402
 from course_lib.checks.judge import judge  # noqa: E402
 from course_lib.checks.kept import Kept  # noqa: E402
-from course_lib.checks.play import Answer, call_all, make, packed, settle  # noqa: E402
+from course_lib.checks.play import make, settle  # noqa: E402
 from course_lib.context import current  # noqa: E402
 from course_lib.errors import CourseError  # noqa: E402
 from course_lib.notebooks.source import read_lesson  # noqa: E402
@@ -133,15 +134,12 @@ def spread_out(t: Tensor, where: torch.device) -> Tensor:
     return copy.as_strided(t.shape, t.stride(), t.storage_offset())
 
 
-def play_there(answer: Answer, rounds: list[Kept]) -> Kept:
+def play_there(answer: Answer, rounds: list[Kept], ddp: bool) -> Kept:
     """Runs in a rank: the case's arguments on this rank's device, and what became of them."""
     mine = [moved(args, device()) for args in rounds[dist.get_rank()].value]
-    seen = call_all(answer.load(), mine)
+    seen = call_all(answer.load(), mine, ddp)
     for one in seen:
         one.returned, one.args = (moved(v, torch.device("cpu")) for v in (one.returned, one.args))
-        for weights in one.args or ():
-            if hasattr(weights, "values") and isinstance(weights.values, dict):
-                weights.values = moved(weights.values, torch.device("cpu"))
     return Kept(seen)
 
 
@@ -181,7 +179,8 @@ def exercises(machine: Machine) -> Iterator[Item]:
             play = make(exercise, case, world="on GPUs")
             outcome: Run | CourseError
             try:
-                results = machine.launch(play_there, answer, packed(play), world_size=case.world)
+                results = machine.launch(play_there, answer, play.prepared.by_rank, exercise.ddp,
+                                         world_size=case.world)  # fmt: skip
                 outcome = Run(results, Trace(), 0.0, case.world, "nccl")
             except CourseError as error:
                 outcome = error

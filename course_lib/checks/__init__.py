@@ -2,10 +2,10 @@
 
     check(fn) ── find the exercise by the function's name         exercise.py, lesson_*.py
       │
-      ├─ play     its cases, under several schedules, elsewhere   cases.py, play.py
+      ├─ play     its cases, under several schedules, elsewhere   cases.py, play.py, in_rank.py
       ├─ judge    values, memory, rules on the trace              judge.py, compare.py, rules.py
-      ├─ diagnose from all that was seen, never from the source   diagnoses.py
-      ├─ shrink   to the smallest world and length                checking.py
+      ├─ diagnose from all that was seen, never from the source   diagnose.py
+      ├─ shrink   to the smallest case that shows the mistake     checking.py
       └─ Verdict  a table, a case, a hint                         verdict.py, cli.py
 
 ``docs/adding-an-exercise.md`` shows how to declare one.

@@ -1,37 +1,26 @@
-"""One case: a world, a length, a kind of tensor, and the numbers that every rank holds.
+"""One case of an exercise: a world, a length, a kind of tensor, and what else is special about it.
 
-The numbers are integers, so that sums are exact in any order of adding. Four ways to
-choose them, by ``case.numbers``:
+The numbers in a tensor are small integers, so that sums are exact in any order of adding. In small
+worlds rank r holds (i + 1) · 10^r: a sum then spells who is in it, 111 is three ranks once each.
 
-    "digits"   rank r holds (i + 1) · 10^r: a sum spells who is in it, 111 is everybody once
-    "codes"    one power of 4 for each (rank, element): ``contributions`` reads a sum back
-    "random"   drawn from the case's seed
-    "large"    too large for a dtype of fewer bits to hold
+``features`` names what is special about a case. When an answer fails only where a case has some
+feature, ``clauses`` says so in words; exercises never have to.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import cycle, islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-LAYOUTS = ("contiguous", "strided", "transposed", "matrix", "scalar", "mixed")
-SPREAD = ("strided", "transposed", "mixed")  # their elements do not lie side by side
-MOVABLE = ("float64", "bfloat16", "float16", "int8", "uint8", "int16", "int64", "bool", "complex64")
-SHAPES = ("strided", "transposed", "matrix")
-HELD = "rank 1 holds"  # an option of exercises whose arguments ``tensor`` makes
-ALL_HOLD = "all ranks begin with"  # the same of every rank, and of the first element alone
-SPECIAL = {"zeros": 0.0, "infinities": float("inf"), "NaN": float("nan")}
-LOWEST = {"infinities below zero": float("-inf")}
-SIGNED = "zeros of either sign"  # −0.0 on even ranks
-LONG = 1 << 18, 1 << 19  # elements: from, and below; a megabyte and more
-LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}
+SPREAD = ("strided", "transposed", "mixed")  # layouts whose elements do not lie side by side
+LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}  # fewer bits cannot hold these
+SPECIAL = (0.0, -0.0, float("nan"), float("inf"), 1.0)
+PLAIN = {"model": ("one layer", "two layers"), "src": (0,), "dst": (0,), "op": ("sum",)}
 
 
 @dataclass(frozen=True)
@@ -42,56 +31,48 @@ class Case:
     length: int = 0
     dtype: str = "float32"
     layout: str = "contiguous"
-    numbers: str = "digits"
+    numbers: str = "digits"  # or "random", "large", "special"
     seed: int = 0
     calls: int = 1  # how often the function is called, one call after the other
-    longer: int = 0  # by how much each call is longer than the one before
     options: dict[str, Any] = field(default_factory=dict)  # what else the exercise needs
-    later: tuple[dict[str, Any], ...] = ()  # what of this is otherwise in the calls after the first
+    later: tuple[dict[str, Any], ...] = ()  # what is different in the calls after the first
     jitter: float = 0.0  # how much longer than it should a message may take, see Network
     blank: bool = False  # messages carry zeros in place of what was sent
 
     def call(self, number: int) -> Case:
-        """The same case with the numbers, and the length, of its ``number``-th call."""
+        """The case of its ``number``-th call, from 0: other numbers, and what ``later`` says."""
         if not number:
             return self
-        later = dict(self.later[number - 1]) if self.later else {}
-        return replace(
-            self,
-            seed=self.seed + 7919 * number,
-            length=self.length + self.longer * number,
-            dtype=later.pop("dtype", self.dtype),
-            options=self.options | later,
-        )
+        more = dict(self.later[number - 1]) if self.later else {}
+        own = {name: more.pop(name) for name in ("length", "dtype") if name in more}
+        seed = self.seed + 7919 * number
+        return replace(self, seed=seed, options=self.options | more, **own)
 
     def random(self, *salt: object) -> random.Random:
         return random.Random(repr((self.seed, self.world, self.length, *salt)))
 
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.world, self.length
 
-def numbers(case: Case, rank: int) -> list[int]:
+
+def numbers(case: Case, rank: int) -> list[Any]:
     """The ``case.length`` numbers of one rank."""
-    n = case.length
-    if n >= LONG[0]:
-        return [*islice(cycle(range(rank + 1, rank + 1000)), n)]
+    places = range(case.length)
     if case.numbers == "large":
-        return [LARGE[case.dtype] + 10 * i + rank + 1 for i in range(n)]
-    if case.numbers == "codes":
-        return [4 ** (n * rank + i) for i in range(n)]
+        return [LARGE[case.dtype] + 10 * i + rank + 1 for i in places]
+    if case.numbers == "special":
+        return [SPECIAL[(i + rank * (i % 2)) % len(SPECIAL)] for i in places]
     if case.numbers == "digits" and case.world <= 5 and case.dtype in ("float32", "int64"):
-        return [(i % 9 + 1) * 10**rank for i in range(n)]
+        return [(i % 9 + 1) * 10**rank for i in places]
     rng = case.random("numbers", rank)
     most = 2 if case.dtype == "bool" else 8
-    least = 0 if case.dtype in ("bool", "uint8") else 1
-    return [rng.randrange(least, most) for _ in range(n)]
+    return [rng.randrange(0 if case.dtype in ("bool", "uint8") else 1, most) for _ in places]
 
 
 def tensor(case: Case, rank: int) -> Tensor:
     """The numbers of one rank as a tensor of the case's dtype and layout."""
     flat = torch.tensor(numbers(case, rank), dtype=getattr(torch, case.dtype))
-    held = case.options.get(ALL_HOLD, case.options.get(HELD) if rank == 1 else None)
-    if held is not None:
-        values = SPECIAL | LOWEST | {SIGNED: 0.0 if rank % 2 else -0.0}
-        flat[: 1 if ALL_HOLD in case.options else None].fill_(values[held])
     if case.layout == "mixed":  # equal shapes, and on every other rank another order in memory
         matrix = lay_out(flat, "matrix")
         return matrix.t().contiguous().t() if rank % 2 else matrix
@@ -105,25 +86,13 @@ def lay_out(flat: Tensor, layout: str) -> Tensor:
         base[1::2] = flat
         return base[1::2]
     rows = 2 if len(flat) % 2 == 0 else 1
-    if layout == "transposed":
-        return flat.reshape(rows, -1 if len(flat) else 0).t()
-    if layout == "matrix":
-        return flat.reshape(rows, -1 if len(flat) else 0)
+    if layout in ("transposed", "matrix"):
+        matrix = flat.reshape(rows, -1 if len(flat) else 0)
+        return matrix if layout == "matrix" else matrix.t()
     return flat.reshape(()) if layout == "scalar" else flat
 
 
-def contributions(case: Case, value: float) -> Counter[tuple[int, int]] | None:
-    """For numbers that are codes: how often (rank, element) is in this sum. None: not a sum."""
-    if value != int(value) or value < 0 or value >= 4 ** (case.world * case.length):
-        return None
-    found: Counter[tuple[int, int]] = Counter()
-    rest, place = int(value), 0
-    while rest:
-        rest, times = divmod(rest, 4)
-        if times:
-            found[divmod(place, case.length)] = times
-        place += 1
-    return found
+# ---- lists of cases ----------------------------------------------------------------------------
 
 
 def cases(worlds: Iterable[int], lengths: Iterable[int], **rest: Any) -> list[Case]:
@@ -137,40 +106,120 @@ def crowd(rng: random.Random) -> int:
     return rng.randrange(11, 18)
 
 
-def late_calls(world: int, length: int, **rest: Any) -> list[Case]:
-    """Three calls in a row whose messages may be late: in each of the five schedules that take
-    turns."""
-    return [Case(world, length, seed=s, jitter=20.0, calls=3, **rest) for s in range(5)]
-
-
-def moved(worlds: list[int], most: int, rng: random.Random, **rest: Any) -> list[Case]:
-    """Sturdy cases of an exercise that moves tensors: nothing, scalars, strides, all dtypes."""
-    kinds = [Case(rng.choice(worlds), 6, layout=layout, **rest) for layout in SHAPES]
-    kinds += [Case(rng.choice(worlds), rng.randrange(1, most), dtype, numbers="random", **rest)
-              for dtype in MOVABLE]  # fmt: skip
-    kinds += [Case(worlds[-1], 6, layout="mixed", **rest),
-              Case(worlds[0], 5, "int64", numbers="large", **rest),
-              Case(worlds[0], 4, calls=2, longer=3, **rest)]  # fmt: skip
-    signed = rest.get("options", {}) | {ALL_HOLD: SIGNED}
-    kinds += [Case(worlds[-1], 5, **rest | {"options": signed}),
-              Case(worlds[0], rng.randrange(*LONG), **rest)]  # fmt: skip
-    return [*kinds, Case(worlds[0], 1, layout="scalar", **rest), Case(worlds[-1], 0, **rest)]
-
-
-def nbytes(t: Tensor) -> int:
-    return t.numel() * t.element_size()
+def hostile(world: int, length: int, floats: bool = True, **rest: Any) -> list[Case]:
+    """What a function that moves or adds tensors has to stand: layouts, dtypes, special numbers,
+    several calls in a row under late messages."""
+    kinds = [Case(world, length, layout=layout, **rest) for layout in ("strided", "mixed")]
+    kinds += [Case(world, 1, layout="scalar", **rest),
+              Case(world, length, "int64", numbers="large", **rest),
+              Case(world, length, "bfloat16", numbers="random", **rest)]  # fmt: skip
+    if floats:
+        kinds += [Case(world, max(length, 5), numbers="special", **rest)]
+    return [*kinds, Case(world, length, jitter=20.0, calls=3, numbers="random", **rest)]
 
 
 def smaller(case: Case) -> Iterator[Case]:
     """Cases that say the same with less, smallest world first, plain before special."""
-    once = replace(case, calls=1, longer=0, later=())
-    plain = replace(once, dtype="float32", layout="contiguous")
-    kinds = [plain] if plain == case else [plain, once, case]
-    if case.layout == "scalar":
-        kinds = [once]
-    lengths = [case.length] if case.layout == "scalar" else range(min(case.length, 9) + 1)
+    plain = {name: PLAIN[name][0] for name in case.options if name in PLAIN}
+    once = replace(case, calls=1, later=(), jitter=0.0, seed=0)
+    simple = replace(once, dtype="float32", layout="contiguous", numbers="digits",
+                     options=case.options | plain)  # fmt: skip
+    roots = [name for name in ("src", "dst") if name in case.options]
+    seen: list[Case] = []
     for world in range(1, case.world + 1):
-        for length in lengths:
-            for kind in kinds:
-                how = case.numbers if case.numbers == "large" and kind.dtype in LARGE else "digits"
-                yield replace(kind, world=world, length=length, numbers=how, seed=0)
+        for length in range(min(case.length, 9) + 1):
+            for kind in (simple, once, *([case] if world == case.world or not case.later else [])):
+                own = [kind.options[r] for r in roots[:1]] if kind.calls > 1 else range(world)
+                for root in own if roots else [0]:
+                    options = kind.options | dict.fromkeys(roots, root)
+                    new = replace(kind, world=world, length=length, options=options)
+                    if new not in seen and root < world and (kind.layout, length) not in (
+                        ("scalar", n) for n in range(10) if n != 1):  # fmt: skip
+                        seen.append(new)
+                        yield new
+
+
+# ---- what is special about a case --------------------------------------------------------------
+
+FEATURES = {
+    "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
+    "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),
+    "n is 1": ("n is 1", "One rank has nothing to send, and nobody to send it to."),
+    "empty": ("there are no elements", "An empty tensor is still a tensor, and an empty range "
+              "a range."),
+    "few": ("there are fewer elements than ranks", "Some parts are empty then, and still parts."),
+    "uneven": ("the length is not a multiple of the number of ranks", "Where is the rest?"),
+    "own partner": ("a rank is its own partner", "Nobody sends to itself, and there is a result "
+                    "all the same."),
+    "no neighbours": ("partners are not neighbours", "Whom does each line name?"),
+    "no power of two": ("the number of ranks is no power of two",
+                        "Play three ranks by hand: who is whose partner, round by round?"),
+    "prod": ('op is "prod"', ""), "max": ('op is "max"', ""), "min": ('op is "min"', ""),
+    "fewer chunks": ("torch.chunk makes fewer chunks than there are ranks",
+                     "Count them for 4 ranks and length 5."),
+    "calls": ("it is called several times in a row",
+              "What does it keep from one call, or take from the next?"),
+    "changes": ("an argument is another one in a later call",
+                "What does it keep from the call before?"),
+    "late": ("messages may be late", "Does it take the first message that comes, whoever sent it?"),
+    "strided": ("the elements do not lie side by side in memory",
+                "contiguous() and reshape() make a copy then: does what is done to the copy reach "
+                "the tensor?"),
+    "transposed": ("the elements lie in another order in memory",
+                   "contiguous() and reshape() make a copy then: does what is done to the copy "
+                   "reach the tensor?"),
+    "unordered": ("the elements do not lie one after the other in memory",
+                  "contiguous() and reshape() make a copy then: does what is done to the copy "
+                  "reach the tensor?"),
+    "mixed": ("the ranks' elements lie in different orders in memory",
+              "send and recv go through memory as it lies."),
+    "matrix": ("the tensor has two dimensions", "What does it take for granted about the shape?"),
+    "scalar": ("the tensor has no dimension", "What does it take for granted about the shape?"),
+    "special": ("there are zeros, NaN or infinities", "Zero times NaN is NaN, and so is ∞ − ∞."),
+    "large": ("the integers are too large for fewer bits", "Which dtype do they pass through?"),
+    "src": ("src is not rank 0", "Which lines name a rank and do not mean src?"),
+    "dst": ("dst is not rank 0", "Which lines name a rank and do not mean dst?"),
+    "left over": ("gradients are left over from before", "They are no part of this step."),
+    "an empty batch": ("some rank's batch is empty", "It has nothing to add, and takes part in "
+                       "every call all the same."),
+    "batches of unequal size": ("the batches differ in size", "Each sample counts the same."),
+    "without gradient": ("a gradient is missing on some rank", "A missing one counts as zero, and "
+                         "its rank has to make the same calls as all others."),
+    "first layer frozen": ("a layer is frozen", "A frozen parameter has no gradient."),
+    "a shared weight": ("two layers share a weight", "It is one parameter, under two names."),
+    "buffers": ("the model has buffers", "Running means and counters are tensors of a model, too; "
+                "some are integers, and some are not saved with it."),
+    "layers in layers": ("layers lie inside of layers", "Does it visit all of them?"),
+    "a parameter beside its layers": ("a parameter belongs to no layer", "Does it visit all "
+                                      "parameters?"),
+    "no parameters": ("the model has no parameters", "There is nothing to send then, and that is "
+                      "no error."),
+    "two dtypes": ("the model has parameters of two dtypes", "Which dtype do they pass through?"),
+}  # fmt: skip
+
+
+def features(case: Case) -> set[str]:
+    """In which ways a case is not the plain one: 2 to 5 ranks, contiguous float32, one call."""
+    out = {case.layout} - {"contiguous"} | {case.numbers} & {"large", "special"}
+    for name, value in case.options.items():
+        if isinstance(value, str) and value not in PLAIN.get(name, ("",)):
+            out |= {name, value} & FEATURES.keys() or {value}
+        elif not isinstance(value, str) and name in PLAIN and value not in PLAIN[name]:
+            out.add(name)
+    marks = {"alone": case.world == 1, "crowd": case.world > 5, "calls": case.calls > 1,
+             "late": case.jitter > 0, "changes": bool(case.later),
+             "unordered": case.layout in SPREAD, case.dtype: case.dtype != "float32"}  # fmt: skip
+    return out | {name for name, there in marks.items() if there}
+
+
+def chunked(case: Case) -> set[str]:
+    """What is special about a length that is cut into one part for each rank."""
+    marks = {"empty": case.length == 0, "few": 0 < case.length < case.world,
+             "uneven": case.length > case.world and case.length % case.world > 0}  # fmt: skip
+    return {name for name, there in marks.items() if there}
+
+
+def clause(feature: str) -> tuple[str, str]:
+    """A feature as the end of a sentence that begins with "where", and a question about it."""
+    kind = "the dtype is " if hasattr(torch, feature) else "the case has: "
+    return FEATURES.get(feature, (kind + feature, ""))

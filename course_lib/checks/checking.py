@@ -1,4 +1,4 @@
-"""``check(fn)``: play the cases of each level, judge them, shrink what fails, say why."""
+"""``check(fn)``: play the cases of each level, judge them, say why one fails, on a small case."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Literal, Protocol
 
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
-from course_lib.checks.diagnoses import diagnose
-from course_lib.checks.exercise import Evidence, Exercise, Finding, Play, find
+from course_lib.checks.diagnose import Evidence, Explanation, diagnose
+from course_lib.checks.exercise import Exercise, Play, find
+from course_lib.checks.in_rank import NOT_WRITTEN, Answer
 from course_lib.checks.judge import heard_of_nobody, judge
-from course_lib.checks.play import NOT_WRITTEN, Answer
 from course_lib.checks.verdict import LevelResult, Verdict
 from course_lib.errors import CheckFailed, told_when_interrupted
 
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
-MOST_SMALLER = 48  # how many smaller cases are tried in search of the smallest that fails
-FIRST_TRIED = 10  # then twice as many, and so on: a multiple of the schedules that take turns
+SMALLER_TRIED = 400  # smaller cases of which a mistake is foretold, without playing them
+SMALLER_PLAYED = 24
 
 Shrink = Literal["none", "first", "all"]
 
@@ -66,16 +66,16 @@ def verdict_on(
 ) -> Verdict:  # fmt: skip
     """The verdict on an answer, right or wrong. Never raises because of the answer.
 
-    ``shrink``: of which failing levels the smallest failing case is looked for. The first is what
-    a verdict's text shows; the others then show a case in which the mistake was seen. Where there
-    is a ``secret``, it draws the cases, and not the answer's own text, which somebody may have made
-    to fit them.
+    ``shrink``: of which failing levels the smallest case is looked for on which the mistake can be
+    seen. The first is what a verdict's text shows. Where there is a ``secret``, it draws the cases,
+    and not the answer's own text, which somebody may have made to fit them.
     """
     rng = random.Random(secret or _seed(answer))
     core, sturdy = exercise.core(rng), exercise.sturdy(rng)
     if not player.simulator_works():
         return _on_real_ranks(exercise, answer, core)
-    plays = player.simulated(exercise, answer, core + sturdy + _blank(exercise, core))
+    blank = _blank(exercise, core)
+    plays = player.simulated(exercise, answer, core + sturdy + blank)
     if not_written(plays):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
@@ -84,47 +84,58 @@ def verdict_on(
     unheard = plays[len(core + sturdy) :]
     in_core += unheard if all(heard_of_nobody(p) for p in unheard) else []
     if exercise.in_ranks and len(in_core) == len(core) and not any(p.findings for p in in_core):
-        real = player.real(exercise, answer, max(core[:1] + _for_real(core), key=_size))
+        real = player.real(exercise, answer, max(_for_real(core), key=lambda c: c.size))
         if real is not None:
             judge(exercise, real)
             in_core.append(real)
     levels = {"core": _level("core", in_core, [p for p in in_core if p.findings], len(core))}
-    if exercise.budget:  # what came to no end has kept none
-        counted = [p for p in plays if p.done and p.case.calls == 1 and not p.case.blank]
-        levels["budget"] = _level("budget", counted, [p for p in counted if p.broken],
-                                  sum(c.calls == 1 for c in core + sturdy))  # fmt: skip
+    if exercise.budget:
+        levels["budget"] = _budget(plays[: len(core)], levels["core"].passed)
     if sturdy:
-        levels["sturdy"] = _level("sturdy", in_sturdy, [p for p in in_sturdy if p.findings],
-                                  len(sturdy))  # fmt: skip
-    _explain(exercise, answer, levels, player, shrink)
+        wrong = [p for p in in_sturdy if p.findings or p.broken]
+        levels["sturdy"] = _level("sturdy", in_sturdy, wrong, len(sturdy), in_core)
+    failing = [level for level in levels.values() if level.evidence.failed]
+    for level in failing:
+        level.explanation = diagnose(exercise, level.evidence)
+        level.play = level.explanation.play
+        if shrink == "all" or (shrink == "first" and level is failing[0]):
+            level.play = _smallest(exercise, answer, level.explanation, player)
+        level.case = exercise.describe(level.play.case)
     return Verdict(exercise.title, exercise.points, levels)
+
+
+def _budget(core: list[Play], core_passed: bool) -> LevelResult:
+    """It is counted where everything comes to its right end, so that an answer never loses points
+    by getting better. In sturdy it belongs to what has to be kept."""
+    counted = [p for p in core if p.case.world > 1]
+    level = _level("budget", counted, [p for p in counted if p.broken] if core_passed else [], 1)
+    level.reached &= core_passed
+    return level
 
 
 def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:
     """Two cases of core once more, in which nobody can know what the others have."""
-    told = exercise.told or exercise.fits
-    fitting = [c for c in core if exercise.in_ranks and told(c) and c.calls == 1]
+    able = exercise.in_ranks and exercise.blank
+    fitting = [c for c in core if able and exercise.fits(c) and c.calls == 1]
     return [replace(c, blank=True) for c in fitting[:1] + fitting[1:][-1:]]
 
 
 def _on_real_ranks(exercise: Exercise, answer: Answer, core: list[Case]) -> Verdict:
     """Without the simulator: a few cases of core, values only; the rest is named, not graded."""
     plays: list[Play] = []
-    for case in _few(core):
+    for case in _for_real(core)[:5]:
         plays.append(playing.real(exercise, answer, case))
         if not_written(plays):
             return Verdict(exercise.title, exercise.points, written=False)
         judge(exercise, plays[-1])
         if plays[-1].findings:
             break
-    levels = {"core": _level("core", plays, [p for p in plays if p.findings], len(plays))}
-    _explain(exercise, answer, levels, playing, "none")
-    return Verdict(exercise.title, exercise.points, levels, ungraded=WITHOUT_SIMULATOR)
-
-
-def _few(core: list[Case]) -> list[Case]:
-    small = [c for c in core if c.world <= 3]
-    return small[1::2][:5]
+    level = _level("core", plays, [p for p in plays if p.findings], len(plays))
+    if level.evidence.failed:
+        level.explanation = diagnose(exercise, level.evidence)
+        level.play = level.explanation.play
+        level.case = exercise.describe(level.play.case)
+    return Verdict(exercise.title, exercise.points, {"core": level}, ungraded=WITHOUT_SIMULATOR)
 
 
 def not_written(plays: list[Play]) -> bool:
@@ -132,79 +143,34 @@ def not_written(plays: list[Play]) -> bool:
                if isinstance(seen.returned, str))  # fmt: skip
 
 
-def _size(case: Case) -> tuple[int, int]:
-    return case.world, case.length
-
-
 def _for_real(core: list[Case]) -> list[Case]:
-    return [c for c in core if c.world <= 3 and c.numbers != "codes"]
+    return [c for c in core if c.world <= 3] or core[:1]
 
 
-def _level(name: str, plays: list[Play], failed: list[Play], due: int) -> LevelResult:
-    failed = sorted(failed, key=lambda p: _size(p.case))
-    return LevelResult(Evidence(name, plays, failed), reached=len(plays) >= due)
+def _level(
+    name: str, plays: list[Play], failed: list[Play], due: int, besides: list[Play] | None = None
+) -> LevelResult:
+    besides = [p for p in besides or () if not p.findings]
+    return LevelResult(Evidence(name, plays, failed, besides), reached=len(plays) >= due)
 
 
-def _explain(
-    exercise: Exercise, answer: Answer, levels: dict[str, LevelResult], player: Player,
-    shrink: Shrink,
-) -> None:  # fmt: skip
-    """Give each failing level its diagnosis, and a case to show."""
-    failing = [level for level in levels.values() if level.evidence.failed]
-    for level in failing:
-        level.diagnosis = diagnose(exercise, level.evidence)
-        level.play = _seen_failing(level)
-        if shrink == "all" or (shrink == "first" and level is failing[0]):
-            level.play = _smallest(exercise, answer, level, level.play, player)
-        level.case = exercise.describe(level.play.case)
-
-
-def _wrong(level: LevelResult, play: Play) -> list[Finding]:
-    return play.broken if level.evidence.level == "budget" else play.findings
-
-
-def _shows(level: LevelResult, play: Play) -> bool:
-    """Whether the mistake that the level's diagnosis names can be seen on this play alone."""
-    assert level.diagnosis is not None
-    return level.diagnosis.when(level.evidence.of(play))
-
-
-def _seen_failing(level: LevelResult) -> Play:
-    """The smallest failing play that shows the mistake; numbers that are codes would say little."""
-    failed = sorted(level.evidence.failed, key=lambda p: p.case.numbers == "codes")
-    return next((p for p in failed if _shows(level, p)), failed[0])
-
-
-def _smallest(
-    exercise: Exercise, answer: Answer, level: LevelResult, known: Play, player: Player
-) -> Play:
-    """The smallest world and length in which the same thing goes wrong, and can be seen."""
+def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, player: Player) -> Play:
+    """The smallest world and length on which what is said can be seen."""
+    known = explanation.play
     if playing.died(known) or known.world != "simulated" or known.case.blank:
         return known
-    kind = _wrong(level, known)[0].kind
-    left, many = _candidates(exercise, level, known.case), FIRST_TRIED
-    while left:
-        plays = player.simulated(exercise, answer, left[:many])
-        for play in plays:
-            judge(exercise, play)
-            unseen = kind == "memory" and known.case.length and not play.case.length
-            if (
-                not unseen
-                and any(f.kind == kind for f in _wrong(level, play))
-                and _shows(level, play)
-            ):
-                return play
-        if len(plays) < len(left[:many]) or playing.died(plays[-1]):
-            break
-        left, many = left[many:], 2 * many
+    special, usual = exercise.features(known.case), exercise.fits(known.case)
+    less = [c for c in exercise.smaller(known.case) if c.size <= known.case.size
+            and exercise.features(c) <= special and (exercise.fits(c) or not usual)]  # fmt: skip
+    promising = (
+        c for c in less[:SMALLER_TRIED] if explanation.foretells(playing.make(exercise, c))
+    )
+    few = [case for _, case in zip(range(SMALLER_PLAYED), promising, strict=False)]
+    for play in player.simulated(exercise, answer, few) if few else []:
+        judge(exercise, play)
+        if (play.findings or play.broken) and explanation.holds(play):
+            return play
     return known
-
-
-def _candidates(exercise: Exercise, level: LevelResult, case: Case) -> list[Case]:
-    cases = [c for c in exercise.smaller(case) if _size(c) <= _size(case)]
-    if level.evidence.level != "sturdy":
-        cases = [c for c in cases if exercise.fits(c)]
-    return cases[:MOST_SMALLER]
 
 
 def _seed(answer: Answer) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
-from course_lib.checks.play import Answer
+from course_lib.checks.in_rank import Answer
 from course_lib.errors import CheckFailed
 
 

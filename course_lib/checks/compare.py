@@ -1,14 +1,25 @@
-"""Two values, leaf by leaf: do they agree, and where do they not?"""
+"""Two values, leaf by leaf: do they agree, where do they not, and how are they shown?
+
+What a rank has after a call is compared as plain data: ``left`` turns a model into a dict of its
+parameters, gradients and buffers by name, an optimizer into its state. A leaf belongs to a *facet*
+of the outcome: what was returned, the gradients, the optimizer's state, flags, or what is left in
+tensors, parameters and buffers. Each facet can be wrong by itself, and is explained by itself.
+"""
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
+
+from course_lib.checks.kept import Kept
+
+FACETS = ("left", "grad", "optimizer", "flag", "returned")
 
 
 class _Anything:
@@ -17,24 +28,49 @@ class _Anything:
     def __repr__(self) -> str:
         return "…"
 
-    def __deepcopy__(self, memo: dict) -> _Anything:
-        return self
+    def __reduce__(self) -> str:
+        return "ANYTHING"
 
 
 ANYTHING: Any = _Anything()
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every tensor, number, … in lists, tuples, dicts and modules, with the way to it."""
+def snapshot(value: Any) -> Any:
+    """A copy that later writes do not reach, strides and the memory between them included."""
+    return Kept(value).value
+
+
+def left(value: Any) -> Any:
+    """What there is to compare of an argument, as data that later writes do not reach."""
     if isinstance(value, nn.Module):
-        for name, parameter in value.named_parameters():
-            yield f"{path}.{name}", parameter.data
-            yield f"{path}.{name}.grad", parameter.grad
-        for name, buffer in value.named_buffers():
-            yield f"{path}.{name}", buffer
-    elif isinstance(value, dict):
+        return _module(value)
+    if isinstance(value, torch.optim.Optimizer):
+        states = enumerate(value.state.values())
+        return {"optimizer": {f"{i}.{k}": snapshot(v) for i, s in states for k, v in s.items()}}
+    if hasattr(value, "left"):  # it has noted what was done to it
+        return snapshot(value.left())
+    if type(value) in (list, tuple):
+        return type(value)(map(left, value))
+    return snapshot(value)
+
+
+def _module(model: nn.Module) -> dict[str, Any]:
+    reduces = getattr(model, "require_backward_grad_sync", True)  # of DDP: False inside no_sync
+    model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    out: dict[str, Any] = {}
+    for name, parameter in model.named_parameters():
+        out[name] = parameter.data
+        out[f"{name}.grad"] = parameter.grad
+        out[f"{name}.requires_grad"] = parameter.requires_grad
+    out |= dict(model.named_buffers())
+    return snapshot(out | {"training": model.training, "require_backward_grad_sync": reduces})
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every tensor, number, … in lists, tuples and dicts, with the way to it."""
+    if isinstance(value, dict):
         for key in value:
-            yield from leaves(value[key], f"{path}[{key!r}]")
+            yield from leaves(value[key], f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
             yield from leaves(item, f"{path}[{i}]")
@@ -42,13 +78,19 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
+def facet(path: str) -> str:
+    """Which facet of what is left an argument's leaf belongs to."""
+    last = path.rsplit(".", 1)[-1]
+    if last in ("requires_grad", "training", "require_backward_grad_sync"):
+        return "flag"
+    return "optimizer" if "optimizer" in path else "grad" if last == "grad" else "left"
+
+
 def tensors(value: Any) -> list[Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]
 
 
-def snapshot(value: Any) -> Any:
-    """A copy that later writes do not reach, strides and the memory between them included."""
-    return copy.deepcopy(value)
+# ---- equality ------------------------------------------------------------------------------------
 
 
 def same_kind(got: Any, want: Any) -> bool:
@@ -56,7 +98,7 @@ def same_kind(got: Any, want: Any) -> bool:
     if want is ANYTHING:
         return True
     if isinstance(want, float):
-        return isinstance(got, float | int) and not isinstance(got, bool)
+        return real(got) is not None
     if isinstance(want, int) and not isinstance(want, bool):
         return isinstance(got, int) and not isinstance(got, bool)
     if isinstance(want, list | dict):
@@ -70,44 +112,52 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
         return True
     if not same_kind(got, want):
         return False
-    here, there = list(leaves(got)), list(leaves(want))
-    return [path for path, _ in here] == [path for path, _ in there] and all(
-        _same_leaf(g, w, tolerance) for (_, g), (_, w) in zip(here, there, strict=True)
-    )
-
-
-def _same_leaf(got: Any, want: Any, tolerance: float) -> bool:
-    if want is ANYTHING:
-        return True
-    if isinstance(got, Tensor) and isinstance(want, Tensor):
+    if isinstance(want, dict):
+        return got.keys() == want.keys() and all(same(got[k], want[k], tolerance) for k in want)
+    if isinstance(want, list | tuple):
+        return len(got) == len(want) and all(map(same, got, want, [tolerance] * len(want)))
+    if isinstance(want, Tensor):
         with torch._C.DisableTorchFunctionSubclass():  # a subclass may have its own idea of ==
             return _same_tensor(got.detach(), want.detach(), tolerance)
-    if isinstance(want, float) and same_kind(got, want):
-        return math.isclose(_float(got), want, rel_tol=tolerance, abs_tol=0.0)
-    return same_kind(got, want) and bool(got == want)
+    if isinstance(want, float):
+        got = real(got)
+        return got == want or math.isclose(got, want, rel_tol=tolerance) or (got != got) & (
+            want != want)  # fmt: skip
+    return bool(got == want)
 
 
-def _float(number: float) -> float:
-    try:
-        return float.__float__(number + 0.0)
-    except OverflowError:  # an int that no float can hold
-        return math.inf
+def real(value: Any) -> float | None:
+    """Any real number as a float: Python's, numpy's, a fraction, a tensor of no dimension. None
+    where it is no number; a bool is none."""
+    if type(value) is Tensor and value.dim() == 0 and value.dtype != torch.bool:
+        value = value.item()
+    if isinstance(value, float):
+        return float.__float__(value)  # of a subclass, too: its own idea of a float is not asked
+    numbers = (Fraction, numpy.float32, numpy.int64)
+    if (isinstance(value, int) and not isinstance(value, bool)) or type(value) in numbers:
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+    return None
 
 
 def _same_tensor(got: Tensor, want: Tensor, tolerance: float) -> bool:
     if got.dtype != want.dtype or got.shape != want.shape:
         return False
     if tolerance and want.is_floating_point():
-        return torch.allclose(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+        digits = max(tolerance, torch.finfo(want.dtype).eps) if want.dtype != torch.float64 else (
+            tolerance * 1e-5)  # fmt: skip
+        return torch.allclose(got, want, rtol=digits, atol=digits, equal_nan=True)
     return bool(alike(got, want).all())
 
 
 def alike(got: Tensor, want: Tensor) -> Tensor:
-    """Element by element: the same number; two NaN are alike, and 0.0 and -0.0 are not."""
-    equal = got == want
-    if want.is_floating_point():
-        equal &= torch.signbit(got) == torch.signbit(want)
-    return equal | ((got != got) & (want != want))
+    """Element by element: the same number, and two NaN are alike."""
+    return (got == want) | ((got != got) & (want != want))
+
+
+# ---- memory --------------------------------------------------------------------------------------
 
 
 def stray_writes(before: Tensor, after: Tensor) -> bool:
@@ -137,6 +187,9 @@ def _addresses(t: Tensor) -> set[int]:
     return {first + at * size for at in offsets.flatten().tolist()}
 
 
+# ---- in words ------------------------------------------------------------------------------------
+
+
 def show(value: Any, digits: int = 6) -> str:
     """A value in a few characters, the same on every machine; of a float so many digits."""
     if isinstance(value, Tensor):
@@ -148,12 +201,14 @@ def show(value: Any, digits: int = 6) -> str:
         return "{" + ", ".join(f"{k!r}: {show(v, digits)}" for k, v in value.items()) + "}"
     if isinstance(value, float):
         return f"{value:.{digits}g}"
-    if type(value).__repr__ is nn.Module.__repr__:
-        there = (f"{path[1:]} {show(leaf)}" for path, leaf in leaves(value) if leaf is not None)
-        return cut(", ".join(there), 80)
-    if value is None or isinstance(value, int | str | range | bool | dict):
+    if isinstance(value, nn.Module):
+        return "a model"
+    if isinstance(value, torch.optim.Optimizer):
+        return type(value).__name__
+    if value is None or isinstance(value, int | str | range | bool):
         return cut(repr(value))
-    return cut(str(value)) if " at 0x" not in repr(value) else f"a {type(value).__name__}"
+    long = " at 0x" in repr(value) or "\n" in str(value)
+    return f"{type(value).__name__}(…)" if long else cut(str(value))
 
 
 def show_apart(one: Any, other: Any) -> tuple[str, str]:
@@ -175,5 +230,5 @@ def _show_tensor(t: Tensor, digits: int) -> str:
     words = [f"{v:.{digits}g}" if isinstance(v, float) else str(v) for v in flat[:10].tolist()]
     text = ", ".join(words + ["…"] * (len(flat) > 10))
     kind = "" if t.dtype == torch.float32 else f" {t.dtype}".replace("torch.", "")
-    shape = "" if t.dim() == 1 else f" shape {tuple(t.shape)}"
+    shape = "" if t.dim() == 1 else " " + "×".join(map(str, t.shape)) if t.dim() else " scalar"
     return f"[{text}]{kind}{shape}"

@@ -1,47 +1,55 @@
-"""What an exercise is: cases by level, what is expected, rules, and the mistakes we know.
+"""What an exercise is: one function of all ranks' arguments at once, its mistakes, and its cases.
 
-    RING = Exercise(
-        "04.1", "ring_all_reduce",
-        inputs=lambda case, rank: (tensor(case, rank),),
-        expected=lambda play, call: …,        # one Seen a rank
-        core=lambda rng: cases(range(2, 6), [20, 60]),
-        sturdy=lambda rng: cases([1, 8], [0, 7]),
-        budget=[neighbours_only, …],
-        diagnoses=[Diagnosis("divides", hint, when), …],
-    )
+    def swap(given, of=lambda rank, partner: partner):
+        return [given[of(r, partner)][0].clone() for r, (_, partner) in enumerate(given)]
 
-A lesson's module makes its exercises and hands each to ``declare``.
+    wrong = turned(swap)
+    declare(Exercise(
+        "01.1", "exchange", swap,
+        inputs=lambda case, rank: (tensor(case, rank), partner(case, rank)),
+        core=lambda rng: cases((2, 4), (1, 3)),
+        sturdy=lambda rng: hostile(2, 6),
+        mistakes=[wrong("returns-own", "Each rank returns what it came with.", of=lambda r, p: r)],
+    ))
+
+The right function gets, by rank, a fresh copy of the arguments. It works in place on them, as the
+ranks should, and returns what each rank returns: a list by rank, or None for all. A mistake is the
+same function with a knob turned. The engine plays both, and no message is needed for it.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib
 import pkgutil
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import pairwise
+from functools import cached_property, partial
 from typing import Any
 
-from course_lib.checks.cases import Case, smaller
+from course_lib.checks.cases import Case, features, smaller
+from course_lib.checks.compare import FACETS, facet, leaves, left
+from course_lib.checks.kept import Kept
 from course_lib.errors import CheckFailed, CourseError
 from course_lib.trace import Run
 
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
 BY_OPTIMIZERS = ("torch._dynamo",)  # what the first step of an optimizer needs; a second or more
+Right = Callable[[list[tuple]], list | None]
 
 
 @dataclass
 class Seen:
-    """What one rank has after one call: what came back, and its arguments as they are then.
+    """What one rank has after one call: what came back, and what is left of its arguments.
 
-    ``notes`` are things that values do not show: memory that is shared, an entry of a list
-    that has been replaced. An expected Seen has ``args`` None where they do not matter.
+    ``notes`` are things that values do not show: memory that is shared, a tensor of a model
+    that is another object now.
     """
 
     returned: Any = None
-    args: tuple | None = None
+    args: tuple = ()
     notes: tuple[str, ...] = ()
 
 
@@ -57,18 +65,47 @@ class Finding:
     call: int = 0
 
 
+class Prepared:
+    """The arguments of all ranks in every call of a case, and what would come of them. The same
+    for every answer, so it is made once."""
+
+    def __init__(self, rounds: list[list[tuple]]) -> None:
+        self.rounds = rounds  # [call][rank]
+        self._packed = [Kept(by_rank) for by_rank in rounds]
+        self._outcomes: dict[tuple[Right, int], list[Seen]] = {}
+
+    @cached_property
+    def by_rank(self) -> list[Kept]:
+        """For each rank the arguments of every call."""
+        return [Kept(list(rounds)) for rounds in zip(*self.rounds, strict=True)]
+
+    def outcome(self, fn: Right, call: int = 0) -> list[Seen]:
+        """What every rank would have after the call if ``fn`` were what they do."""
+        if (fn, call) not in self._outcomes:
+            given = self._packed[call].value
+            returned = fn(given) or [None] * len(given)
+            ends = [Seen(r, left(tuple(a))) for r, a in zip(returned, given, strict=True)]
+            self._outcomes[fn, call] = ends
+        return self._outcomes[fn, call]
+
+
 @dataclass(eq=False)
 class Play:
     """One case, played once: what went in, what came out, what was said on the way."""
 
     case: Case
-    inputs: list[list[tuple]]  # [call][rank]
+    prepared: Prepared
     seen: list[list[Seen]] = field(default_factory=list)  # [call][rank]
     run: Run | None = None
     error: CourseError | None = None
     world: str = "simulated"
     findings: list[Finding] = field(default_factory=list)
     broken: list[Finding] = field(default_factory=list)  # of the budget
+
+    @property
+    def inputs(self) -> list[list[tuple]]:
+        """[call][rank]: the arguments. Nobody may change them."""
+        return self.prepared.rounds
 
     @property
     def done(self) -> bool:
@@ -82,53 +119,52 @@ class Play:
         """A rank's first argument as it was before the call: the tensor or model it is about."""
         return self.inputs[call][rank][0]
 
-    def left(self, rank: int, call: int = 0) -> Any:
-        """The same argument as it is after the call, in a play that is done."""
-        args = self.got(rank, call).args
-        assert args is not None
-        return args[0]
-
     def kinds(self) -> set[str]:
         return {f.kind for f in self.findings + self.broken}
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """All plays of one level, those that fail first among equals: what a diagnosis looks at."""
-
-    level: str
-    plays: list[Play]
-    failed: list[Play]
-
-    @property
-    def passed(self) -> list[Play]:
-        return [p for p in self.plays if not any(p is f for f in self.failed)]
-
-    def of(self, play: Play) -> Evidence:
-        """What this play alone would show: the others that fail are left out, but for its twin,
-        which has codes for numbers.
-        """
-        twins = [
-            p
-            for p in self.failed
-            if p.case.numbers == "codes"
-            and p is not play
-            and (p.case.world, p.case.length) == (play.case.world, play.case.length)
-        ]
-        return Evidence(self.level, [*self.passed, play, *twins], [play, *twins])
+def facets(seen: list[Seen]) -> dict[str, dict[str, Any]]:
+    """What a call has left on all ranks, by facet and by the way to each leaf."""
+    out: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
+    for rank, one in enumerate(seen):
+        for path, leaf in leaves(one.args):
+            out[facet(path)][f"{rank}{path}"] = leaf
+        out["returned"] |= {f"{rank}{path}": leaf for path, leaf in leaves(one.returned)}
+    return out
 
 
 @dataclass(frozen=True)
-class Diagnosis:
-    """A mistake that people make: how to know it from the evidence, and what to say.
+class Mistake:
+    """A mistake that people make: what would come of it, and what to say.
 
-    ``when`` has to be true of this mistake and of no other. Where in doubt, let it be false:
-    no diagnosis is better than a wrong one.
+    Each of ``wrong`` computes what an answer with this mistake leaves, for all ranks at once.
     """
 
     id: str
     hint: str
-    when: Callable[[Evidence], bool]
+    wrong: tuple[Right, ...]
+
+
+def turned(right: Callable[..., list | None]) -> Callable[..., Mistake]:
+    """Mistakes are made of the right function, by turning its knobs: one way or several."""
+
+    def mistake(id: str, hint: str, *several: dict[str, Any], **knobs: Any) -> Mistake:
+        ways = several or (knobs,)
+        return Mistake(id, hint, tuple(partial(right, **way) for way in ways))
+
+    return mistake
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A mistake that shows in the play itself: in an error, or in what was said on the way.
+
+    ``when`` has to be true of plays with this mistake and of no others.
+    """
+
+    id: str
+    hint: str
+    when: Callable[[Play], bool]
 
 
 Rule = Callable[[Play], Iterable[Finding]]
@@ -144,28 +180,33 @@ def no_cases(_: random.Random) -> list[Case]:
 class Exercise:
     """An exercise as its lesson declares it; how it is checked is the engine's business.
 
-    ``inputs(case, rank)`` makes one rank's arguments. ``expected(play, call)`` says what every
-    rank must have after that call: it may look at what was returned where several answers are
-    right. ``rules`` belong to core, ``budget`` is a level of its own and is counted on every
-    play that came to its end. ``tolerance`` is relative, 0 for exactly equal. ``fits`` says
-    which smaller cases may stand for a failing one of core. ``needs`` are modules that torch would
-    import in the middle of a play, on its time: they are imported before.
+    ``inputs(case, rank)`` makes one rank's arguments. ``rules`` belong to core, ``budget`` is a
+    level of its own. ``settle(want, got)`` says what is wanted where several outcomes are right: it
+    may change ``want``. Facets in ``free`` are the answer's own affair. ``tolerance`` is relative,
+    0 for exactly equal. ``blank`` is false where the answer does not hang on what others say.
+    ``ddp``: models are wrapped in DistributedDataParallel, in the rank. ``needs`` are modules that
+    torch would import in the middle of a play, on its time.
     """
 
     number: str
     name: str
+    right: Right
     inputs: Callable[[Case, int], tuple]
-    expected: Callable[[Play, int], list[Seen]]
     core: Cases
     sturdy: Cases = no_cases
+    mistakes: Sequence[Mistake] = ()
+    diagnoses: Sequence[Diagnosis] = ()
     rules: Sequence[Rule] = ()
     budget: Sequence[Rule] = ()
-    diagnoses: Sequence[Diagnosis] = ()
-    fits: Callable[[Case], bool] = lambda case: case.world > 1 and case.length > 0
+    free: Sequence[str] = ()
+    settle: Callable[[list[Seen], list[Seen]], list[Seen]] | None = None
     smaller: Callable[[Case], Iterable[Case]] = smaller
+    fits: Callable[[Case], bool] = lambda case: case.world > 1 and case.length > 0
+    special: Callable[[Case], set[str]] = lambda case: set()  # features beyond the usual ones
     tolerance: float = 0.0
     in_ranks: bool = True  # False: a plain function, which is called and asks nobody
-    told: Callable[[Case], bool] | None = None  # where the answer hangs on what others say; as fits
+    blank: bool = True
+    ddp: bool = False
     needs: tuple[str, ...] = ()
     length_is: str = "length"  # what a case's length is called; "" where it means nothing
 
@@ -181,6 +222,14 @@ class Exercise:
         mine["core"] += 100 - sum(mine.values())
         return mine
 
+    def features(self, case: Case) -> set[str]:
+        return (features(case) if self.in_ranks else set()) | self.special(case)
+
+    def expected(self, play: Play, call: int = 0) -> list[Seen]:
+        """What every rank must have after this call of a play."""
+        want = play.prepared.outcome(self.right, call)
+        return self.settle(copy.deepcopy(want), play.seen[call]) if self.settle else want
+
     def describe(self, case: Case) -> str:
         """The case in words: ``3 ranks, length 7, float64, strided``."""
         words = []
@@ -189,20 +238,11 @@ class Exercise:
             words += [f"{self.length_is} {case.length}"] if self.length_is else []
         words += [w for w in (case.dtype, case.layout) if w not in ("float32", "contiguous")]
         words += [f"{name} {value}" for name, value in case.options.items()]
-        words += self._later(case)
+        own = {"length": self.length_is}
+        words += [f"then {own.get(k, k)} {v}" for more in case.later for k, v in more.items()]
         words += ["messages of uneven speed"] if case.jitter else []
         words += ["zeros in every message"] if case.blank else []
         return ", ".join(words + ([f"called {case.calls} times"] if case.calls > 1 else []))
-
-    def _later(self, case: Case) -> list[str]:
-        """Which options the later calls have, where they are not those of the call before."""
-        calls = [case.call(number) for number in range(case.calls)]
-        options = [{"dtype": call.dtype} | call.options for call in calls]
-        changes = [
-            {name: now[name] for name in options[0] if now[name] != before[name]}
-            for before, now in pairwise(options)
-        ]
-        return [f"then {name} {value}" for change in changes for name, value in change.items()]
 
 
 _declared: dict[str, Exercise] = {}

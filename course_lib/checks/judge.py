@@ -8,34 +8,34 @@ from typing import Any
 
 from torch import Tensor
 
-from course_lib.checks.compare import leaves, same, same_kind, stray_writes
+from course_lib.checks.compare import facet, leaves, left, same, same_kind, stray_writes
 from course_lib.checks.exercise import Exercise, Finding, Play
 from course_lib.checks.play import Broken
 from course_lib.errors import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied, RankFailed
 
-KINDS = {Deadlock: "deadlock", Hang: "hang", Hazard: "hazard", Mismatch: "mismatch",
-         RankDied: "died", RankFailed: "raised"}  # fmt: skip
+KINDS: dict[type, str] = {
+    Deadlock: "deadlock", Hang: "hang", Hazard: "hazard", Mismatch: "mismatch",
+    RankDied: "died", RankFailed: "raised", Broken: "broken", CourseError: "refused",
+}  # fmt: skip
 NOTES = {
     "shared": "the tensors that are returned share memory with one another",
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
     "other entries": "the list has more entries than it had, or fewer",
-    "replaced entry": "an entry of the list has been replaced; it is to work in place",
-    "replaced memory": "an argument's memory has been replaced, and views show the old",
 }
+REPLACED = "{} is another tensor now, or has other memory, than before the call"
 
 
 def judge(exercise: Exercise, play: Play) -> None:
     """Fill in ``play.findings`` and, for what came to its end, ``play.broken``."""
     if play.error is not None:
-        kind = KINDS.get(type(play.error), "raised")
-        kind = {CourseError: "refused", Broken: "broken"}.get(type(play.error), kind)
-        play.findings = [Finding(kind, str(play.error))]
+        play.findings = [Finding(KINDS.get(type(play.error), "raised"), str(play.error))]
         return
     play.findings = list(_values(exercise, play))
     if play.world == "simulated":
         play.findings += [f for rule in exercise.rules for f in rule(play)]
-        play.broken = [f for rule in exercise.budget for f in rule(play)]
+        budget = exercise.budget if play.case.calls == 1 else ()  # limits are those of one call
+        play.broken = [f for rule in budget for f in rule(play)]
 
 
 def heard_of_nobody(play: Play) -> bool:
@@ -49,25 +49,28 @@ def heard_of_nobody(play: Play) -> bool:
 def _values(exercise: Exercise, play: Play) -> Iterator[Finding]:
     for call in range(play.case.calls):
         for rank, want in enumerate(exercise.expected(play, call)):
-            got, before = play.seen[call][rank], play.inputs[call][rank]
-            found = [*_returned(got.returned, want.returned, rank, exercise.tolerance)]
-            if want.args is not None:
-                found += _args(before, got.args or (), want.args, rank, exercise.tolerance)
-            found += (Finding("memory", NOTES[note], rank) for note in got.notes)
+            got, before = play.seen[call][rank], left(play.inputs[call][rank])
+            found = [*_returned(got.returned, want.returned, rank, exercise)]
+            for old, now, then in zip(before, got.args, want.args, strict=True):
+                found += _argument(old, now, then, rank, exercise)
+            found += (Finding("memory", NOTES.get(note, REPLACED.format(note)), rank)
+                      for note in got.notes if facet(note) not in exercise.free)  # fmt: skip
             yield from (replace(finding, call=call) for finding in found)
 
 
-def _returned(got: Any, want: Any, rank: int, tolerance: float) -> Iterator[Finding]:
-    if not same(got, want, tolerance):
+def _returned(got: Any, want: Any, rank: int, exercise: Exercise) -> Iterator[Finding]:
+    if "returned" not in exercise.free and not same(got, want, exercise.tolerance):
         kind = "type" if not same_kind(got, want) else "returned"
         yield Finding(kind, "returns", rank, got, want)
 
 
-def _args(before: tuple, got: tuple, want: tuple, rank: int, tolerance: float) -> Iterator[Finding]:
-    for old, now, then in zip(before, got, want, strict=True):
-        if not same(now, then, tolerance):
-            meant = not same(old, then, tolerance)
-            yield Finding("left" if meant else "argument changed", "has", rank, now, then)
-        for (_, a), (_, b) in zip(leaves(old), leaves(now), strict=False):
-            if isinstance(a, Tensor) and isinstance(b, Tensor) and stray_writes(a, b):
-                yield Finding("stray", "memory between the tensor's elements has changed", rank)
+def _argument(old: Any, now: Any, then: Any, rank: int, exercise: Exercise) -> Iterator[Finding]:
+    old, now, then = (
+        {k: v for k, v in value.items() if facet(k) not in exercise.free}
+        if isinstance(value, dict) else value for value in (old, now, then))  # fmt: skip
+    if not same(now, then, exercise.tolerance):
+        meant = not same(old, then, exercise.tolerance)
+        yield Finding("left" if meant else "argument changed", "has", rank, now, then)
+    for (_, a), (_, b) in zip(leaves(old), leaves(now), strict=False):
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and stray_writes(a, b):
+            yield Finding("stray", "memory between the tensor's elements has changed", rank)

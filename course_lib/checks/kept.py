@@ -2,9 +2,9 @@
 
     Kept(value) ──► bytes ──► rank, file, judge ──► kept.value, a fresh copy each time
 
-On its way to a rank and back a tensor would otherwise lose its strides and the memory between its
-elements (``course_lib.ranks.parcel`` makes it light). And torch's own way to pickle a tensor takes
-100 times as long as a tensor of a check's size needs: a case carries dozens of them.
+Tensors keep their strides and the memory between their elements, parameters keep their gradients;
+torch's own way to pickle loses both, and takes 100 times as long as a tensor of a check's size
+needs: a case carries dozens of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import cloudpickle
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Kept:
@@ -28,7 +28,7 @@ class Kept:
 
     def __init__(self, value: Any) -> None:
         buffer = io.BytesIO()
-        _Pickler(buffer, protocol=5).dump(value)
+        Pickler(buffer, protocol=5).dump(value)
         self.parcel = buffer.getvalue()
 
     @property
@@ -43,8 +43,10 @@ class Kept:
         return self.parcel == other.parcel or equal(self.value, other.value)
 
 
-class _Pickler(cloudpickle.Pickler):
+class Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is nn.Parameter and _is_plain(obj):
+            return _parameter, (obj.data, obj.grad, obj.requires_grad)
         if type(obj) is Tensor and _is_plain(obj):
             raw = torch.empty(0, dtype=torch.uint8).set_(obj.untyped_storage())
             what = str(obj.dtype), obj.storage_offset(), tuple(obj.shape), obj.stride()
@@ -58,6 +60,12 @@ def _is_plain(t: Tensor) -> bool:
         t.layout == torch.strided and t.device.type == "cpu" and not t.is_quantized
         and not t.is_nested and not t.is_conj() and not t.is_neg() and not t.__dict__
     )  # fmt: skip
+
+
+def _parameter(data: Tensor, grad: Tensor | None, requires_grad: bool) -> nn.Parameter:
+    made = nn.Parameter(data, requires_grad)
+    made.grad = grad
+    return made
 
 
 def _tensor(

@@ -1,14 +1,14 @@
-"""Rules on the trace: what may be said, to whom, how often, and who has to hear of whom.
+"""Rules on the trace: what may be said, to whom, how often and how much; and patterns of messages.
 
 A rule is a function of a Play that yields Findings. Most are made here by a function that takes
-the limit as a formula of the case: ``sends_at_most(lambda case: 2 * (case.world - 1))``.
+the limit as a formula of the play: ``sends_at_most(lambda play: 2 * (play.case.world - 1))``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from course_lib.checks.exercise import Finding, Play, Rule
+from course_lib.checks.exercise import Diagnosis, Finding, Play, Rule
 from course_lib.trace import Event, Trace
 
 Formula = Callable[[Play], int]
@@ -27,66 +27,50 @@ def peers(play: Play, rank: int) -> set[int]:
     return {e.peer for e in sends(play, rank) if e.peer is not None}
 
 
-def at_its_line(event: Event) -> str:
-    """Where in the answer a call stands, for the end of a finding; empty where nobody knows."""
-    return f"\n  {event.line}" if event.line else ""
+def _first(play: Play, kind: str, of_kind: Callable[[Event], bool], why: str) -> Iterator[Finding]:
+    for event in filter(of_kind, trace_of(play).events):
+        line = f"\n  {event.line}" if event.line else ""
+        yield Finding(kind, f"rank {event.rank} calls {event.op}{why}{line}", event.rank)
+        return
 
 
 def without_a_word(play: Play) -> Iterator[Finding]:
     """No rank calls anything: what it needs to know it knows already."""
-    for event in trace_of(play).events:
-        text = f"rank {event.rank} calls {event.op}{at_its_line(event)}"
-        yield Finding("talks", text, event.rank)
-        return
+    return _first(play, "talks", lambda e: True, "")
 
 
 def no_collectives(play: Play) -> Iterator[Finding]:
     """Send and receive alone: the collective that is asked for is not the answer to itself."""
-    for event in trace_of(play).events:
-        if event.is_collective:
-            text = f"rank {event.rank} calls {event.op}: build the answer from send and recv"
-            text += at_its_line(event)
-            yield Finding("collective", text, event.rank)
-            return
+    return _first(play, "collective", lambda e: e.is_collective,
+                  ": build the answer from send and recv")  # fmt: skip
+
+
+def _at_most(kind: str, text: str, limit: Formula, count: Callable[[Play, int], int]) -> Rule:
+    """No rank may have a higher count than ``limit(play)``."""
+
+    def rule(play: Play) -> Iterable[Finding]:
+        most = limit(play)
+        for rank in range(play.case.world):
+            if (mine := count(play, rank)) > most:
+                yield Finding(kind, text.format(rank=rank, mine=mine, most=most), rank, mine, most)
+
+    return rule
 
 
 def sends_at_most(limit: Formula) -> Rule:
-    """No rank sends more than ``limit(play)`` messages."""
-
-    def rule(play: Play) -> Iterable[Finding]:
-        most = limit(play)
-        for rank in range(play.case.world):
-            if len(mine := sends(play, rank)) > most:
-                text = f"rank {rank} sends {len(mine)} messages, at most {most} are allowed"
-                yield Finding("sends", text, rank, len(mine), most)
-
-    return rule
+    return _at_most("sends", "rank {rank} sends {mine} messages, at most {most} are allowed",
+                    limit, lambda play, rank: len(sends(play, rank)))  # fmt: skip
 
 
 def bytes_at_most(limit: Formula) -> Rule:
-    """No rank sends more than ``limit(play)`` bytes."""
-
-    def rule(play: Play) -> Iterable[Finding]:
-        most = limit(play)
-        for rank in range(play.case.world):
-            if (mine := trace_of(play).bytes_sent(rank)) > most:
-                text = f"rank {rank} sends {mine} bytes, at most {most} are allowed"
-                yield Finding("bytes", text, rank, mine, most)
-
-    return rule
+    return _at_most("bytes", "rank {rank} sends {mine} bytes, at most {most} are allowed",
+                    limit, lambda play, rank: trace_of(play).bytes_sent(rank))  # fmt: skip
 
 
 def messages_of_at_most(limit: Formula) -> Rule:
-    """No message has more than ``limit(play)`` bytes."""
-
-    def rule(play: Play) -> Iterable[Finding]:
-        most = limit(play)
-        for rank in range(play.case.world):
-            if (longest := max((e.nbytes for e in sends(play, rank)), default=0)) > most:
-                text = f"rank {rank} sends a message of {longest} bytes, a chunk has at most {most}"
-                yield Finding("bytes", text, rank, longest, most)
-
-    return rule
+    return _at_most("bytes", "rank {rank} sends a message of {mine} bytes, at most {most} are "
+                    "allowed", limit, lambda play, rank: max(
+                        (e.nbytes for e in sends(play, rank)), default=0))  # fmt: skip
 
 
 def bytes_in_total_at_least(limit: Formula) -> Rule:
@@ -96,63 +80,50 @@ def bytes_in_total_at_least(limit: Formula) -> Rule:
         least = limit(play)
         mine = sum(trace_of(play).bytes_sent(rank) for rank in range(play.case.world))
         if mine < least:
-            text = f"all ranks together send {mine} bytes, and the data are {least}"
+            text = f"all ranks together send {mine} bytes, and the data have {least}"
             yield Finding("too few bytes", text, None, mine, least)
 
     return rule
 
 
-def receives_at_least(limit: Callable[[Play, int], int]) -> Rule:
-    """Rank r receives at least so many bytes: data reach a rank by messages or not at all."""
-
-    def rule(play: Play) -> Iterable[Finding]:
-        if any(no_collectives(play)):
-            return  # what a collective carries is not in its messages
-        for rank in range(play.case.world):
-            got = sum(m.nbytes for m in trace_of(play).messages if m.dst == rank and m.recv)
-            if got < (least := limit(play, rank)):
-                text = f"rank {rank} receives {got} bytes, and what it should have is {least}"
-                yield Finding("no message", text, rank, got, least)
-
-    return rule
-
-
-def hears_of(sources: Callable[[Play, int], Iterable[int]]) -> Rule:
-    """There is a chain of messages to rank r from each of ``sources(play, r)``."""
-
-    def rule(play: Play) -> Iterable[Finding]:
-        if any(no_collectives(play)):
+def one_way_round(play: Play) -> Iterator[Finding]:
+    """Messages go to one neighbour, on every rank the same one; so they come from the other."""
+    world = play.case.world
+    for step in (1, -1):
+        if all(peers(play, r) <= {(r + step) % world} for r in range(world)):
             return
-        heard = heard_of(trace_of(play), play.case.world)
-        for rank in range(play.case.world):
-            if deaf := sorted(set(sources(play, rank)) - heard[rank]):
-                text = f"no message carries anything from {_list(deaf)} to rank {rank}"
-                yield Finding("no message", text, rank, deaf)
-
-    return rule
+    rank = next(r for r in range(world) if not peers(play, r) <= {(r + 1) % world})
+    mine = ", ".join(map(str, sorted(peers(play, rank))))
+    text = f"rank {rank} sends to {mine}; its right neighbour is {(rank + 1) % world}"
+    yield Finding("peers", text, rank)
 
 
-def heard_of(trace: Trace, world: int) -> list[set[int]]:
-    """By rank: whose data may have reached it, along messages in order of time."""
-    heard = [{rank} for rank in range(world)]
-    steps: list[tuple[float, int, int, int]] = []
-    known: dict[int, set[int]] = {}
-    for number, message in enumerate(trace.messages):
-        if message.recv is not None and message.nbytes:
-            done = message.recv.completed
-            steps.append((message.send.issued, 1, number, message.src))
-            steps.append((message.send.issued if done is None else done, 0, number, message.dst))
-    # At equal times what arrives comes first: it may be what is sent on at that very moment.
-    for _, leaving, number, rank in sorted(steps):
-        if leaving:
-            known[number] = set(heard[rank])
-        elif number in known:
-            heard[rank] |= known[number]
-        else:  # received at the moment in which it was sent
-            message = trace.messages[number]
-            heard[rank] |= heard[message.src]
-    return heard
+# ---- patterns of messages, for every exercise with a budget ------------------------------------
 
 
-def _list(ranks: list[int]) -> str:
-    return ("ranks " if len(ranks) > 1 else "rank ") + ", ".join(map(str, ranks))
+def whole_tensors(play: Play) -> bool:
+    """Each message is as long as the tensor, which is cut into parts elsewhere."""
+    size = play.case.length * play.given(0).element_size() if hasattr(
+        play.given(0), "element_size") else 0  # fmt: skip
+    messages = trace_of(play).messages
+    return size > 0 and bool(messages) and all(m.nbytes >= size for m in messages)
+
+
+def to_everyone(play: Play) -> bool:
+    return all(len(peers(play, r)) == play.case.world - 1 for r in range(play.case.world))
+
+
+def through_one(play: Play) -> bool:
+    """One rank is an end of every message."""
+    return any(all(root in (m.src, m.dst) for m in trace_of(play).messages)
+               for root in range(play.case.world))  # fmt: skip
+
+
+PATTERNS = [  # told apart where there are more than three ranks
+    Diagnosis("everyone-to-everyone", "Everyone sends to everyone. On a ring each rank sends to "
+              "one neighbour and hears from the other.", to_everyone),
+    Diagnosis("through-one", "One rank hears from everybody and tells everybody: its link carries "
+              "everything while the others idle.", through_one),
+    Diagnosis("whole-tensors", "Every message is as long as the tensor. What if each one carried "
+              "only a part of it?", whole_tensors),
+]  # fmt: skip

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from course_lib.checks.compare import alike, cut, leaves, same, show, show_apart
-from course_lib.checks.exercise import POINTS, Diagnosis, Evidence, Finding, Play
+from course_lib.checks.compare import alike, cut, left, same, show, show_apart
+from course_lib.checks.diagnose import Evidence, Explanation
+from course_lib.checks.exercise import Finding, Play
 from course_lib.trace import Run
 
 ROUNDING = 1e-6  # of a model that is wrong, tensors that differ by this much are not shown
@@ -25,13 +26,13 @@ NARROW = 24  # what a column keeps of them where others need room
 
 @dataclass
 class LevelResult:
-    """How one level went. ``play`` is the case that shows how it fails, ``diagnosis`` why."""
+    """How one level went. ``play`` is the case that shows how it fails, ``explanation`` why."""
 
     evidence: Evidence
     reached: bool = True  # False: an earlier case hung or died, and this level was not played out
     play: Play | None = None
     case: str = ""  # of this play, in words
-    diagnosis: Diagnosis | None = None
+    explanation: Explanation | None = None
 
     @property
     def passed(self) -> bool:
@@ -41,7 +42,7 @@ class LevelResult:
     def findings(self) -> list[Finding]:
         if self.play is None:
             return []
-        return self.play.broken if self.evidence.level == "budget" else self.play.findings
+        return self.play.findings or self.play.broken
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Verdict:
         if not self.written:
             return "not-written"
         level = self.first_failing
-        return level.diagnosis.id if level and level.diagnosis else None
+        return level.explanation.id if level and level.explanation else None
 
     @property
     def run(self) -> Run | None:
@@ -96,8 +97,10 @@ class Verdict:
             return f"{self.title}: not written yet"
         state = "passed" if self.passed else f"{self.points} of 100 points"
         lines = [f"{self.title}: {state}"]
-        lines += [_row(name, self.worth.get(name), self.levels.get(name), self.pays(name))
-                  for name in POINTS]  # fmt: skip
+        lines += [
+            _row(name, self.worth[name], self.levels.get(name), self.pays(name))
+            for name in self.worth
+        ]
         lines += [f"  not graded on this machine: {what}" for what in self.ungraded]
         if level := self.first_failing:
             lines += ["", *_story(level)]
@@ -111,27 +114,32 @@ class Verdict:
         }  # fmt: skip
         if not self.written:
             return out | {"diagnosis": "not-written", "case": None, "hint": NOT_WRITTEN_HINT}
-        if (level := self.first_failing) and level.diagnosis:
-            out |= {"diagnosis": level.diagnosis.id, "case": case_json(level),
-                    "hint": level.diagnosis.hint}  # fmt: skip
-        return out | ({"ungraded": list(self.ungraded)} if self.ungraded else {})
+        if (level := self.first_failing) and level.explanation:
+            out |= {"diagnosis": level.explanation.id, "case": case_json(level),
+                    "hint": level.explanation.hint}  # fmt: skip
+        if self.ungraded:
+            out["ungraded"] = list(self.ungraded)
+        return out
 
 
 NOT_WRITTEN_HINT = "Replace the line that raises NotImplementedError by your answer."
 
 
-def _row(name: str, worth: int | None, level: LevelResult | None, pays: bool) -> str:
-    if worth is None:
-        return f"  {name:<7}  –   this exercise has none"
+def _row(name: str, worth: int, level: LevelResult | None, pays: bool) -> str:
     if level is None:
         return f"  {name:<7}{0:>3}   not graded"
     if level.passed:
         said = f"   {_count(level.evidence)}" if pays else ", and pays nothing without core"
         return f"  {name:<7}{worth if pays else 0:>3}   passed{said}"
     if not level.evidence.failed:
-        return f"  {name:<7}{0:>3}   not reached: a case did not come to its end"
-    assert level.diagnosis is not None
-    why = level.diagnosis.id
+        why = (
+            "counts once core passes"
+            if name == "budget"
+            else "not played: a case before it did not end"
+        )
+        return f"  {name:<7}{0:>3}   {why}"
+    assert level.explanation is not None
+    why = level.explanation.id
     return f"  {name:<7}{0:>3}   failed" + ("" if why.endswith("values-differ") else f"   {why}")
 
 
@@ -154,12 +162,12 @@ def _count(evidence: Evidence) -> str:
 
 def _story(level: LevelResult) -> list[str]:
     assert level.play is not None
-    assert level.diagnosis is not None
+    assert level.explanation is not None
     play = level.play
     where = "" if play.world == "simulated" else f", {play.world}"
-    lines = [f"{level.evidence.level}, the smallest case that fails: {level.case}{where}"]
+    lines = [f"{level.evidence.level}, the smallest case that shows it: {level.case}{where}"]
     lines += [f"  {line}" for line in _findings(level, play)]
-    return [*lines, "", f"{level.diagnosis.id}: {level.diagnosis.hint}"]
+    return [*lines, "", f"{level.explanation.id}: {level.explanation.hint}"]
 
 
 def _findings(level: LevelResult, play: Play) -> list[str]:
@@ -218,22 +226,22 @@ def _rank(play: Play, f: Finding) -> str:
 
 
 def _parts(play: Play, f: Finding) -> Iterator[Finding]:
-    """The finding with what its rank was given for text; of a model, each tensor that differs, of
-    a dict each entry."""
+    """The finding with what its rank was given for text; of a model or a dict, each entry that
+    differs."""
     assert f.rank is not None
     given, text = play.inputs[f.call][f.rank], ", ".join(map(show, play.inputs[f.call][f.rank]))
-    if isinstance(f.got, nn.Module) and isinstance(f.want, nn.Module):
-        old = dict(leaves(next(a for a in given if isinstance(a, nn.Module))))
-        want = dict(leaves(f.want))
-        for path, got in leaves(f.got):
-            if not same(got, want.get(path), ROUNDING):
-                text = f"{path[1:]} {show(old.get(path))}"
-                yield replace(f, text=text, got=got, want=want.get(path))
-    elif isinstance(f.got, dict) and isinstance(f.want, dict) and f.got.keys() == f.want.keys():
-        for key in (k for k in f.want if not same(f.got[k], f.want[k], ROUNDING)):
-            yield replace(f, text=text, got={key: f.got[key]}, want={key: f.want[key]})
-    else:
+    if not (isinstance(f.got, dict) and isinstance(f.want, dict)):
         yield replace(f, text=text)
+        return
+    states = map(left, given) if f.text == "has" else ()
+    before = next((b for b in states if isinstance(b, dict) and f.want.keys() <= b.keys()), {})
+    wrong = [k for k in f.want if not same(f.got.get(k), f.want[k], ROUNDING)]
+    for key in wrong or list(f.want)[:1]:
+        got, want = f.got.get(key), f.want[key]
+        if key in before:
+            yield replace(f, text=f"{key} {show(before[key])}", got=got, want=want)
+        else:
+            yield replace(f, text=text, got={key: got}, want={key: want})
 
 
 def _where(f: Finding) -> str:
@@ -247,6 +255,8 @@ def _where(f: Finding) -> str:
         if f.got.shape != f.want.shape:
             return "another shape"
         at = (~alike(f.got, f.want)).flatten().nonzero().flatten().tolist()
+        if len(at) == f.got.numel() > 1:
+            return "all differ"
         return f"differs at {', '.join(map(str, at[:6]))}" + (" …" if len(at) > 6 else "")
     return ""
 

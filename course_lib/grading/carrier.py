@@ -16,21 +16,18 @@ import io
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from types import FunctionType
 from typing import Any
 
-import cloudpickle
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from course_lib import context
-from course_lib.checks.exercise import Seen
-from course_lib.checks.judge import NOTES
+from course_lib.checks.exercise import Play, Seen
+from course_lib.checks.kept import Kept, Pickler
 from course_lib.grading.frames import MOST_SECONDS, Ended, Malformed
 from course_lib.grading.lines import CARRYING, closed_over, closing, plainly, standing_at
 from course_lib.grading.parcels import MOST_BYTES, Parcel
-from course_lib.grading.plain import decode
+from course_lib.grading.plain import decode, decode_left
 from course_lib.grading.runner import Slot
 from course_lib.simulated.collective import CollectiveWork
 from course_lib.simulated.private import current
@@ -55,12 +52,10 @@ class Stage:
 
     current: Stage | None = None
 
-    def __init__(self, slots: list[Slot], inputs: list[list[tuple]], files: set[str]) -> None:
-        self.slots, self.inputs, self.files = slots, inputs, files
+    def __init__(self, slots: list[Slot], play: Play, files: set[str], ddp: bool) -> None:
+        self.slots, self.inputs, self.files, self.ddp = slots, play.inputs, files, ddp
         self.kept = 0  # bytes that came with calls
-        self.given: list[tuple[bytes, list[Any]]] = []
-        for rank in range(len(slots)):
-            self.given.append(packed([by_rank[rank] for by_rank in inputs]))
+        self.given = [packed(list(rounds)) for rounds in zip(*play.inputs, strict=True)]
 
 
 def be_rank() -> list[Seen]:
@@ -70,7 +65,7 @@ def be_rank() -> list[Seen]:
     return Proxy(stage, rank).serve()
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(Pickler):
     """What the judge gives; a thing that is to be called back stays here, behind a number."""
 
     def __init__(self, file: io.BytesIO, kept: list[Any]) -> None:
@@ -78,9 +73,8 @@ class _Pickler(cloudpickle.Pickler):
         self._kept = kept
 
     def persistent_id(self, obj: Any) -> int | None:
-        if not callable(obj) or isinstance(obj, type | nn.Module | FunctionType):
-            return None
-        if not type(obj).__module__.startswith("course_lib.checks"):
+        mine = type(obj).__module__.startswith("course_lib.checks.lesson_")
+        if not (mine and callable(obj)):
             return None
         if not any(obj is known for known in self._kept):
             self._kept.append(obj)
@@ -103,9 +97,7 @@ class Proxy:
         data, kept = stage.given[rank]
         self._data = data
         # An own copy for every play: what is called back remembers that it was.
-        self._rounds, self._kept = cloudpickle.loads(
-            cloudpickle.dumps(([by_rank[rank] for by_rank in stage.inputs], kept))
-        )
+        self._rounds, self._kept = Kept(([by_rank[rank] for by_rank in stage.inputs], kept)).value
         self._groups: list[Any] = [dist.group.WORLD]
         self._works: list[tuple[Any, Parcel, bool]] = []
         self._lines: dict[tuple, Callable] = {}
@@ -113,8 +105,8 @@ class Proxy:
     def serve(self) -> list[Seen]:
         slot = self._slot
         try:
-            slot.start({"play": {"rank": self._rank, "world": len(self._stage.slots),
-                                 "rounds": base64.b64encode(self._data).decode()}})  # fmt: skip
+            play = {"rank": self._rank, "world": len(self._stage.slots), "ddp": self._stage.ddp}
+            slot.start({"play": play | {"rounds": base64.b64encode(self._data).decode()}})
             while True:
                 request = slot.receive()
                 do = request.get("do")
@@ -158,9 +150,9 @@ class Proxy:
             raise Malformed("another number of calls")
         out = []
         for call, args in zip(calls, self._rounds, strict=True):
-            after = decode({"tuple": call["args"]}, args)
+            after = decode_left(call["args"], args)
             notes = call["notes"]
-            if type(notes) is not list or any(type(n) is not str or n not in NOTES for n in notes):
+            if type(notes) is not list or any(type(n) is not str or len(n) > 200 for n in notes):
                 raise Malformed("notes that are none")
             out.append(Seen(decode(call["returned"]), after, tuple(notes)))
         return out

@@ -24,8 +24,8 @@ from course_lib import Network, patience, simulate
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
+from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import (
-    Answer,
     Broken,
     carrying_zeros,
     make,
@@ -81,12 +81,12 @@ class CarriedPlayer:
         for number, case in enumerate(cases):
             play = make(exercise, case)
             plays.append(play)
-            self._play(play, number % 5)
+            self._play(play, number % 5, exercise.ddp)
             if isinstance(play.error, RankDied | Hang | Broken):
                 break
         return plays
 
-    def _play(self, play: Play, schedule: int) -> None:
+    def _play(self, play: Play, schedule: int, ddp: bool) -> None:
         left = self.end - time.monotonic()
         if left <= 0:
             play.error = Hang("the time for this exercise is over")
@@ -94,7 +94,7 @@ class CarriedPlayer:
         outcome: Run | CourseError
         try:
             slots = self.runner.slots(play.case.world)
-            Stage.current = Stage(slots, play.inputs, self.files)
+            Stage.current = Stage(slots, play, self.files, ddp)
             blank = carrying_zeros() if play.case.blank else nullcontext()
             with blank, patience.not_counting(self.runner.running):
                 outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
@@ -233,7 +233,7 @@ def _level(verdict: Verdict, name: str, worth: int) -> dict[str, Any]:
         state = "failed" if level.evidence.failed else "not reached"
         if level.passed:
             state = "passed" if verdict.pays(name) else "without core"
-    diagnosis = level.diagnosis.id if level and level.diagnosis else None
+    diagnosis = level.explanation.id if level and level.explanation else None
     return {"worth": worth, "points": worth if state == "passed" else 0, "state": state,
             "diagnosis": diagnosis}  # fmt: skip
 
@@ -252,8 +252,8 @@ def _reason(verdict: Verdict, ended: list[str], space: Namespace) -> str:
 
 def _public(level: LevelResult, with_pictures: bool) -> dict[str, Any]:
     """The hint, and of the case what a learner may see: nothing where its numbers are hidden."""
-    assert level.diagnosis is not None and level.play is not None
-    hint = {"hint": level.diagnosis.hint}
+    assert level.explanation is not None and level.play is not None
+    hint = {"hint": level.explanation.hint}
     if level.play.case.seed >= HIDDEN_FROM:
         return hint
     return hint | {"case": level.case, "pictures": drawn(level.play) if with_pictures else []}

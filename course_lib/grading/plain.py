@@ -4,32 +4,26 @@
     Fraction, a number of numpy's    numerator and denominator; its dtype and value
     Tensor                           dtype, shape, stride, and the bytes of its piece of memory
     list, tuple, dict, range         a tag and their items
-    nn.Module                        its parameters, gradients and buffers by name
-    Optimizer                        its states (momenta), in the order of its parameters
-    what a lesson's cases record     the attributes that its class says, in ``travels``
     all else                         the name of its class, and nothing of it
 
 ``encode`` runs beside the student's code, ``decode`` with the judge, and decode believes nothing:
 types are exact, sizes are compared with the bytes that came, and no object of a class that the
-student has made ever comes into being. Where something cannot travel (a module, an optimizer, a
-thing that the judge called back), ``decode`` takes the judge's own from ``template`` and puts the
-values into it.
+student has made ever comes into being. Of a thing that stays with the judge only a tag travels;
+``decode`` then takes what ``template`` has in its place.
 """
 
 from __future__ import annotations
 
 import base64
-import copy
 import math
-import sys
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 import numpy
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from course_lib.checks.compare import left
 from course_lib.grading.frames import Malformed
 
 DTYPES = {
@@ -53,17 +47,6 @@ class Opaque:
 
     def __repr__(self) -> str:
         return f"a {self.kind}"
-
-
-class Other(nn.Module):
-    """Stands for a module that has other tensors than the judge's own: equal to none like that."""
-
-    def __init__(self, rows: list) -> None:
-        super().__init__()
-        self._rows = [(_text(name, 200), decode_tensor(value)) for name, value, *_ in rows]
-
-    def named_parameters(self, *_: Any, **__: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        return ((name, nn.Parameter(tensor, requires_grad=False)) for name, tensor in self._rows)
 
 
 # ---- beside the student's code ---------------------------------------------------------------
@@ -95,25 +78,7 @@ def encode(value: Any, depth: int = 0) -> Any:
         return {"tuple": [encode(v, depth + 1) for v in tuple.__iter__(value)]}
     if isinstance(value, dict):
         return {"dict": [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in value.items()]}
-    if isinstance(value, nn.Module):
-        return {"module": _state(value)}
-    if isinstance(value, torch.optim.Optimizer):
-        return {"optimizer": [encode(of_one, depth + 1) for of_one in value.state.values()]}
-    if kept := getattr(type(value), "travels", None):
-        rows = [[name, encode(getattr(value, name), depth + 1)] for name in kept]
-        return {"record": [type(value).__name__, rows]}
     return {"opaque": type(value).__name__[:60]}
-
-
-def _state(module: nn.Module) -> dict[str, Any]:
-    """Its tensors, and which of them it has noted to be other objects than they were."""
-    rows: list[list[Any]] = []
-    for name, parameter in module.named_parameters():
-        grad = None if parameter.grad is None else encode_tensor(parameter.grad)
-        rows.append([name, encode_tensor(parameter), grad, bool(parameter.requires_grad)])
-    rows += [[name, encode_tensor(buffer), None, None] for name, buffer in module.named_buffers()]
-    return {"tensors": rows, "replaced": [str(n) for n in getattr(module, "replaced", ())],
-            "training": bool(module.training)}  # fmt: skip
 
 
 def encode_tensor(tensor: Tensor) -> dict[str, Any]:
@@ -163,6 +128,19 @@ def decode(data: Any, template: Any = None) -> Any:
         raise Malformed(f"a value that is none: {type(error).__name__}") from None
 
 
+def decode_left(data: Any, args: tuple) -> tuple:
+    """What a rank has left of its arguments, of which the judge has ``args``."""
+    after = decode({"tuple": data}, tuple(map(left, args)))
+    if len(after) != len(args):
+        raise Malformed("another number of arguments")
+    for own, now in zip(args, after, strict=True):
+        if type(now) is dict and not all(type(name) is str for name in now):
+            raise Malformed("tensors without names")
+        if hasattr(own, "believes") and not own.believes(now):
+            raise Malformed("notes of forward passes that cannot be")
+    return after
+
+
 def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
     budget[0] -= 1
     if budget[0] < 0 or depth > DEEPEST + 1:
@@ -198,13 +176,6 @@ def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
         keys = [_decode(k, None, depth + 1, budget) for k, _ in _items(body)]
         return {key: _decode(value, known.get(key), depth + 1, budget)
                 for key, (_, value) in zip(keys, body, strict=True)}  # fmt: skip
-    if tag == "module":
-        return _module(body, template)
-    if tag == "optimizer":
-        states = [_decode(of_one, None, depth + 1, budget) for of_one in _items(body)]
-        return _optimizer(states, template)
-    if tag == "record":
-        return _record(body, template, depth, budget)
     if tag == "own":  # what the judge called back: it has its own
         return template
     if tag == "opaque":
@@ -250,65 +221,3 @@ def _sizes(values: Any) -> list[int]:
         if type(value) is not int or not 0 <= value < 1 << 40:
             raise Malformed("a size that is none")
     return values
-
-
-def _module(state: Any, template: Any) -> Any:
-    """The judge's own module with these values; Opaque where it has none like it."""
-    if not isinstance(template, nn.Module):
-        return Opaque("module")
-    made = copy.deepcopy(template)
-    parameters, buffers = dict(made.named_parameters()), dict(made.named_buffers())
-    rows = _items(state["tensors"])
-    if sorted(name for name, *_ in rows) != sorted([*parameters, *buffers]):
-        return Other(rows)
-    for name, value, grad, trained in rows:
-        if (name in buffers) is not (trained is None):
-            return Other(rows)
-        if name in buffers:
-            buffers[name].data = decode_tensor(value)
-            continue
-        parameter = parameters[name]
-        parameter.data = decode_tensor(value)
-        parameter.requires_grad_(trained is True)
-        parameter.grad = None
-        if grad is not None:  # by way of .data: an answer may have changed its dtype, too
-            parameter.grad = torch.zeros_like(parameter)
-            parameter.grad.data = decode_tensor(grad)
-    made.training = state["training"] is True
-    if hasattr(made, "replaced"):  # it notes that by itself: not what was done here, but there
-        noted: Any = made
-        noted.replaced = tuple(_text(name, 200) for name in _items(state["replaced"]))
-        noted.hold()
-    return made
-
-
-def _optimizer(states: list, template: Any) -> Any:
-    """The judge's own optimizer with these states; Opaque where it has none."""
-    if not isinstance(template, torch.optim.Optimizer):
-        return Opaque("optimizer")
-    made: Any = copy.copy(template)
-    made.state = dict(enumerate(states))
-    return made
-
-
-def _record(body: Any, template: Any, depth: int, budget: list[int]) -> Any:
-    """A new object of a class of lessons' models that says what of it travels; where the judge has
-    a ``template`` of its class, the rest is that one's."""
-    kind, rows = body
-    if type(kind) is not str or kind not in (known := _records()):
-        raise Malformed("a record of a kind that is none")
-    of = known[kind]
-    made = of.__new__(of)
-    if type(template) is of:
-        made.__dict__.update(template.__dict__)
-    for (attribute, wanted), (given, data) in zip(of.travels.items(), _items(rows), strict=True):
-        value = _decode(data, None, depth + 1, budget)
-        if given != attribute or type(value) is not wanted:
-            raise Malformed("a record whose parts do not fit")
-        made.__dict__[attribute] = value
-    return made
-
-
-def _records() -> dict[str, Any]:
-    modules = [m for n, m in sys.modules.items() if n.startswith("course_lib.checks.lesson_")]
-    return {name: of for m in modules for name, of in vars(m).items() if hasattr(of, "travels")}

@@ -32,7 +32,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import context
-from course_lib.checks.play import call_all
+from course_lib.checks.in_rank import call_all
 from course_lib.grading.far import Asker, FarContext, FarGroups, plain_line
 from course_lib.grading.frames import Ended, Talk
 from course_lib.grading.plain import encode
@@ -91,15 +91,19 @@ class Own:
         self._ask("call", number=self._number, given=len(args))
         return None
 
-    def __deepcopy__(self, memo: dict) -> Own:
-        return self
+    def left(self) -> Stays:
+        return Stays()
+
+
+class Stays:
+    """What is left of something of the judge's: the judge has it."""
 
 
 def _encoded(value: Any) -> Any:
     """``plain.encode``, and the judge's own things by a tag."""
-    if isinstance(value, Own):
+    if isinstance(value, Own | Stays):
         return {"own": 1}
-    if type(value) in (list, tuple) and any(isinstance(v, Own) for v in value):
+    if type(value) in (list, tuple) and any(isinstance(v, Own | Stays) for v in value):
         return {type(value).__name__: [_encoded(v) for v in value]}
     return encode(value)
 
@@ -167,7 +171,7 @@ def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> d
     try:
         function = _loaded(cells)
         rounds = _Unpickler(base64.b64decode(play["rounds"]), ask).load()
-        seen = call_all(function, rounds)
+        seen = call_all(function, rounds, bool(play["ddp"]))
         return {"do": "done", "seen": [
             {"returned": _encoded(s.returned), "args": [_encoded(a) for a in s.args or ()],
              "notes": list(s.notes)} for s in seen]}  # fmt: skip

@@ -29,9 +29,9 @@ from course_lib.grading.walls import Limits
 
 VARIABLE = "COURSE_GRADE_ZYGOTE"  # where kernels find the zygote of their run
 CHECKS = Path(__file__).resolve().parents[1] / "checks"
-# Classes of what ranks are given. All else of the lessons stays out of a rank's memory and of its
-# files: ``expected`` of an exercise would be an answer to it.
-MODELS = sorted(CHECKS.glob("lesson_*_models.py"))
+# Modules of what ranks are given. The lessons stay out of a rank's memory and of its files: the
+# right function of an exercise would be an answer to it.
+GIVEN = ("course_lib.checks.models", "course_lib.checks.watched")
 _leave = os._exit  # the answer's own is patched
 _WATCH = 0.05  # seconds between two looks at a rank
 
@@ -98,7 +98,7 @@ def start_rank(address: str, limits: Limits) -> tuple[socket.socket, socket.sock
 def hidden() -> list[str]:
     """What of this package no rank may read: the grading, and what is expected of answers."""
     own = [Path(__file__).resolve().parent, CHECKS / "__pycache__", CHECKS / "formulas.py"]
-    return [str(p) for p in [*own, *CHECKS.glob("lesson_*.py")] if p not in MODELS]
+    return [str(p) for p in [*own, *CHECKS.glob("lesson_*.py")]]
 
 
 def main(address: str, ready: int) -> None:
@@ -127,9 +127,8 @@ def _import_all() -> None:
 
     import torch
 
-    models = [f"course_lib.checks.{path.stem}" for path in MODELS]
     # the first optimizer imports the second of these, and what loads data the third
-    for name in ("course_lib.grading.rank", "torch._dynamo", "torchvision.datasets", *models):
+    for name in ("course_lib.grading.rank", "torch._dynamo", "torchvision.datasets", *GIVEN):
         importlib.import_module(name)
     torch.set_num_threads(1)
     import gc

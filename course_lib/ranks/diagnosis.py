@@ -36,7 +36,6 @@ class Standing:
     message: str = ""
     lines: list[Line] = field(default_factory=list)  # the reader's lines, outermost first
     exception: BaseException | None = None
-    traceback: str = ""
     code: int = 0  # exit code, or minus the signal
     stack: str = ""  # what faulthandler wrote
 

@@ -118,12 +118,17 @@ def digest(data: bytes) -> int:
     return hash(data)
 
 
-def written_into(event: Event) -> Hazard:
-    """The error for an ``irecv`` buffer that was written to before ``wait()``."""
+def written_into(event: Event, twice: bool = False) -> Hazard:
+    """The error for an ``irecv`` buffer that was written to before ``wait()``, or that another
+    message has filled as well: then it happened ``twice``.
+    """
+    call = explain.call_text(event)
     text = "\n".join([
-        f"rank {event.rank} writes to a buffer that {explain.call_text(event)} is still filling.",
-        *explain.columns([(f"rank {event.rank} issues {explain.call_text(event)}", event.line)]),
-        "Whether it or the message comes last is left to chance: wait for the Work first.",
+        f"rank {event.rank}: another message fills the same tensor as {call}." if twice
+        else f"rank {event.rank} writes to a buffer that {call} is still filling.",
+        *explain.columns([(f"rank {event.rank} issues {call}", event.line)]),
+        "Whichever comes last stays: give each message a tensor of its own." if twice
+        else "Whether it or the message comes last is left to chance: wait for the Work first.",
     ])  # fmt: skip
     return Hazard(text, "written before wait", event.rank, event.line)
 

@@ -268,7 +268,7 @@ check(broadcast_parameters)
 #
 # And how would you notice that ranks have drifted apart? The loss will not tell, as you will see below. A cheap test, called every few hundred steps, will.
 #
-# **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal: a difference in the last bit counts. *Sturdy* asks for the odd bits: NaN, which is not equal to itself although its bits are; 0 and −0, which are equal although theirs are not; counters too large for a float.
+# **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal: a difference in the last bit counts. *Sturdy* adds one rank, eight and more, other dtypes, buffers that are not saved with the model, and NaN, which is not equal to itself although its bits are.
 #
 # <details>
 # <summary>Hint: look at bytes</summary>

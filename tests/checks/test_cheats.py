@@ -8,7 +8,7 @@ import pytest
 
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
-from course_lib.checks.play import Answer
+from course_lib.checks.in_rank import Answer
 from course_lib.checks.verdict import Verdict
 
 pytestmark = pytest.mark.slow
@@ -223,7 +223,7 @@ def exchange(mine, partner):
     return inbox
 """
     got = verdict("exchange", source)
-    assert got.diagnosis == "01.both-send-first", str(got)
+    assert got.diagnosis == "01.send-first", str(got)
 
 
 PATCHES = {
@@ -231,7 +231,7 @@ PATCHES = {
                 "    torch.Tensor.__eq__ = lambda *a: torch.ones(1, dtype=torch.bool)",
     "judge": "import course_lib.checks.judge as j\n    j.judge = lambda *a: None\n"
              "    import course_lib.checks.compare as c\n    c.same = lambda *a: True",
-    "player": "import course_lib.checks.play as p\n    p.snapshot = lambda value: None\n"
+    "player": "import course_lib.checks.in_rank as p\n    p.snapshot = lambda value: None\n"
               "    p._notes = lambda *a: ()",
     "trace": "import course_lib.trace as t\n    t.Trace.events = []",
     "verdict": "import course_lib.checks.verdict as v\n    v.Verdict.passed = True",

@@ -1,74 +1,107 @@
-"""Every wrong answer gets its own diagnosis, every right one full marks, every stub one line."""
+"""Right answers get full marks; wrong ones the diagnosis that is true of them, and a case on which
+it can be seen; and no two mistakes of an exercise would be taken for one another."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+import random
+from itertools import combinations
 
 import pytest
+import zoo
 
 from course_lib.checks.checking import verdict_on
-from course_lib.checks.cli import read_answer
-from course_lib.checks.exercise import exercises, find
-from course_lib.checks.play import Answer
+from course_lib.checks.compare import same
+from course_lib.checks.diagnose import IMPOSSIBLE
+from course_lib.checks.exercise import Mistake, exercises, facets, find
+from course_lib.checks.in_rank import Answer
+from course_lib.checks.play import make
 from course_lib.checks.verdict import Verdict
 
-TESTS = Path(__file__).resolve().parents[1]
-WRONG = sorted((TESTS / "wrong_answers").glob("*/*.py"))
-RIGHT = sorted((TESTS / "right_answers").glob("*/*.py"))
+NAMES = sorted(exercises())
 
 
-def name(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
-
-
-def mine(paths: list[Path]) -> list[Path]:
-    return [path for path in paths if path.parent.name in exercises()]
-
-
-def verdict_of(path: Path) -> Verdict:
-    answer = read_answer(path.parent.name, str(path))
-    return verdict_on(find(path.parent.name), answer)
+def verdict_of(exercise: str, source: str) -> Verdict:
+    return verdict_on(find(exercise), Answer(exercise, source=source, file=f"{exercise}.py"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", mine(WRONG), ids=name)
-def test_a_wrong_answer_gets_its_own_diagnosis(path: Path) -> None:
-    stated = re.match(r'"""Diagnosis: (\S+)\n\n\S', path.read_text())
-    assert stated, "a wrong answer states its diagnosis, and why people write it"
-    verdict = verdict_of(path)
-    assert verdict.diagnosis == stated[1], str(verdict)
-    assert not verdict.passed
-    assert verdict.points < 100
-    level = verdict.first_failing
-    assert level and level.play and level.diagnosis
-    assert level.diagnosis.when(level.evidence.of(level.play)), f"not to be seen in\n{verdict}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", mine(RIGHT), ids=name)
-def test_a_right_answer_gets_full_marks(path: Path) -> None:
-    verdict = verdict_of(path)
+@pytest.mark.parametrize(("exercise", "name"), [(e, n) for e in NAMES for n in zoo.right(e)])
+def test_a_right_answer_gets_full_marks(exercise: str, name: str) -> None:
+    verdict = verdict_of(exercise, zoo.right(exercise)[name])
     assert verdict.passed, str(verdict)
     assert verdict.points == 100
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exercise", sorted(exercises()))
+@pytest.mark.parametrize(("exercise", "name"), [(e, n) for e in NAMES for n in zoo.wrong(e)])
+def test_a_wrong_answer_gets_its_diagnosis_and_a_case_that_shows_it(
+    exercise: str, name: str
+) -> None:
+    wrong = zoo.wrong(exercise)[name]
+    verdict = verdict_of(exercise, wrong.source())
+    assert verdict.diagnosis == wrong.diagnosis, str(verdict)
+    assert verdict.points < 100
+    level = verdict.first_failing
+    assert level is not None and level.explanation is not None and level.play is not None
+    assert level.explanation.holds(level.play), str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("exercise", "name"),
+    [(e, n) for e in NAMES for n, wrong in zoo.wrong(e).items() if "two at once" in wrong.why],
+)
+def test_of_two_mistakes_the_other_is_named_next_and_no_point_is_lost(
+    exercise: str, name: str
+) -> None:
+    wrong = zoo.wrong(exercise)[name]
+    both = verdict_of(exercise, wrong.source())
+    diagnoses, points = set(), []
+    for edit in range(len(wrong.edits)):
+        one = verdict_of(exercise, wrong.source(but=edit))
+        diagnoses.add(one.diagnosis)
+        points.append(one.points)
+    assert both.diagnosis in diagnoses
+    assert len(diagnoses) == len(wrong.edits)
+    assert min(points) >= both.points
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exercise", NAMES)
 def test_a_stub_says_one_line(exercise: str) -> None:
     stub = f'def {exercise}(*args):\n    raise NotImplementedError("not written yet")\n'
-    verdict = verdict_on(find(exercise), Answer(exercise, source=stub, file="stub.py"))
+    verdict = verdict_of(exercise, stub)
     assert str(verdict) == f"{find(exercise).title}: not written yet"
-    assert not verdict.passed
-    assert verdict.points == 0
-    assert verdict.diagnosis == "not-written"
+    assert (verdict.passed, verdict.points, verdict.diagnosis) == (False, 0, "not-written")
 
 
-@pytest.mark.parametrize("exercise", sorted(exercises()))
-def test_an_exercise_has_two_right_answers_and_a_wrong_one_for_each_diagnosis(
-    exercise: str,
-) -> None:
-    assert len([p for p in RIGHT if p.parent.name == exercise]) >= 2
-    lesson = find(exercise).number.split(".")[0]
-    stated = {p.read_text().split()[1] for p in WRONG if p.parent.name == exercise}
-    assert {f"{lesson}.{d.id}" for d in find(exercise).diagnoses} <= stated
+@pytest.mark.parametrize("exercise", NAMES)
+def test_mistakes_differ_from_right_and_from_one_another(exercise: str) -> None:
+    """A hint cannot be said of another mistake, unless nothing that is played tells them apart."""
+    ex = find(exercise)
+    rng = random.Random(0)
+    plays = [make(ex, case) for case in ex.core(rng) + ex.sturdy(rng) if case.world <= 5]
+
+    def outcomes(mistake: Mistake, way: int) -> list:
+        return [facets(p.prepared.outcome(mistake.wrong[way])) for p in plays]
+
+    def tried(mistake: Mistake, way: int) -> list | None:
+        try:
+            return outcomes(mistake, way)
+        except IMPOSSIBLE:
+            return None  # it would show as an error
+
+    right = [facets(p.prepared.outcome(ex.right)) for p in plays]
+    known = {(m.id, way): tried(m, way) for m in ex.mistakes for way in range(len(m.wrong))}
+    for (id, way), said in known.items():
+        assert said is None or not same(said, right, ex.tolerance), f"{id} [{way}] is right"
+    for (a, said), (b, other) in combinations(known.items(), 2):
+        if a[0] != b[0] and said is not None and other is not None:
+            assert not same(said, other, ex.tolerance), f"{a} and {b} are one"
+
+
+@pytest.mark.parametrize("exercise", NAMES)
+def test_an_exercise_has_right_answers_that_differ_and_wrong_ones(exercise: str) -> None:
+    assert 2 <= len(zoo.right(exercise)) <= 4
+    assert zoo.wrong(exercise)
+    assert all(len(w.why) > 10 for w in zoo.wrong(exercise).values())

@@ -57,8 +57,8 @@ def judged(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dic
     return judge_it
 
 
-def answer(kind: str, exercise: str, name: str) -> str:
-    return (TESTS / kind / exercise / f"{name}.py").read_text()
+def attack(exercise: str, name: str) -> str:
+    return (TESTS / "attacks" / exercise / f"{name}.py").read_text()
 
 
 def notebook(cells: list[dict[str, Any]], lesson: str = "00_hello_ranks") -> dict[str, Any]:

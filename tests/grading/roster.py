@@ -9,37 +9,43 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import zoo
+
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
-from course_lib.checks.play import Answer
+from course_lib.checks.in_rank import Answer
 
 TESTS = Path(__file__).resolve().parents[1]
 NOTEBOOKS = TESTS.parent / "notebooks"
 RIGHT = {
-    "01_point_to_point": {"exchange": "both_at_once", "pass_right": "isend_then_recv",
+    "01_point_to_point": {"exchange": "both_at_once", "pass_right": "by_parity",
                           "in_order": "along_the_row"},
-    "04_ring_all_reduce": {"ring_all_reduce": "flat_copy", "ring_reduce_scatter": "owns_the_next",
-                           "ring_all_gather": "with_inboxes", "ring_seconds": "formula"},
-    "05_gradient_averaging": {"average_gradients": "one_by_one", "broadcast_parameters": "data",
+    "04_ring_all_reduce": {"ring_all_reduce": "in_two_halves",
+                           "ring_reduce_scatter": "owns_the_next",
+                           "ring_all_gather": "from_the_owned_one",
+                           "ring_seconds": "in_one_line"},
+    "05_gradient_averaging": {"average_gradients": "one_by_one",
+                              "broadcast_parameters": "one_by_one",
                               "same_everywhere": "by_digest", "train_step": "sum_over_total"},
 }  # fmt: skip
 OTHERWISE = {  # right in another way
     "01_point_to_point": {"exchange": "in_a_batch", "in_order": "rank_0_calls_out"},
-    "04_ring_all_reduce": {"ring_all_reduce": "owner_is_own_rank"},
-    "05_gradient_averaging": {"average_gradients": "in_float64"},
+    "04_ring_all_reduce": {"ring_all_reduce": "to_the_left"},
+    "05_gradient_averaging": {"average_gradients": "one_bucket"},
 }
 WRONG = {
-    "01_point_to_point": {"exchange": "both_send_first", "pass_right": "passes_left",
-                          "in_order": "no_word_at_all"},
-    "04_ring_all_reduce": {"ring_all_reduce": "send_first", "ring_reduce_scatter": "wrong_index",
+    "01_point_to_point": {"exchange": "send_first", "pass_right": "other_way",
+                          "in_order": "nothing"},
+    "04_ring_all_reduce": {"ring_all_reduce": "owner", "ring_reduce_scatter": "sends_first",
                            "ring_all_gather": "adds", "ring_seconds": "one_phase"},
-    "05_gradient_averaging": {"average_gradients": "sum", "broadcast_parameters": "does_nothing",
-                              "same_everywhere": "local_answer", "train_step": "local_loss"},
+    "05_gradient_averaging": {"average_gradients": "sums",
+                              "broadcast_parameters": "not_copied_back",
+                              "same_everywhere": "keeps_it", "train_step": "stale_and_own_loss"},
 }  # fmt: skip
 IN_PART = {
     "01_point_to_point": {"exchange": "strided"},
-    "04_ring_all_reduce": {"ring_all_reduce": "whole_tensor_round_the_ring"},
-    "05_gradient_averaging": {"average_gradients": "alone"},
+    "04_ring_all_reduce": {"ring_all_reduce": "classic_mended"},
+    "05_gradient_averaging": {"average_gradients": "skips_none"},
 }
 ATTACK = {"01_point_to_point": "exchange/pretends_to_wait",
           "04_ring_all_reduce": "ring_all_reduce/forged_events",
@@ -58,14 +64,10 @@ class Handed:
     predicted: dict[str, tuple[float, str]] = field(default_factory=dict)  # empty: no notebook
 
 
-def source(kind: str, exercise: str, name: str) -> str:
-    return (TESTS / kind / exercise / f"{name}.py").read_text()
-
-
 @cache
-def by_check(kind: str, exercise: str, name: str) -> tuple[float, str]:
+def by_check(exercise: str, name: str) -> tuple[float, str]:
     """What ``check`` says of a member of the zoo."""
-    text = Answer(exercise, source=source(kind, exercise, name), file=f"{exercise}.py")
+    text = Answer(exercise, source=zoo.source(exercise, name), file=f"{exercise}.py")
     verdict = verdict_on(find(exercise), text)
     return verdict.points / 100, verdict.diagnosis or ""
 
@@ -82,7 +84,7 @@ def notebook(lesson: str, answers: dict[str, str]) -> dict[str, Any]:
 
 def header(exercise: str) -> str:
     """The exercise's own ``def`` line."""
-    lines = source("right_answers", exercise, RIGHT[lesson_of(exercise)][exercise]).splitlines()
+    lines = zoo.source(exercise, RIGHT[lesson_of(exercise)][exercise]).splitlines()
     return next(line for line in lines if line.startswith(f"def {exercise}"))
 
 
@@ -98,7 +100,7 @@ def roster() -> Iterator[Handed]:
 
 
 def _right(lesson: str, *but: str) -> dict[str, str]:
-    return {e: source("right_answers", e, n) for e, n in RIGHT[lesson].items() if e not in but}
+    return {e: zoo.source(e, n) for e, n in RIGHT[lesson].items() if e not in but}
 
 
 def _full(lesson: str) -> dict[str, tuple[float, str]]:
@@ -114,7 +116,7 @@ def right(name: str, lesson: str) -> Handed:
 
 
 def right_otherwise(name: str, lesson: str) -> Handed:
-    other = {e: source("right_answers", e, n) for e, n in OTHERWISE[lesson].items()}
+    other = {e: zoo.source(e, n) for e, n in OTHERWISE[lesson].items()}
     return Handed(name, json.dumps(notebook(lesson, _right(lesson) | other)), _full(lesson))
 
 
@@ -124,14 +126,14 @@ def untouched(name: str, lesson: str) -> Handed:
 
 
 def wrong(name: str, lesson: str) -> Handed:
-    answers = {e: source("wrong_answers", e, n) for e, n in WRONG[lesson].items()}
-    said = {e: by_check("wrong_answers", e, n) for e, n in WRONG[lesson].items()}
+    answers = {e: zoo.source(e, n) for e, n in WRONG[lesson].items()}
+    said = {e: by_check(e, n) for e, n in WRONG[lesson].items()}
     return Handed(name, json.dumps(notebook(lesson, answers)), said)
 
 
 def in_part(name: str, lesson: str) -> Handed:
-    mine = {e: source("wrong_answers", e, n) for e, n in IN_PART[lesson].items()}
-    said = {e: by_check("wrong_answers", e, n) for e, n in IN_PART[lesson].items()}
+    mine = {e: zoo.source(e, n) for e, n in IN_PART[lesson].items()}
+    said = {e: by_check(e, n) for e, n in IN_PART[lesson].items()}
     return Handed(name, json.dumps(notebook(lesson, _right(lesson) | mine)), _full(lesson) | said)
 
 
@@ -165,9 +167,8 @@ def crashes(name: str, lesson: str) -> Handed:
 
 def attacks(name: str, lesson: str) -> Handed:
     attack = ATTACK[lesson]
-    exercise, file = attack.split("/")
-    text = source("attacks", exercise, file)
-    return _spoilt(name, lesson, exercise, text, EARNED.get(attack, 0.0), "")
+    text = (TESTS / "attacks" / f"{attack}.py").read_text()
+    return _spoilt(name, lesson, attack.split("/")[0], text, EARNED.get(attack, 0.0), "")
 
 
 KINDS: dict[str, Callable[[str, str], Handed]] = {

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TESTS, answer, answer_cell, code, notebook, written
+import zoo
+from conftest import TESTS, answer_cell, code, notebook, written
 from damage import damaged
 
 from course_lib.grading import answers, manifest, transplant
@@ -20,7 +21,7 @@ from course_lib.notebooks.lesson import STUB
 
 ROOT = TESTS.parent
 RELEASE = manifest.read(ROOT / "notebooks" / "manifest.json")
-RIGHT = answer("right_answers", "my_share", "by_divmod")
+RIGHT = zoo.source("my_share", "by_divmod")
 STUB_TEXT = f"def my_share(n_items):\n    {STUB}\n"
 
 

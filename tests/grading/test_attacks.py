@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import TESTS, answer
+import zoo
+from conftest import TESTS, attack
 
 from course_lib.grading import feedback, report
 from course_lib.grading.manifest import Manifest
@@ -110,8 +111,8 @@ def test_every_attack_says_what_it_tries() -> None:
 
 
 def test_the_judge_works_on_after_an_attack(judged) -> None:
-    judged("my_share", answer("attacks", "my_share", "fork_bomb"))
-    record = judged("my_share", answer("right_answers", "my_share", "by_divmod"))
+    judged("my_share", attack("my_share", "fork_bomb"))
+    record = judged("my_share", zoo.source("my_share", "by_divmod"))
     assert record["passed"], record
 
 
@@ -221,7 +222,7 @@ def my_share(n_items):
 def test_where_walls_are_missing_the_report_says_so(judged, monkeypatch) -> None:
     monkeypatch.setenv("COURSE_LIB_WALLS", "none")
     with Zygote() as bare:
-        right = answer("right_answers", "my_share", "by_divmod")
+        right = zoo.source("my_share", "by_divmod")
         record = judged("my_share", right, address=bare.address)
     assert record["passed"]
     assert set(record["undefended"]) >= {"processes", "files", "network"}

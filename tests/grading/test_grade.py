@@ -10,7 +10,8 @@ from pathlib import Path
 from xml.etree import ElementTree as xml
 
 import pytest
-from conftest import TESTS, answer, answer_cell, code, notebook, written
+import zoo
+from conftest import TESTS, answer_cell, code, notebook, written
 
 from course_lib.__main__ import main
 from course_lib.grading import manifest, marks, report
@@ -22,8 +23,6 @@ from course_lib.notebooks.lesson import LessonError
 from course_lib.notebooks.source import parse_lesson
 
 ROOT = TESTS.parent
-RIGHT = answer("right_answers", "my_share", "by_tensor_split")
-WRONG = answer("wrong_answers", "my_share", "interleaved")
 HANG = "def ring_reduce_scatter(chunks):\n    while True:\n        pass\n"
 BY_PARTS = """
 def ring_all_reduce(tensor):
@@ -36,7 +35,7 @@ def ring_all_reduce(tensor):
 
 def block(exercise: str, points: int, required: bool, name: str) -> str:
     """An exercise of a lesson's source, solved by a right answer of the zoo."""
-    source = answer("right_answers", exercise, name)
+    source = zoo.source(exercise, name)
     body = source[source.index(f"def {exercise}") :].splitlines()
     inside = "\n".join(["    ### BEGIN SOLUTION", *body[1:], "    ### END SOLUTION"])
     return (f'# %% exercise="{exercise}" role="answer" points={points} '
@@ -50,8 +49,8 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("course")
     source = ('# %% id="04-a"\nimport torch\nimport torch.distributed as dist\n\n'
               + block("ring_reduce_scatter", 4, False, "owns_the_next")
-              + block("ring_all_gather", 4, False, "with_inboxes")
-              + block("ring_all_reduce", 10, True, "flat_copy"))  # fmt: skip
+              + block("ring_all_gather", 4, False, "from_the_owned_one")
+              + block("ring_all_reduce", 10, True, "in_two_halves"))  # fmt: skip
     lesson = parse_lesson(source, "04_small")
     folder = root / "notebooks" / "solutions"
     folder.mkdir(parents=True)
@@ -72,8 +71,8 @@ def test_submissions_get_the_marks_that_were_predicted(
 ) -> None:
     """Three submissions: all right; one exercise hangs and a later one needs it; and one that
     tries what a notebook can try. Then the same again: nothing is graded twice."""
-    gather = answer("right_answers", "ring_all_gather", "with_inboxes")
-    scatter = answer("right_answers", "ring_reduce_scatter", "owns_the_next")
+    gather = zoo.source("ring_all_gather", "from_the_owned_one")
+    scatter = zoo.source("ring_reduce_scatter", "owns_the_next")
     inbox = tmp_path / "inbox"
     written(inbox / "anna.ipynb", ring_notebook(
         ring_reduce_scatter=scatter, ring_all_gather=gather, ring_all_reduce=BY_PARTS))  # fmt: skip

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TESTS
+import zoo
+from conftest import TESTS, written
 
 from course_lib.__main__ import main
 from course_lib.grading import manifest
@@ -70,10 +71,10 @@ def test_only_what_students_need_is_in_it(released: Path) -> None:
     assert "tutor" in agents and "do not solve" in agents
 
 
-def test_the_library_works_there_and_offers_what_there_is(released: Path) -> None:
+def test_the_library_works_there_and_offers_what_there_is(released: Path, tmp_path: Path) -> None:
     out = released / "out"
     environment = os.environ | {"PYTHONPATH": str(out)}
-    answer = TESTS / "right_answers" / "my_share" / "by_divmod.py"
+    answer = written(tmp_path / "answer.py", zoo.source("my_share", "by_divmod"))
     command = [sys.executable, "-m", "course_lib"]
     done = subprocess.run([*command, "check", "my_share", str(answer)], cwd=out, env=environment,
                           capture_output=True, text=True, timeout=120)  # fmt: skip

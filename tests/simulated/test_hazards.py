@@ -163,6 +163,8 @@ def test_writing_before_wait_is_found(program):
     with pytest.raises(Hazard) as caught:
         simulate(program, world_size=2)
     assert caught.value.kind == "written before wait"
+    twice = "another message fills the same tensor" in str(caught.value)
+    assert twice == (program is two_messages_into_one_inbox)
 
 
 def unwaited_send():

@@ -13,16 +13,20 @@ import argparse
 import ast
 import copy
 import json
+import sys
 import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import zoo
+
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import exercises, find
-from course_lib.checks.play import Answer
+from course_lib.checks.in_rank import Answer
 
-RIGHT = Path(__file__).resolve().parents[1] / "right_answers"
 LEAST = 0.95
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mod,
              ast.Mod: ast.FloorDiv, ast.Div: ast.Mult}  # fmt: skip
@@ -91,16 +95,16 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=3600)
     asked = options.parse_args()
     end, died, survived = time.monotonic() + asked.seconds, 0, []
-    for path in sorted(RIGHT.glob("*/*.py")):
-        name = path.parent.name
-        if name not in exercises() or asked.only not in f"{name}/{path.stem}":
+    known = [(name, way) for name in sorted(exercises()) for way in zoo.right(name)]
+    for name, way in known:
+        if asked.only not in f"{name}/{way}":
             continue
-        for words, source in mutants(path.read_text()):
+        for words, source in mutants(zoo.right(name)[way]):
             if time.monotonic() > end:
                 break
-            answer = Answer(name, source=source, file=path.name)
+            answer = Answer(name, source=source, file=f"{name}.py")
             if verdict_on(find(name), answer, shrink="none").passed:
-                survived.append(f"{name}/{path.stem} {words}")
+                survived.append(f"{name}/{way} {words}")
                 print("survived:", survived[-1], flush=True)
             else:
                 died += 1
@@ -116,48 +120,7 @@ def main() -> int:
 
 
 # Part of a survivor's line -> why the mutant does what the original did.
-EQUIVALENT: dict[str, str] = {
-    "accumulate_step/in_float64 line 11: 0 becomes": "all of a model lies on one device",
-    "accumulate_step/one_backward_for_all line 13: clone() dropped": "nobody reads the loss again",
-    "accumulate_step/reduced_by_hand line 16: 0 becomes": "every gradient has the same dtype",
-    "accumulate_step/reduced_by_hand line 22: operator": "1e-6 more or less is within rounding",
-    "broadcast_parameters/as_bytes line 13: contiguous() dropped": "reshape copies",
-    "broadcast_parameters/as_objects line 13: 0 becomes -1": "the list has one entry",
-    "bus_bandwidth/least_bytes line 5: 2 becomes 1": "the formula says 0 for one rank",
-    "exchange/lower_sends_first line 12: comparison": "nobody is its own partner there",
-    "half_bandwidth_bytes/by_search line": "the search ends at the same number",
-    "in_order/along_the_row line 11: 1 becomes": "the token's length says nothing",
-    "in_order/counts_those_before line 11: 1 becomes": "the token's length says nothing",
-    "in_order/empty_tokens line": "an empty tensor may be replaced by one of length 1",
-    "in_order/rank_0_calls_out line 11": "the token's length says nothing",
-    "in_order/round_and_home line 11: 1 becomes": "the token's length says nothing",
-    "in_order/round_and_home line 16": "what the token says is never read",
-    "my_all_gather/root_and_back line 11: contiguous() dropped": "stack makes it contiguous",
-    "my_all_gather/root_and_back line 20: clone() dropped": "no two rows share an element",
-    "my_broadcast/binomial_tree line 11: clone() dropped": "what is written back is the same",
-    "my_broadcast/binomial_tree line 13: comparison": "a round in which nobody has a partner",
-    "my_broadcast/through_rank_0 line 10: clone() dropped": "what is written back is the same",
-    "my_gather/by_object line 11: contiguous() dropped": "a pickle keeps strides",
-    "my_gather/by_object line 18: 0 becomes -1": "the list has one entry",
-    "my_reduce/tree line 12: clone() dropped": "combine makes a new tensor",
-    "my_reduce/tree line 14: comparison": "a round in which nobody has a partner",
-    "my_share/by_rounding line 8: 0 becomes -1": "every rank has returned before",
-    "pass_right/even_ranks_send_first line 14": "any who send first will do, but for all and none",
-    "pass_right/one_breaks_the_ring line 15: outbox becomes inbox": "both hold the same numbers",
-    "ring_all_reduce/flat_copy line 11: clone() dropped": "a view is written back onto itself",
-    "ring_all_reduce/owner_is_own_rank line 12: 1 becomes 2": "an end more, of no chunk",
-    "ring_all_reduce/owner_is_own_rank line 20: clone() dropped": "that chunk stays as it is",
-    "ring_all_reduce/to_the_left line 15": "any who send first will do, but for all and none",
-    "same_everywhere/along_a_chain line 11: contiguous() dropped": "reshape copies",
-    "same_everywhere/along_a_chain line 14: 1 becomes 2": "a byte more that says nothing",
-    "same_everywhere/by_digest line 13: contiguous() dropped": "reshape copies",
-    "same_everywhere/compared_with_rank_0 line 10: contiguous() dropped": "reshape copies",
-    "same_everywhere/compared_with_rank_0 line 11: 1 becomes": "bytes that are the same everywhere",
-    "same_everywhere/gathered_bytes line 11: contiguous() dropped": "reshape copies",
-    "same_everywhere/smallest_is_largest line 12: contiguous() dropped": "reshape copies",
-    "train_step/averaged_then_scaled line 9: 2 becomes 3": "a zero more to add up",
-    "train_step/in_hooks line 24: clone() dropped": "nobody reads the loss again",
-}
+EQUIVALENT: dict[str, str] = {}
 
 
 if __name__ == "__main__":

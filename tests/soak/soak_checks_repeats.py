@@ -16,15 +16,18 @@ import multiprocessing
 import os
 import random
 import statistics
+import sys
 import time
 from datetime import date
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import zoo
+
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import exercises, find
-from course_lib.checks.play import Answer
-
-RIGHT = Path(__file__).resolve().parents[1] / "right_answers"
+from course_lib.checks.in_rank import Answer
 
 
 def burn() -> None:
@@ -40,24 +43,23 @@ def main() -> int:
     options.add_argument("--only", nargs="*", default=exercises(), metavar="NAME")
     options.add_argument("--out", type=Path)
     asked = options.parse_args()
-    paths = [p for p in sorted(RIGHT.glob("*/*.py")) if p.parent.name in asked.only]
+    answers = [(name, way) for name in sorted(asked.only) for way in zoo.right(name)]
     load = [multiprocessing.Process(target=burn, daemon=True)
             for _ in range(asked.load * (os.cpu_count() or 1))]  # fmt: skip
     for process in load:
         process.start()
     rejected, seconds = [], []
-    names = sorted({p.parent.name for p in paths})
+    names = sorted(asked.only)
     for number in range(asked.repeats * (len(names) if asked.each else 1)):
         name = names[number % len(names)]
-        fitting = [p for p in paths if p.parent.name == name] if asked.each else paths
-        path = random.Random(number).choice(fitting)
-        source = path.read_text() + f"\n# repeat {number}\n"
+        fitting = [a for a in answers if a[0] == name] if asked.each else answers
+        name, way = random.Random(number).choice(fitting)
+        source = zoo.right(name)[way] + f"\n# repeat {number}\n"
         start = time.monotonic()
-        answer = Answer(path.parent.name, source=source, file=path.name)
-        verdict = verdict_on(find(path.parent.name), answer)
+        verdict = verdict_on(find(name), Answer(name, source=source, file=f"{name}.py"))
         seconds.append(time.monotonic() - start)
         if not verdict.passed:
-            rejected.append(f"repeat {number}, {path.parent.name}/{path.stem}:\n{verdict}")
+            rejected.append(f"repeat {number}, {name}/{way}:\n{verdict}")
             print(rejected[-1], flush=True)
     for process in load:
         process.kill()

@@ -26,10 +26,11 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
-sys.path[:0] = [str(TESTS / "grading"), str(TESTS / "soak")]
+sys.path[:0] = [str(TESTS), str(TESTS / "grading"), str(TESTS / "soak")]
 
+import zoo  # noqa: E402
 from damage import damaged  # noqa: E402
-from roster import RIGHT, Handed, notebook, roster, source  # noqa: E402
+from roster import RIGHT, Handed, notebook, roster  # noqa: E402
 from soak_ranks_common import count, report  # noqa: E402
 
 from course_lib.__main__ import main  # noqa: E402
@@ -50,16 +51,13 @@ LESSONS = sorted({e.number[:2] for e in exercises().values()})
 def test_grading_the_zoo_gives_the_diagnoses_of_check(lesson: str) -> None:
     different = []
     with Zygote() as zygote:
-        for path in sorted(p for kind in ("right_answers", "wrong_answers")
-                           for p in (TESTS / kind).glob("*/*.py")):  # fmt: skip
-            name, text = path.parent.name, path.read_text()
-            if name not in exercises() or not exercises()[name].number.startswith(lesson):
-                continue
-            record = judge(Order(name, text, [], []), zygote.address, Limits(), Timing(30, 600))
-            stated = re.match(r'"""Diagnosis: (\S+)', text)
-            wanted = stated[1] if stated and "wrong_answers" in path.parts else None
+        mine = [name for name, e in exercises().items() if e.number.startswith(lesson)]
+        for name, way in ((n, w) for n in mine for w in (*zoo.right(n), *zoo.wrong(n))):
+            order = Order(name, zoo.source(name, way), [], [])
+            record = judge(order, zygote.address, Limits(), Timing(30, 600))
+            wanted = zoo.wrong(name)[way].diagnosis if way in zoo.wrong(name) else None
             if record["diagnosis"] != wanted or record["passed"] != (wanted is None):
-                different.append(f"{name}/{path.stem}: {record['diagnosis']}, not {wanted}")
+                different.append(f"{name}/{way}: {record['diagnosis']}, not {wanted}")
     report(f"grading_zoo_{lesson}", different=different)
     assert not different
 
@@ -257,7 +255,7 @@ def test_grading_damaged_notebooks_costs_an_answer_at_most_itself(
     inbox.mkdir()
     for seed in range(200):
         lesson = list(RIGHT)[seed % 3]
-        right = {e: source("right_answers", e, n) for e, n in RIGHT[lesson].items()}
+        right = {e: zoo.source(e, n) for e, n in RIGHT[lesson].items()}
         whole = notebook(lesson, right)
         text, keeps = damaged(copy.deepcopy(whole), random.Random(1000 + seed))
         (inbox / f"{lesson}-{seed:03}.ipynb").write_text(text, encoding="utf-8")

@@ -1,0 +1,427 @@
+"""From what was seen to one explanation, and to the smallest case on which it can be seen.
+
+    1  the shown play     the smallest that fails in the gravest way
+    2  its like           failing plays with no feature that the shown one lacks
+    3  an explanation     true of all of these, and contradicted by no play that passed:
+                          an error's own, a mistake that predicts what came back, a pattern
+    4  only with …        features that all failing plays have and no passing one has
+
+A mistake is compared facet by facet: what was returned, the gradients, what is left in tensors.
+So of two mistakes at once the first wrong facet is explained, and after it is mended the next.
+Evidence is values, errors and the trace. Never the source.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from course_lib.checks.cases import clause
+from course_lib.checks.compare import left, same
+from course_lib.checks.exercise import (
+    FACETS,
+    Diagnosis,
+    Exercise,
+    Mistake,
+    Play,
+    Right,
+    Seen,
+    facets,
+)
+from course_lib.checks.rules import PATTERNS, trace_of
+from course_lib.errors import Hazard, RankFailed, Standstill
+
+OfPlay = Callable[[Play], bool]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All plays of one level, those that fail, and those of another level that do not."""
+
+    level: str
+    plays: list[Play]
+    failed: list[Play]
+    besides: list[Play] = field(default_factory=list)
+
+    @property
+    def passed(self) -> list[Play]:
+        failed = set(map(id, self.failed))
+        return [p for p in (*self.besides, *self.plays) if id(p) not in failed]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What to say of a level that fails; ``holds`` tells whether it can be seen in a play, and
+    ``foretells`` without a play whether it could be seen in a case."""
+
+    id: str
+    hint: str
+    play: Play
+    holds: OfPlay
+    foretells: Callable[[Play], bool] = field(default=lambda prepared: True)
+
+
+# ---- what a play tells by itself -----------------------------------------------------------------
+
+
+def found(*kinds: str) -> OfPlay:
+    """The play has a finding of one of these kinds."""
+    return lambda p: bool(p.kinds() & set(kinds))
+
+
+def only(*kinds: str) -> OfPlay:
+    """The play came to its end, and has findings of these kinds and no others."""
+    return lambda p: p.done and bool(p.kinds()) and p.kinds() <= set(kinds)
+
+
+def raised(*names: str) -> OfPlay:
+    """A rank raised an exception of one of these classes."""
+    return lambda p: isinstance(p.error, RankFailed) and p.error.kind in names
+
+
+def hazard(*kinds: str) -> OfPlay:
+    return lambda p: isinstance(p.error, Hazard) and p.error.kind in kinds
+
+
+def all_wait_in(call: str) -> OfPlay:
+    """Every rank of the world waits, in this call (``send``, ``recv``)."""
+    return lambda p: isinstance(p.error, Standstill) and len(p.error.waits) == p.case.world and all(
+        call in w.call for w in p.error.waits)  # fmt: skip
+
+
+def wait_for_absent(p: Play) -> bool:
+    """Ranks wait in a collective for ranks that have left, or that are in none."""
+    messages = "send", "recv", "isend", "irecv"
+    waits = p.error.waits if isinstance(p.error, Standstill) else []
+    return any(not w.call.startswith(messages) for w in waits)
+
+
+def says(*words: str) -> OfPlay:
+    """The error's first line has one of these in it."""
+    return lambda p: any(w in str(p.error).partition("\n")[0] for w in words)
+
+
+def note(words: str) -> OfPlay:
+    """The play's findings are about memory, and one of them says so."""
+    return lambda p: any(f.kind == "memory" and words in f.text for f in p.findings)
+
+
+def wrong_type(p: Play) -> bool:
+    return only("type")(p)
+
+
+def nothing_returned(p: Play) -> bool:
+    return any(f.kind == "type" and f.got is None for f in p.findings)
+
+
+CUT_OFF = [  # of what ended all play, or never began
+    Diagnosis("signature", "Keep the function's name and its arguments as the stub has them.",
+              raised("BadSignature")),
+    Diagnosis("breaks-the-check", "Does the answer change torch or course_lib itself? If it does "
+              "not, the mistake is ours: please report it.", found("broken")),
+    Diagnosis("import", "The file has to run by itself, before anything in it is called.",
+              raised("AtImport")),
+    Diagnosis("starts-process", "A rank is a process already. It starts no other one, and ends by "
+              "returning.", lambda p: raised("StartedProcess")(p) or says(
+                  "start or end processes")(p)),
+    Diagnosis("exits", "Leave the function by return. A rank that ends itself leaves the others "
+              "waiting.", lambda p: raised("CalledExit")(p) or found("died")(p)),
+    Diagnosis("cannot-travel", "What the function uses from outside has to be sent to each rank, "
+              "and this cannot be: make it inside the function.", found("refused")),
+    Diagnosis("hangs", "It was still busy when its time was up, and no message was on its way. "
+              "Which loop, pause or call does not end?", found("hang")),
+]  # fmt: skip
+ERRORS = [
+    Diagnosis("one-buffer", "Two messages fill the same tensor, and only what comes last stays in "
+              "it. How many tensors do so many messages need? ([box] * n is one tensor in n "
+              "places.)", lambda p: hazard("written before wait")(p) and says(
+                  "fills the same tensor")(p)),
+    Diagnosis("strided", "send and recv want tensors whose elements lie side by side, and this "
+              "one's do not. contiguous() gives such a copy; empty_like() and clone() keep the "
+              "strides, unless memory_format=torch.contiguous_format says otherwise.",
+              says("has to be contiguous", "must be contiguous")),
+    Diagnosis("read-before-wait", "What irecv fills may be read only after wait() has returned.",
+              hazard("read before wait")),
+    Diagnosis("never-waited", "Each isend and irecv returns a Work. Keep it, and wait for it "
+              "before the function returns.", hazard("never waited for")),
+    Diagnosis("written-before-wait", "What isend sends, and what irecv fills, may be written only "
+              "after wait() has returned.", hazard("written before wait")),
+    Diagnosis("send-first", "Every rank sends first, and a send may wait for its recv: nobody is "
+              "left to receive. Who could receive first, or which call starts a message without "
+              "waiting for it?", all_wait_in("send")),
+    Diagnosis("receive-first", "Every rank waits for a message that nobody has sent yet. Who "
+              "could send first?", all_wait_in("recv")),
+    Diagnosis("talks-to-itself", "A rank cannot send to itself. It has its own part already.",
+              says("same as the rank of the current process", "itself")),
+    Diagnosis("no-such-rank", "Ranks are counted from 0 to n − 1. Which line computes another "
+              "number?", says("there is no rank")),
+    Diagnosis("not-everybody", "A collective needs every rank of its group. Some ranks are in one "
+              "here, and others never come: which condition keeps them away?", wait_for_absent),
+    Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well, or that "
+              "has returned: which call is missing, or comes too late?", found("deadlock")),
+    Diagnosis("mismatch", "These two calls meet, and have to agree.", found("mismatch")),
+    Diagnosis("raises", "The line above raises it.", found("raised")),
+]  # fmt: skip
+# of which "only with …" may say more
+VAGUE = {"deadlock", "receive-first", "mismatch", "raises", "not-everybody"}
+
+
+def says_nothing(p: Play) -> bool:
+    """Several ranks, what they need is with the others, and none of them calls anything; and not
+    only memory is wrong, as it may be where there is nothing to send."""
+    return p.done and p.case.world > 1 and not trace_of(p).events and not only("memory")(p)
+
+
+TALK = [
+    Diagnosis("talks", "Everything it needs has been given to it: no rank has to ask another.",
+              found("talks")),
+    Diagnosis("collective", "Build this answer from send and receive and their asynchronous forms "
+              "alone.", found("collective")),
+    Diagnosis("nothing-sent", "No rank says a word. What another rank holds reaches this one in a "
+              "message, or not at all.", says_nothing),
+]  # fmt: skip
+DONE = [  # of what came to its end, where no mistake of the exercise explains the values
+    Diagnosis("returns-nothing", "The function ends without returning what it has made.",
+              nothing_returned),
+    Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
+              wrong_type),
+    Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy.",
+              only("argument changed")),
+    Diagnosis("one-buffer", "The list holds the same memory more than once: what arrives last "
+              "shows in each of those places. How many tensors do so many messages need? ([box] * "
+              "n is one tensor in n places.)",
+              note("with one another")),
+    Diagnosis("shares-memory", "What is returned is partly the caller's own tensor, or what an "
+              "earlier call returned. Whoever writes into one changes the other: return new "
+              "memory.", lambda p: only("memory")(p) and note("share")(p)),
+    Diagnosis("replaced", "The numbers are right, in another tensor or in other memory. Whoever "
+              "holds the old tensor (an optimizer, DDP's buckets, the caller) does not see them: "
+              "write into it, in place.",
+              lambda p: note("than before")(p) and p.kinds() <= {
+                  "memory", "left", "argument changed"}),
+    Diagnosis("stray-write", "A strided tensor has neighbours in memory that are not its own, and "
+              "one of these was written.", found("stray")),
+    Diagnosis("beside-messages", "It is right even where every message carries zeros, so the "
+              "numbers came another way. Ranks share nothing but messages.", found("beside")),
+]  # fmt: skip
+BUDGET = [
+    Diagnosis("too-few-bytes", "Fewer bytes travel than the data have. Where did the rest come "
+              "from?", found("too few bytes")),
+    Diagnosis("over-budget", "Go through the messages of one rank: how many are there, how long "
+              "is the longest, and to whom do they go?", found("sends", "bytes", "peers")),
+]  # fmt: skip
+NONE_FITS = Diagnosis("values-differ", "Play the case above by hand, rank by rank. Which line is "
+                      "the first that does not do what you meant?", lambda p: True)  # fmt: skip
+BY_HAND = Diagnosis("values-differ", "Work this case out with pen and paper, units included, and "
+                    "compare.", lambda p: True)  # fmt: skip
+IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
+GRAVE = ("broken", "died", "refused", "hang", "hazard")  # in this order; then whatever is smallest
+
+
+# ---- mistakes of value ---------------------------------------------------------------------------
+
+
+def wrong_facets(ex: Exercise, play: Play) -> list[str]:
+    """Of a play that is done, the facets that differ from what is right, in FACETS' order."""
+    wrong: set[str] = set()
+    for call in range(play.case.calls):
+        got, want = facets(play.seen[call]), facets(ex.expected(play, call))
+        wrong |= {f for f in FACETS if not same(got[f], want[f], ex.tolerance)}
+    return [f for f in FACETS if f in wrong and f not in ex.free]
+
+
+def predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool | None:
+    """Whether this facet is what the mistake would make of it, and no other facet is right that
+    the mistake would spoil; None where the mistake would make what is right."""
+    differs = False
+    for call in range(play.case.calls):
+        try:
+            said = facets(play.prepared.outcome(wrong, call))
+        except IMPOSSIBLE:
+            return False
+        got, right = facets(play.seen[call]), facets(ex.expected(play, call))
+        spoiled = [f for f in FACETS if not same(said[f], right[f], ex.tolerance)]
+        differs |= facet in spoiled
+        if not same(got[facet], said[facet], ex.tolerance) or any(
+            same(got[f], right[f], ex.tolerance) for f in spoiled if f not in ex.free):  # fmt: skip
+            return False
+    return True if differs else None
+
+
+def _explains(ex: Exercise, wrong: Right, facet: str, few: list[Play], passed: list[Play]) -> bool:
+    return all(predicts(ex, wrong, p, facet) for p in few) and all(
+        predicts(ex, wrong, p, facet) is None for p in passed)  # fmt: skip
+
+
+def _by_mistake(
+    ex: Exercise, few: list[Play], passed: list[Play], where: str
+) -> Explanation | None:
+    """The mistake, or the two that nothing tells apart, that explain the first wrong facet.
+
+    If it all goes wrong ``where`` a case has some feature, and only there, plays that passed say
+    nothing of a mistake that is made only there.
+    """
+    shown = few[0]
+    for facet in wrong_facets(ex, shown):
+        same_facet = sorted((p for p in few if facet in wrong_facets(ex, p)),
+                            key=lambda p: p.case.size)  # fmt: skip
+        for contradicting, said in ((passed, ""), *([([], where)] if where else [])):
+            fitting: dict[Mistake, list[Right]] = {}
+            for mistake in _mistakes(ex, facet):
+                ways = [w for w in mistake.wrong
+                        if _explains(ex, w, facet, same_facet, contradicting)]  # fmt: skip
+                if ways:
+                    fitting[mistake] = ways
+            if fitting:
+                return _told(ex, facet, same_facet, fitting, said)
+        if all(_one_right(ex, p, facet) for p in same_facet):
+            return Explanation("one-rank-alone", "One rank has the result, and the others do not. "
+                               "Who tells them?", shown,
+                               lambda p, f=facet: _one_right(ex, p, f))  # type: ignore[misc]  # fmt: skip
+    return None
+
+
+def _mistakes(ex: Exercise, facet: str) -> Sequence[Mistake]:
+    return [*ex.mistakes, UNTOUCHED] if facet in ("left", "grad") else ex.mistakes
+
+
+def _told(
+    ex: Exercise, facet: str, few: list[Play], fitting: dict[Mistake, list[Right]], where: str
+) -> Explanation:
+    """In words, and shown where nothing else would look like it, if there is such a play."""
+    several = list(fitting)[:2]
+    hint = several[0].hint
+    if several[1:]:
+        hint = f"Either: {hint} Or: {several[1].hint} What was played does not tell which."
+    hint = f"{where} {hint}".strip()
+    ways = [way for mistake in several for way in fitting[mistake]]
+    others = [w for m in _mistakes(ex, facet) if m not in several for w in m.wrong]
+
+    def seen(play: Play) -> bool:
+        return not _alike_in(ex, play, facet, ways[0], ex.right)
+
+    def clear(play: Play) -> bool:
+        return seen(play) and not any(_alike_in(ex, play, facet, ways[0], w) for w in others)
+
+    def holds(play: Play) -> bool:
+        return play.done and any(predicts(ex, way, play, facet) for way in ways)
+
+    shown = next(filter(clear, few), None)
+    return Explanation(several[0].id, hint, shown or few[0], holds, clear if shown else seen)
+
+
+def _alike_in(ex: Exercise, play: Play, facet: str, one: Right, other: Right) -> bool:
+    """Whether both would come to the same in this facet."""
+    try:
+        here, there = (facets(play.prepared.outcome(fn))[facet] for fn in (one, other))
+    except IMPOSSIBLE:
+        return one is other
+    return same(here, there, ex.tolerance)
+
+
+def _one_right(ex: Exercise, play: Play, facet: str) -> bool:
+    """One of several ranks has got this facet right, by a change, and no other one has."""
+    if not play.done or play.case.world < 2:
+        return False
+    right = [r for r, (g, w) in enumerate(zip(play.seen[0], ex.expected(play), strict=True))
+             if same(facets([g])[facet], facets([w])[facet], ex.tolerance)]  # fmt: skip
+    before = facets([Seen(None, left(play.inputs[0][r])) for r in right])[facet]
+    return len(right) == 1 and not same(before, facets([play.seen[0][right[0]]])[facet])
+
+
+UNTOUCHED = Mistake("left-unwritten", "Something may have arrived, and on every rank the caller's "
+                    "tensors are what they were before: the result is in a tensor that nobody "
+                    "looks at. A name can be given a new tensor; the caller still holds the old "
+                    "one.", (lambda given: None,))  # fmt: skip
+
+
+# ---- the explanation -----------------------------------------------------------------------------
+
+
+def diagnose(ex: Exercise, evidence: Evidence) -> Explanation:
+    """Why this level fails; its id has the lesson's number in front: ``04.divides``."""
+    found = _diagnose(ex, evidence)
+    lesson = ex.number.split(".")[0]
+    return Explanation(f"{lesson}.{found.id}", found.hint, found.play, found.holds, found.foretells)
+
+
+def _diagnose(ex: Exercise, evidence: Evidence) -> Explanation:
+    if not any(p.findings for p in evidence.failed):
+        return _of_budget(ex, evidence)
+    shown = min(evidence.failed, key=lambda p: _rank_of(ex, p))
+    few = [shown, *(p for p in evidence.failed if p is not shown and _alike(ex, p, shown))]
+    talk = TALK if ex.blank else TALK[:-1]
+    first = _first([*CUT_OFF, *ex.diagnoses, *ERRORS, *talk], few)
+    names = _only_with(ex, evidence)
+    if first is None and shown.done:
+        # one number is easily another mistake's as well: of a formula the feature says more
+        where = _only_where(names) if names and ex.in_ranks else ""
+        first = _by_mistake(ex, few, evidence.passed, where) or _first(DONE, few)
+    if names and (first is None or first.id in VAGUE):
+        first = _where(ex, names, first, few)
+    return first or _as_said(NONE_FITS if ex.in_ranks else BY_HAND, few)
+
+
+def _rank_of(ex: Exercise, play: Play) -> tuple:
+    """Grave errors first, then small worlds and lengths, then few features."""
+    kinds = play.kinds()
+    grave = next((i for i, kind in enumerate(GRAVE) if kind in kinds), len(GRAVE))
+    return grave, play.case.size, len(ex.features(play.case))
+
+
+def _alike(ex: Exercise, play: Play, shown: Play) -> bool:
+    """It fails in the same manner, and has no feature that the shown play lacks."""
+    manner = type(play.error) is type(shown.error)
+    return manner and ex.features(play.case) <= ex.features(shown.case)
+
+
+def _first(diagnoses: Sequence[Diagnosis], plays: list[Play]) -> Explanation | None:
+    """The first that is true of all these plays."""
+    fitting = (d for d in diagnoses if plays and all(map(d.when, plays)))
+    return next((_as_said(d, plays) for d in fitting), None)
+
+
+def _as_said(diagnosis: Diagnosis, plays: list[Play]) -> Explanation:
+    return Explanation(diagnosis.id, diagnosis.hint, plays[0], diagnosis.when)
+
+
+def _of_budget(ex: Exercise, evidence: Evidence) -> Explanation:
+    """A pattern shows where more than three ranks have something to say to one another."""
+    own = _first([*ex.diagnoses, *TALK], evidence.failed)
+    large = [p for p in evidence.plays if p.case.world > 3 and p.case.length >= p.case.world]
+    pattern = _first(PATTERNS, large)
+    if own is None and pattern is not None and (shown := [p for p in large if p.broken]):
+        return Explanation(pattern.id, pattern.hint, shown[0], lambda p: p.case.world > 3 and
+                           pattern.holds(p))  # fmt: skip
+    few = sorted(evidence.failed, key=lambda p: p.case.size)
+    return own or _first(BUDGET, few[:1]) or _as_said(BUDGET[-1], few)
+
+
+def _only_with(ex: Exercise, evidence: Evidence) -> list[str]:
+    """One feature or two, of which all that fails has one and nothing that passes has any."""
+    fine: set[str] = set().union(*(ex.features(p.case) for p in evidence.passed))
+    failed = list(evidence.failed)
+    names: list[str] = []
+    while failed and len(names) < 2 and evidence.passed:
+        count = Counter(f for p in failed for f in sorted(ex.features(p.case) - fine))
+        if not count:
+            return []
+        names.append(count.most_common(1)[0][0])
+        failed = [p for p in failed if names[-1] not in ex.features(p.case)]
+    return [] if failed else names
+
+
+def _only_where(names: list[str]) -> str:
+    """The features in a sentence, and a question about each."""
+    features, questions = zip(*map(clause, names), strict=True)
+    return " ".join([f"It goes wrong only where {', or where '.join(features)}.",
+                     *filter(None, questions)])  # fmt: skip
+
+
+def _where(
+    ex: Exercise, names: list[str], error: Explanation | None, few: list[Play]
+) -> Explanation:
+    said = " ".join(filter(None, (_only_where(names), error.hint if error else "")))
+    return Explanation(f"only-{'-or-'.join(names)}".replace(" ", "-"), said, few[0],
+                       lambda p: bool(set(names) & ex.features(p.case)))  # fmt: skip

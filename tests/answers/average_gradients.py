@@ -1,0 +1,66 @@
+"""Answers to average_gradients."""
+
+import torch
+import torch.distributed as dist
+
+
+def one_by_one(model):
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+def one_bucket(model):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for p in trained:
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+    flat = torch.cat([torch.zeros(1).double(), *(p.grad.flatten().double() for p in trained)])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for p, mean in zip(trained, flat[1:].split([p.numel() for p in trained]), strict=True):
+        p.grad.copy_(mean.view(p.shape))
+
+
+def gathered(model):
+    n = dist.get_world_size()
+    for p in (p for p in model.parameters() if p.requires_grad):
+        mine = torch.zeros_like(p).contiguous() if p.grad is None else p.grad.contiguous()
+        theirs = [torch.empty_like(mine) for _ in range(n)]
+        dist.all_gather(theirs, mine)
+        mean = torch.stack([t.double() for t in theirs]).mean(0)
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        p.grad.copy_(mean)
+
+
+DIVIDES = "parameter.grad /= dist.get_world_size()"
+REDUCES = "dist.all_reduce(parameter.grad)"
+MISSING = "parameter.grad = torch.zeros_like(parameter)"
+WRONG = {
+    "sums": ("one_by_one", "05.sum", "all_reduce is taken for a mean; a larger learning rate hides "
+             "it", (DIVIDES, "pass")),
+    "twice": ("one_by_one", "05.divided-twice", "the loss was divided as well (pytorch#42399)",
+              (DIVIDES, "parameter.grad /= dist.get_world_size() ** 2")),
+    "weights": ("one_by_one", "05.averages-weights", "a hook gets the parameter for the gradient "
+                "(picotron#39); plain SGD hides it",
+                (REDUCES, "dist.all_reduce(parameter.data)"),
+                (DIVIDES, "parameter.data /= dist.get_world_size()")),
+    "two_ranks": ("one_by_one", "05.fixed-world", "tried on two ranks",
+                  (DIVIDES, "parameter.grad /= 2")),
+    "skips_none": ("one_by_one", "05.only-without-gradient", "a None is passed over, and its rank "
+                   "misses the call", (MISSING, "continue")),
+    "replaces": ("one_by_one", "05.replaced", "grad = grad / n makes a new tensor",
+                 (DIVIDES, "parameter.grad = parameter.grad / dist.get_world_size()")),
+    "not_waited": ("one_by_one", "05.never-waited", "async_op=True, and the Work dropped",
+                   (REDUCES, "dist.all_reduce(parameter.grad, async_op=True)")),
+    "on_rank_0": ("one_by_one", "05.not-everybody", "only rank 0 is to average",
+                  (REDUCES, "if dist.get_rank() == 0: dist.all_reduce(parameter.grad)")),
+    "not_copied_back": ("one_bucket", "05.left-unwritten", "torch.cat copies: the bucket is "
+                        "averaged, and nobody copies it back",
+                        ("p.grad.copy_(mean.view(p.shape))", "pass")),
+    "sums_and_skips_none": ("one_by_one", "05.sum", "two at once", (DIVIDES, "pass"),
+                            (MISSING, "continue")),
+}  # fmt: skip

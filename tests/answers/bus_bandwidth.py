@@ -1,0 +1,33 @@
+"""Answers to bus_bandwidth."""
+
+import numpy as np
+
+
+def corrected(n, nbytes, seconds):
+    return nbytes / seconds * 2 * (n - 1) / n
+
+
+def least_bytes(n, nbytes, seconds):
+    if n < 2:
+        return 0
+    adding = handing_out = (n - 1) * (nbytes / n)
+    return (adding + handing_out) / seconds
+
+
+def in_numpy(n, nbytes, seconds):
+    return np.float64(nbytes) / seconds * np.float64(2 - 2 / n)
+
+
+WRONG = {
+    "algbw_alone": ("least_bytes", "03.only-n-is-1", "the special case of one rank turns out as "
+                    "algbw: nothing was sent", ("return 0", "return nbytes / seconds")),
+    "fails_alone": ("corrected", "03.only-n-is-1", "the factor as its inverse, by which is divided",
+                    ("nbytes / seconds * 2 * (n - 1) / n",
+                     "nbytes / (seconds * n / (2 * (n - 1)))")),
+    "whole_bytes": ("corrected", "03.rounded", "whole bytes per second look tidy",
+                    ("nbytes / seconds * 2 * (n - 1) / n",
+                     "round(nbytes / seconds * 2 * (n - 1) / n)")),
+    "one_phase_in_gb": ("corrected", "03.values-differ", "the factor of all_gather, from the same "
+                        "table of nccl-tests, which prints GB/s: no hint fits both mistakes",
+                        ("* 2 *", "*"), ("/ seconds", "/ 1e9 / seconds")),
+}  # fmt: skip

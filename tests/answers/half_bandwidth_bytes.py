@@ -1,0 +1,29 @@
+"""Answers to half_bandwidth_bytes."""
+
+import torch
+
+
+def break_even(alpha, beta):
+    return alpha / beta
+
+
+def by_search(alpha, beta):
+    low, high = 0.0, 1.0
+    while high * beta < alpha:
+        low, high = high, 2 * high
+    for _ in range(2000):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle * beta < alpha else (low, middle)
+    return high
+
+
+WRONG = {
+    "product": ("break_even", "03.product", "latency times bandwidth, and beta taken for that",
+                ("alpha / beta", "alpha * beta")),
+    "whole_bytes": ("break_even", "03.rounded", "a message has a whole number of bytes",
+                    ("alpha / beta", "alpha // beta")),
+    "in_float32": ("break_even", "03.rounded", "tensors compute in float32",
+                   ("alpha / beta", "float(torch.tensor(alpha) / torch.tensor(beta))")),
+    "prints": ("break_even", "03.returns-nothing", "a printed answer looks like one in a notebook",
+               ("return alpha / beta", "print(alpha / beta)")),
+}  # fmt: skip

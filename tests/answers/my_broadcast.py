@@ -1,0 +1,85 @@
+"""Answers to my_broadcast."""
+
+import torch
+import torch.distributed as dist
+
+
+def flat(tensor, src):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    outbox = tensor.contiguous()
+    if rank == src:
+        for other in range(n):
+            if other != src:
+                dist.send(outbox, other)
+    else:
+        inbox = torch.empty_like(outbox)
+        dist.recv(inbox, src)
+        tensor.copy_(inbox)
+
+
+def tree(tensor, src):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    place, distance = (rank - src) % n, 1
+    box = tensor.clone(memory_format=torch.contiguous_format)
+    while distance < n:
+        if place < distance and place + distance < n:
+            dist.send(box, (rank + distance) % n)
+        elif distance <= place < 2 * distance:
+            dist.recv(box, (rank - distance) % n)
+        distance *= 2
+    tensor.copy_(box)
+
+
+def in_pieces(tensor, src):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    box, talk = tensor.reshape(-1).clone(), []
+    for i in range(0, len(box), 50):
+        piece = box[i : i + 50]
+        for other in range(n):
+            if rank == src != other:
+                talk.append(dist.P2POp(dist.isend, piece, other, tag=i))
+        if rank != src:
+            talk.append(dist.P2POp(dist.irecv, piece, src, tag=i))
+    for work in dist.batch_isend_irecv(talk) if talk else []:
+        work.wait()
+    tensor.copy_(box.reshape(tensor.shape))
+
+
+def chain(tensor, src):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    box = tensor.clone(memory_format=torch.contiguous_format)
+    if (place := (rank - src) % n) > 0:
+        dist.recv(box, (rank - 1) % n)
+    if place < n - 1:
+        dist.send(box, (rank + 1) % n)
+    tensor.copy_(box)
+
+
+BACK = "        tensor.copy_(inbox)\n"
+WRONG = {
+    "itself": ("flat", "02.talks-to-itself", "everybody is sent to, src too",
+               ("if other != src:", "if True:")),
+    "rebinds": ("flat", "02.left-unwritten", "a name is given another tensor", (BACK, "        "
+                "tensor = inbox\n")),
+    "not_written_back": ("flat", "02.left-unwritten", "contiguous() is a copy where it has to be "
+                         "one", ("inbox = torch.empty_like(outbox)", "inbox = tensor.contiguous()"),
+                         (BACK, "")),
+    "from_0": ("flat", "02.only-src", "tried with src 0", ("if rank == src:", "if rank == 0:"),
+               ("if other != src:", "if other != 0:"),
+               ("dist.recv(inbox, src)", "dist.recv(inbox, 0)")),
+    "never_waits": ("flat", "02.never-waited", "isend is taken for send",
+                    ("dist.send(outbox, other)", "dist.isend(outbox, other)")),
+    "powers_of_two": ("tree", "02.only-no-power-of-two", "the tree is right for 2, 4 and 8 ranks",
+                      (" and place + distance < n", "")),
+    "open_chain": ("chain", "02.only-src", "messages run upwards, and nobody tells rank 0",
+                   ("(rank - src) % n) > 0:\n        dist.recv(box, (rank - 1) % n)",
+                    "rank) > 0:\n        dist.recv(box, rank - 1)")),
+    "strided": ("tree", "02.strided", "clone keeps the strides",
+                ("tensor.clone(memory_format=torch.contiguous_format)", "tensor.clone()")),
+    "collective": ("chain", "02.collective", "torch has it already",
+                   ("    tensor.copy_(box)\n", "    tensor.copy_(box)\n    dist.broadcast(tensor, "
+                    "src)\n")),
+    "adds_strided": ("tree", "02.adds", "two at once: added in place of copied, and clone keeps "
+                     "strides", ("    tensor.copy_(box)", "    tensor.add_(box if place else 0)"),
+                     ("tensor.clone(memory_format=torch.contiguous_format)", "tensor.clone()")),
+}  # fmt: skip

@@ -1,0 +1,80 @@
+"""Answers to same_everywhere."""
+
+import hashlib
+
+import torch
+import torch.distributed as dist
+
+
+def gathered_bytes(model):
+    same = True
+    for tensor in (*model.parameters(), *model.buffers()):
+        mine = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, mine)
+        same = same and all(torch.equal(mine, other) for other in every)
+    return same
+
+
+def by_digest(model):
+    digest = hashlib.sha256()
+    for tensor in (*model.parameters(), *model.buffers()):
+        digest.update(bytes(tensor.detach().contiguous().reshape(-1).view(torch.uint8).tolist()))
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, digest.hexdigest())
+    return len(set(every)) == 1
+
+
+def compared_with_rank_0(model):
+    answer = torch.ones(1, dtype=torch.int64)
+    for tensor in (*model.parameters(), *model.buffers()):
+        mine = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        of_rank_0 = mine.clone()
+        dist.broadcast(of_rank_0, 0)
+        answer *= int(torch.equal(mine, of_rank_0))
+    dist.all_reduce(answer, dist.ReduceOp.MIN)
+    return bool(answer)
+
+
+def smallest_is_largest(model):
+    raw = [t.detach().contiguous().reshape(-1).view(torch.uint8)
+           for t in (*model.parameters(), *model.buffers())]  # fmt: skip
+    low = torch.cat(raw)
+    high = low.clone()
+    dist.all_reduce(low, dist.ReduceOp.MIN)
+    dist.all_reduce(high, dist.ReduceOp.MAX)
+    return torch.equal(low, high)
+
+
+TELLS = "    dist.all_reduce(answer, dist.ReduceOp.MIN)\n"
+BYTES = ".contiguous().reshape(-1).view(torch.uint8)"
+WRONG = {
+    "keeps_it": ("compared_with_rank_0", "05.local", "rank 0 compares with itself and is content",
+                 (TELLS, "")),
+    "receives_into_it": ("compared_with_rank_0", "05.changes-argument", "asked once, the ranks are "
+                         "alike for ever",
+                         ("mine = tensor.detach()" + BYTES,
+                          "mine = tensor.detach()" + BYTES + ".clone()"),
+                         ("of_rank_0 = mine.clone()",
+                          "of_rank_0 = tensor.detach().reshape(-1).view(torch.uint8)")),
+    "leaves_at_once": ("compared_with_rank_0", "05.not-everybody", "whoever finds a difference "
+                       "leaves with its answer; the others go on",
+                       ("answer *= int(torch.equal(mine, of_rank_0))",
+                        "if not torch.equal(mine, of_rank_0): return False")),
+    "rank_0_asks": ("gathered_bytes", "05.not-everybody", "rank 0 is the one that wants to know",
+                    ("same = True", "same = True\n    if dist.get_rank(): return same")),
+    "asks_nobody": ("by_digest", "05.nothing-sent", "the seeds are equal, so the models are, one "
+                    "hopes", ("dist.all_gather_object(every, digest.hexdigest())", "every = [1]")),
+    "of_numbers": ("gathered_bytes", "05.nan-differs", "torch.equal compares numbers, and a NaN "
+                   "equals nothing", (".reshape(-1).view(torch.uint8)", "")),
+    "nearly": ("gathered_bytes", "05.tolerance", "allclose is what one compares floats with",
+               (".reshape(-1).view(torch.uint8)", ""),
+               ("torch.equal(mine, other)", "torch.allclose(mine, other, equal_nan=True)")),
+    "a_checksum": ("compared_with_rank_0", "05.sums", "a checksum that adds",
+                   (BYTES, ".double().sum().reshape(1)")),
+    "as_saved": ("by_digest", "05.skips-unsaved", "the state_dict is the model, as far as it is "
+                 "saved",
+                 ("(*model.parameters(), *model.buffers())", "model.state_dict().values()")),
+    "parameters_and_keeps_it": ("compared_with_rank_0", "05.local", "two at once", (TELLS, ""),
+                          ("(*model.parameters(), *model.buffers())", "model.parameters()")),
+}  # fmt: skip

@@ -1,0 +1,102 @@
+"""Answers to train_step."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+
+def sum_over_total(model, optimizer, inputs, targets):
+    total = torch.tensor(len(targets))
+    dist.all_reduce(total)
+    optimizer.zero_grad()
+    loss = cross_entropy(model(inputs), targets, reduction="sum") / total
+    loss.backward()
+    for p in model.parameters():
+        if p.requires_grad:
+            dist.all_reduce(p.grad)
+    optimizer.step()
+    loss = loss.detach()
+    dist.all_reduce(loss)
+    return loss.item()
+
+
+def weighted_means(model, optimizer, inputs, targets):
+    sizes = [torch.zeros(1) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.tensor([float(len(targets))]))
+    optimizer.zero_grad()
+    loss = torch.zeros(())
+    if len(targets):
+        loss = cross_entropy(model(inputs), targets) * len(targets) / sum(sizes).item()
+        loss.backward()
+    for p in (p for p in model.parameters() if p.requires_grad):
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        dist.all_reduce(p.grad)
+    optimizer.step()
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, loss.item())
+    return float(sum(every))
+
+
+def gathered_batch(model, optimizer, inputs, targets):
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, (inputs, targets))
+    optimizer.zero_grad()
+    x, y = (torch.cat(parts) for parts in zip(*every, strict=True))
+    loss = cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def in_hooks(model, optimizer, inputs, targets):
+    facts = torch.tensor([0.0, len(targets)], dtype=torch.float64)
+    model.zero_grad()
+    hooks = [p.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))
+             for p in model.parameters() if p.requires_grad]  # fmt: skip
+    loss = cross_entropy(model(inputs), targets, reduction="sum")
+    loss.backward()
+    facts[0] = loss.item()
+    dist.all_reduce(facts)
+    for hook in hooks:
+        hook.remove()
+    for p in model.parameters():
+        if p.grad is not None:
+            p.grad /= facts[1].item()
+    optimizer.step()
+    return (facts[0] / facts[1]).item()
+
+
+CLEARS = "    optimizer.zero_grad()\n"
+LOSS = "    dist.all_reduce(loss)\n"
+WRONG = {
+    "mean_of_means": ("sum_over_total", "05.mean-of-means", "as DistributedDataParallel does: a "
+                      "batch of 1 counts as much as one of 32",
+                      (', reduction="sum") / total',
+                       ', reduction="sum") / max(1, len(targets)) / dist.get_world_size()')),
+    "empty_nan": ("sum_over_total", "05.empty-batch-nan", "the mean of an empty batch is NaN, and "
+                  "zero times NaN is NaN", (', reduction="sum") /', ") * len(targets) /")),
+    "empty_leaves": ("sum_over_total", "05.only-an-empty-batch", "nothing to do, so it returns; "
+                     "the others are in all_reduce already",
+                     ("total = ", "if not len(targets): return 0.0\n    total = ")),
+    "empty_without_gradient": ("weighted_means", "05.only-an-empty-batch", "without a backward "
+                          "there is no gradient to add",
+                          ("torch.zeros_like(p) if p.grad is None else p.grad", "p.grad")),
+    "rank_0_asks": ("sum_over_total", "05.not-everybody", "only rank 0 logs the loss",
+                    (LOSS, "    if dist.get_rank() == 0: dist.all_reduce(loss)\n")),
+    "another_order": ("sum_over_total", "05.mismatch", "odd ranks go through the parameters "
+                      "backwards",
+                      ("in model.parameters()",
+                       "in list(model.parameters())[:: 1 - dist.get_rank() % 2 * 2]")),
+    "steps_first": ("sum_over_total", "05.steps-first", "two lines in the wrong order",
+                    ("    optimizer.step()\n", ""),
+                    ("    loss.backward()\n", "    loss.backward()\n    optimizer.step()\n")),
+    "rank_0_trains": ("gathered_batch", "05.rank-0-trains", "rank 0 takes the step and sends its "
+                      "weights round: nobody else's optimizer knows",
+                      ("    optimizer.step()\n",
+                       "    if dist.get_rank() == 0: optimizer.step()\n    for p in "
+                       "model.parameters(): dist.broadcast(p.detach(), 0)\n")),
+    "ranks_for_samples": ("in_hooks", "05.rank-count", "average_gradients as it is",
+                          ("p.grad /= facts[1].item()", "p.grad /= dist.get_world_size()")),
+    "stale_and_own_loss": ("sum_over_total", "05.local-loss", "two at once", (CLEARS, ""),
+                          (LOSS, "    loss = loss * total / max(1, len(targets))\n")),
+}  # fmt: skip

@@ -1,9 +1,0 @@
-"""One broadcast for each parameter and buffer."""
-
-import torch.distributed as dist
-from torch import nn
-
-
-def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
-    for tensor in (*model.parameters(), *model.buffers()):
-        dist.broadcast(tensor.detach(), src)

@@ -1,8 +1,0 @@
-"""Diagnosis: 03.giga
-
-nccl-tests prints GB/s.
-"""
-
-
-def bus_bandwidth(n: int, nbytes: float, seconds: float) -> float:
-    return nbytes / seconds * 2 * (n - 1) / n / 1e9

@@ -1,8 +1,0 @@
-"""Diagnosis: 03.kilo
-
-In kB, which reads better.
-"""
-
-
-def half_bandwidth_bytes(alpha: float, beta: float) -> float:
-    return alpha / beta / 1000
