@@ -26,7 +26,7 @@ class Server:
     def __init__(self) -> None:
         door, theirs = socket.socketpair()
         self._complaints = nameless_file("complaints")
-        weakref.finalize(self, os.close, self._complaints)
+        self._give_back = weakref.finalize(self, os.close, self._complaints)
         path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
         with theirs:
             self._process = subprocess.Popen(
@@ -48,9 +48,11 @@ class Server:
         return here
 
     def last_words(self) -> str:
-        """The last line that it wrote on its standard error, in brackets."""
-        text = os.pread(self._complaints, 1 << 20, 0).decode(errors="replace")
-        return "".join(f" ({line})" for line in text.strip().splitlines()[-1:])
+        """The last line that it wrote on its standard error, in brackets; "" once it was killed."""
+        text = os.pread(self._complaints, 1 << 20, 0) if self._give_back.alive else b""
+        return "".join(
+            f" ({line})" for line in text.decode(errors="replace").strip().splitlines()[-1:]
+        )
 
     def release(self) -> None:
         """Give back this process's end of its door: it ends when nobody holds that."""
@@ -61,6 +63,7 @@ class Server:
         self._process.kill()
         self._process.wait()
         self.release()
+        self._give_back()  # a world that is done with may still know this server
 
 
 class Store:
