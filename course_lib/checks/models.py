@@ -68,10 +68,6 @@ def build(kind: str, dtype: torch.dtype) -> Row:
     return Row(layers, scale=kind == "a parameter beside its layers")
 
 
-KINDS = ("first layer frozen", "a shared weight", "buffers", "layers in layers",
-         "a parameter beside its layers", "no parameters")  # fmt: skip
-
-
 def models(*kinds: str, worlds: tuple[int, ...], **rest: Any) -> list[Case]:
     """A case for each kind of model and each world."""
     more = rest.pop("options", {})
