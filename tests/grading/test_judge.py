@@ -10,7 +10,7 @@ import zoo
 from conftest import attack
 
 from course_lib.checks.checking import verdict_on
-from course_lib.checks.exercise import exercises, find
+from course_lib.checks.exercise import find
 from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import make
 from course_lib.grading.judge import Order, Timing, judge
@@ -19,14 +19,14 @@ from course_lib.grading.walls import Limits
 
 pytestmark = pytest.mark.slow
 
-# One wrong answer of each kind of finding; the soak test judges the whole zoo.
+# One wrong answer of each kind of finding, a right one of each lesson: the soak test judges all.
 SAMPLE = [
-    "my_share/local_rank", "exchange/send_first", "exchange/reads_before_wait",
-    "exchange/never_waits", "exchange/strided", "pass_right/past_the_end", "in_order/sleeps",
-    "in_order/anybody", "my_gather/as_they_come", "my_broadcast/rebinds",
-    "ring_all_reduce/classic_mended", "ring_seconds/one_phase", "average_gradients/replaces",
-    "train_step/stale_and_own_loss", "train_ddp/no_set_epoch", "accumulate_step/flag_left",
+    "my_share/local_rank", "exchange/send_first", "exchange/reads_before_wait", "exchange/strided",
+    "in_order/anybody", "my_gather/as_they_come", "ring_all_reduce/classic_mended",
+    "average_gradients/replaces", "accumulate_step/flag_left",
 ]  # fmt: skip
+RIGHT = ["my_share", "pass_right", "my_reduce_scatter", "ring_seconds", "ring_all_reduce",
+         "average_gradients", "train_ddp"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -38,7 +38,7 @@ def test_a_wrong_answer_gets_the_diagnosis_that_check_gives(name: str, zygote) -
     assert record["points"] < 100
 
 
-@pytest.mark.parametrize("exercise", sorted(exercises()))
+@pytest.mark.parametrize("exercise", RIGHT)
 def test_a_right_answer_gets_full_marks(exercise: str, judged) -> None:
     first, *_ = zoo.right(exercise).values()
     record = judged(exercise, first, timing=Timing(10, 60))
