@@ -36,7 +36,6 @@ ARROWS: dict[str, set[str]] = {
     "grading": BASE | {"course_lib", "draw", "ranks", "simulated", "checks", "notebooks"},
     "course_lib": BASE | {"data", "draw", "ranks", "simulated", "checks"},
     "doctor": BASE | {"course_lib", "ranks", "simulated"},
-    "bench": BASE | {"course_lib", "ranks", "checks", "notebooks"},
     "__main__": {"errors"},
 }
 

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from argparse import Namespace
 from datetime import datetime
 from pathlib import Path
 
@@ -849,51 +848,8 @@ def test_no_word_of_a_learner_is_lost(edited: set[int], extra: list[int], change
     assert merge(merged.notebook, new).notebook == merged.notebook
 
 
-# ------------------------------------------------------------------------------- command line
-
-
-@pytest.mark.parametrize(
-    ("argv", "sentence"),
-    [
-        (["bild"], "no command 'bild'; there are "),
-        (["build", "--chek"], "unrecognized arguments: --chek"),
-        (["build", "42"], "no lesson '42' in notebooks/src: 00_count"),
-        (["check", "my_share"], "the following arguments are required: FILE.py"),
-    ],
-)
-def test_what_is_unknown_gets_one_line_and_exit_2(course: Folders, capsys, argv, sentence):
-    try:
-        code = run_command(*argv)
-    except SystemExit as ended:
-        code = ended.code
-    error = capsys.readouterr().err
-    assert code == 2
-    assert sentence in error
-    assert len(error.splitlines()) == 1
-
-
 def test_outside_of_a_course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path):
     monkeypatch.chdir(tmp_path)
     assert Folders.found().root == root
     monkeypatch.chdir(root / "notebooks")
     assert Folders.found().root == root
-
-
-def test_every_command_has_a_handler():
-    import importlib
-
-    for command in command_line.COMMANDS.values():
-        module, function = command.handler.split(":")
-        assert callable(getattr(importlib.import_module(module), function))
-
-
-def test_a_command_passes_on_its_exit_code(monkeypatch: pytest.MonkeyPatch):
-    seen = []
-
-    def handler(args: Namespace) -> int:
-        seen.append(args)
-        return 7
-
-    monkeypatch.setattr(building, "main", handler)
-    assert run_command("build", "00", "--force") == 7
-    assert (seen[0].lessons, seen[0].check, seen[0].force) == (["00"], False, True)
