@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "notebooks": set(),
     "grading": BASE | {"course_lib", "draw", "ranks", "simulated", "checks", "notebooks"},
     "course_lib": BASE | {"data", "draw", "ranks", "simulated", "checks"},
-    "doctor": BASE | {"course_lib", "ranks", "simulated"},
+    "doctor": {"course_lib"},
     "__main__": {"errors"},
 }
 
