@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,7 @@ def test_the_arrows_have_no_cycle():
         left = {part: needs for part, needs in left.items() if part not in free}
 
 
+@cache
 def code_lines(source: str) -> int:
     """Lines that hold code, docstrings not counted."""
     silent = {
