@@ -75,7 +75,7 @@ figures: $(DEV)
 	$(PY) figures/make.py
 
 bench: $(READY)
-	$(PY) -m course_lib bench
+	$(PY) tools/bench.py $(BENCH_ARGS)
 
 gpu: $(READY)
 	$(PY) tools/gpu_report.py $(GPU_ARGS)

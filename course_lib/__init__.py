@@ -8,77 +8,45 @@
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from course_lib.errors import (
-    CheckFailed,
-    CourseError,
-    Deadlock,
-    Hang,
-    Hazard,
-    Mismatch,
-    RankDied,
-    RankFailed,
-    expect,
-)
-from course_lib.trace import Event, Run, Span, Trace
-
-if TYPE_CHECKING:
-    import course_lib.draw as draw
-    from course_lib.checks import check
-    from course_lib.context import compute, device, span
-    from course_lib.data import load_digits, load_mnist
-    from course_lib.ranks import run
-    from course_lib.simulated import Network, explore, simulate
-
-# Imported when first used, so that ``import course_lib`` brings no matplotlib and no torchvision,
-# and ``python -m course_lib doctor`` can say what is wrong with a torch that does not import.
-_LATER = {
-    "Network": "course_lib.simulated",
-    "check": "course_lib.checks",
-    "compute": "course_lib.context",
-    "device": "course_lib.context",
-    "draw": "course_lib.draw",
-    "explore": "course_lib.simulated",
-    "load_digits": "course_lib.data",
-    "load_mnist": "course_lib.data",
-    "run": "course_lib.ranks",
-    "simulate": "course_lib.simulated",
-    "span": "course_lib.context",
+# Where each public name is defined. A module is imported when a name of it is first used, so that
+# ``import course_lib`` brings no matplotlib and no torchvision, and ``python -m course_lib doctor``
+# can say what is wrong with a torch that does not import.
+_MODULES = {
+    "CheckFailed": "errors",
+    "CourseError": "errors",
+    "Deadlock": "errors",
+    "Event": "trace",
+    "Hang": "errors",
+    "Hazard": "errors",
+    "Mismatch": "errors",
+    "Network": "simulated",
+    "RankDied": "errors",
+    "RankFailed": "errors",
+    "Run": "trace",
+    "Span": "trace",
+    "Trace": "trace",
+    "check": "checks",
+    "compute": "context",
+    "device": "context",
+    "draw": "draw",
+    "expect": "errors",
+    "explore": "simulated",
+    "load_digits": "data",
+    "load_mnist": "data",
+    "run": "ranks",
+    "simulate": "simulated",
+    "span": "context",
 }
 
-__all__ = [
-    "CheckFailed",
-    "CourseError",
-    "Deadlock",
-    "Event",
-    "Hang",
-    "Hazard",
-    "Mismatch",
-    "Network",
-    "RankDied",
-    "RankFailed",
-    "Run",
-    "Span",
-    "Trace",
-    "check",
-    "compute",
-    "device",
-    "draw",
-    "expect",
-    "explore",
-    "load_digits",
-    "load_mnist",
-    "run",
-    "simulate",
-    "span",
-]
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _MODULES:
         raise AttributeError(f"module 'course_lib' has no attribute {name!r}")
-    module = importlib.import_module(_LATER[name])
+    module = importlib.import_module(f"course_lib.{_MODULES[name]}")
     return module if name == "draw" else getattr(module, name)
 
 

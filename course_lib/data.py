@@ -32,7 +32,7 @@ def load_digits(train: bool = True) -> TensorDataset:
 
     Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
     Learning Repository, 1998, https://doi.org/10.24432/C50P49, licence CC BY 4.0; its test set,
-    written as MNIST-format files by ``digits/make.py``.
+    written as MNIST-format files by ``tools/make_digits.py`` of the course's repository.
     """
     from torchvision.datasets import MNIST  # takes a second to import, so only who asks waits
 

@@ -19,6 +19,7 @@ from torchvision.datasets import MNIST
 from course_lib.data import DIGITS, load_digits, load_mnist
 from course_lib.errors import CourseError
 
+ROOT = Path(__file__).resolve().parents[1]
 SHA256 = "abb45136c5ecabab6df1d021442e6176740158a81ad0bd164d50c394a7d38068"
 
 
@@ -34,7 +35,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def make() -> ModuleType:
     """The script that wrote the files; it is no module of the course, so it is loaded by path."""
     pytest.importorskip("sklearn")
-    spec = importlib.util.spec_from_file_location("make", DIGITS / "make.py")
+    spec = importlib.util.spec_from_file_location("make_digits", ROOT / "tools" / "make_digits.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -254,22 +254,3 @@ def test_a_leak_is_seen(tmp_path: Path):
     )
     copy.write_text(to_text(learner_copy(careless)))
     assert told_in(copy, secret) == ['answer = 1 + int("1")']
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-def test_a_copy_that_stops_is_seen(browser, jupyterlab, tmp_path: Path):
-    notebook = learner_copy(parse_lesson(SMALL, "00_small"))
-    (tmp_path / "goes_on.ipynb").write_text(to_text(notebook))
-    for cell in notebook.cells:
-        cell.metadata.pop("tags", None)
-    (tmp_path / "stops.ipynb").write_text(to_text(notebook))
-    address = jupyterlab(tmp_path)
-
-    cells, pictures = run_all(browser, address, "goes_on.ipynb", seconds=60)
-    assert not_reached(cells) == []
-    assert [cell["id"] for cell in failing(cells)] == ["two-check"]
-    assert pictures == 0
-
-    cells, _ = run_all(browser, address, "stops.ipynb", seconds=60)
-    assert not_reached(cells) == ["00-end"]

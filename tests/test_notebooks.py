@@ -7,27 +7,28 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
-from argparse import Namespace
 from datetime import datetime
 from pathlib import Path
 
-import jupytext
 import nbformat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_lib import __main__ as command_line
+from course_lib.__main__ import main as run_command
 from course_lib.notebooks import build as building
 from course_lib.notebooks.copies import fingerprint, learner_copy, solved_copy, to_text
-from course_lib.notebooks.execute import clean_environment
+from course_lib.notebooks.execute import (
+    clean_environment,
+    clean_text,
+    compare,
+    execute,
+    read_rules,
+    smaller_png,
+)
 from course_lib.notebooks.folders import Folders, replace_file
-from course_lib.notebooks.ids import header_lines, with_ids
-from course_lib.notebooks.lesson import STUB, LessonError
-from course_lib.notebooks.source import parse_lesson
-from course_lib.notebooks.tidy import clean_text, read_rules, smaller_png
+from course_lib.notebooks.lesson import STUB, Lesson, LessonError
+from course_lib.notebooks.source import parse_lesson, with_ids
 from course_lib.notebooks.update import merge, update
 
 SOURCE = '''\
@@ -59,6 +60,11 @@ print("the end")
 '''
 
 
+def lesson_with(old: str = "", new: str = "") -> Lesson:
+    assert old in SOURCE
+    return parse_lesson(SOURCE.replace(old, new) if old else SOURCE, "00_count")
+
+
 @pytest.fixture
 def course(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
     """A course with one small lesson, in a folder that is the working directory."""
@@ -69,10 +75,6 @@ def course(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Folde
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(root))
     return folders
-
-
-def run_command(*argv: str) -> int:
-    return command_line.main(argv)
 
 
 def fake_execution(notebook, root, **_) -> None:
@@ -88,19 +90,27 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "execute", fake_execution)
 
 
-# ------------------------------------------------------------------------------- ids
+# ------------------------------------------------------------------------------- sources
+
+
+def test_cells_are_read_as_they_stand():
+    cells = {cell.id: cell for cell in lesson_with().cells}
+    assert list(cells) == ["00-title", "00-setup", "count_to-answer", "count_to-try",
+                           "count_to-check", "00-end"]  # fmt: skip
+    title, answer = cells["00-title"], cells["count_to-answer"]
+    assert (title.kind, title.text, title.line) == ("markdown", "# Count\nOne, two.", 1)
+    assert (answer.kind, answer.role, answer.line) == ("code", "answer", 10)
+    assert (answer.points, answer.required, answer.difficulty) == (10, True, 1)
+    assert answer.solution_lines == ["numbers = list(range(n))", "return numbers"]
 
 
 def test_ids_are_added_once_and_only_where_they_are_missing():
+    assert with_ids(SOURCE, "00_count") == SOURCE
     text = "# %% [markdown]\n# Hello\n\n# %%\na = 1\n\n# %%\na = 1\n"
     first = with_ids(text, "07_groups")
     assert with_ids(first, "07_groups") == first
-    ids = [cell.id for cell in parse_lesson(first, "07_groups").cells]
-    assert len(set(ids)) == 3
-    assert all(id.startswith("07-") for id in ids)
-    assert [line for line in first.splitlines() if "# %%" not in line] == [
-        line for line in text.splitlines() if "# %%" not in line
-    ]
+    assert re.sub(r' id="07-[0-9a-f]{6}"', "", first) == text
+    assert len({cell.id for cell in parse_lesson(first, "07_groups").cells}) == 3
 
 
 def test_an_id_stays_when_its_cell_is_edited_or_moved():
@@ -114,124 +124,65 @@ def test_an_id_stays_when_its_cell_is_edited_or_moved():
     assert len(cells) == 3
 
 
-def test_exercise_cells_need_no_id():
-    assert with_ids(SOURCE, "00_count") == SOURCE
-    ids = [cell.id for cell in parse_lesson(SOURCE, "00_count").cells]
-    assert ids[2:5] == ["count_to-answer", "count_to-try", "count_to-check"]
-
-
-@settings(max_examples=40)
-@given(st.lists(st.text("ab1 #%'\"=\n", max_size=30), min_size=1, max_size=6))
-def test_cells_are_those_that_jupytext_reads(bodies: list[str]):
-    text = "".join(f"# %%\n{body.strip()}\n\n" for body in bodies)
-    try:
-        lesson = parse_lesson(with_ids(text, "00_any"), "00_any")
-    except LessonError:
-        return  # a header inside of a string: refused
-    expected = jupytext.reads(text, fmt="py:percent").cells
-    assert [c.text for c in lesson.cells] == [c.source for c in expected]
-    assert [c.line for c in lesson.cells] == header_lines(text)
-
-
-# ------------------------------------------------------------------------------- refusals
-
 ANSWER = SOURCE[SOURCE.index("# %% exercise") : SOURCE.index('# %% exercise="count_to" role="try"')]
 TRY = '# %% exercise="count_to" role="try"\nprint(count_to(3))\n\n'
 CHECK = '# %% exercise="count_to" role="check"\ncheck(count_to)\n\n'
-END = "    ### END SOLUTION\n"
+BEGIN, END = "    ### BEGIN SOLUTION\n", "    ### END SOLUTION\n"
 
-REFUSED = {
-    "no end": (END, "", "line 13: BEGIN SOLUTION without an END SOLUTION"),
-    "no begin": ("    ### BEGIN SOLUTION\n", "", "END SOLUTION without a BEGIN SOLUTION"),
-    "begin twice": (END, "    ### BEGIN SOLUTION\n", "BEGIN SOLUTION again; line 13"),
-    "misspelt": ("### END SOLUTION", "## end solution", "the markers are"),
-    "empty": ("    numbers = list(range(n))\n    return numbers\n", "", "an empty solution"),
-    "not in a function": (
-        "def count_to(n: int)",
-        "### BEGIN SOLUTION\na = 1\n### END SOLUTION\ndef count_to(n: int)",
-        "a solution has to lie inside a function",
-    ),
-    "no solution": (
-        "    ### BEGIN SOLUTION\n    numbers = list(range(n))\n    return numbers\n" + END,
-        "    return []\n",
-        "no BEGIN SOLUTION in its answer",
-    ),
-    "solution in a story cell": (
-        'print("the end")',
-        "### BEGIN SOLUTION\nprint()\n### END SOLUTION",
-        'a solution outside of a cell with role="answer"',
-    ),
-    "solution in a try cell": (
-        "print(count_to(3))",
-        "### BEGIN SOLUTION\nprint(count_to(3))\n### END SOLUTION",
-        "a solution belongs into its answer cell",
-    ),
-    "another function": ("def count_to(", "def count(", "no function or class of that name"),
-    "no parse": ("numbers = list(range(n))", "numbers = list(range(n)", "does not parse"),
-    "no check": (CHECK, "", 'no cell with role="check"'),
-    "no answer": (ANSWER, "", 'no cell with role="answer"'),
-    "check without check": ("check(count_to)\n", "count_to(3)\n", "no check(count_to)"),
-    "wrong order": (TRY + CHECK, CHECK + TRY, "in the order answer, try, check"),
-    "two answers": (TRY, ANSWER, "an exercise has one answer cell"),
-    "a stranger between": (TRY, TRY + '# %% id="00-x"\na = 1\n\n', "is not its own stands between"),
-    "used outside": ('print("the end")', "count_to(4)", "used or defined outside of its cells"),
-    "used in a magic cell": ('print("the end")', "# %time count_to(4)", "used or defined outside"),
-    "defined outside": ('print("the end")', "def count_to(): 3", "used or defined outside"),
-    "no points": ("points=10 ", "", "needs points= (int)"),
-    "points in quotes": ("points=10", 'points="10"', "needs points= (int)"),
-    "zero points": ("points=10", "points=0", "points are 1 or more"),
-    "difficulty 4": ("difficulty=1", "difficulty=4", "difficulty is 1, 2 or 3"),
-    "required 1": ("required=true", "required=1", "needs required= (bool)"),
-    "points on the check": ('role="check"', 'role="check" points=3', "'points' belongs into its"),
-    "unknown role": ('role="try"', 'role="tri"', 'role="answer", "try" or "check"'),
-    "role alone": ('# %% id="00-end"', '# %% id="00-end" role="try"', "'role' without an exercise"),
-    "no name": ('exercise="count_to"', 'exercise="count to"', "is not named like its function"),
-    "own id": ('role="try"', 'role="try" id="00-t"', "get their ids from its name"),
-    "same id": ('id="00-end"', 'id="00-setup"', "line 24: id '00-setup' is that of the cell at"),
-    "id of an exercise": ('id="00-end"', 'id="count_to-try"', "take it out of the newer cell"),
-    "odd id": ('id="00-end"', 'id="the end"', "letters, digits, - and _"),
-    "no id": (' id="00-end"', "", "line 24: a cell without an id"),
-    "unknown key": ('id="00-end"', 'id="00-end" difficult=1', "'difficult' is no part"),
-    "title": ('# %% id="00-end"', '# %% The end id="00-end"', "'title' is no part"),
-    "raw cell": ('# %% [markdown] id="00-title"', '# %% [raw] id="00-title"', "a raw cell"),
-    "may fail": ('id="00-end"', 'id="00-end" tags=["raises-exception"]', "with expect("),
-    "nbval tag": ('id="00-end"', 'id="00-end" tags=["nbval-skip"]', "with expect("),
-    "nbval comment": ('print("the end")', "# NBVAL_IGNORE_OUTPUT\nprint()", "an nbval marker"),
-    "text above": ("# %% [markdown]", "import os\n\n# %% [markdown]", "every cell starts with"),
-    "header in a string": ("One, two.", "One, two.\n\n'''\n# %% a\n'''", "line"),
-    "no cells": (SOURCE, "", "every cell starts with"),
-}
+# What stands there instead of what; and the line of the cell that is named.
+MALFORMED = {
+    "no end": (END, "", 10),
+    "no begin": (BEGIN, "", 10),
+    "begin twice": (END, BEGIN, 10),
+    "misspelt": ("### END SOLUTION", "## end solution", 10),
+    "empty": ("    numbers = list(range(n))\n    return numbers\n", "", 10),
+    "not in a function": (ANSWER.split("\n")[1], "### BEGIN SOLUTION\na = 1\n### END SOLUTION\n"
+                          + ANSWER.split("\n")[1], 10),
+    "no solution": (BEGIN + "    numbers = list(range(n))\n    return numbers\n" + END,
+                    "    return []\n", 10),
+    "solution in the story": ('print("the end")', "def f():\n" + BEGIN + "    a = 1\n" + END, 24),
+    "solution in a try": ("print(count_to(3))", "def f():\n" + BEGIN + "    a = 1\n" + END, 18),
+    "another function": ("def count_to(", "def count(", 10),
+    "no parse": ("numbers = list(range(n))", "numbers = list(range(n)", 10),
+    "no check": (CHECK, "", 10),
+    "no answer": (ANSWER, "", 10),
+    "check without check": ("check(count_to)\n", "count_to(3)\n", 10),
+    "wrong order": (TRY + CHECK, CHECK + TRY, 10),
+    "two answers": (TRY, ANSWER, 18),
+    "a stranger between": (TRY, TRY + '# %% id="00-x"\na = 1\n\n', 10),
+    "used outside": ('print("the end")', "print(count_to(4))", 24),
+    "defined outside": ('print("the end")', "def count_to(): 3", 24),
+    "no points": ("points=10 ", "", 10),
+    "zero points": ("points=10", "points=0", 10),
+    "difficulty 4": ("difficulty=1", "difficulty=4", 10),
+    "required 1": ("required=true", "required=1", 10),
+    "points on the check": ('role="check"', 'role="check" points=3', 21),
+    "unknown role": ('role="try"', 'role="tri"', 18),
+    "role alone": ('# %% id="00-end"', '# %% id="00-end" role="try"', 24),
+    "no name": ('exercise="count_to"', 'exercise="count to"', 10),
+    "same id": ('id="00-end"', 'id="00-setup"', 24),
+    "id of an exercise": ('id="00-end"', 'id="count_to-try"', 24),
+    "odd id": ('id="00-end"', 'id="the end"', 24),
+    "no id": (' id="00-end"', "", 24),
+    "tags": ('id="00-end"', 'id="00-end" tags=["raises-exception"]', 24),
+    "title": ('# %% id="00-end"', '# %% The end id="00-end"', 24),
+    "nbval comment": ('print("the end")', "# NBVAL_IGNORE_OUTPUT\nprint()", 24),
+    "text above": ("# %% [markdown]", "import os\n\n# %% [markdown]", 1),
+    "no cells": (SOURCE, "", 1),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_malformed_source_is_refused_in_one_line(old: str, new: str, sentence: str):
-    assert old in SOURCE
-    with pytest.raises(LessonError) as caught:
-        parse_lesson(SOURCE.replace(old, new), "00_count")
-    message = str(caught.value)
-    assert sentence in message
-    assert message.startswith("00_count.py, line ")
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize("name", ["hello", "0_hello", "00-hello", "00_Hello", "00_"])
-def test_a_lesson_has_a_number_and_a_name(name: str):
-    with pytest.raises(LessonError, match="named like 00_hello_ranks"):
-        parse_lesson(SOURCE, name)
-
-
-def test_a_source_that_is_no_text(course: Folders, capsys: pytest.CaptureFixture):
-    (course.sources / "00_count.py").write_bytes(b"# %%\n\xff\xfe\n")
-    assert run_command("build", "--check") == 1
-    assert run_command("build") == 1
-    assert capsys.readouterr().err.count("00_count.py: not UTF-8") == 2
+@pytest.mark.parametrize(("old", "new", "line"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_source_is_refused_in_one_line(old: str, new: str, line: int):
+    with pytest.raises(LessonError, match=rf"^00_count\.py: malformed at line {line}: [^\n]+$"):
+        lesson_with(old, new)
 
 
 def test_a_refused_source_changes_no_file(course: Folders, quick: None):
     source = course.sources / "00_count.py"
     broken = SOURCE.replace(END, "").replace(' id="00-end"', "")
     source.write_text(broken)
-    assert run_command("build") == 1
+    assert run_command(["build"]) == 1
     assert source.read_text() == broken
     assert not list(course.learner.glob("*.ipynb"))
 
@@ -262,15 +213,9 @@ def test_the_learners_copy_has_stubs_and_nothing_of_a_solution():
 
 def test_links_are_as_deep_as_the_copy_that_they_are_in():
     links = "![a](../../figures/a.png) [b](../../README.md) <img src='../../c.png'> [d](01_d.ipynb)"
-    lesson = parse_lesson(SOURCE.replace("One, two.", links), "00_count")
+    lesson = lesson_with("One, two.", links)
     assert links in solved_copy(lesson).cells[0].source
-    assert (
-        learner_copy(lesson)
-        .cells[0]
-        .source.endswith(
-            "![a](../figures/a.png) [b](../README.md) <img src='../c.png'> [d](01_d.ipynb)"
-        )
-    )
+    assert links.replace("../../", "../") in learner_copy(lesson).cells[0].source
 
 
 def test_the_stub_says_that_nothing_is_written_yet():
@@ -332,19 +277,23 @@ def test_outputs_are_cleaned_when_they_are_written(root: Path, text: str, cleane
     assert clean_text(cleaned, rules) == cleaned
 
 
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize(
-    "piece", ["x", "/", "/a", " ", "9", "a.", "file:///", "~ ", "9 ", "0x", "-"]
-)
-def test_no_rule_is_slow_on_long_lines(root: Path, piece: str):
-    """nbval applies them to everything that a cell prints, and some cells print too much."""
+def nbvals_rules(root: Path) -> dict[str, str]:
     from nbval.plugin import get_sanitize_patterns
 
-    text = piece * 300_000
-    for pattern, replacement in get_sanitize_patterns(
-        (root / "notebooks" / "sanitize.cfg").read_text()
-    ):
-        re.sub(pattern, replacement, text)
+    return dict(get_sanitize_patterns((root / "notebooks" / "sanitize.cfg").read_text()))
+
+
+def compared(text: str, rules: dict[str, str]) -> str:
+    for pattern, replacement in rules.items():
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("piece", ["x", "/a", " ", "9", "a.", "file:///", "~ ", "9 ", "0x", "-"])
+def test_no_rule_is_slow_on_long_lines(root: Path, piece: str):
+    """nbval applies them to everything that a cell prints, and some cells print too much."""
+    compared(piece * 100_000, nbvals_rules(root))
 
 
 @pytest.mark.parametrize(
@@ -368,25 +317,15 @@ def test_no_rule_is_slow_on_long_lines(root: Path, piece: str):
     ],
 )
 def test_times_may_differ_and_nothing_else(root: Path, one: str, other: str, same: bool):
-    from nbval.plugin import get_sanitize_patterns
-
-    def compared(text: str) -> str:
-        patterns = get_sanitize_patterns((root / "notebooks" / "sanitize.cfg").read_text())
-        for pattern, replacement in patterns:
-            text = re.sub(pattern, replacement, text)
-        return text
-
-    assert (compared(one) == compared(other)) is same
+    rules = nbvals_rules(root)
+    assert (compared(one, rules) == compared(other, rules)) is same
 
 
 def test_the_rules_are_those_that_nbval_reads(root: Path):
-    from nbval.plugin import get_sanitize_patterns
-
     path = root / "notebooks" / "sanitize.cfg"
-    seen = dict(get_sanitize_patterns(path.read_text()))
     written = {pattern.pattern: replacement for pattern, replacement in read_rules(path)}
-    assert written.items() < seen.items()
-    assert len(seen) == path.read_text().count("\n[")
+    assert written.items() < nbvals_rules(root).items()
+    assert len(nbvals_rules(root)) == path.read_text().count("\n[")
 
 
 def test_a_picture_gets_smaller_and_keeps_its_looks():
@@ -409,73 +348,46 @@ def test_a_picture_gets_smaller_and_keeps_its_looks():
 
 
 @pytest.mark.slow
-def test_build_check_nbval_and_an_altered_output(course: Folders, root: Path):
-    source = course.sources / "00_count.py"
+def test_build_check_nbval_and_an_altered_output(course: Folders, root: Path, tmp_path: Path):
     measured = 'import time\nprint(f"{time.perf_counter_ns() % 997} ms, ~{time.time_ns() % 97}×")'
-    source.write_text(
-        SOURCE.replace("check(count_to)", "check(count_to)\nprint(object())").replace(
-            'print("the end")', f"{measured}\nprint('the end', __name__)"
-        )
-    )
-    assert run_command("build") == 0
-    assert run_command("build", "--check") == 0
+    edit_source(course, "print(count_to(3))", "print(count_to(3))\nprint(object())")
+    edit_source(course, 'print("the end")', f"{measured}\nprint('the end', __name__)")
+    assert run_command(["build"]) == 0
+    assert run_command(["build", "--check"]) == 0
     solved = course.solutions / "00_count.ipynb"
     stored = solved.read_text()
     assert "right" in stored
     assert "<object object at 0x…>" in stored
 
-    altered = stored.replace("[0, 1, 2]", "[0, 1, 3]")
-    assert altered != stored
-    solved.write_text(altered)
-    assert nbval(solved, course) == {"count_to-try"}, "a digit of one output was changed"
-    assert run_command("build", "--check") == 1
-    assert run_command("build") == 0
+    solved.write_text(stored.replace("[0, 1, 2]", "[0, 1, 3]"))
+    (tmp_path / "empty").mkdir()
+    done = compare(solved, course.rules, root, tmp_path / "empty")
+    assert "1 failed, 4 passed" in done.stdout, done.stdout
+    assert run_command(["build", "--check"]) == 1
+    assert run_command(["build"]) == 0
     assert "[0, 1, 2]" in solved.read_text(), "executed again"
-
-
-def nbval(notebook: Path, course: Folders) -> set[str]:
-    """The ids of the cells whose outputs are not those that are stored."""
-    command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "-rA"),
-        *(f"--nbval-sanitize-with={course.rules}", f"--rootdir={notebook.parent}", str(notebook)),
-    ]
-    environment = clean_environment(Path(os.environ["PYTHONPATH"]), notebook.parent)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    code = [c.id for c in nbformat.read(notebook, as_version=4).cells if c.cell_type == "code"]
-    outcomes = re.findall(r"^(PASSED|FAILED) \S+::Cell (\d+)", done.stdout, re.MULTILINE)
-    assert sorted(int(number) for _, number in outcomes) == list(range(len(code))), done.stdout
-    return {code[int(number)] for outcome, number in outcomes if outcome == "FAILED"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        ("1 / 0", "00_count.py: cell 00-end fails: ZeroDivisionError: division by zero"),
-        ("import os; os._exit(3)", "00_count.py: the kernel died in cell 00-end"),
-        ("print('x' * 400_000)", "allowed; largest: 00-end 400 KB"),
+        ("1 / 0", "00_count, cell 00-end: ZeroDivisionError: division by zero"),
+        ("import os; os._exit(3)", "00_count, cell 00-end: Kernel died"),
+        ("while True: pass", "00_count, cell 00-end: A cell timed out"),
     ],
-    ids=["raises", "dies", "too large"],
+    ids=["raises", "dies", "never ends"],
 )
-def test_a_lesson_that_cannot_be_built(course: Folders, capsys, code: str, sentence: str):
-    source = course.sources / "00_count.py"
-    source.write_text(SOURCE.replace('print("the end")', code))
-    assert run_command("build") == 1
-    error = capsys.readouterr().err
-    assert sentence in error
-    assert len(error.splitlines()) == 1
+def test_a_cell_that_does_not_end_well_is_named(root: Path, code: str, sentence: str):
+    with pytest.raises(LessonError, match=f"^{sentence}[^\n]*$"):
+        execute(solved_copy(lesson_with('print("the end")', code)), root, cell_seconds=2)
+
+
+def test_a_notebook_that_is_too_large_is_not_written(course: Folders, quick, monkeypatch, capsys):
+    monkeypatch.setattr(building, "LARGEST", 1_000)
+    assert run_command(["build"]) == 1
+    assert re.fullmatch(r"00_count: \d KB, and 1 are allowed\n", capsys.readouterr().err)
     assert not (course.solutions / "00_count.ipynb").exists()
-
-
-@pytest.mark.slow
-def test_a_cell_that_never_ends_is_named(course: Folders):
-    from course_lib.notebooks.execute import execute
-
-    notebook = solved_copy(
-        parse_lesson(SOURCE.replace('print("the end")', "while True: pass"), "00_count")
-    )
-    with pytest.raises(LessonError, match="cell 00-end still runs after 2 s"):
-        execute(notebook, Path(os.environ["PYTHONPATH"]), cell_seconds=2)
 
 
 def test_a_kernel_sees_nobodys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -490,7 +402,7 @@ def test_a_kernel_sees_nobodys_settings(tmp_path: Path, monkeypatch: pytest.Monk
 def test_build_is_the_same_every_time_and_runs_only_what_changed(
     course: Folders, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    assert run_command("build") == 0
+    assert run_command(["build"]) == 0
     files = [course.learner / "00_count.ipynb", course.solutions / "00_count.ipynb"]
     before = [path.read_bytes() for path in files]
 
@@ -498,10 +410,10 @@ def test_build_is_the_same_every_time_and_runs_only_what_changed(
         raise AssertionError("executed although nothing had changed")
 
     monkeypatch.setattr(building, "execute", refuse)
-    assert run_command("build") == 0
+    assert run_command(["build"]) == 0
     assert "up to date" in capsys.readouterr().out
     monkeypatch.setattr(building, "execute", fake_execution)
-    assert run_command("build", "--force", "00") == 0
+    assert run_command(["build", "--force", "00"]) == 0
     assert [path.read_bytes() for path in files] == before
 
 
@@ -522,115 +434,82 @@ def of(stored: dict, id: str) -> dict:
     return next(cell for cell in stored["cells"] if cell["id"] == id)
 
 
+def solved_json(change):
+    return lambda course: edit_json(course.solutions / "00_count.ipynb", change)
+
+
+# What is changed, and which notebooks drift from it.
+LEARNER, SOLVED = "notebooks/00_count.ipynb", "notebooks/solutions/00_count.ipynb"
 DRIFTS = {
-    "story text": (
-        lambda c: edit_source(c, "the end", "end"),
-        ["notebooks/00_count.ipynb: cell 00-end", "solutions/00_count.ipynb: cell 00-end"],
-    ),
-    "markdown": (
-        lambda c: edit_source(c, "One, two.", "One."),
-        ["notebooks/00_count.ipynb: cell 00-title", "solutions/00_count.ipynb: cell 00-title"],
-    ),
-    "a solution": (
-        lambda c: edit_source(c, "numbers = list", "numbers = sorted"),
-        ["solutions/00_count.ipynb: cell count_to-answer differs"],
-    ),
-    "points": (
-        lambda c: edit_source(c, "points=10", "points=11"),
-        ["notebooks/00_count.ipynb: cell count_to-answer", "solutions/00_count.ipynb: cell"],
-    ),
+    "story text": (lambda c: edit_source(c, "the end", "end"), [LEARNER, SOLVED]),
+    "markdown": (lambda c: edit_source(c, "One, two.", "One."), [LEARNER, SOLVED]),
+    "a solution": (lambda c: edit_source(c, "numbers = list", "numbers = sorted"), [SOLVED]),
+    "points": (lambda c: edit_source(c, "points=10", "points=11"), [LEARNER, SOLVED]),
     "a cell more": (
         lambda c: edit_source(c, '# %% id="00-end"', '# %% id="00-new"\nb = 1\n\n# %% id="00-end"'),
-        ["notebooks/00_count.ipynb: cell 00-new", "solutions/00_count.ipynb: cell 00-new"],
+        [LEARNER, SOLVED],
     ),
     "a cell less": (
-        lambda c: edit_source(c, '\n# %% id="00-end"\nprint("the end")\n', ""),
-        ["6 cells, and the source has 5", "6 cells, and the source has 5"],
+        lambda c: edit_source(c, '\n# %% id="00-end"\nprint("the end")\n', ""), [LEARNER, SOLVED]
     ),
-    "no learner's copy": (
-        lambda c: (c.learner / "00_count.ipynb").unlink(),
-        ["notebooks/00_count.ipynb is missing"],
-    ),
-    "no solution": (
-        lambda c: (c.solutions / "00_count.ipynb").unlink(),
-        ["notebooks/solutions/00_count.ipynb is missing"],
-    ),
+    "no learner's copy": (lambda c: (c.root / LEARNER).unlink(), [LEARNER]),
+    "no solution": (lambda c: (c.root / SOLVED).unlink(), [SOLVED]),
     "an output in the learner's copy": (
-        lambda c: edit_json(
-            c.learner / "00_count.ipynb", lambda s: of(s, "00-end").update(execution_count=3)
-        ),
-        ["notebooks/00_count.ipynb differs outside of its cells"],
+        lambda c: edit_json(c.root / LEARNER, lambda s: of(s, "00-end").update(execution_count=3)),
+        [LEARNER],
     ),
     "an edited output": (
-        lambda c: edit_json(
-            c.solutions / "00_count.ipynb",
-            lambda s: of(s, "00-end")["outputs"][0].update(text=["invented\n"]),
-        ),
-        ["outputs are not those that were executed"],
+        solved_json(lambda s: of(s, "00-end")["outputs"][0].update(text=["invented\n"])), [SOLVED]
     ),
     "outputs cleared": (
-        lambda c: edit_json(
-            c.solutions / "00_count.ipynb",
-            lambda s: of(s, "00-end").update(outputs=[], execution_count=None),
-        ),
-        ["cell 00-end was not executed"],
+        solved_json(lambda s: of(s, "00-end").update(outputs=[], execution_count=None)), [SOLVED]
     ),
-    "no notebook": (
-        lambda c: (c.solutions / "00_count.ipynb").write_text("<<<<<<< ours"),
-        ["solutions/00_count.ipynb is not a notebook of this course"],
-    ),
-}
+    "no notebook": (lambda c: (c.root / SOLVED).write_text("<<<<<<< ours"), [SOLVED]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "expected"), DRIFTS.values(), ids=DRIFTS.keys())
+@pytest.mark.parametrize(("change", "drifted"), DRIFTS.values(), ids=DRIFTS.keys())
 def test_check_names_what_drifted_and_build_mends_it(
-    course: Folders, quick: None, capsys: pytest.CaptureFixture, change, expected: list[str]
+    course: Folders, quick: None, capsys: pytest.CaptureFixture, change, drifted: list[str]
 ):
-    assert run_command("build") == 0
-    assert run_command("build", "--check") == 0
+    assert run_command(["build"]) == 0
+    assert run_command(["build", "--check"]) == 0
     assert capsys.readouterr().out.endswith("no drift in 1 lesson\n")
     change(course)
-    assert run_command("build", "--check") == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(expected)
-    for line, part in zip(lines, expected, strict=True):
-        assert part in line
-        assert line.endswith("run: python -m course_lib build 00")
-    assert run_command("build") == 0
-    assert run_command("build", "--check") == 0
+    assert run_command(["build", "--check"]) == 1
+    way = "is not what its source makes; run: python -m course_lib build 00"
+    assert capsys.readouterr().err.splitlines() == [f"{path} {way}" for path in drifted]
+    assert run_command(["build"]) == 0
+    assert run_command(["build", "--check"]) == 0
 
 
-def test_a_picture_is_no_drift(course: Folders, quick: None):
-    assert run_command("build") == 0
-    solved = course.solutions / "00_count.ipynb"
+def test_another_picture_is_no_drift(course: Folders, quick: None, monkeypatch):
+    def with_picture(notebook, root) -> None:
+        fake_execution(notebook, root)
+        data = {"image/svg+xml": "AAAA", "text/plain": "<Figure>"}
+        notebook.cells[-1].outputs.append(nbformat.v4.new_output("display_data", data))
 
-    def with_picture(data: str):
-        picture = {"image/png": data, "text/plain": "<Figure>"}
-        return lambda s: of(s, "00-end")["outputs"].append(
-            {"output_type": "display_data", "data": picture, "metadata": {}}
-        )
-
-    edit_json(solved, with_picture("AAAA"))
-    notebook = nbformat.read(solved, as_version=4)
-    notebook.metadata.course.executed = building._digest(notebook)
-    solved.write_text(to_text(notebook))
-    assert run_command("build", "--check") == 0
+    monkeypatch.setattr(building, "execute", with_picture)
+    assert run_command(["build"]) == 0
+    solved = course.root / SOLVED
     solved.write_text(solved.read_text().replace("AAAA", "BBBB"))
-    assert run_command("build", "--check") == 0
+    assert run_command(["build", "--check"]) == 0
+    solved.write_text(solved.read_text().replace("<Figure>", "<Axes>"))
+    assert run_command(["build", "--check"]) == 1
 
 
 def test_check_writes_nothing(course: Folders):
     edit_source(course, ' id="00-end"', "")
     before = {path: path.stat().st_mtime_ns for path in course.root.rglob("*")}
-    assert run_command("build", "--check") == 1
+    assert run_command(["build", "--check"]) == 1
     assert {path: path.stat().st_mtime_ns for path in course.root.rglob("*")} == before
 
 
 def test_a_notebook_without_a_source_is_drift(course: Folders, quick: None, capsys):
-    assert run_command("build") == 0
+    assert run_command(["build"]) == 0
     (course.learner / "01_old.ipynb").write_text("{}")
-    assert run_command("build", "--check") == 1
-    assert "notebooks/01_old.ipynb: no notebooks/src/01_old.py" in capsys.readouterr().err
+    assert run_command(["build", "--check"]) == 1
+    assert "notebooks/01_old.ipynb has no source" in capsys.readouterr().err
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch):
@@ -655,8 +534,8 @@ NOW = datetime(2026, 5, 4, 3, 2, 1)
 @pytest.fixture
 def copied(course: Folders, quick: None) -> Folders:
     """The lesson is built, and the learner has a copy."""
-    assert run_command("build") == 0
-    assert run_command("update", "--missing") == 0
+    assert run_command(["build"]) == 0
+    assert run_command(["update", "--missing"]) == 0
     return course
 
 
@@ -681,7 +560,7 @@ def cell_of(notebook, id: str):
 def newer(course: Folders, old: str, new: str) -> list[str]:
     """The lesson changes; returns what update tells the learner."""
     edit_source(course, old, new)
-    assert run_command("build") == 0
+    assert run_command(["build"]) == 0
     return list(update(work(course), course.learner / "00_count.ipynb", NOW))
 
 
@@ -691,7 +570,7 @@ ANSWERED = "def count_to(n):\n    return [*range(n)]"
 def test_missing_copies_are_made_and_existing_ones_stay(copied: Folders, capsys):
     assert work(copied).read_text() == (copied.learner / "00_count.ipynb").read_text()
     work(copied).write_text("mine")
-    assert run_command("update", "--missing") == 0
+    assert run_command(["update", "--missing"]) == 0
     assert work(copied).read_text() == "mine"
 
 
@@ -714,9 +593,11 @@ def test_an_answer_is_carried_into_a_newer_lesson(copied: Folders):
     assert notebook.cells[-1].source == "My note."
     assert told == [
         "work/00_count.ipynb: updated, 2 cells of yours carried over; "
-        "the old one is work/backup/00_count.2026-05-04-030201.ipynb"
+        "the old one is work/backup/00_count.2026-05-04-030201-000000.ipynb"
     ]
-    assert (copied.work / "backup" / "00_count.2026-05-04-030201.ipynb").read_bytes() == before
+    assert (
+        copied.work / "backup" / "00_count.2026-05-04-030201-000000.ipynb"
+    ).read_bytes() == before
     again = list(update(work(copied), copied.learner / "00_count.ipynb", NOW))
     assert again == ["work/00_count.ipynb: up to date"]
 
@@ -752,7 +633,7 @@ def test_an_edited_cell_that_is_gone_is_named(copied: Folders):
     assert told[1:] == [
         "  not placed: the cell that begins 'guess = 3': the lesson has this cell no more"
     ]
-    backup = copied.work / "backup" / "00_count.2026-05-04-030201.ipynb"
+    backup = copied.work / "backup" / "00_count.2026-05-04-030201-000000.ipynb"
     assert "guess = 3" in backup.read_text()
 
 
@@ -800,19 +681,18 @@ def test_an_answer_is_found_when_an_editor_dropped_the_ids(copied: Folders):
 
 
 def test_backups_never_overwrite_one_another(copied: Folders):
-    for word in ("one", "two", "three"):
+    for word in ("one", "two"):
         write(copied, "00-end", word)
         edit_source(copied, "# # Count", f"# # Count {word}")
-        assert run_command("build") == 0
-        list(update(work(copied), copied.learner / "00_count.ipynb", NOW))
-    backups = [path.read_text() for path in sorted((copied.work / "backup").iterdir())]
-    assert len(set(backups)) == 3
+        assert run_command(["build"]) == 0
+        assert run_command(["update"]) == 0
+    assert len(list((copied.work / "backup").iterdir())) == 2
 
 
-@pytest.mark.parametrize("content", ["", "mine", "[]", "{}", '{"nbformat": 3, "worksheets": []}'])
+@pytest.mark.parametrize("content", ["", "mine", "[]", "{}"])
 def test_a_copy_that_is_no_notebook_is_named_and_left(copied: Folders, capsys, content: str):
     work(copied).write_text(content)
-    assert run_command("update") == 1
+    assert run_command(["update"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("work/00_count.ipynb is not a notebook")
     assert len(error.splitlines()) == 1
@@ -849,51 +729,8 @@ def test_no_word_of_a_learner_is_lost(edited: set[int], extra: list[int], change
     assert merge(merged.notebook, new).notebook == merged.notebook
 
 
-# ------------------------------------------------------------------------------- command line
-
-
-@pytest.mark.parametrize(
-    ("argv", "sentence"),
-    [
-        (["bild"], "no command 'bild'; there are "),
-        (["build", "--chek"], "unrecognized arguments: --chek"),
-        (["build", "42"], "no lesson '42' in notebooks/src: 00_count"),
-        (["check", "my_share"], "the following arguments are required: FILE.py"),
-    ],
-)
-def test_what_is_unknown_gets_one_line_and_exit_2(course: Folders, capsys, argv, sentence):
-    try:
-        code = run_command(*argv)
-    except SystemExit as ended:
-        code = ended.code
-    error = capsys.readouterr().err
-    assert code == 2
-    assert sentence in error
-    assert len(error.splitlines()) == 1
-
-
 def test_outside_of_a_course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path):
     monkeypatch.chdir(tmp_path)
     assert Folders.found().root == root
     monkeypatch.chdir(root / "notebooks")
     assert Folders.found().root == root
-
-
-def test_every_command_has_a_handler():
-    import importlib
-
-    for command in command_line.COMMANDS.values():
-        module, function = command.handler.split(":")
-        assert callable(getattr(importlib.import_module(module), function))
-
-
-def test_a_command_passes_on_its_exit_code(monkeypatch: pytest.MonkeyPatch):
-    seen = []
-
-    def handler(args: Namespace) -> int:
-        seen.append(args)
-        return 7
-
-    monkeypatch.setattr(building, "main", handler)
-    assert run_command("build", "00", "--force") == 7
-    assert (seen[0].lessons, seen[0].check, seen[0].force) == (["00"], False, True)

@@ -91,8 +91,6 @@ def _package(source: Path, target: Path, numbers: set[str]) -> None:
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         out = {n for n in names if n in ("__pycache__", "grading") or n.endswith(".pyc")}
-        if Path(folder).name == "course_lib":
-            out |= {"bench.py"} & set(names)  # it has a ring all-reduce of its own
         if Path(folder).name == "checks":
             out |= {
                 n for n in names if (m := re.match(r"lesson_(\d\d)_", n)) and m[1] not in numbers

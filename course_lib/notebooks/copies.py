@@ -26,56 +26,46 @@ from course_lib.notebooks.lesson import Cell, Lesson
 _LINK = re.compile(r"""(\]\(|\b(?:src|href)=["'])\.\./\.\./""")
 
 
-def fingerprint(text: str) -> str:
-    """Twelve hexadecimal digits that stand for a text, white space at its end aside."""
-    return hashlib.sha256(text.rstrip().encode()).hexdigest()[:12]
+def fingerprint(text: str, digits: int = 12) -> str:
+    """Hexadecimal digits that stand for a text, white space at its end aside."""
+    return hashlib.sha256(text.rstrip().encode()).hexdigest()[:digits]
 
 
 def learner_copy(lesson: Lesson) -> NotebookNode:
-    blocks = {answer.exercise: answer for answer in lesson.answers}
-    cells = []
-    for cell in lesson.cells:
-        metadata = _metadata(cell, blocks)
-        if cell.exercise:
-            metadata["tags"] = [*cell.tags, "raises-exception"]
-        text = cell.stub if cell.role == "answer" else cell.text
+    notebook = solved_copy(lesson)
+    for cell, node in zip(lesson.cells, notebook.cells, strict=True):
         if cell.kind == "markdown":
-            text = _LINK.sub(r"\1../", text)
-        cells.append(_node(cell, text, {"given": fingerprint(text)} | metadata))
-    return _notebook(lesson, cells)
+            node.source = _LINK.sub(r"\1../", cell.text)
+        if cell.exercise:
+            node.source = cell.stub
+            node.metadata["tags"] = ["raises-exception"]
+        node.metadata["given"] = fingerprint(node.source)
+    return notebook
 
 
 def solved_copy(lesson: Lesson) -> NotebookNode:
-    blocks = {answer.exercise: answer for answer in lesson.answers}
-    return _notebook(lesson, [_node(c, c.solved, _metadata(c, blocks)) for c in lesson.cells])
+    answers = {answer.exercise: answer for answer in lesson.answers}
+    metadata = {
+        "course": {"lesson": lesson.name},
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    cells = [_node(cell, answers.get(cell.exercise)) for cell in lesson.cells]
+    return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
 
 
-def _metadata(cell: Cell, blocks: dict[str, Cell]) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"tags": list(cell.tags)} if cell.tags else {}
-    if cell.exercise:
-        answer = blocks[cell.exercise]
-        metadata |= {
+def _node(cell: Cell, answer: Cell | None) -> NotebookNode:
+    metadata: dict[str, Any] = {}
+    if answer:
+        metadata = {
             "exercise": cell.exercise,
             "role": cell.role,
             "points": answer.points,
             "required": answer.required,
             "difficulty": answer.difficulty,
         }
-    return metadata
-
-
-def _node(cell: Cell, text: str, metadata: dict[str, Any]) -> NotebookNode:
     make = nbformat.v4.new_code_cell if cell.kind == "code" else nbformat.v4.new_markdown_cell
-    return make(text, id=cell.id, metadata=metadata)
-
-
-def _notebook(lesson: Lesson, cells: list[NotebookNode]) -> NotebookNode:
-    metadata = {
-        "course": {"lesson": lesson.name},
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    }
-    return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    return make(cell.solved, id=cell.id, metadata=metadata)
 
 
 def to_text(notebook: NotebookNode) -> str:

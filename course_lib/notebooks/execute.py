@@ -1,8 +1,17 @@
-"""Run a solved notebook from top to bottom, as if on a machine that nobody has configured."""
+"""Run a solved notebook as if on a machine that nobody has configured, and store of its outputs
+nothing of the machine, nothing of the moment, nothing oversized.
+
+The rules for text are those of notebooks/sanitize.cfg, which nbval reads, too. Its sections named
+[written …] are applied here; the others only where nbval compares.
+"""
 
 from __future__ import annotations
 
+import base64
+import configparser
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +23,9 @@ from nbformat import NotebookNode
 from course_lib.notebooks.lesson import LessonError
 
 CELL_SECONDS = 120
+_STORED = ("text/plain", "text/markdown", "text/latex", "text/html", "image/svg+xml", "image/png")
+
+Rules = list[tuple[re.Pattern[str], str]]
 
 
 def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SECONDS) -> None:
@@ -22,18 +34,12 @@ def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SE
     The kernel works in an empty folder and sees no one's settings, so that what is stored does not
     depend on who builds.
     """
-    try:
-        from nbclient import NotebookClient
-        from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-    except ImportError:
-        raise LessonError(
-            "nbclient is missing, and lessons are executed with it: "
-            "pip install -r requirements-dev.txt"
-        ) from None
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     with tempfile.TemporaryDirectory(prefix="lesson-") as folder:
         started: list[str] = []
-        language = notebook.metadata.language_info.copy()
+        name, language = notebook.metadata.course.lesson, notebook.metadata.language_info.copy()
         client = NotebookClient(
             notebook,
             timeout=cell_seconds,
@@ -46,12 +52,12 @@ def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SE
         try:
             client.execute(env=clean_environment(root, Path(folder)))
         except CellExecutionError as error:
-            what = f"{error.ename}: {error.evalue}"
-            raise LessonError(f"cell {started[-1]} fails: {what}") from None
-        except CellTimeoutError:
-            raise LessonError(f"cell {started[-1]} still runs after {cell_seconds:g} s") from None
-        except DeadKernelError:
-            raise LessonError(f"the kernel died in cell {started[-1]}") from None
+            raise LessonError(
+                f"{name}, cell {started[-1]}: {error.ename}: {error.evalue}"
+            ) from None
+        except (CellTimeoutError, DeadKernelError) as error:
+            what = str(error).strip().splitlines()[0]
+            raise LessonError(f"{name}, cell {started[-1]}: {what}") from None
     notebook.metadata.language_info = language  # the kernel's own names the builder's Python
 
 
@@ -86,3 +92,60 @@ def clean_environment(root: Path, folder: Path) -> dict[str, str]:
         "JUPYTER_PREFER_ENV_PATH": "1",
         "MATPLOTLIBRC": os.devnull,
     }
+
+
+def read_rules(path: Path) -> Rules:
+    """The rules of ``path`` that apply when outputs are written."""
+    config = configparser.RawConfigParser(delimiters=(":",), comment_prefixes=("#",))
+    config.read_string(path.read_text(encoding="utf-8"), source=path.name)
+    written = [name for name in config.sections() if name.startswith("written")]
+    return [(re.compile(config[name]["regex"]), config[name]["replace"]) for name in written]
+
+
+def clean_text(text: str, rules: Rules) -> str:
+    for pattern, replacement in rules:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def tidy(notebook: NotebookNode, rules: Rules) -> None:
+    """Clean every output of a notebook that ran without an error, in place."""
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = _joined(cell.outputs)
+            for output in cell.outputs:
+                _clean(output, rules)
+
+
+def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Streams of one name in one piece: where a kernel cuts them is chance."""
+    first: dict[str, NotebookNode] = {}
+    for output in outputs:
+        if output.output_type == "stream" and first.setdefault(output.name, output) is not output:
+            first[output.name].text += output.text
+    return [o for o in outputs if o.output_type != "stream" or first[o.name] is o]
+
+
+def _clean(output: NotebookNode, rules: Rules) -> None:
+    if output.output_type == "stream":
+        output.text = clean_text(output.text, rules)
+        return
+    output.metadata = {k: v for k, v in output.metadata.items() if k in _STORED}  # display sizes
+    output.data = {kind: output.data[kind] for kind in _STORED if kind in output.data}
+    for kind, value in output.data.items():
+        png = kind == "image/png"
+        output.data[kind] = smaller_png(value) if png else clean_text(value, rules)
+
+
+def smaller_png(encoded: str) -> str:
+    """The picture with a palette of 256 colours: charts need no more. Animations have one."""
+    from PIL import Image
+
+    packed = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(encoded))) as picture:
+        if getattr(picture, "is_animated", False):
+            return encoded
+        colours = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        colours.save(packed, "PNG", optimize=True)
+    return base64.b64encode(packed.getvalue()).decode() + "\n"

@@ -35,13 +35,8 @@ def replace_file(path: Path, text: str) -> bool:
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".new-") as folder:
+        new = Path(folder, path.name)
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, path)
     return True

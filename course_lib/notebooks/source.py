@@ -1,128 +1,163 @@
-"""Read a lesson's source; refuse a malformed one in one line that says where.
+"""Read a lesson's source, and give ids to its cells.
 
-jupytext reads the cells. What is added here is the line of each, what a header may say, and the
-rules that one cell can break by itself; those about several cells are in rules.py.
+A source is a Python file in the percent format, which editors know. A header line starts a cell:
+
+    # %% [markdown] id="00-3fa9c1"
+    # %% id="00-77b2d0"
+    # %% exercise="my_share" role="answer" points=10 required=true difficulty=1
+    # %% exercise="my_share" role="try"
+    # %% exercise="my_share" role="check"
+
+An author writes no id. ``build`` adds one to the headers that lack it; from then on the cell keeps
+it, wherever it moves and whatever becomes of its text. Cells of an exercise need none: theirs is
+the exercise and the role. Learners' answers, marks and links all hang on these ids.
+
+An exercise is a block of cells with one name, markdown between them allowed: the answer, perhaps a
+cell to try it, the check. Solutions stand between markers:
+
+    def my_share(n_items: int) -> range:
+        \"\"\"What it does, as a full docstring.\"\"\"
+        ### BEGIN SOLUTION
+        return range(n_items)
+        ### END SOLUTION
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from itertools import count, groupby
 from pathlib import Path
-from typing import Any
 
-from course_lib.notebooks.ids import header_lines
-from course_lib.notebooks.lesson import BEGIN, END, ROLES, Cell, Lesson, LessonError
-from course_lib.notebooks.rules import RULES, Broken
+from course_lib.notebooks.copies import fingerprint
+from course_lib.notebooks.lesson import Cell, Lesson, LessonError
 
-_NAME = re.compile(r"\d\d_[a-z][a-z0-9_]*")
-_MARKER = re.compile(r"#+\s*(begin|end)\s+solution", re.IGNORECASE)
+_HEADER_LINE = re.compile(r"^(# %%(?: .*)?)$", re.M)
+_HEADER = re.compile(
+    r'# %%(?:(?P<markdown> \[markdown\])?(?: id="(?P<id>[\w-]{1,64})")?'
+    r'| exercise="(?P<exercise>[A-Za-z_]\w*)" role="(?:(?P<role>try|check)"'
+    r'|answer" points=(?P<points>[1-9]\d*) required=(?P<required>true|false)'
+    r" difficulty=(?P<difficulty>[123])))"
+)
+_MARKER = re.compile(r"#\s*(begin|end)\s+solution", re.I)
 _NBVAL = re.compile(r"#\s*(NBVAL_|PYTEST_VALIDATE_)")
-_OF_AN_ANSWER = {"points": int, "required": bool, "difficulty": int}
-_KNOWN = {"id", "tags", "exercise", "role", *_OF_AN_ANSWER}
+
+BLOCKS = ["answer", "check"], ["answer", "try", "check"]
+
+
+class _Malformed(Exception):
+    """The line of a cell, and the rule that does not hold there."""
 
 
 def read_lesson(path: Path) -> Lesson:
     """The lesson in ``path``; LessonError where something about it is wrong."""
-    return parse_lesson(read_text(path), path.stem)
-
-
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise LessonError(f"{path.name}: not UTF-8 ({error.reason})") from None
+    return parse_lesson(path.read_text(encoding="utf-8"), path.stem)
 
 
 def parse_lesson(text: str, name: str) -> Lesson:
-    if not _NAME.fullmatch(name):
-        raise LessonError(f"{name}.py: a lesson's file is named like 00_hello_ranks.py")
     try:
         cells = tuple(_cells(text))
-        for rule in RULES:
-            rule(cells)
-    except Broken as broken:
-        raise LessonError(f"{name}.py, line {broken.line}: {broken.sentence}") from None
+        every_cell_has_an_id_of_its_own(cells)
+        solutions_stand_in_answers(cells)
+        exercises_are_blocks(cells)
+    except _Malformed as error:
+        line, rule = error.args
+        raise LessonError(f"{name}.py: malformed at line {line}: {rule}") from None
     return Lesson(name, cells)
 
 
+def with_ids(text: str, lesson: str) -> str:
+    """``text`` with an id in every header that needs one; the other lines stay as they are.
+
+    The new id comes of the cell's first text: two people who build the same new cell give it the
+    same id.
+    """
+    above, *parts = _HEADER_LINE.split(text)
+    used = set(re.findall(r'\bid="([^"]*)"', "\n".join(parts[::2])))
+    for place in range(0, len(parts), 2):
+        header, body = parts[place : place + 2]
+        if not re.search(r'\b(id|exercise)="', header):
+            texts = (f"{lesson}\n{attempt}\n{header}{body}" for attempt in count())
+            fresh = (f"{lesson[:2]}-{fingerprint(text, 6)}" for text in texts)
+            new = next(id for id in fresh if id not in used)
+            used.add(new)
+            parts[place] = f'{header.rstrip()} id="{new}"'
+    return above + "".join(parts)
+
+
 def _cells(text: str) -> Iterator[Cell]:
+    above, *parts = _HEADER_LINE.split(text)
+    line = 1 + above.count("\n")
+    if above.strip() or not parts:
+        raise _Malformed(1, "a lesson starts with the header of a cell, # %%")
+    for header, body in zip(parts[::2], parts[1::2], strict=True):
+        yield _cell(header, body.strip("\n"), line)
+        line += body.count("\n")
+
+
+def _cell(header: str, body: str, line: int) -> Cell:
+    found = _HEADER.fullmatch(header.rstrip())
+    if not found:
+        raise _Malformed(
+            line, "not a header of a cell; course_lib/notebooks/source.py shows them all"
+        )
+    if exercise := found["exercise"]:
+        role = found["role"] or "answer"
+        points, difficulty = int(found["points"] or 0), int(found["difficulty"] or 0)
+        worth = points, found["required"] == "true", difficulty
+        return Cell(f"{exercise}-{role}", "code", body, line, exercise, role, *worth)
+    if found["markdown"]:
+        return Cell(found["id"], "markdown", re.sub(r"^# ?", "", body, flags=re.M), line)
+    return Cell(found["id"], "code", body, line)
+
+
+def every_cell_has_an_id_of_its_own(cells: tuple[Cell, ...]) -> None:
+    seen: set[str] = set()
+    for cell in cells:
+        if not cell.id:
+            raise _Malformed(cell.line, "a cell without an id, which build gives it")
+        if cell.id in seen:
+            raise _Malformed(cell.line, f"the id {cell.id!r} is another cell's, too")
+        seen.add(cell.id)
+
+
+def solutions_stand_in_answers(cells: tuple[Cell, ...]) -> None:
+    """An answer defines its exercise, with and without its solutions, and only answers have some.
+    No cell is hidden from nbval."""
+    for cell in cells:
+        if _MARKER.search(cell.solved if cell.role == "answer" else cell.text):
+            raise _Malformed(cell.line, "markers enclose some lines of a function in an answer")
+        if _NBVAL.search(cell.text):
+            raise _Malformed(cell.line, "every output is compared, see notebooks/sanitize.cfg")
+        if cell.role == "answer":
+            if not cell.solution_lines:
+                raise _Malformed(cell.line, "an answer has a solution between markers")
+            for text in (cell.solved, cell.stub):
+                defined = [getattr(node, "name", "") for node in _parsed(text, cell).body]
+                if cell.exercise not in defined:
+                    raise _Malformed(cell.line, f"an answer that defines no {cell.exercise}")
+
+
+def _parsed(text: str, cell: Cell) -> ast.Module:
     try:
-        import jupytext
-    except ImportError:
-        raise LessonError(
-            "jupytext is missing, and lessons are read with it: pip install -r requirements-dev.txt"
-        ) from None
-    starts = header_lines(text)
-    found = jupytext.reads(text, fmt="py:percent").cells
-    if len(found) != len(starts) or not starts:
-        # Text above the first header, or a header inside a string: no line would be certain.
-        line = starts[0] if starts else 1
-        raise Broken(line, "every cell starts with a line '# %%', and no other line does")
-    for cell, line in zip(found, starts, strict=True):
-        given = dict(cell.metadata)
-        given.pop("lines_to_next_cell", None)
-        yield _cell(cell.cell_type, cell.source, given, line)
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise _Malformed(cell.line, f"a cell that does not parse, {error.msg}") from None
 
 
-def _cell(kind: str, text: str, given: dict[str, Any], line: int) -> Cell:
-    if kind not in ("markdown", "code"):
-        raise Broken(line, f"a {kind} cell: only markdown and code are used")
-    if unknown := sorted(set(given) - _KNOWN):
-        raise Broken(line, f"'{unknown[0]}' is no part of a cell's header")
-    tags = tuple(given.get("tags", ()))
-    if any(tag == "raises-exception" or tag.startswith("nbval") for tag in tags):
-        raise Broken(line, f"tags {list(tags)}: a cell that has to fail uses 'with expect(…)'")
-    if _NBVAL.search(text):
-        raise Broken(line, "an nbval marker: every output is compared, see notebooks/sanitize.cfg")
-    _check_markers(text, line)
-    if "exercise" in given:
-        return _exercise_cell(kind, text, given, line, tags)
-    if extra := {"role", *_OF_AN_ANSWER} & set(given):
-        raise Broken(line, f"'{min(extra)}' without an exercise")
-    if BEGIN in text:
-        raise Broken(line, 'a solution outside of a cell with role="answer"')
-    return Cell(str(given.get("id", "")), kind, text, line, tags=tags)
-
-
-def _exercise_cell(kind: str, text: str, given: dict, line: int, tags: tuple) -> Cell:
-    exercise, role = str(given["exercise"]), given.get("role")
-    where = f"exercise {exercise}: "
-    if not exercise.isidentifier():
-        raise Broken(line, f"exercise {exercise!r} is not named like its function")
-    if kind != "code" or role not in ROLES:
-        raise Broken(line, where + 'a code cell with role="answer", "try" or "check"')
-    if "id" in given:
-        raise Broken(line, where + "its cells get their ids from its name and their roles")
-    values = {key: given[key] for key in _OF_AN_ANSWER if key in given}
-    if role != "answer" and (values or BEGIN in text):
-        what = f"'{min(values)}'" if values else "a solution"
-        raise Broken(line, where + f"{what} belongs into its answer cell")
-    if role == "answer":
-        for key, wanted in _OF_AN_ANSWER.items():
-            if type(values.get(key)) is not wanted:
-                raise Broken(line, where + f"its answer cell needs {key}= ({wanted.__name__})")
-    return Cell(f"{exercise}-{role}", kind, text, line, exercise, role, tags=tags, **values)
-
-
-def _check_markers(text: str, line: int) -> None:
-    """Markers come in pairs, alone on their lines, with something between them."""
-    opened, content = 0, False
-    for number, row in enumerate(text.splitlines(), line + 1):
-        mark = row.strip()
-        if not _MARKER.search(mark):
-            content = content or bool(mark)
-        elif mark not in (BEGIN, END):
-            raise Broken(number, f"'{mark}': the markers are '{BEGIN}' and '{END}'")
-        elif mark == BEGIN and opened:
-            raise Broken(number, f"BEGIN SOLUTION again; line {opened} has no END SOLUTION yet")
-        elif mark == BEGIN:
-            opened, content = number, False
-        elif not opened:
-            raise Broken(number, "END SOLUTION without a BEGIN SOLUTION")
-        elif not content:
-            raise Broken(number, "an empty solution")
-        else:
-            opened = 0
-    if opened:
-        raise Broken(opened, "BEGIN SOLUTION without an END SOLUTION")
+def exercises_are_blocks(cells: tuple[Cell, ...]) -> None:
+    """The story is for those who skip the exercises, too: no cell of it uses an answer."""
+    code = [cell for cell in cells if cell.kind == "code"]
+    names = {cell.exercise for cell in code if cell.exercise}
+    for exercise, group in groupby(code, key=lambda cell: cell.exercise):
+        block = list(group)
+        roles = [cell.role for cell in block]
+        checked = re.search(rf"\bcheck\(\s*{exercise}\b", block[-1].text)
+        if exercise and not (roles in BLOCKS and checked):
+            rule = f"an exercise is its answer, perhaps a try, and a cell with check({exercise})"
+            raise _Malformed(block[0].line, rule)
+        for cell in () if exercise else block:
+            for node in ast.walk(_parsed(cell.text, cell)):
+                if getattr(node, "id", getattr(node, "name", "")) in names:
+                    raise _Malformed(cell.line, "an answer is used or defined outside its exercise")

@@ -26,19 +26,16 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_lib.notebooks.copies import fingerprint
+from course_lib.notebooks.copies import fingerprint, to_text
 from course_lib.notebooks.folders import Folders, replace_file
-from course_lib.notebooks.lesson import STUB, LessonError
+from course_lib.notebooks.lesson import LessonError
 
 
 def main(args: Namespace) -> int:
     """Exit code 0, or 1 where a copy could not be read."""
     folders = Folders.found()
-    lessons = sorted(folders.learner.glob("*.ipynb"))
-    if not lessons:
-        raise LessonError("no lessons in notebooks/")
     failed = False
-    for lesson in lessons:
+    for lesson in sorted(folders.learner.glob("*.ipynb")):
         copy = folders.work / lesson.name
         if not copy.exists():
             replace_file(copy, lesson.read_text(encoding="utf-8"))
@@ -62,7 +59,7 @@ def update(copy: Path, lesson: Path, now: datetime) -> Iterator[str]:
         yield f"{place}: up to date"
         return
     backup = _backup(copy, now)
-    replace_file(copy, nbformat.writes(merged.notebook).rstrip("\n") + "\n")
+    replace_file(copy, to_text(merged.notebook))
     carried = f"{merged.carried} cell{'s' * (merged.carried != 1)} of yours carried over"
     yield f"{place}: updated, {carried}; the old one is work/{backup.relative_to(copy.parent)}"
     yield from (f"  not placed: {line}" for line in merged.unplaced)
@@ -70,28 +67,19 @@ def update(copy: Path, lesson: Path, now: datetime) -> Iterator[str]:
 
 def _read(path: Path) -> NotebookNode:
     try:
-        notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
-        if notebook.nbformat != 4:
-            raise ValueError(f"version {notebook.nbformat} of the format")
-    except (ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
+        return nbformat.read(path, as_version=4)
+    except (ValueError, LookupError, AttributeError, nbformat.ValidationError) as error:
         reason = str(error).splitlines()[0][:80]
         raise LessonError(f"{path.parent.name}/{path.name} is not a notebook: {reason}") from None
-    return notebook
 
 
 def _backup(copy: Path, now: datetime) -> Path:
-    """A second copy beside the first: a new name each time, so that none is ever overwritten."""
-    folder = copy.parent / "backup"
-    folder.mkdir(exist_ok=True)
-    stem, number = f"{copy.stem}.{now:%Y-%m-%d-%H%M%S}", 1
-    while True:
-        name = f"{stem}.ipynb" if number == 1 else f"{stem}-{number}.ipynb"
-        try:
-            with open(folder / name, "xb") as file:
-                file.write(copy.read_bytes())
-            return folder / name
-        except FileExistsError:
-            number += 1
+    """A second copy in a folder beside the first. None is ever overwritten."""
+    backup = copy.parent / "backup" / f"{copy.stem}.{now:%Y-%m-%d-%H%M%S-%f}.ipynb"
+    backup.parent.mkdir(exist_ok=True)
+    with open(backup, "xb") as file:
+        file.write(copy.read_bytes())
+    return backup
 
 
 @dataclass
@@ -124,36 +112,27 @@ def _key(cell: NotebookNode) -> str:
 
 def _carry(old: NotebookNode, cell: NotebookNode, result: Merged) -> None:
     """Put the learner's version into ``cell``, a cell of the new lesson, where that is right."""
-    handed_out = old.metadata.get("given")
-    edited = fingerprint(old.source) != handed_out and old.source.rstrip() != cell.source.rstrip()
-    if edited:
-        if not (handed_out == cell.metadata.get("given") or _is_answer(cell)):
+    given = old.metadata.get("given")
+    if fingerprint(old.source) != given and old.source.rstrip() != cell.source.rstrip():
+        if given != cell.metadata.get("given") and cell.metadata.get("role") != "answer":
             result.unplaced.append(f"{_title(old)}: yours and the lesson's have both changed")
             return
-        if _is_answer(cell) and STUB in old.source and handed_out is None:
-            return  # handed out before hashes were: an old stub, not an answer
         cell.source = old.source
         result.carried += 1
     if cell.cell_type == "code" == old.cell_type and cell.source == old.source:
         cell.outputs, cell.execution_count = old.outputs, old.execution_count
 
 
-def _is_answer(cell: NotebookNode) -> bool:
-    return cell.metadata.get("role") == "answer"
-
-
 def _place_own_cells(mine: NotebookNode, known: set[str], result: Merged) -> None:
     """Insert the learner's own cells; name the edited ones whose place is gone."""
     cells = result.notebook.cells
-    previous = ""
+    place = 0
     for old in mine.cells:
-        key = _key(old)
-        if key in known:
-            previous = key
+        if (key := _key(old)) in known:
+            place = [_key(cell) for cell in cells].index(key) + 1
         elif "given" not in old.metadata:
-            keys = [_key(cell) for cell in cells]
-            cells.insert(keys.index(previous) + 1 if previous else 0, nbformat.from_dict(old))
-            previous = key
+            cells.insert(place, nbformat.from_dict(old))
+            place += 1
             result.carried += 1
         elif fingerprint(old.source) != old.metadata["given"]:
             result.unplaced.append(f"{_title(old)}: the lesson has this cell no more")

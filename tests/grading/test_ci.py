@@ -14,7 +14,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = "00_hello_ranks"
-EXPECTED = {"solved": ("10", ""), "untouched": ("0", "not written yet")}
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 from soak_ranks_common import busy, count, median, report
-from test_lessons import compare_by_nbval, each_lesson, run_an_untouched_copy
+from test_lessons import (
+    SMALL,
+    compare_by_nbval,
+    each_lesson,
+    failing,
+    not_reached,
+    run_all,
+    run_an_untouched_copy,
+)
+
+from course_lib.notebooks.copies import learner_copy, to_text
+from course_lib.notebooks.source import parse_lesson
 
 
 @each_lesson
@@ -30,3 +41,20 @@ def test_nbval_is_green_every_time(source: Path, tmp_path_factory: pytest.TempPa
 @each_lesson
 def test_run_all_in_an_untouched_copy(source: Path, browser, jupyterlab, tmp_path: Path):
     run_an_untouched_copy(source, browser, jupyterlab, tmp_path)
+
+
+def test_a_copy_that_stops_is_seen(browser, jupyterlab, tmp_path: Path):
+    notebook = learner_copy(parse_lesson(SMALL, "00_small"))
+    (tmp_path / "goes_on.ipynb").write_text(to_text(notebook))
+    for cell in notebook.cells:
+        cell.metadata.pop("tags", None)
+    (tmp_path / "stops.ipynb").write_text(to_text(notebook))
+    address = jupyterlab(tmp_path)
+
+    cells, pictures = run_all(browser, address, "goes_on.ipynb", seconds=60)
+    assert not_reached(cells) == []
+    assert [cell["id"] for cell in failing(cells)] == ["two-check"]
+    assert pictures == 0
+
+    cells, _ = run_all(browser, address, "stops.ipynb", seconds=60)
+    assert not_reached(cells) == ["00-end"]

@@ -1,4 +1,4 @@
-"""Write the digits as MNIST-format (IDX) files: ``python course_lib/digits/make.py [FOLDER]``.
+"""Write the digits as MNIST-format (IDX) files: ``python tools/make_digits.py [FOLDER]``.
 
 Needs scikit-learn, whose package holds a copy of the test set of "Optical Recognition of
 Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0).
@@ -44,4 +44,5 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    digits = Path(__file__).resolve().parents[1] / "course_lib" / "digits"
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else digits)

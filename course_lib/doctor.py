@@ -1,0 +1,220 @@
+"""python -m course_lib doctor: what this machine can run, and how to mend what is missing.
+
+Each question tries something for real and says in a few words what it found, or raises: what it
+raises is the problem. Only what is *needed* counts for the exit code: without the rest a lesson
+shows less, and runs. Nothing but Python's own library is imported before a question asks for it,
+so that the doctor can say what is wrong where nothing else can be imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import io
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_TORCH = (2, 14)
+GIB = 1 << 30
+CGROUP = Path("/sys/fs/cgroup")
+
+
+class Question(NamedTuple):
+    """What is asked, and what to do where the answer is no; not asked ``after`` one that failed."""
+
+    name: str
+    ask: Callable[[], str]
+    remedy: str
+    needed: bool = True
+    after: str = ""
+
+
+class Finding(NamedTuple):
+    """What came of a question: ``state`` is "ok", "note" or "MISSING"."""
+
+    name: str
+    state: str
+    text: str
+    remedy: str = ""
+
+
+class Problem(Exception):
+    """What was found, where it is too little."""
+
+
+def main(_args: object = None, questions: Sequence[Question] | None = None) -> int:
+    """Print what was found, as it is found; 1 if something that lessons need is missing."""
+    states: dict[str, str] = {}
+    for question in QUESTIONS if questions is None else questions:
+        found = examine(question, states)
+        states[found.name] = found.state
+        _say(f"{found.state:<8}{found.name:<12}{found.text}")
+        if found.remedy:
+            _say(f"{'':20}{found.remedy}")
+    _say(f"\n{modes(states)}")
+    return int("MISSING" in states.values())
+
+
+def modes(states: dict[str, str]) -> str:
+    """In which mode lessons will run here; ``states`` is what came of the questions, by name."""
+    if missing := [name for name, state in states.items() if state == "MISSING"]:
+        return f"No lesson runs as it should before this is mended: {', '.join(missing)}."
+    words = ["Every lesson runs here: on real ranks with gloo"]
+    if states.get("simulate") == "ok":
+        words.append("on simulated ranks")
+    else:
+        words.append("but cells with simulate() end in an error, and checks use real ranks alone")
+    if states.get("NCCL") == "ok":
+        words.append('on the GPUs wherever you write backend="nccl"')
+    return ", ".join(words) + "."
+
+
+def examine(question: Question, states: dict[str, str]) -> Finding:
+    """Ask one question. Whatever it raises becomes a finding; what ranks print is left out."""
+    failed = "MISSING" if question.needed else "note"
+    if states.get(question.after, "ok") != "ok":
+        return Finding(question.name, failed, "not tried", f"mend {question.after} first")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return Finding(question.name, "ok", question.ask())
+    except Exception as error:
+        return Finding(question.name, failed, _first_line(error), question.remedy)
+
+
+def _first_line(error: Exception) -> str:
+    # C++ says where in its own sources it found out: "[enforce fail at /…/device.cc:84] ifa …".
+    text = re.sub(r"\[enforce fail at [^\]]*\] ", "", str(error)).strip()
+    kind = "" if isinstance(error, Problem) else type(error).__name__
+    return ": ".join(filter(None, (kind, text.partition("\n")[0])))
+
+
+def _say(line: str) -> None:
+    """Print, also where a terminal cannot show every character."""
+    code = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(line.encode(code, "replace").decode(code), flush=True)
+
+
+def python() -> str:
+    if sys.version_info < OLDEST_PYTHON:
+        raise Problem(f"{sys.version.split()[0]} is too old")
+    return f"{sys.version.split()[0]} in {sys.prefix}"
+
+
+def torch_itself() -> str:
+    import torch
+
+    if tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2]) < OLDEST_TORCH:
+        raise Problem(f"{torch.__version__} is too old")
+    if not torch.distributed.is_available():
+        raise Problem(f"{torch.__version__} was built without torch.distributed")
+    return torch.__version__
+
+
+def packages() -> str:
+    found = map(importlib.import_module, ("torchvision", "numpy", "matplotlib", "cloudpickle"))
+    return ", ".join(f"{module.__name__} {module.__version__}" for module in found)
+
+
+def jupyterlab() -> str:
+    names = ("jupyterlab", "ipykernel")
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+def add_up() -> float:
+    """On every rank: the sum of all ranks' numbers, counted from 1."""
+    import torch
+    import torch.distributed as dist
+
+    from course_lib import device
+
+    if not dist.is_initialized():  # as a script under torchrun has to
+        dist.init_process_group("gloo")
+    x = torch.tensor([dist.get_rank() + 1.0], device=device())
+    dist.all_reduce(x)
+    return x.item()
+
+
+def _sum_of(done) -> None:
+    n = done.world_size
+    if done.results != [n * (n + 1) / 2] * n:
+        raise Problem(f"the all_reduce over {n} ranks came back wrong: {done.results}")
+
+
+def gloo() -> str:
+    from course_lib import run
+
+    done = run(add_up, world_size=2)
+    _sum_of(done)
+    if (ops := [event.op for event in done.trace.events]) != ["all_reduce"] * 2:
+        raise Problem(f"two ranks made one all_reduce each, and the trace shows {ops}")
+    start = time.perf_counter()
+    _sum_of(run(add_up, world_size=2, init=False))
+    if (seconds := time.perf_counter() - start) > 5:  # a name server that does not answer
+        raise Problem(f"2 ranks took {seconds:.0f} s to find one another as under torchrun")
+    return f"2 ranks found one another and did an all_reduce, recorded, in {seconds:.1f} s"
+
+
+def simulation() -> str:
+    from course_lib import simulate
+
+    _sum_of(simulate(add_up, world_size=8))
+    return "8 simulated ranks did an all_reduce"
+
+
+def nccl() -> str:
+    import torch
+    import torch.distributed as dist
+
+    from course_lib import run
+
+    gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    if not gpus:
+        raise Problem("no GPU is visible, and no lesson needs one")
+    if not dist.is_nccl_available():
+        raise Problem("this torch was built without NCCL")
+    _sum_of(run(add_up, backend="nccl", timeout=120))  # the first time on a cold machine
+    version = ".".join(map(str, torch.cuda.nccl.version()))
+    return f"{version}, an all_reduce over {len(gpus)} × {', '.join(sorted(set(gpus)))}"
+
+
+def memory() -> str:
+    shared = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else GIB
+    if shared < GIB // 4:
+        raise Problem(f"/dev/shm has {shared >> 20} MiB, too little for a DataLoader's workers")
+    free = []
+    with contextlib.suppress(OSError, LookupError):
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free.append(int(fields["MemAvailable"].split()[0]) << 10)
+    with contextlib.suppress(OSError, ValueError):  # no container, or none with a limit
+        limit, used = (int((CGROUP / f"memory.{of}").read_text()) for of in ("max", "current"))
+        free.append(limit - used)
+    if not free:
+        return "this system does not say how much is free"
+    if min(free) < 2 * GIB:
+        raise Problem(f"{min(free) / GIB:.1f} GiB free, and 2 are wanted")
+    return f"{min(free) / GIB:.1f} GiB free"
+
+
+_INSTALL = "pip install -r requirements.txt"
+QUESTIONS = (
+    Question("Python", python, "install Python 3.11 or later, then: make clean lab"),
+    Question("torch", torch_itself, f"{_INSTALL}, or for a CPU alone: make lab TORCH=cpu"),
+    Question("packages", packages, f"{_INSTALL}: torchvision has to be of this torch",
+             after="torch"),
+    Question("JupyterLab", jupyterlab, _INSTALL),
+    Question("memory", memory, "run fewer ranks; start a container with --shm-size=1g",
+             needed=False),
+    Question("gloo", gloo, "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1",
+             after="torch"),
+    Question("simulate", simulation, "use the torch that requirements.txt names", needed=False,
+             after="torch"),
+    Question("NCCL", nccl, "on a machine with NVIDIA GPUs: see that nvidia-smi lists them",
+             needed=False, after="torch"),
+)  # fmt: skip

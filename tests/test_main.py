@@ -1,0 +1,59 @@
+"""The command line: every command is there, and a mistake is one line and exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from course_lib import __main__ as command_line
+
+COMMANDS = {
+    "doctor": [],
+    "check": ["my_share", "answer.py"],
+    "update": [],
+    "build": ["00"],
+    "grade": ["inbox", "--out", "marks"],
+    "release": ["--lessons", "00", "--manifest", "m.json", "--out", "out"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_calls_its_module_and_passes_on_its_exit_code(command: str, monkeypatch):
+    args = command_line.parser().parse_args([command, *COMMANDS[command]])
+    seen = []
+    monkeypatch.setattr(importlib.import_module(args.module), "main", lambda a: seen.append(a) or 7)
+    assert command_line.main([command, *COMMANDS[command]]) == 7
+    assert seen == [args]
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["bild"], "invalid choice: 'bild'"),
+        (["build", "--chek"], "unrecognized arguments: --chek"),
+        (["build", "42"], "no lesson '42' in notebooks/src: 00_hello_ranks"),
+        (["check", "my_share"], "the following arguments are required: FILE.py"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(argv: list[str], sentence: str, capsys):
+    try:
+        code = command_line.main(argv)
+    except SystemExit as ended:
+        code = ended.code
+    error = capsys.readouterr().err
+    assert code == 2
+    assert sentence in error
+    assert len(error.splitlines()) == 1
+
+
+def test_help_needs_no_torch():
+    probe = (
+        "import sys\nfrom course_lib.__main__ import parser\n"
+        "assert 'doctor' in parser().format_help()\nprint({'torch', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "set()\n", done.stderr
