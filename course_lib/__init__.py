@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from course_lib.context import compute, device, span
     from course_lib.data import load_digits, load_mnist
     from course_lib.ranks import run
-    from course_lib.simulated import Network, explore, simulate
+    from course_lib.simulated import Network, simulate
 
 # Imported when first used, so that ``import course_lib`` brings no matplotlib and no torchvision,
 # and ``python -m course_lib doctor`` can say what is wrong with a torch that does not import.
@@ -39,7 +39,6 @@ _LATER = {
     "compute": "course_lib.context",
     "device": "course_lib.context",
     "draw": "course_lib.draw",
-    "explore": "course_lib.simulated",
     "load_digits": "course_lib.data",
     "load_mnist": "course_lib.data",
     "run": "course_lib.ranks",
@@ -66,7 +65,6 @@ __all__ = [
     "device",
     "draw",
     "expect",
-    "explore",
     "load_digits",
     "load_mnist",
     "run",

@@ -73,7 +73,6 @@ PUBLIC = {
     "device",
     "draw",
     "expect",
-    "explore",
     "load_digits",
     "load_mnist",
     "run",

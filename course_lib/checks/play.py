@@ -14,15 +14,13 @@ import pickle
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
-import torch
 
 from course_lib.checks.cases import Case
 from course_lib.checks.exercise import Exercise, Play, Prepared, Seen
@@ -72,10 +70,9 @@ def play_all(
             signal.alarm(math.ceil(STUCK * stretched()))  # ends the process, whatever it is doing
             result: Any
             try:
-                with carrying_zeros() if case.blank else nullcontext():
-                    result = simulate(_play, packed, rounds, exercise["ddp"],
-                                      world_size=case.world, seed=schedule, limit=ONE_PLAY,
-                                      network=Network(jitter=case.jitter))  # fmt: skip
+                network = Network(jitter=case.jitter, zeros=case.blank)
+                result = simulate(_play, packed, rounds, exercise["ddp"], world_size=case.world,
+                                  network=network, seed=schedule, limit=ONE_PLAY)  # fmt: skip
             except CourseError as error:
                 result = error
             out.write(_pickled(result))
@@ -142,25 +139,6 @@ def _unrecorded() -> None:
         for name, value in list(vars(module).items()):
             if type(value) is FunctionType and value.__code__.co_filename == wrappers.__file__:
                 setattr(module, name, vars(value).get("__wrapped__", value))
-
-
-@contextmanager
-def carrying_zeros() -> Iterator[None]:
-    """In here messages take their time and have their length, and zeros in them."""
-    from course_lib.simulated import collective, hazards, mail
-
-    def fill(tensor: torch.Tensor, data: bytes) -> None:
-        hazards.fill(tensor, bytes(len(data)))
-
-    def zeros(*given: Any) -> list[list[torch.Tensor]]:
-        return [[torch.zeros_like(t) for t in of_one] for of_one in combine(*given)]
-
-    combine, blank = collective.combine, SimpleNamespace(**vars(hazards) | {"fill": fill})
-    vars(mail)["hazards"], vars(collective)["combine"] = blank, zeros
-    try:
-        yield
-    finally:
-        vars(mail)["hazards"], vars(collective)["combine"] = hazards, combine
 
 
 def _pickled(result: Run | CourseError) -> bytes:

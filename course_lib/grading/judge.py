@@ -16,7 +16,6 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +26,6 @@ from course_lib.checks.exercise import Exercise, Play, find, no_cases
 from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import (
     Broken,
-    carrying_zeros,
     make,
     settle,
     simulator_works,
@@ -95,10 +93,9 @@ class CarriedPlayer:
         try:
             slots = self.runner.slots(play.case.world)
             Stage.current = Stage(slots, play, self.files, ddp)
-            blank = carrying_zeros() if play.case.blank else nullcontext()
-            with blank, patience.not_counting(self.runner.running):
+            with patience.not_counting(self.runner.running):
                 outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
-                                   network=Network(jitter=play.case.jitter),
+                                   network=Network(jitter=play.case.jitter, zeros=play.case.blank),
                                    limit=min(self.timing.play, left))  # fmt: skip
         except Ended as error:
             outcome = Broken(f"no process for a rank: {error}")

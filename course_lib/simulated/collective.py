@@ -67,7 +67,8 @@ class CollectiveWork(dist.Work):
         self.given = []
         with torch.no_grad():
             for out, value in zip(self.places, values, strict=True):
-                out.detach().copy_(value.view(out.shape))
+                zeros = self.calls.fabric.network.zeros
+                out.detach().copy_(torch.zeros_like(out) if zeros else value.view(out.shape))
 
     def event(self) -> Event:
         return self.rank.ops.event(self.seq)

@@ -6,17 +6,12 @@ torch keeps one world of process groups per process. Ranks that are threads need
         └── replaced by _Worlds, a threading.local: each thread sees its own attributes
     torch._C …_set_thread_isolation_mode        the same for C++'s registry of groups
 
-A module's code runs once for all ranks, and may keep what it finds: torch has functions with
-``group=dist.group.WORLD`` among their parameters. While it runs, ``dist.group.WORLD`` is None,
-which every call takes for the world of who calls.
-
 ``missing()`` says in one line what this torch lacks. Nothing else in the simulator touches a name
 that begins with an underscore and is not ours, and tests/simulated/test_compat.py says what broke.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import pickle
 import random
@@ -30,6 +25,7 @@ from typing import Any
 import cloudpickle.cloudpickle as by_value
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before any rank does
 from torch.distributed import distributed_c10d as c10d
 
 _WORLD_FIELDS = (
@@ -49,7 +45,6 @@ def missing() -> str | None:
     wanted = [("torch._C._distributed_c10d._set_thread_isolation_mode",
                hasattr(c, "_set_thread_isolation_mode")),
               ("distributed_c10d._world", hasattr(c10d, "_world")),
-              ("distributed_c10d._WorldMeta", hasattr(c10d, "_WorldMeta")),
               ("new_group of a process group",  # dist.new_group asks the default group for it
                "new_group" in c10d._new_group_with_tag.__code__.co_names),
               ("split_group of a process group", hasattr(dist.ProcessGroup, "split_group")),
@@ -79,25 +74,6 @@ class _Worlds(threading.local):
         return c10d._World.pg_config_info.fget(self)  # type: ignore[attr-defined]
 
 
-_WorldMeta: Any = getattr(c10d, "_WorldMeta", type)
-
-
-class _NotOnImport(_WorldMeta):
-    """Makes ``dist.group.WORLD`` None while a module is being imported."""
-
-    @property
-    def WORLD(cls) -> Any:
-        frame: Any = sys._getframe(1)
-        while frame and not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            frame = frame.f_back  # out of the bodies of classes and modules
-        importing = frame and frame.f_code.co_filename.startswith("<frozen importlib")
-        return None if importing else c10d._world.default_pg
-
-    @WORLD.setter
-    def WORLD(cls, group: Any) -> None:
-        c10d._world.default_pg = group
-
-
 @contextmanager
 def separate_worlds() -> Iterator[None]:
     """Every thread has a world of its own inside; afterwards all is as it was."""
@@ -105,13 +81,11 @@ def separate_worlds() -> Iterator[None]:
     original = c10d._world
     mode = c._get_thread_isolation_mode() if hasattr(c, "_get_thread_isolation_mode") else False
     c10d._world = _Worlds(original)  # type: ignore[assignment]
-    c10d.group.__class__ = _NotOnImport  # type: ignore[method-assign]
     c._set_thread_isolation_mode(True)
     try:
         yield
     finally:
         c._set_thread_isolation_mode(mode)
-        c10d.group.__class__ = _WorldMeta  # type: ignore[method-assign]
         c10d._world = original
 
 

@@ -211,7 +211,7 @@ class Play:
 
     def _live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""
-        self.privacy.enter(rank, self.fabric.slowdown[rank.number])
+        self.privacy.enter(rank)
         _, _, members = self.groups.world
         group = self.groups.join(rank, "0", range(len(self.ranks)))
         compat.enter_world(group, members)

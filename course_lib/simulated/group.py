@@ -307,7 +307,7 @@ class SimulatedGroup(_ProcessGroup):
 
     alltoall_base = all_to_all_single
 
-    def barrier(self, opts: Any) -> Any:
+    def barrier(self, opts: Any = None) -> Any:
         return self._issue("barrier", [], [], opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
@@ -334,32 +334,6 @@ class SimulatedGroup(_ProcessGroup):
                 )
             sizes = [tensor.shape[0] // self._size] * self._size
         return list(tensor.split(list(sizes)))
-
-
-_OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
-
-
-def _with_plain_arguments(method: Any, torchs: Any) -> Any:
-    """Let a method take what torch's own takes, as ``broadcast(tensor, 0)``: that one makes lists
-    and options of it, and comes back.
-    """
-
-    def call(self: SimulatedGroup, *args: Any, **kwargs: Any) -> Any:
-        ready = args and type(args[-1]) in _OPTIONS
-        return (method if ready else torchs)(self, *args, **kwargs)
-
-    return call
-
-
-for _method in (
-    "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "allgather_coalesced",
-    "all_gather_single", "_allgather_base", "all_gather_single_coalesced",
-    "allgather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter",
-    "reduce_scatter_single", "_reduce_scatter_base", "reduce_scatter_single_coalesced",
-    "reduce_scatter_tensor_coalesced", "alltoall", "all_to_all_single", "alltoall_base", "barrier",
-):  # fmt: skip
-    _ours, _torchs = getattr(SimulatedGroup, _method), getattr(_ProcessGroup, _method)
-    setattr(SimulatedGroup, _method, _with_plain_arguments(_ours, _torchs))
 
 
 def _name(reduce_op: Any) -> str:

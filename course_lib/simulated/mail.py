@@ -150,7 +150,8 @@ class RecvWork(_Message):
             twice = filled.get(place, 0) > self.seq
             self.mail.scheduler.fail(hazards.written_into(self.event(), twice))
             raise Abandoned
-        hazards.fill(buffer, self.data or b"")
+        data = self.data or b""
+        hazards.fill(buffer, bytes(len(data)) if self.mail.fabric.network.zeros else data)
         filled[place] = len(self.rank.ops)
         self.buffer = self.data = None
         return True

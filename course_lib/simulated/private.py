@@ -60,8 +60,8 @@ class RankContext:
 
     device = torch.device("cpu")
 
-    def __init__(self, scheduler: Scheduler, rank: Rank, slowdown: float) -> None:
-        self._scheduler, self._rank, self._slowdown = scheduler, rank, slowdown
+    def __init__(self, scheduler: Scheduler, rank: Rank) -> None:
+        self._scheduler, self._rank = scheduler, rank
 
     def now(self) -> float:
         return self._scheduler.mark(self._rank)
@@ -71,7 +71,7 @@ class RankContext:
 
     def compute(self, seconds: float) -> None:
         self._scheduler.check(self._rank)
-        self._scheduler.sleep_until(self._rank, self._scheduler.now + seconds * self._slowdown)
+        self._scheduler.sleep_until(self._rank, self._scheduler.now + seconds)
 
 
 class Privacy:
@@ -103,10 +103,10 @@ class Privacy:
             self._generator.set_state(following)
         self._swap_environ(environ)
 
-    def enter(self, rank: Rank, slowdown: float) -> None:
+    def enter(self, rank: Rank) -> None:
         """First thing in a rank's own thread."""
         _here.rank = rank
-        context.install(RankContext(self._scheduler, rank, slowdown), thread_only=True)
+        context.install(RankContext(self._scheduler, rank), thread_only=True)
         context.seed_rank(rank.number)
 
     @contextmanager

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib import CourseError, Hang, RankDied, RankFailed, compute
-from course_lib.simulated import Network, compat, engine, explore, scheduler, simulate
+from course_lib.simulated import Network, compat, engine, scheduler, simulate
 
 
 @pytest.fixture(autouse=True)
@@ -391,12 +391,11 @@ def test_the_default_network_is_the_documented_one():
     assert (Network().latency, Network().bandwidth) == (5e-6, 25e9)
 
 
-@pytest.mark.parametrize("way", [simulate, explore])
-def test_whoever_stops_it_reads_a_sentence(way, monkeypatch):
+def test_whoever_stops_it_reads_a_sentence(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(engine, "play_fast", stop)
     with pytest.raises(KeyboardInterrupt, match=r"simulate\(\) was stopped") as caught:
-        way(dist.get_rank, world_size=2)
+        simulate(dist.get_rank, world_size=2)
     assert len(caught.value._render_traceback_()) == 1
