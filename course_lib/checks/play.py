@@ -27,9 +27,9 @@ from course_lib.checks.exercise import Exercise, Play, Prepared, Seen
 from course_lib.checks.in_rank import Answer, call_all, this_rank
 from course_lib.checks.kept import Kept
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
-from course_lib.patience import stretched
+from course_lib.load_factor import load_factor
+from course_lib.pickling import pack
 from course_lib.ranks import wrappers
-from course_lib.ranks.parcel import pack
 from course_lib.trace import Run
 
 # Seconds of an idle machine after which a play is called a hang: by the simulator; by the system,
@@ -67,7 +67,7 @@ def play_all(
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         packed = _packed_once(function)
         for case, schedule, rounds in jobs:
-            signal.alarm(math.ceil(STUCK * stretched()))  # ends the process, whatever it is doing
+            signal.alarm(math.ceil(STUCK * load_factor()))  # ends the process, whatever it is doing
             result: Any
             try:
                 network = Network(jitter=case.jitter, zeros=case.blank)
@@ -201,7 +201,7 @@ def _played(
         log.touch()
         try:
             run(play_all, answer, jobs, _facts(exercise), str(log), world_size=1, init=False,
-                record=False, timeout=ALL_PLAYS * stretched())  # fmt: skip
+                record=False, timeout=ALL_PLAYS * load_factor())  # fmt: skip
         except RankDied as error:
             stuck = error.exit_code == -signal.SIGALRM
             end = Hang(f"nothing came back within {STUCK} s") if stuck else error
@@ -235,7 +235,7 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
     try:
         outcome: Run | CourseError = run(
             _play_real, answer, play.prepared.by_rank, _facts(exercise),
-            world_size=case.world, timeout=REAL * stretched())  # fmt: skip
+            world_size=case.world, timeout=REAL * load_factor())  # fmt: skip
     except CourseError as error:
         outcome = error
     settle(play, outcome)

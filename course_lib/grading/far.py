@@ -22,8 +22,8 @@ from course_lib.simulated.collective import _Future
 from course_lib.simulated.group import SimulatedGroup
 from course_lib.simulated.ops import _line, call_site
 from course_lib.simulated.scheduler import Abandoned
-from course_lib.sites import find_line
 from course_lib.trace import Line
+from course_lib.user_code import find_line
 
 
 class Asker:

@@ -17,26 +17,23 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
 import torch
 
 from course_lib import explain
-from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, told_when_interrupted
-from course_lib.ranks import diagnosis, job
-from course_lib.ranks.output import show
-from course_lib.ranks.parcel import pack, unpack, unpack_call
-from course_lib.ranks.standstill import explained
+from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
+from course_lib.failures import Outcome, deadlock_error, root_cause
+from course_lib.pickling import pack, pack_call, unpack, unpack_call
 from course_lib.simulated import ahead, compat, hazards
 from course_lib.simulated.group import Groups
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.ops import LazyEvents, line_of_thread, to_events
 from course_lib.simulated.private import Privacy, current
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
-from course_lib.sites import is_readers, line_at, stack_lines
 from course_lib.trace import Line, Run, Trace
+from course_lib.user_code import is_user_code, line_at, notebook_cells
 
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
 _LAZY = 5_000  # calls from which on Events are made only when somebody looks
@@ -55,7 +52,7 @@ class Program:
     limit: float
 
 
-@told_when_interrupted("simulate()")
+@interruptible("simulate()")
 def simulate(
     fn: Callable,
     *args: Any,
@@ -67,7 +64,7 @@ def simulate(
 ) -> Run:
     program = prepare(fn, args, world_size, network, buffered, seed, limit)
     play = play_fast(program, hazards.Poisons(0))
-    show(play.output)
+    print(play.output, end="", flush=True)
     error = play.error
     poisoned = play.poisons.asked
     note = None
@@ -110,9 +107,9 @@ def prepare(
         raise CourseError(str(error)) from None
     if current() is not None:
         raise CourseError("a simulated rank cannot simulate a world of its own")
-    job.cells()
+    notebook_cells()
     with _by_value(fn):
-        parcel = job.parcel(fn, args)
+        parcel = pack_call(fn, args)
     return Program(parcel, world_size, network, bool(buffered), seed, float(limit))
 
 
@@ -123,7 +120,7 @@ def _by_value(fn: Any) -> Iterator[None]:
     """
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
     file = getattr(module, "__file__", None)
-    ours = file is not None and is_readers(file) and fn.__module__ != "__main__"
+    ours = file is not None and is_user_code(file) and fn.__module__ != "__main__"
     if module and ours and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
         cloudpickle.register_pickle_by_value(module)
         try:
@@ -178,7 +175,7 @@ class Play:
         grouping: type[Groups] = Groups
         if run_ahead:
             scheduling, grouping = ahead.AheadScheduler, ahead.AheadGroups
-        self._failed: list[diagnosis.Standing] = []
+        self._failed: list[Outcome] = []
         n = program.world_size
         with _one_at_a_time:
             self.scheduler = scheduling(n, program.seed, self._stopped)
@@ -191,7 +188,7 @@ class Play:
                 self.scheduler.run(self._live, program.limit, self._overdue)
         self.error = self.scheduler.error
         if self.error is None and self._failed:
-            self.error = diagnosis.root_cause(self._failed)
+            self.error = root_cause(self._failed)
         self.error = self.error or self.groups.unfinished()
         self.conclusive = isinstance(self.error, Hang) or (
             self.error is None and (not run_ahead or self._replay())
@@ -223,30 +220,20 @@ class Play:
             raise
         except BaseException as error:
             if self.scheduler.error is None:
-                self._failed.append(self._standing(rank, error))
+                self._failed.append(Outcome.of_exception(rank.number, self.scheduler.now, error))
         finally:
             rank.clock = self.scheduler.now
             if not rank.gone:  # left behind in compiled code: its world has long been taken down
                 compat.leave_world()
 
-    def _standing(self, rank: Rank, error: BaseException) -> diagnosis.Standing:
-        left = isinstance(error, SystemExit)
-        code = error.code if left else 0  # type: ignore[attr-defined]
-        nothing: Any = SimpleNamespace(blocked_in=None, last=None)
-        return diagnosis.Standing(
-            rank.number, nothing, "left" if left else "raised", self.scheduler.now,
-            type(error).__name__, str(error), stack_lines(error.__traceback__), error,
-            code=code if isinstance(code, int) else int(code is not None),
-        )  # fmt: skip
-
     def _stopped(self, parked: list[Rank]) -> BaseException:
         """Nobody can go on: the error that says why."""
         if self._failed:
-            return diagnosis.root_cause(self._failed)
+            return root_cause(self._failed)
         if unfinished := self.groups.unfinished():
             return unfinished
         waits = {rank.number: rank.waits for rank in parked if rank.waits is not None}
-        return explained(
+        return deadlock_error(
             {r: w.event() for r, w in waits.items()},
             {r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
             {r: w.on for r, w in waits.items()},

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from course_lib.simulated import compat
-from course_lib.sites import is_readers, line_at
 from course_lib.trace import Event, Line
+from course_lib.user_code import is_user_code, line_at
 
 _CALL, _LIBRARY, _READER = 1, 2, 3  # whose code a file is: torch.distributed's calls, …
 _kinds: dict[str, int] = {}
@@ -132,7 +132,7 @@ def _kind(filename: str) -> int:
     if filename in compat.call_files() or filename.startswith(_HERE):
         kind = _CALL
     else:
-        kind = _READER if is_readers(filename) else _LIBRARY
+        kind = _READER if is_user_code(filename) else _LIBRARY
     return _kinds.setdefault(filename, kind)
 
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from math import inf, isnan
 from typing import Any, Protocol
 
-from course_lib import patience
+from course_lib import load_factor
 from course_lib.errors import CourseError
 from course_lib.simulated.ops import Op, Records
 from course_lib.trace import Event, Span
@@ -326,7 +326,7 @@ class Scheduler:
         with self.placed(), _small_stacks():
             self._give(None, self._next())
             try:
-                if not patience.wait(self._finished, limit):
+                if not load_factor.wait(self._finished, limit):
                     self._end_overdue(overdue)
             except BaseException:  # an interrupt: end the ranks, then pass it on
                 self.fail(Abandoned())
