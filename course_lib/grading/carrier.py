@@ -31,6 +31,7 @@ from course_lib.grading.plain import decode, decode_left
 from course_lib.grading.runner import Slot
 from course_lib.simulated.collective import CollectiveWork
 from course_lib.simulated.private import current
+from course_lib.simulated.records import call_site
 from course_lib.simulated.scheduler import Abandoned
 
 _COLLECTIVES = {
@@ -262,13 +263,8 @@ class Proxy:
         if not isinstance(work, CollectiveWork):
             raise Malformed("no collective")
         parcel.update(request["news"])
-        scheduler = work.calls.scheduler
-        scheduler.read_clock()
-        if work.call.end is None:
-            work.call.eager.add(work.me)
-            scheduler.park(work.rank, work)
-        work.deliver()
-        return {"news": parcel.changed(), "end": work.call.end or 0.0}
+        end = work.settle()
+        return {"news": parcel.changed(), "end": end}
 
     def _until(self, request: dict[str, Any]) -> dict[str, Any]:
         rank = current()
@@ -370,7 +366,7 @@ def _any(group: Any) -> Callable:
 
 
 def _make(groups: Any, rank: Any, *what: Any) -> Any:
-    return groups.make(rank, *what)
+    return groups.make(rank, *what, call_site(2))
 
 
 def _has_values(work: Any) -> bool:

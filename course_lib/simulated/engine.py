@@ -29,8 +29,8 @@ from course_lib.pickling import pack, pack_call, unpack, unpack_call
 from course_lib.simulated import ahead, compat, hazards
 from course_lib.simulated.group import Groups
 from course_lib.simulated.network import Fabric, Network
-from course_lib.simulated.ops import LazyEvents, line_of_thread, to_events
 from course_lib.simulated.private import Privacy, current
+from course_lib.simulated.records import LazyEvents, line_of_thread, sites, to_events
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 from course_lib.trace import Line, Run, Trace
 from course_lib.user_code import is_user_code, line_at, notebook_cells
@@ -71,7 +71,7 @@ def simulate(
     if poisoned > hazards.MOST:
         note = f"{poisoned:,} receives: more than {hazards.MOST:,} are not searched for early reads"
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
-        error = hazards.find_read(play.outcome, lambda p: play_fast(program, p).outcome) or error
+        error = hazards.find_read(play, lambda poisons: play_fast(program, poisons)) or error
     error = error or play.unwaited()
     run = play.run(note)
     if error is not None:
@@ -171,21 +171,19 @@ class Play:
 
     def __init__(self, program: Program, poisons: hazards.Poisons, run_ahead: bool = False) -> None:
         self.program, self.poisons = program, poisons
-        scheduling: type[Scheduler] = Scheduler
-        grouping: type[Groups] = Groups
-        if run_ahead:
-            scheduling, grouping = ahead.AheadScheduler, ahead.AheadGroups
         self._failed: list[Outcome] = []
         n = program.world_size
         with _one_at_a_time:
+            scheduling = ahead.AheadScheduler if run_ahead else Scheduler
             self.scheduler = scheduling(n, program.seed, self._stopped)
             self.ranks = self.scheduler.ranks
             self.fabric = Fabric(program.network, n, program.seed)
             self.privacy = Privacy(self.scheduler, n)
             self.scheduler.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place(), _rare_collection():
-                self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
+                self.groups = Groups(self.scheduler, self.fabric, program.buffered, poisons)
                 self.scheduler.run(self._live, program.limit, self._overdue)
+                sites.clear()
         self.error = self.scheduler.error
         if self.error is None and self._failed:
             self.error = root_cause(self._failed)
@@ -195,16 +193,12 @@ class Play:
         )
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
-        self.outcome = hazards.Outcome([r.result for r in self.ranks], self.ranks, self.error)
 
     def _replay(self) -> bool:
         """Find the times of what has run ahead."""
-        scheduler, groups = self.scheduler, self.groups
-        assert isinstance(scheduler, ahead.AheadScheduler)
-        assert isinstance(groups, ahead.AheadGroups)
         n, seed = self.program.world_size, self.program.seed
         with _rare_collection():
-            return ahead.Replay(scheduler, groups, n, seed, self._stopped).run_logs()
+            return ahead.Replay(self.ranks, self.groups, n, seed, self._stopped).run_logs()
 
     def _live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""
@@ -215,7 +209,6 @@ class Play:
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
             rank.result = _carried(function(*args))
-            rank.returned = True
         except Abandoned:
             raise
         except BaseException as error:
@@ -234,7 +227,7 @@ class Play:
             return unfinished
         waits = {rank.number: rank.waits for rank in parked if rank.waits is not None}
         return deadlock_error(
-            {r: w.event() for r, w in waits.items()},
+            {r: w.record.event() for r, w in waits.items()},
             {r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
             {r: w.on for r, w in waits.items()},
             [rank.number for rank in self.ranks if rank.gone],
@@ -256,12 +249,12 @@ class Play:
 
     def unwaited(self) -> CourseError | None:
         """The Hazard for the first Work that nobody waited for, in time."""
-        events = [rank.ops.event(seq) for rank in self.ranks for seq in rank.ops.unwaited()]
-        first = min(events, key=lambda e: (e.issued, e.rank, e.seq), default=None)
-        return explain.unwaited(first) if first else None
+        left = [record for rank in self.ranks for record in rank.records if not record.waited]
+        first = min(left, key=lambda record: record.issued, default=None)
+        return explain.unwaited(first.event()) if first else None
 
     def run(self, note: str | None = None) -> Run:
-        calls = [rank.ops for rank in self.ranks]
+        calls = [rank.records for rank in self.ranks]
         lazy = sum(map(len, calls)) > _LAZY
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
         events: Any = LazyEvents(calls) if lazy else to_events(calls)

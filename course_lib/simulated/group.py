@@ -26,14 +26,12 @@ from course_lib.simulated.collective import Calls, CollectiveWork
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.ops import Op, call_site
+from course_lib.simulated.records import Op, Record, Site, call_site
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 
 
 class Groups:
     """All groups of one simulation, and the order in which ranks make them."""
-
-    mail, calls = Mail, Calls
 
     def __init__(
         self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
@@ -64,40 +62,43 @@ class Groups:
             label = f"{name}:{ranks[0]}" if taken else name
             args = (self.scheduler, self.fabric, label, key[1])
             self.shared[key] = (
-                self.mail(*args, self.buffered, self.poisons),
-                self.calls(*args, self.wires, self.poisons),
+                Mail(*args, self.buffered, self.poisons),
+                Calls(*args, self.wires, self.poisons),
                 {r: i for i, r in enumerate(ranks)},
             )
         return SimulatedGroup(self, rank, name, self.shared[key])
 
-    def make(self, rank: Rank, op: str, name: str, ranks: Sequence[int], local: bool) -> Any:
+    def make(
+        self, rank: Rank, op: str, name: str, ranks: Sequence[int], local: bool, site: Site
+    ) -> Any:
         """This rank's part in ``new_group`` or ``split_group``; None if it is no member.
 
         All ranks of the world make groups in the same order, unless the call is ``local``.
         Members wait for one another, as gloo's do.
         """
         if not local:
-            self._compare(rank, op, tuple(ranks))
+            self._compare(rank, op, tuple(ranks), site)
         if rank.number not in ranks:
             return None
         group = self.join(rank, name, ranks)
         _, calls, members = group.shared
-        calls.issue(rank, members[rank.number], op, [], [], group=self.world[0].name).wait()
+        calls.issue(
+            rank, members[rank.number], op, [], [], site=site, group=self.world[0].name
+        ).wait()
         return group
 
-    def _compare(self, rank: Rank, op: str, ranks: tuple[int, ...]) -> None:
+    def _compare(self, rank: Rank, op: str, ranks: tuple[int, ...], site: Site) -> None:
         k = self._counts[rank.number]
         self._counts[rank.number] += 1
         if k == len(self._made):
             self._made.append({})
-        site, direct, _, _ = call_site(4)
-        record = Op(op, rank.number, None, self.world[0].name, 0, 0, None, site, direct=direct)
+        record = Op(op, rank.number, None, self.world[0].name, 0, 0, None, site)
         if rank.number not in ranks:
             self.scheduler.note(rank, record)
         for theirs, other in self._made[k].values():
             if theirs != ranks:
                 events = [
-                    replace(o.event(), group=str(list(r)))
+                    replace(Record(o).event(), group=str(list(r)))
                     for o, r in ((other, theirs), (record, ranks))
                 ]
                 self.scheduler.fail(explain.groups_differ(*events))
@@ -109,7 +110,7 @@ class Groups:
         for made in self._made:
             others = [r.number for r in self.scheduler.ranks if r.number not in made]
             if others:
-                rows = [(f"rank {r} calls {op.op}({list(ranks)})", op.line)
+                rows = [(f"rank {r} calls {op.op}({list(ranks)})", op.site.line)
                         for r, (ranks, op) in sorted(made.items())[:8]]  # fmt: skip
                 text = "\n".join([
                     f"{explain.ranks_text(list(made))} made a group, "
@@ -119,7 +120,7 @@ class Groups:
                     "members or not.",
                 ])  # fmt: skip
                 first = min(made)
-                return Mismatch(text, "group", (first, others[0]), (made[first][1].line, None))
+                return Mismatch(text, "group", (first, others[0]), (made[first][1].site.line, None))
         return None
 
 
@@ -196,7 +197,7 @@ class SimulatedGroup(_ProcessGroup):
         if not ranks:
             raise RuntimeError("new_group: a group needs at least one rank")
         return self._groups.make(
-            self._rank, "new_group", group_name, ranks, not group_name.isdigit()
+            self._rank, "new_group", group_name, ranks, not group_name.isdigit(), call_site()
         )
 
     def split_group(
@@ -204,15 +205,17 @@ class SimulatedGroup(_ProcessGroup):
         group_name: str | None = None, *_: Any, **__: Any,
     ) -> SimulatedGroup | None:  # fmt: skip
         ranks = [self._mail.ranks[r] for r in new_ranks]
-        return self._groups.make(self._rank, "split_group", group_name or "", ranks, True)
+        return self._groups.make(
+            self._rank, "split_group", group_name or "", ranks, True, call_site()
+        )
 
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
-        return self._mail.send(self._rank, self._me, tensors[0], self._peer(dst), tag)
+        return self._mail.send(self._rank, self._me, tensors[0], self._peer(dst), tag, call_site())
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
-        return self._mail.recv(self._rank, self._me, tensors[0], self._peer(src), tag)
+        return self._mail.recv(self._rank, self._me, tensors[0], self._peer(src), tag, call_site())
 
     def _peer(self, rank: int) -> int:
         """``rank``, if there is such a one: −1 is what ``rank - 1`` makes of rank 0."""
@@ -221,7 +224,7 @@ class SimulatedGroup(_ProcessGroup):
         raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self._size - 1}")
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
-        return self._mail.recv(self._rank, self._me, tensors[0], -1, tag)
+        return self._mail.recv(self._rank, self._me, tensors[0], -1, tag, call_site())
 
     # -- collectives ---------------------------------------------------------------------------
 
@@ -230,7 +233,7 @@ class SimulatedGroup(_ProcessGroup):
     ) -> CollectiveWork:
         if opts is not None:
             more.setdefault("async_op", bool(getattr(opts, "asyncOp", True)))
-        return self._calls.issue(self._rank, self._me, op, ins, outs, **more)
+        return self._calls.issue(self._rank, self._me, op, ins, outs, site=call_site(), **more)
 
     def allreduce(self, tensors: Tensors, opts: Any) -> Any:
         return self._issue("all_reduce", tensors, tensors, opts, reduce_op=_name(opts.reduceOp),

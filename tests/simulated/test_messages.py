@@ -16,8 +16,7 @@ import torch.distributed as dist
 
 from course_lib import Hazard, compute, run
 from course_lib.context import current
-from course_lib.simulated import Network, simulate
-from course_lib.simulated import ops as records
+from course_lib.simulated import Network, records, simulate
 
 
 def in_order():
