@@ -39,7 +39,6 @@ _COLLECTIVES = {
     "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all",
     "all_to_all_single", "barrier", "monitored_barrier",
 }  # fmt: skip
-_IN_PLACE = {"all_reduce", "all_reduce_coalesced", "broadcast", "reduce"}
 _MORE: dict[str, tuple[type, ...]] = {"root": (int,), "reduce_op": (str, type(None)),
                                       "async_op": (bool,)}  # fmt: skip
 MOST_WORKS = 20_000
@@ -235,7 +234,6 @@ class Proxy:
         ins, outs = ([parcel.tensors[i] for i in request[side]] for side in ("ins", "outs"))
         if sum(t.nbytes for t in (*ins, *outs)) > 2 * MOST_BYTES:
             raise Malformed("a call with too much memory")
-        more = more | ({"written": 0} if op in _IN_PLACE else {})
         if (shape := request["first"]) is not None:  # how many bytes there are, the tensors say
             dtype = (ins or outs)[0].dtype
             more = more | {"first": torch.empty(shape, dtype=dtype, device="meta")}

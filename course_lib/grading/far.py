@@ -181,7 +181,7 @@ class FarCalls:
 
     def issue(
         self, rank: Any, me: int, op: str, ins: list[torch.Tensor], outs: list[torch.Tensor], *,
-        site: Site, first: torch.Tensor | None = None, written: int | None = None, **more: Any,
+        site: Site, first: torch.Tensor | None = None, **more: Any,
     ) -> ToldCall:  # fmt: skip
         if any(not t.is_cpu for t in (*ins, *outs)):
             raise RuntimeError("a rank has only the CPU here: use course_lib.device()")

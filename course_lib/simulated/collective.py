@@ -25,6 +25,7 @@ from course_lib.simulated.records import Op, Record, Site, call_site
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
+_WRITE_WHAT_THEY_READ = (*_IN_PLACE, "all_reduce_coalesced")
 _AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
 
 
@@ -194,15 +195,15 @@ class Calls:
     def issue(
         self, rank: Rank, me: int, op: str, ins: Tensors, outs: Tensors, *, site: Site,
         root: int = -1, reduce_op: str | None = None, async_op: bool = False,
-        written: int | None = None, first: torch.Tensor | None = None, group: str | None = None,
+        first: torch.Tensor | None = None, group: str | None = None,
     ) -> CollectiveWork:  # fmt: skip
-        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets;
-        ``written`` and ``first`` say what to write down where that is not what was passed.
+        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets; ``first``
+        is the tensor to write down where that is not the first of them.
         """
         scheduler = self.scheduler
         scheduler.check(rank)
         read = sum(t.nbytes for t in ins)
-        written = sum(t.nbytes for t in outs) if written is None else written
+        written = 0 if op in _WRITE_WHAT_THEY_READ else sum(t.nbytes for t in outs)
         first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
         packed = all(as_it_lies(t).is_contiguous() for t in (*ins, *outs))
         record = Op(

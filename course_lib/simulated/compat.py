@@ -28,11 +28,6 @@ import torch.distributed as dist
 import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before any rank does
 from torch.distributed import distributed_c10d as c10d
 
-_WORLD_FIELDS = (
-    "default_pg", "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "group_count",
-    "tags_to_pg", "pg_to_tag", "pg_coalesce_state",
-)  # fmt: skip
-_NEWER_FIELDS = ("pg_flight_recorder_hooks", "comms", "pg_default_device")
 BACKEND = "gloo"  # what dist.get_backend() answers: the backend whose rules are modelled
 
 
@@ -49,12 +44,16 @@ def missing() -> str | None:
                "new_group" in c10d._new_group_with_tag.__code__.co_names),
               ("split_group of a process group", hasattr(dist.ProcessGroup, "split_group")),
               ("all_gather_single", hasattr(dist, "all_gather_single"))]  # fmt: skip
-    if hasattr(c10d, "_world"):
-        wanted += [(f"_world.{f}", hasattr(c10d._world, f)) for f in _WORLD_FIELDS]
     gone = [name for name, there in wanted if not there]
     if not gone:
         return None
     return f"simulate() does not know torch {torch.__version__}: {', '.join(gone)} is not there"
+
+
+def _world_fields() -> list[str]:
+    """What torch's world holds; the rest of it is made of that."""
+    names = (name for name in dir(c10d._World) if not name.startswith("_"))
+    return [name for name in names if name != "pg_config_info"]
 
 
 class _Worlds(threading.local):
@@ -65,9 +64,8 @@ class _Worlds(threading.local):
     """
 
     def __init__(self, original: Any) -> None:
-        for name in _WORLD_FIELDS + _NEWER_FIELDS:
-            if hasattr(original, name):
-                setattr(self, name, getattr(original, name))
+        for name in _world_fields():
+            setattr(self, name, getattr(original, name))
 
     @property
     def pg_config_info(self) -> list:
@@ -92,12 +90,11 @@ def separate_worlds() -> Iterator[None]:
 def enter_world(group: Any, ranks: dict[int, int]) -> None:
     """Give the calling thread a fresh world, with ``group`` as its default group."""
     world = c10d._world
-    for name in _WORLD_FIELDS + _NEWER_FIELDS:
-        if hasattr(world, name):
-            fresh: Any = [] if name == "comms" else {}
-            setattr(world, name, {"default_pg": None, "group_count": 1}.get(name, fresh))
+    for name in _world_fields():
+        if name != "default_pg":
+            setattr(world, name, type(getattr(world, name))())
+    world.default_pg, world.group_count = group, 1
     add_group(group, ranks)
-    world.default_pg = group
 
 
 def add_group(group: Any, ranks: dict[int, int]) -> None:

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
-import torch
 
 from course_lib import explain
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
@@ -208,7 +207,7 @@ class Play:
         compat.enter_world(group, members)
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
-            rank.result = _carried(function(*args))
+            rank.result = unpack(pack(function(*args)))  # as it comes back from a process
         except Abandoned:
             raise
         except BaseException as error:
@@ -261,22 +260,3 @@ class Play:
         trace = Trace(events, spans, self.groups.names, note)
         results = [rank.result for rank in self.ranks]
         return Run(results, trace, self.seconds, len(calls), "simulated", self.output)
-
-
-def _carried(result: Any) -> Any:
-    """What a result is once it has come back from its rank: pickled, unless it is plain."""
-    return result if _is_plain(result) else unpack(pack(result))
-
-
-def _is_plain(value: Any) -> bool:
-    kind = type(value)
-    if value is None or kind in (bool, int, float, str, bytes):
-        return True
-    if kind in (list, tuple):
-        return all(map(_is_plain, value))
-    if kind is dict:
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
-    return (
-        kind is torch.Tensor and not value.requires_grad and value.layout == torch.strided
-        and value.untyped_storage().nbytes() == value.nbytes
-    )  # fmt: skip

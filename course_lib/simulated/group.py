@@ -231,26 +231,27 @@ class SimulatedGroup(_ProcessGroup):
     def _issue(
         self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any
     ) -> CollectiveWork:
+        """``opts`` are c10d's; ``more`` is for who has none: see Calls.issue."""
         if opts is not None:
-            more.setdefault("async_op", bool(getattr(opts, "asyncOp", True)))
-        return self._calls.issue(self._rank, self._me, op, ins, outs, site=call_site(), **more)
+            more["async_op"] = getattr(opts, "asyncOp", True)
+        if hasattr(opts, "reduceOp"):
+            more["reduce_op"] = str(opts.reduceOp.op).rpartition(".")[2]
+        if hasattr(opts, "rootRank"):
+            more["root"] = self._peer(opts.rootRank)
+        site = call_site()
+        return self._calls.issue(self._rank, self._me, op, ins, outs, site=site, **more)
 
     def allreduce(self, tensors: Tensors, opts: Any) -> Any:
-        return self._issue("all_reduce", tensors, tensors, opts, reduce_op=_name(opts.reduceOp),
-                           written=0)  # fmt: skip
+        return self._issue("all_reduce", tensors, tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Any:
-        return self._issue("all_reduce_coalesced", tensors, tensors, opts,
-                           reduce_op=_name(opts.reduceOp), written=0)  # fmt: skip
+        return self._issue("all_reduce_coalesced", tensors, tensors, opts)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Any:
-        root = self._peer(opts.rootRank)
-        return self._issue("broadcast", tensors, tensors, opts, root=root, written=0)
+        return self._issue("broadcast", tensors, tensors, opts)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
-        outs = tensors if opts.rootRank == self._me else []
-        return self._issue("reduce", tensors, outs, opts, root=self._peer(opts.rootRank),
-                           reduce_op=_name(opts.reduceOp), written=0)  # fmt: skip
+        return self._issue("reduce", tensors, tensors if opts.rootRank == self._me else [], opts)
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         return self._issue("all_gather", inputs, self._sized("all_gather", outputs[0]), opts)
@@ -272,16 +273,15 @@ class SimulatedGroup(_ProcessGroup):
 
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         outs = self._sized("gather", outputs[0]) if opts.rootRank == self._me else []
-        return self._issue("gather", inputs, outs, opts, root=self._peer(opts.rootRank))
+        return self._issue("gather", inputs, outs, opts)
 
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
         ins = self._sized("scatter", inputs[0]) if opts.rootRank == self._me else []
-        root = self._peer(opts.rootRank)
-        return self._issue("scatter", ins, outputs, opts, root=root, first=outputs[0])
+        return self._issue("scatter", ins, outputs, opts, first=outputs[0])
 
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
         ins = self._sized("reduce_scatter", inputs[0])
-        return self._issue("reduce_scatter", ins, outputs, opts, reduce_op=_name(opts.reduceOp))
+        return self._issue("reduce_scatter", ins, outputs, opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -290,8 +290,7 @@ class SimulatedGroup(_ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
         ins = self._by_rank("reduce_scatter_single", inputs)
-        return self._issue("reduce_scatter_single", ins, outputs, opts,
-                           reduce_op=_name(opts.reduceOp), first=inputs[0])  # fmt: skip
+        return self._issue("reduce_scatter_single", ins, outputs, opts, first=inputs[0])
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -337,7 +336,3 @@ class SimulatedGroup(_ProcessGroup):
                 )
             sizes = [tensor.shape[0] // self._size] * self._size
         return list(tensor.split(list(sizes)))
-
-
-def _name(reduce_op: Any) -> str:
-    return str(getattr(reduce_op, "op", reduce_op)).rpartition(".")[2]

@@ -117,7 +117,7 @@ class Privacy:
         originals = [(owner, name, getattr(owner, name)) for owner, name, _ in _places()]
         try:
             for owner, name, replace in _places():
-                setattr(owner, name, _replacement(owner, name, replace))
+                setattr(owner, name, replace(getattr(owner, name)))
             torch.set_num_threads(1)
             yield
         finally:
@@ -172,17 +172,6 @@ def _places() -> list[tuple[Any, str, Replace]]:
     no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
     out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
     return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
-
-
-_made: dict[tuple[int, str], tuple[Any, Any]] = {}  # the last original in a place, its replacement
-
-
-def _replacement(owner: Any, name: str, replace: Replace) -> Any:
-    """What stands in for what is there now. A check simulates dozens of times: made once."""
-    original, key = getattr(owner, name), (id(owner), name)
-    if key not in _made or _made[key][0] is not original:
-        _made[key] = original, replace(original)
-    return _made[key][1]
 
 
 def _sleep(rank: Rank, seconds: float) -> None:
