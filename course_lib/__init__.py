@@ -32,7 +32,6 @@ _MODULES = {
     "device": "context",
     "draw": "draw",
     "expect": "errors",
-    "explore": "simulated",
     "load_digits": "data",
     "load_mnist": "data",
     "run": "ranks",

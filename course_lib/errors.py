@@ -148,7 +148,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def told_when_interrupted(what: str) -> Iterator[None]:
+def interruptible(what: str) -> Iterator[None]:
     """Around a call that takes time: whoever stops it in a notebook reads a sentence."""
     try:
         yield

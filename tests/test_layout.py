@@ -20,18 +20,20 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "course_lib"
 
 # Each part may import from those named, and from itself. "course_lib" is the public surface.
-BASE = {"context", "errors", "explain", "patience", "sites", "trace"}
+BASE = {"context", "errors", "explain", "failures", "load_factor", "pickling", "trace", "user_code"}
 ARROWS: dict[str, set[str]] = {
     "trace": set(),
     "context": set(),
     "errors": {"trace"},
-    "patience": set(),
-    "sites": {"trace"},
+    "load_factor": set(),
+    "user_code": {"trace"},
     "explain": {"errors", "trace"},
+    "failures": {"errors", "explain", "trace", "user_code"},
+    "pickling": {"errors"},
     "data": {"errors"},
     "draw": {"errors", "trace"},
     "ranks": BASE,
-    "simulated": BASE | {"ranks"},
+    "simulated": BASE,
     "checks": BASE | {"course_lib", "ranks", "simulated"},
     "notebooks": set(),
     "grading": BASE | {"course_lib", "draw", "ranks", "simulated", "checks", "notebooks"},
@@ -43,10 +45,10 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 600,  # trace, errors, context, patience, sites, explain, data
+    "base": 855,  # the words that all parts share: BASE and data
     "draw": 800,
-    "ranks": 1998,
-    "simulated": 2387,
+    "ranks": 1762,
+    "simulated": 2375,
     "checks": 1850,  # the engine
     "lessons": 1560,  # the exercises, modules lesson_*.py of the checks
     "notebooks": 522,
@@ -73,7 +75,6 @@ PUBLIC = {
     "device",
     "draw",
     "expect",
-    "explore",
     "load_digits",
     "load_mnist",
     "run",

@@ -16,7 +16,7 @@ from course_lib.checks.exercise import Exercise, Play, find
 from course_lib.checks.in_rank import NOT_WRITTEN, Answer
 from course_lib.checks.judge import heard_of_nobody, judge
 from course_lib.checks.verdict import LevelResult, Verdict
-from course_lib.errors import CheckFailed, told_when_interrupted
+from course_lib.errors import CheckFailed, interruptible
 
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
 SMALLER_TRIED = 400  # smaller cases of which a mistake is foretold, without playing them
@@ -53,7 +53,7 @@ def check(fn: Callable) -> Verdict:
     name = getattr(fn, "__name__", None)
     if not callable(fn) or name is None:
         raise TypeError(f"check() takes a function, not {type(fn).__name__}")
-    with told_when_interrupted("check()"):
+    with interruptible("check()"):
         verdict = verdict_on(find(name), Answer(name, fn))
     if not verdict.failed:
         return verdict

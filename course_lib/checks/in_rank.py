@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from course_lib.checks.compare import left, overlap, snapshot, tensors
 from course_lib.checks.exercise import Seen
-from course_lib.sites import show_lines
+from course_lib.user_code import show_lines
 
 NOT_WRITTEN = "not written yet"
 

@@ -14,24 +14,22 @@ import pickle
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
-import torch
 
 from course_lib.checks.cases import Case
 from course_lib.checks.exercise import Exercise, Play, Prepared, Seen
 from course_lib.checks.in_rank import Answer, call_all, this_rank
 from course_lib.checks.kept import Kept
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
-from course_lib.patience import stretched
+from course_lib.load_factor import load_factor
+from course_lib.pickling import pack
 from course_lib.ranks import wrappers
-from course_lib.ranks.parcel import pack
 from course_lib.trace import Run
 
 # Seconds of an idle machine after which a play is called a hang: by the simulator; by the system,
@@ -69,13 +67,12 @@ def play_all(
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         packed = _packed_once(function)
         for case, schedule, rounds in jobs:
-            signal.alarm(math.ceil(STUCK * stretched()))  # ends the process, whatever it is doing
+            signal.alarm(math.ceil(STUCK * load_factor()))  # ends the process, whatever it is doing
             result: Any
             try:
-                with carrying_zeros() if case.blank else nullcontext():
-                    result = simulate(_play, packed, rounds, exercise["ddp"],
-                                      world_size=case.world, seed=schedule, limit=ONE_PLAY,
-                                      network=Network(jitter=case.jitter))  # fmt: skip
+                network = Network(jitter=case.jitter, zeros=case.blank)
+                result = simulate(_play, packed, rounds, exercise["ddp"], world_size=case.world,
+                                  network=network, seed=schedule, limit=ONE_PLAY)  # fmt: skip
             except CourseError as error:
                 result = error
             out.write(_pickled(result))
@@ -144,25 +141,6 @@ def _unrecorded() -> None:
                 setattr(module, name, vars(value).get("__wrapped__", value))
 
 
-@contextmanager
-def carrying_zeros() -> Iterator[None]:
-    """In here messages take their time and have their length, and zeros in them."""
-    from course_lib.simulated import collective, hazards, mail
-
-    def fill(tensor: torch.Tensor, data: bytes) -> None:
-        hazards.fill(tensor, bytes(len(data)))
-
-    def zeros(*given: Any) -> list[list[torch.Tensor]]:
-        return [[torch.zeros_like(t) for t in of_one] for of_one in combine(*given)]
-
-    combine, blank = collective.combine, SimpleNamespace(**vars(hazards) | {"fill": fill})
-    vars(mail)["hazards"], vars(collective)["combine"] = blank, zeros
-    try:
-        yield
-    finally:
-        vars(mail)["hazards"], vars(collective)["combine"] = hazards, combine
-
-
 def _pickled(result: Run | CourseError) -> bytes:
     try:
         return cloudpickle.dumps(result)
@@ -223,7 +201,7 @@ def _played(
         log.touch()
         try:
             run(play_all, answer, jobs, _facts(exercise), str(log), world_size=1, init=False,
-                record=False, timeout=ALL_PLAYS * stretched())  # fmt: skip
+                record=False, timeout=ALL_PLAYS * load_factor())  # fmt: skip
         except RankDied as error:
             stuck = error.exit_code == -signal.SIGALRM
             end = Hang(f"nothing came back within {STUCK} s") if stuck else error
@@ -257,7 +235,7 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
     try:
         outcome: Run | CourseError = run(
             _play_real, answer, play.prepared.by_rank, _facts(exercise),
-            world_size=case.world, timeout=REAL * stretched())  # fmt: skip
+            world_size=case.world, timeout=REAL * load_factor())  # fmt: skip
     except CourseError as error:
         outcome = error
     settle(play, outcome)

@@ -31,6 +31,7 @@ from course_lib.grading.plain import decode, decode_left
 from course_lib.grading.runner import Slot
 from course_lib.simulated.collective import CollectiveWork
 from course_lib.simulated.private import current
+from course_lib.simulated.records import call_site
 from course_lib.simulated.scheduler import Abandoned
 
 _COLLECTIVES = {
@@ -38,7 +39,6 @@ _COLLECTIVES = {
     "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all",
     "all_to_all_single", "barrier", "monitored_barrier",
 }  # fmt: skip
-_IN_PLACE = {"all_reduce", "all_reduce_coalesced", "broadcast", "reduce"}
 _MORE: dict[str, tuple[type, ...]] = {"root": (int,), "reduce_op": (str, type(None)),
                                       "async_op": (bool,)}  # fmt: skip
 MOST_WORKS = 20_000
@@ -234,7 +234,6 @@ class Proxy:
         ins, outs = ([parcel.tensors[i] for i in request[side]] for side in ("ins", "outs"))
         if sum(t.nbytes for t in (*ins, *outs)) > 2 * MOST_BYTES:
             raise Malformed("a call with too much memory")
-        more = more | ({"written": 0} if op in _IN_PLACE else {})
         if (shape := request["first"]) is not None:  # how many bytes there are, the tensors say
             dtype = (ins or outs)[0].dtype
             more = more | {"first": torch.empty(shape, dtype=dtype, device="meta")}
@@ -262,13 +261,8 @@ class Proxy:
         if not isinstance(work, CollectiveWork):
             raise Malformed("no collective")
         parcel.update(request["news"])
-        scheduler = work.calls.scheduler
-        scheduler.read_clock()
-        if work.call.end is None:
-            work.call.eager.add(work.me)
-            scheduler.park(work.rank, work)
-        work.deliver()
-        return {"news": parcel.changed(), "end": work.call.end or 0.0}
+        end = work.settle()
+        return {"news": parcel.changed(), "end": end}
 
     def _until(self, request: dict[str, Any]) -> dict[str, Any]:
         rank = current()
@@ -370,7 +364,7 @@ def _any(group: Any) -> Callable:
 
 
 def _make(groups: Any, rank: Any, *what: Any) -> Any:
-    return groups.make(rank, *what)
+    return groups.make(rank, *what, call_site(2))
 
 
 def _has_values(work: Any) -> bool:

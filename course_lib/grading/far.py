@@ -18,12 +18,12 @@ import torch.distributed as dist
 from course_lib.grading.frames import MOST_SECONDS, Talk
 from course_lib.grading.parcels import Parcel
 from course_lib.simulated import compat
-from course_lib.simulated.collective import _Future
+from course_lib.simulated.collective import Future
 from course_lib.simulated.group import SimulatedGroup
-from course_lib.simulated.ops import _line, call_site
+from course_lib.simulated.records import Site, call_site
 from course_lib.simulated.scheduler import Abandoned
-from course_lib.sites import find_line
 from course_lib.trace import Line
+from course_lib.user_code import find_line
 
 
 class Asker:
@@ -46,11 +46,10 @@ class Asker:
         return reply
 
 
-def where(depth: int) -> dict[str, Any]:
-    """Which line of the answer calls, and how: see ``ops.call_site``."""
-    site, direct, blocking, carries = call_site(depth + 1)
-    line = None if site is None else _line(*site)
-    return {"line": plain_line(line), "direct": direct, "blocking": blocking, "carries": carries}
+def where(site: Site) -> dict[str, Any]:
+    """Which line of the answer calls, and how."""
+    return {"line": plain_line(site.line), "direct": site.direct, "blocking": site.blocking,
+            "carries": site.carries}  # fmt: skip
 
 
 def void(_: Any) -> None:
@@ -137,8 +136,8 @@ class ToldCall(dist.Work):
 
     def get_future(self) -> torch.futures.Future:
         """As CollectiveWork's: lazy for the answer's own code, settled for code inside torch."""
-        if call_site(2)[1]:
-            return _Future(self)  # type: ignore[arg-type]
+        if call_site(2).direct:
+            return Future(self)  # type: ignore[arg-type]
         told, future = self._told, torch.futures.Future()  # type: ignore[var-annotated]
         if not told._done:
             ask = told._ask
@@ -157,17 +156,17 @@ class FarMail:
     def __init__(self, ask: Asker, group: int, name: str, ranks: list[int]) -> None:
         self._ask, self._group, self.name, self.ranks = ask, group, name, ranks
 
-    def send(self, rank: Any, me: int, tensor: torch.Tensor, dst: int, tag: int) -> Told:
-        return self._tell("send", tensor, dst, tag)
+    def send(self, _: Any, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> Told:
+        return self._tell("send", tensor, dst, tag, site)
 
-    def recv(self, rank: Any, me: int, tensor: torch.Tensor, src: int, tag: int) -> Told:
-        return self._tell("recv", tensor, src, tag)
+    def recv(self, _: Any, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site) -> Told:
+        return self._tell("recv", tensor, src, tag, site)
 
-    def _tell(self, do: str, tensor: torch.Tensor, peer: int, tag: int) -> Told:
+    def _tell(self, do: str, tensor: torch.Tensor, peer: int, tag: int, site: Site) -> Told:
         if not tensor.is_cpu:
             raise RuntimeError("a rank has only the CPU here: use course_lib.device()")
         parcel, data = Parcel.of([tensor])
-        reply = self._ask(do, group=self._group, tensors=data, peer=peer, tag=tag, **where(3))
+        reply = self._ask(do, group=self._group, tensors=data, peer=peer, tag=tag, **where(site))
         parcel.update(reply.get("news", {}))
         told = Told(self._ask, reply["work"], parcel, bool(reply.get("done")))
         told._source = reply.get("source")
@@ -182,7 +181,7 @@ class FarCalls:
 
     def issue(
         self, rank: Any, me: int, op: str, ins: list[torch.Tensor], outs: list[torch.Tensor], *,
-        first: torch.Tensor | None = None, written: int | None = None, **more: Any,
+        site: Site, first: torch.Tensor | None = None, **more: Any,
     ) -> ToldCall:  # fmt: skip
         if any(not t.is_cpu for t in (*ins, *outs)):
             raise RuntimeError("a rank has only the CPU here: use course_lib.device()")
@@ -191,7 +190,7 @@ class FarCalls:
         parcel, data = Parcel.of(tensors)
         reply = self._ask("issue", group=self._group, op=op, tensors=data, ins=numbers[0],
                           outs=numbers[1], first=None if first is None else list(first.shape),
-                          more=more, **where(3))  # fmt: skip
+                          more=more, **where(site))  # fmt: skip
         parcel.update(reply.get("news", {}))
         return ToldCall(Told(self._ask, reply["work"], parcel, False), list(outs))
 
@@ -216,9 +215,11 @@ class FarGroups:
     def check(self, rank: Any) -> None:
         """A rank that is a process has only groups of its own."""
 
-    def make(self, rank: Any, op: str, name: str, ranks: Iterable[int], local: bool) -> Any:
+    def make(
+        self, rank: Any, op: str, name: str, ranks: Iterable[int], local: bool, site: Site
+    ) -> Any:
         members = [int(r) for r in ranks]
-        reply = self._ask("make", op=op, name=name, ranks=members, local=local, **where(3))
+        reply = self._ask("make", op=op, name=name, ranks=members, local=local, **where(site))
         if reply["group"] is None:
             return None
         return self._made(name, reply["group"], members)

@@ -32,10 +32,10 @@ from typing import Any
 from course_lib.grading import answers, feedback, manifest, marks, policy, report, transplant
 from course_lib.grading.marks import Marked
 from course_lib.grading.zygote import VARIABLE, Zygote
+from course_lib.load_factor import load_factor
 from course_lib.notebooks.execute import clean_environment
 from course_lib.notebooks.folders import Folders, replace_file
 from course_lib.notebooks.lesson import LessonError
-from course_lib.patience import stretched
 
 SLACK = 60.0  # seconds for kernels to start and pictures to be drawn
 LONGEST_NAME = 120  # bytes
@@ -208,7 +208,7 @@ def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
     lesson = transplant.pristine(job.folders.solutions / f"{submission.lesson}.ipynb")
     # The policy's seconds are those of an idle machine: no right answer is to lose marks because
     # others compute beside it.
-    stretch = stretched()
+    stretch = load_factor()
     room = folder / "room"
     room.mkdir()
     notebook = transplant.write(

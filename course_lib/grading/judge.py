@@ -16,18 +16,16 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from course_lib import Network, patience, simulate
+from course_lib import Network, load_factor, simulate
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
 from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import (
     Broken,
-    carrying_zeros,
     make,
     settle,
     simulator_works,
@@ -41,8 +39,8 @@ from course_lib.grading.oral import questions
 from course_lib.grading.pictures import drawn
 from course_lib.grading.runner import Runner
 from course_lib.grading.walls import UNDEFENDED, Limits
-from course_lib.sites import show_lines
 from course_lib.trace import Run
+from course_lib.user_code import show_lines
 
 LARGEST_HIDDEN = 64  # elements of a hidden case
 HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
@@ -95,10 +93,9 @@ class CarriedPlayer:
         try:
             slots = self.runner.slots(play.case.world)
             Stage.current = Stage(slots, play, self.files, ddp)
-            blank = carrying_zeros() if play.case.blank else nullcontext()
-            with blank, patience.not_counting(self.runner.running):
+            with load_factor.not_counting(self.runner.running):
                 outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
-                                   network=Network(jitter=play.case.jitter),
+                                   network=Network(jitter=play.case.jitter, zeros=play.case.blank),
                                    limit=min(self.timing.play, left))  # fmt: skip
         except Ended as error:
             outcome = Broken(f"no process for a rank: {error}")

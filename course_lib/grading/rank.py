@@ -38,7 +38,7 @@ from course_lib.grading.frames import Ended, Talk
 from course_lib.grading.plain import encode
 from course_lib.simulated import compat
 from course_lib.simulated.scheduler import Abandoned
-from course_lib.sites import show_lines, stack_lines
+from course_lib.user_code import show_lines, stack_lines
 
 _PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
               "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip

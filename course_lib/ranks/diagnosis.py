@@ -1,51 +1,33 @@
 """From how a world ended to the error that says why.
 
-What is known about each rank is in its Standing: whether it returned, raised, left or died, when,
-what its log says that it was doing, and where its stack stood. Reading only that, the functions
-here decide which failure was the cause and which were consequences.
+What is known about each rank is in its Standing: how its part ended, if it has, what its log says
+that it was doing, and where its stack stood.
 """
 
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from course_lib import explain
-from course_lib.errors import CourseError, Hang, RankDied, RankFailed, Wait
-from course_lib.ranks.history import History
+from course_lib.errors import CourseError, Hang, Wait
+from course_lib.failures import Outcome, deadlock_error
 from course_lib.ranks.matching import CallMatcher
-from course_lib.ranks.standstill import explained, stuck_for_ever
-from course_lib.sites import line_at
+from course_lib.ranks.standstill import stuck_for_ever
 from course_lib.trace import Event, Line
-
-# How torch and gloo complain when the other side of a connection has gone.
-_LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo/transport", re.I)
+from course_lib.user_code import line_at
 
 
 @dataclass
-class Standing:
-    """One rank, as seen from outside. ``state`` is running, returned, raised, left or died."""
+class Standing(Outcome):
+    """One rank, as seen from outside; ``state`` is running until its part has ended."""
 
-    rank: int
-    history: History
     state: str = "running"
-    at: float = float("inf")  # when it got there, on the clock of time.perf_counter()
-    kind: str = ""  # class name of what it raised
-    message: str = ""
-    lines: list[Line] = field(default_factory=list)  # the reader's lines, outermost first
-    exception: BaseException | None = None
-    code: int = 0  # exit code, or minus the signal
+    at: float = float("inf")
+    history: Any = None
     stack: str = ""  # what faulthandler wrote
-
-    @property
-    def failed(self) -> bool:
-        return self.state in ("raised", "left", "died")
-
-    @property
-    def lost_its_peer(self) -> bool:
-        return self.state == "raised" and bool(_LOST_PEER.search(self.message))
 
 
 def find_deadlock(
@@ -66,13 +48,13 @@ def find_deadlock(
     return lost
 
 
-def deadlock_error(
+def why_stuck(
     standings: Sequence[Standing], matcher: CallMatcher, lost: Mapping[int, tuple[int, ...]]
 ) -> CourseError:
     """The error for a deadlock that has been found."""
     lines = {s.rank: s.history.blocked_at for s in standings}
     blocked, left = _blocked(standings), _left(standings)
-    return matcher.mismatch() or explained(blocked, lines, lost, left, len(standings))
+    return matcher.mismatch() or deadlock_error(blocked, lines, lost, left, len(standings))
 
 
 def _blocked(standings: Sequence[Standing]) -> dict[int, Event]:
@@ -96,82 +78,6 @@ def check_finished(standings: Sequence[Standing], matcher: CallMatcher) -> Cours
         if event := standing.history.unwaited:
             return explain.unwaited(event)
     return None
-
-
-def root_cause(standings: Sequence[Standing]) -> CourseError:
-    """The error for a world in which at least one rank has failed."""
-    failed = sorted((s for s in standings if s.failed), key=lambda s: (s.lost_its_peer, s.at))
-    first = failed[0]
-    same = [s for s in failed if _alike(s, first)]
-    first = min(same, key=lambda s: s.rank)
-    others = [s for s in failed if s not in same]
-    if first.state == "raised":
-        return _raised(first, [s.rank for s in same], others)
-    return _died(first, others)
-
-
-def _alike(a: Standing, b: Standing) -> bool:
-    return (a.state, a.kind, a.lines, a.code) == (b.state, b.kind, b.lines, b.code)
-
-
-def _consequences(others: Sequence[Standing]) -> Iterator[str]:
-    """Whoever lost a peer fell because of that; an error of one's own may be another story."""
-    for lost, what in ((True, "fell over because of it."), (False, "failed, too.")):
-        if those := [s.rank for s in others if s.lost_its_peer is lost]:
-            yield f"{explain.ranks_text(those)} {what}"
-
-
-def _raised(first: Standing, same: Sequence[int], others: Sequence[Standing]) -> RankFailed:
-    words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
-    what = ": ".join(filter(None, [words, first.message]))
-    lines = [f"{explain.ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
-    lines += _consequences(others)
-    error = RankFailed("\n".join(lines), first.rank, first.kind, [s.rank for s in others])
-    error.__cause__ = first.exception
-    error.__suppress_context__ = True
-    return error
-
-
-def _died(first: Standing, others: Sequence[Standing]) -> RankDied:
-    lines = [f"rank {first.rank} {_manner(first)}"]
-    last = stack_lines(first.stack) or first.lines
-    event = first.history.blocked_in or first.history.last
-    if last:
-        lines.append(f"  it was at {last[-1]}")
-    elif event is not None:
-        lines.append(f"  the last thing it did: {explain.call_text(event)}   {event.line or ''}")
-    lines += _consequences(others)
-    lines.append(_advice(first.code))
-    return RankDied("\n".join(lines), first.rank, first.code, [s.rank for s in others])
-
-
-def _manner(standing: Standing) -> str:
-    if standing.state == "left":
-        return f"left early: it called sys.exit({standing.code})."
-    if standing.code >= 0:
-        return f"left early: its process ended with exit code {standing.code}."
-    return f"was killed by {_signal_name(-standing.code)}."
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"{signal.Signals(number).name} (signal {number})"
-    except ValueError:
-        return f"signal {number}"
-
-
-_ADVICE = {
-    -signal.SIGKILL: "SIGKILL comes from outside: most often the system was out of memory.",
-    -signal.SIGSEGV: "A segmentation fault comes from compiled code: look at the line above.",
-    -signal.SIGABRT: "An abort comes from compiled code that found its state broken.",
-    -signal.SIGTERM: "Somebody asked it to end.",
-}
-
-
-def _advice(code: int) -> str:
-    if code >= 0:
-        return "A rank has to return from the function: the others may still need it."
-    return _ADVICE.get(code, "A signal ended it before the function returned.")
 
 
 def hang(standings: Sequence[Standing], timeout: float) -> Hang:

@@ -6,10 +6,8 @@ process, and told in one line that says what to do.
 
 from __future__ import annotations
 
-import inspect
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +16,6 @@ import torch
 import torch.distributed as dist
 
 from course_lib.errors import CourseError
-from course_lib.ranks.parcel import FUNCTION, CannotTravel, pack_call
-from course_lib.sites import name_cells
 
 MOST_RANKS = 64
 DEFAULT_RANKS = 4
@@ -84,61 +80,6 @@ def _nccl_size(world_size: Any) -> int:
             f"use backend='gloo' or world_size={gpus}"
         )
     return size
-
-
-def parcel(fn: Callable, args: tuple) -> bytes:
-    """Pickle what is to be run; raises CourseError that names what will not go."""
-    if not callable(fn):
-        raise CourseError(
-            f"run() needs a function, and was given {type(fn).__name__}: write run(f), not run(f())"
-        )
-    _not_another_signature(fn, args)
-    try:
-        return pack_call(fn, args)
-    except CannotTravel as error:
-        name, why = error.name, error.why
-    if name == FUNCTION:
-        name, why = next(_culprits(fn), (name, why))
-    raise CourseError(
-        f"{name} cannot be sent to another process ({why}): "
-        "create it inside the function, where each rank makes its own"
-    )
-
-
-def _not_another_signature(fn: Callable, args: tuple) -> None:
-    try:
-        inspect.signature(fn).bind(*args)
-    except TypeError as error:
-        name = getattr(fn, "__name__", "the function")
-        raise CourseError(
-            f"{name}() cannot be called with {len(args)} arguments: {error}. "
-            "run(fn, a, b) calls fn(a, b); inside, dist.get_rank() tells the rank"
-        ) from None
-    except ValueError:
-        return  # a builtin that tells nobody its signature
-
-
-def _culprits(fn: Callable) -> Iterator[tuple[str, str]]:
-    """Which of the variables that a function uses will not go, and why."""
-    used = inspect.getclosurevars(fn) if inspect.isfunction(fn) else None
-    for name, value in {**used.nonlocals, **used.globals}.items() if used else ():
-        try:
-            pack_call(value, ())
-        except CannotTravel as error:
-            yield f"{name} ({type(value).__name__})", error.why
-
-
-def cells() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The notebook's cells: file name → "cell [7]", and file name → source lines."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None:
-        return {}, {}
-    import linecache
-
-    numbers: dict[str, int] = getattr(shell.compile, "_filename_map", {})
-    names = {name: f"cell [{number}]" for name, number in numbers.items()}
-    name_cells(names)
-    return names, {name: linecache.getlines(name) for name in names}
 
 
 # torch's TCP store looks up the name of every address it meets, 127.0.0.1 too, and waits for the

@@ -17,14 +17,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from course_lib.errors import told_when_interrupted
+from course_lib.errors import interruptible
+from course_lib.pickling import pack_call
 from course_lib.ranks import job
 from course_lib.ranks.interrupts import Interrupts
 from course_lib.ranks.spare import stock
 from course_lib.trace import Run
 
 
-@told_when_interrupted("run()")
+@interruptible("run()")
 def run(
     fn: Callable,
     *args: Any,
@@ -59,7 +60,7 @@ def run(
     """
     called = time.perf_counter()
     plan = job.plan(world_size, backend, timeout, init, record)
-    parcel = job.parcel(fn, args)
+    parcel = pack_call(fn, args)
     with Interrupts() as interrupts:
         world = stock.take(plan)
         try:

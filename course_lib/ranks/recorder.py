@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib.ranks.log import Writer
-from course_lib.sites import find_frame, is_readers, line_of
+from course_lib.user_code import find_frame, is_user_code, line_of
 
 # HookOpName → the name that a reader of torch.distributed's documentation knows, where it is not
 # the same in small letters.
@@ -168,7 +168,7 @@ class Recorder:
         known = self._lines.get(place)
         if known is None:
             with self._log.lock:
-                number = len(self._lines) if is_readers(code.co_filename) else -1
+                number = len(self._lines) if is_user_code(code.co_filename) else -1
                 known = self._lines[place] = number, code
                 if number >= 0:
                     at = line_of(frame)

@@ -33,11 +33,11 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from course_lib import context, sites
+from course_lib import context, user_code
+from course_lib.pickling import CannotTravel, TooLarge, pack, unpack, unpack_call, why
 from course_lib.ranks import recorder, scratch, wire
 from course_lib.ranks.job import Plan
 from course_lib.ranks.log import nameless_file
-from course_lib.ranks.parcel import CannotTravel, TooLarge, pack, unpack, unpack_call, why
 from course_lib.trace import Line
 
 # What ranks may share. The compiler starts processes of its own when it is imported.
@@ -194,9 +194,9 @@ def _rehearse(device: str) -> None:
 def _work(setup: Setup, job: Job, log: recorder.Recorder) -> tuple:
     os.chdir(job.cwd)
     sys.path[:] = job.path
-    sites.name_cells(job.cells)
+    user_code.name_cells(job.cells)
     for name, lines in job.sources.items():
-        sites.show_lines(name, "".join(lines))
+        user_code.show_lines(name, "".join(lines))
     if job.record:
         recorder.begin(log, job.t0)
     context.install(RankContext(setup.device, job.t0, log if job.record else None))
@@ -263,7 +263,7 @@ def _raised(error: BaseException) -> tuple:
 
 
 def _lines(error: BaseException) -> list[Line]:
-    return sites.stack_lines(error.__traceback__)
+    return user_code.stack_lines(error.__traceback__)
 
 
 def _flush() -> None:

@@ -18,16 +18,18 @@ from selectors import DefaultSelector
 from typing import Any
 
 from course_lib.errors import CourseError, Hang, RankFailed
+from course_lib.failures import root_cause
+from course_lib.pickling import unpack, why
 from course_lib.ranks import diagnosis, job, wire
 from course_lib.ranks.diagnosis import Standing
 from course_lib.ranks.history import History, to_trace
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.output import RankOutput, show
-from course_lib.ranks.parcel import unpack, why
 from course_lib.ranks.server import Server, Store
 from course_lib.ranks.worker import Job, Setup
 from course_lib.trace import Run
+from course_lib.user_code import notebook_cells
 
 SETTLE_SECONDS = 1.0  # after a first failure, for others to say what became of them
 LOOK_SECONDS = 0.25  # between two looks at the logs of ranks that take their time
@@ -45,7 +47,7 @@ class Rank:
         self.pid, self.ready = 0, False
         self.channel = wire.Channel(self.control)
         self.output = RankOutput(number, out)
-        self.standing = Standing(number, History(number, self.log_fd, matcher))
+        self.standing = Standing(number, history=History(number, self.log_fd, matcher))
         self.parcel = b""  # its result, or the exception that it raised
         self.span = (0.0, 0.0)
 
@@ -156,7 +158,7 @@ class World:
 
     def work(self, parcel: bytes, deadline: float) -> Run:
         """Give every rank its job, and wait for all of them."""
-        names, sources = job.cells()
+        names, sources = notebook_cells()
         t0 = time.perf_counter()
         self._next_look = t0 + LOOK_SECONDS
         todo = Job(parcel, t0, os.getcwd(), list(sys.path), self.plan.record, names, sources)
@@ -168,9 +170,9 @@ class World:
             if any(s.failed for s in self.standings):
                 self._settle()
                 found = self._matcher.mismatch()
-                raise self._told(found or diagnosis.root_cause(self.standings))
+                raise self._told(found or root_cause(self.standings))
             if lost := self._find_deadlock():
-                raise self._told(diagnosis.deadlock_error(self.standings, self._matcher, lost))
+                raise self._told(diagnosis.why_stuck(self.standings, self._matcher, lost))
             if time.perf_counter() > deadline:
                 self._take_stacks()
                 if not any(s.state == "running" for s in self.standings):
@@ -299,7 +301,7 @@ class World:
             self._look()
             may_speak = any(map(self._may_speak, self.ranks))
         for rank in self.ranks:
-            rank.standing.stack = self._read_stack(rank)
+            self._remember_where(rank)
 
     @staticmethod
     def _may_speak(rank: Rank) -> bool:
@@ -316,6 +318,12 @@ class World:
             self._turn(time.perf_counter() + 0.02)
         for rank in asked:
             rank.standing.stack = self._read_stack(rank)
+
+    def _remember_where(self, rank: Rank) -> None:
+        """The last thing that a rank did."""
+        s = rank.standing
+        s.last_call = s.history.blocked_in or s.history.last
+        s.lines = diagnosis.stack_lines(self._read_stack(rank)) or s.lines
 
     @staticmethod
     def _read_stack(rank: Rank) -> str:

@@ -8,7 +8,7 @@ group       what torch.distributed talks to
 private     what a process has to itself, given to threads
 hazards     buffers that are used too early
 ops         what is written down of each call
-engine      from a function to a Run; schedules: from a function to a schedule that breaks it
+engine      from a function to a Run
 compat      everything private of torch, in one file
 
 Nothing but ``Network`` is imported before the first simulation.
@@ -17,15 +17,12 @@ Nothing but ``Network`` is imported before the first simulation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from course_lib.simulated.network import Network
 from course_lib.trace import Run
 
-if TYPE_CHECKING:
-    from course_lib.simulated.schedules import Exploration
-
-__all__ = ["Network", "explore", "simulate"]
+__all__ = ["Network", "simulate"]
 
 _DEFAULT = Network()
 
@@ -68,33 +65,4 @@ def simulate(
 
     return engine.simulate(
         fn, *args, world_size=world_size, network=network, buffered=buffered, seed=seed, limit=limit
-    )
-
-
-def explore(
-    fn: Callable,
-    *args: Any,
-    world_size: int,
-    schedules: int = 50,
-    network: Network = _DEFAULT,
-    buffered: bool = False,
-    limit: float = 60.0,
-) -> Exploration:
-    """Look for a schedule that breaks ``fn``: one that raises, or whose results differ.
-
-    Each schedule is a simulation with its own seed, which breaks ties and, on a network without
-    jitter of its own, lets each message take up to twice as long as it should.
-
-    Args:
-        fn, *args, world_size, network, buffered, limit: as for ``simulate``.
-        schedules: how many seeds to try; the first is 1.
-
-    Returns:
-        An Exploration: ``seed`` is the first that broke the function, or None; ``error`` what it
-        raised, or None if only the results differ; ``replay()`` runs that schedule again.
-    """
-    from course_lib.simulated import schedules as exploring
-
-    return exploring.explore(
-        fn, args, world_size, schedules, network=network, buffered=buffered, limit=limit
     )

@@ -11,7 +11,7 @@ the ranks passed in when they called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -21,11 +21,11 @@ from course_lib import explain
 from course_lib.simulated import compat, costs, hazards
 from course_lib.simulated.combine import Tensors, as_it_lies, combine, refuse
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.ops import Op, call_site
+from course_lib.simulated.records import Op, Record, Site, call_site
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
-from course_lib.trace import Event
 
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
+_WRITE_WHAT_THEY_READ = (*_IN_PLACE, "all_reduce_coalesced")
 _AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
 
 
@@ -34,8 +34,8 @@ class CollectiveWork(dist.Work):
 
     def __init__(self, calls: Calls, call: Call, rank: Rank, op: Op, me: int) -> None:
         super().__init__()
-        self.calls, self.call, self.rank, self.op, self.me = calls, call, rank, op, me
-        self.seq = rank.ops.add(op)
+        self.calls, self.call, self.rank, self.me = calls, call, rank, me
+        self.record = rank.record(op)
         self.given: Tensors = []  # what the rank passed in, as it was then
         self.inputs: Tensors = []  # the same tensors, as they are now
         self.outputs: Tensors = []
@@ -44,12 +44,23 @@ class CollectiveWork(dist.Work):
         self.poisons: list[Any] = []
 
     def wait(self, timeout: Any = None) -> bool:
-        self.rank.ops.waited[self.seq] = True
+        self.record.waited = True
         if timeout:
-            self.calls.scheduler.be_patient(self.rank, self.seq, self, timeout)
-        self.calls.until_done(self)
+            self.calls.scheduler.wait_at_most(self, timeout)
+        self.calls.scheduler.wait_for(self)
         self.deliver()
         return True
+
+    def post(self) -> None:
+        self.calls.join(self)
+
+    def exchange(self) -> Collection[CollectiveWork]:
+        """Whose values are there, whatever the time, because this rank has called."""
+        return self.call.works.values() if self.ready else ()
+
+    @property
+    def ready(self) -> bool:
+        return len(self.call.works) == len(self.calls.ranks)
 
     def deliver(self) -> None:
         """Put the values into place, and see that nobody touched the buffers meanwhile."""
@@ -62,25 +73,21 @@ class CollectiveWork(dist.Work):
         if touched or not all(
             hazards.same(a, b) for a, b in zip(self.given, self.inputs, strict=False)
         ):
-            self.calls.scheduler.fail(explain.written_before_wait(self.event()))
+            self.calls.scheduler.fail(explain.written_before_wait(self.record.event()))
             raise Abandoned
         self.given = []
         with torch.no_grad():
             for out, value in zip(self.places, values, strict=True):
-                out.detach().copy_(value.view(out.shape))
-
-    def event(self) -> Event:
-        return self.rank.ops.event(self.seq)
+                zeros = self.calls.fabric.network.zeros
+                out.detach().copy_(torch.zeros_like(out) if zeros else value.view(out.shape))
 
     @property
     def on(self) -> tuple[int, ...]:
         return tuple(r for k, r in enumerate(self.calls.ranks) if k not in self.call.works)
 
     def is_completed(self) -> bool:
-        """Asking takes a microsecond, so that asking in a loop does not stop the clock."""
         scheduler = self.calls.scheduler
-        scheduler.check(self.rank)
-        scheduler.sleep_until(self.rank, scheduler.read_clock() + 1e-6)
+        scheduler.poll(self.rank)
         if self.call.end is None or self.call.end > scheduler.now:
             return False
         self.deliver()
@@ -96,36 +103,39 @@ class CollectiveWork(dist.Work):
         return self.outputs
 
     def get_future(self) -> torch.futures.Future:
-        """A future of the outputs. What the reader's own code asks for waits when it is waited
+        """A future of the outputs. What the user's own code asks for waits when it is waited
         for. DDP's reducer, and who asks on its behalf, waits in C++, where the baton cannot be
-        handed on: it gets the values as soon as all ranks have called, and its clock pays after
-        backward.
+        handed on: it gets the values at once, and its clock pays after backward.
         """
-        if call_site(2)[1] and not compat.in_comm_hook():
-            return _Future(self)
-        self.rank.ops.waited[self.seq] = True
+        if call_site().direct and not compat.in_comm_hook():
+            return Future(self)
+        end, scheduler = self.settle(), self.calls.scheduler
+        if not compat.after_backward(lambda: scheduler.sleep_until(self.rank, end)):
+            scheduler.sleep_until(self.rank, end)
+        future: torch.futures.Future = torch.futures.Future()
+        future.set_result(self.outputs)
+        return future
+
+    def settle(self) -> float:
+        """Have the values as soon as all ranks have called; returns when they would be there."""
+        self.record.waited = True
         scheduler = self.calls.scheduler
         scheduler.check(self.rank)
         scheduler.read_clock()
-        future: torch.futures.Future = torch.futures.Future()
         if self.call.end is None:
             self.call.eager.add(self.me)
             scheduler.park(self.rank, self)
         self.deliver()
-        end = self.call.end or 0.0
-        if not compat.after_backward(lambda: scheduler.sleep_until(self.rank, end)):
-            scheduler.sleep_until(self.rank, end)
-        future.set_result(self.outputs)
-        return future
+        return self.call.end or 0.0
 
 
-class _Future(torch.futures.Future):
+class Future(torch.futures.Future):
     """Waits in virtual time. ``then`` makes a child, which is settled right after its parent."""
 
     def __init__(self, work: CollectiveWork, parent: Any = None, then: Any = None) -> None:
         super().__init__()
         self._work, self._parent, self._then = work, parent, then
-        self._children: list[_Future] = []
+        self._children: list[Future] = []
         self._settled = False
 
     def wait(self) -> Any:
@@ -150,8 +160,8 @@ class _Future(torch.futures.Future):
     def value(self) -> Any:
         return self.wait()
 
-    def then(self, callback: Callable[[Any], Any]) -> _Future:
-        child = _Future(self._work, self, callback)
+    def then(self, callback: Callable[[Any], Any]) -> Future:
+        child = Future(self._work, self, callback)
         self._children.append(child)
         return child
 
@@ -183,23 +193,22 @@ class Calls:
         self._counts = [0] * len(ranks)
 
     def issue(
-        self, rank: Rank, me: int, op: str, ins: Tensors, outs: Tensors, *, root: int = -1,
-        reduce_op: str | None = None, async_op: bool = False, read: int | None = None,
-        written: int | None = None, first: torch.Tensor | None = None, group: str | None = None,
+        self, rank: Rank, me: int, op: str, ins: Tensors, outs: Tensors, *, site: Site,
+        root: int = -1, reduce_op: str | None = None, async_op: bool = False,
+        first: torch.Tensor | None = None, group: str | None = None,
     ) -> CollectiveWork:  # fmt: skip
-        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets; ``read``,
-        ``written`` and ``first`` say what to write down where that is not what the caller passed.
+        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets; ``first``
+        is the tensor to write down where that is not the first of them.
         """
         scheduler = self.scheduler
         scheduler.check(rank)
-        site, direct, _, carries = call_site(3)
-        read = sum(t.nbytes for t in ins) if read is None else read
-        written = sum(t.nbytes for t in outs) if written is None else written
+        read = sum(t.nbytes for t in ins)
+        written = 0 if op in _WRITE_WHAT_THEY_READ else sum(t.nbytes for t in outs)
         first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
         packed = all(as_it_lies(t).is_contiguous() for t in (*ins, *outs))
         record = Op(
             op, rank.number, None if root < 0 else self.ranks[root], group or self.name, read,
-            written, first, site, 0, reduce_op, async_op, direct, packed,
+            written, first, site, 0, reduce_op, async_op, packed,
         )  # fmt: skip
         self._check(record, [*ins, *outs])
         refuse(op, ins, outs, me, reduce_op)
@@ -215,12 +224,12 @@ class Calls:
         # what is only combined may be used as it is if nobody can change it before all have called
         keep = reduce_op is not None and not async_op
         work.given = ins if keep else [t.detach().clone() for t in ins]
-        says = not carries and (op != "broadcast" or me == root)  # what others get to see
+        says = not site.carries and (op != "broadcast" or me == root)  # what others get to see
         if says and rank.poisoned and self.poisons.left > 0:
             rank.digests += [
-                (len(rank.ops), hazards.digest(hazards.contents(t))) for t in work.given
+                (len(rank.records), hazards.digest(hazards.contents(t))) for t in work.given
             ]
-        if async_op and direct:
+        if not record.unwatched:
             work.inputs = ins
             owned = {t.untyped_storage().data_ptr() for t in outs}
             if not any(t.untyped_storage().data_ptr() in owned for t in ins):
@@ -230,61 +239,54 @@ class Calls:
         if len(call.works) == len(self.ranks):
             del self._calls[number]
             self._combine(call)
-        self.post(work)
+        scheduler.post(work)
         return work
 
-    def post(self, work: CollectiveWork) -> None:
+    def join(self, work: CollectiveWork) -> None:
         """The rank joins the call now; the last one lets it begin."""
         call, scheduler = work.call, self.scheduler
-        work.rank.ops.issued[work.seq] = scheduler.now
+        work.record.issued = scheduler.now
         call.joined += 1
         if call.joined < len(self.ranks):
             return
-        call.end = self._end(work.op.op, call)
+        call.end = self._end(work.record.op.op, call)
         for other in call.works.values():
-            other.rank.ops.completed[other.seq] = call.end
+            other.record.completed = call.end
             if other.rank.waits is other:
                 eager = other.me in call.eager
                 scheduler.wake(other.rank, scheduler.now if eager else call.end)
-
-    def until_done(self, work: CollectiveWork) -> None:
-        """The rank waits for its part in a call."""
-        self.scheduler.check(work.rank)
-        if work.call.end is None:
-            self.scheduler.park(work.rank, work)
-        self.scheduler.sleep_until(work.rank, work.call.end or 0.0)
 
     def _check(self, op: Op, tensors: Tensors) -> None:
         if any(not t.is_cpu for t in tensors):
             raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
         if op.op in _IN_PLACE and not op.contiguous:
-            self.scheduler.fail(explain.strided(op.event()))
+            self.scheduler.fail(explain.strided(Record(op).event()))
             raise Abandoned
 
     def _compare(self, work: CollectiveWork, call: Call) -> None:
         if not call.works:
             return
         first = next(iter(call.works.values()))
-        op, other = work.op, first.op
+        op, other = work.record.op, first.record.op
         if (op.op, op.peer, op.reduce_op, op.dtype, op.bytes_in, op.bytes_out) == (
             other.op, other.peer, other.reduce_op, other.dtype, other.bytes_in, other.bytes_out
         ):  # fmt: skip
             return
-        error = explain.mismatch(first.event(), work.event())
+        error = explain.mismatch(first.record.event(), work.record.event())
         if error is not None:
             self.scheduler.fail(error)
             raise Abandoned
 
     def _combine(self, call: Call) -> None:
         works = [call.works[r] for r in range(len(self.ranks))]
-        values = combine(works[0].op.op, [w.given for w in works], call.root, call.reduce_op)
+        values = combine(works[0].record.op.op, [w.given for w in works], call.root, call.reduce_op)
         for work, value in zip(works, values, strict=True):
             work.values = value
             if not work.inputs:
                 work.given = []
 
     def _end(self, op: str, call: Call) -> float:
-        nbytes = max(work.op.nbytes for work in call.works.values())
+        nbytes = max(work.record.op.nbytes for work in call.works.values())
         start = max(self.scheduler.now, *(self.wires[r] for r in self.ranks))
         if self.fabric.network.collectives == "messages":
             end = self._play(op, nbytes, call.root, start)

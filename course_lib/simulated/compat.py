@@ -6,17 +6,12 @@ torch keeps one world of process groups per process. Ranks that are threads need
         └── replaced by _Worlds, a threading.local: each thread sees its own attributes
     torch._C …_set_thread_isolation_mode        the same for C++'s registry of groups
 
-A module's code runs once for all ranks, and may keep what it finds: torch has functions with
-``group=dist.group.WORLD`` among their parameters. While it runs, ``dist.group.WORLD`` is None,
-which every call takes for the world of who calls.
-
 ``missing()`` says in one line what this torch lacks. Nothing else in the simulator touches a name
 that begins with an underscore and is not ours, and tests/simulated/test_compat.py says what broke.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import pickle
 import random
@@ -30,13 +25,9 @@ from typing import Any
 import cloudpickle.cloudpickle as by_value
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before any rank does
 from torch.distributed import distributed_c10d as c10d
 
-_WORLD_FIELDS = (
-    "default_pg", "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "group_count",
-    "tags_to_pg", "pg_to_tag", "pg_coalesce_state",
-)  # fmt: skip
-_NEWER_FIELDS = ("pg_flight_recorder_hooks", "comms", "pg_default_device")
 BACKEND = "gloo"  # what dist.get_backend() answers: the backend whose rules are modelled
 
 
@@ -49,17 +40,20 @@ def missing() -> str | None:
     wanted = [("torch._C._distributed_c10d._set_thread_isolation_mode",
                hasattr(c, "_set_thread_isolation_mode")),
               ("distributed_c10d._world", hasattr(c10d, "_world")),
-              ("distributed_c10d._WorldMeta", hasattr(c10d, "_WorldMeta")),
               ("new_group of a process group",  # dist.new_group asks the default group for it
                "new_group" in c10d._new_group_with_tag.__code__.co_names),
               ("split_group of a process group", hasattr(dist.ProcessGroup, "split_group")),
               ("all_gather_single", hasattr(dist, "all_gather_single"))]  # fmt: skip
-    if hasattr(c10d, "_world"):
-        wanted += [(f"_world.{f}", hasattr(c10d._world, f)) for f in _WORLD_FIELDS]
     gone = [name for name, there in wanted if not there]
     if not gone:
         return None
     return f"simulate() does not know torch {torch.__version__}: {', '.join(gone)} is not there"
+
+
+def _world_fields() -> list[str]:
+    """What torch's world holds; the rest of it is made of that."""
+    names = (name for name in dir(c10d._World) if not name.startswith("_"))
+    return [name for name in names if name != "pg_config_info"]
 
 
 class _Worlds(threading.local):
@@ -70,32 +64,12 @@ class _Worlds(threading.local):
     """
 
     def __init__(self, original: Any) -> None:
-        for name in _WORLD_FIELDS + _NEWER_FIELDS:
-            if hasattr(original, name):
-                setattr(self, name, getattr(original, name))
+        for name in _world_fields():
+            setattr(self, name, getattr(original, name))
 
     @property
     def pg_config_info(self) -> list:
         return c10d._World.pg_config_info.fget(self)  # type: ignore[attr-defined]
-
-
-_WorldMeta: Any = getattr(c10d, "_WorldMeta", type)
-
-
-class _NotOnImport(_WorldMeta):
-    """Makes ``dist.group.WORLD`` None while a module is being imported."""
-
-    @property
-    def WORLD(cls) -> Any:
-        frame: Any = sys._getframe(1)
-        while frame and not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            frame = frame.f_back  # out of the bodies of classes and modules
-        importing = frame and frame.f_code.co_filename.startswith("<frozen importlib")
-        return None if importing else c10d._world.default_pg
-
-    @WORLD.setter
-    def WORLD(cls, group: Any) -> None:
-        c10d._world.default_pg = group
 
 
 @contextmanager
@@ -105,25 +79,22 @@ def separate_worlds() -> Iterator[None]:
     original = c10d._world
     mode = c._get_thread_isolation_mode() if hasattr(c, "_get_thread_isolation_mode") else False
     c10d._world = _Worlds(original)  # type: ignore[assignment]
-    c10d.group.__class__ = _NotOnImport  # type: ignore[method-assign]
     c._set_thread_isolation_mode(True)
     try:
         yield
     finally:
         c._set_thread_isolation_mode(mode)
-        c10d.group.__class__ = _WorldMeta  # type: ignore[method-assign]
         c10d._world = original
 
 
 def enter_world(group: Any, ranks: dict[int, int]) -> None:
     """Give the calling thread a fresh world, with ``group`` as its default group."""
     world = c10d._world
-    for name in _WORLD_FIELDS + _NEWER_FIELDS:
-        if hasattr(world, name):
-            fresh: Any = [] if name == "comms" else {}
-            setattr(world, name, {"default_pg": None, "group_count": 1}.get(name, fresh))
+    for name in _world_fields():
+        if name != "default_pg":
+            setattr(world, name, type(getattr(world, name))())
+    world.default_pg, world.group_count = group, 1
     add_group(group, ranks)
-    world.default_pg = group
 
 
 def add_group(group: Any, ranks: dict[int, int]) -> None:

@@ -17,26 +17,22 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
-import torch
 
 from course_lib import explain
-from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, told_when_interrupted
-from course_lib.ranks import diagnosis, job
-from course_lib.ranks.output import show
-from course_lib.ranks.parcel import pack, unpack, unpack_call
-from course_lib.ranks.standstill import explained
+from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
+from course_lib.failures import Outcome, deadlock_error, root_cause
+from course_lib.pickling import pack, pack_call, unpack, unpack_call
 from course_lib.simulated import ahead, compat, hazards
 from course_lib.simulated.group import Groups
 from course_lib.simulated.network import Fabric, Network
-from course_lib.simulated.ops import LazyEvents, line_of_thread, to_events
 from course_lib.simulated.private import Privacy, current
+from course_lib.simulated.records import LazyEvents, line_of_thread, sites, to_events
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
-from course_lib.sites import is_readers, line_at, stack_lines
 from course_lib.trace import Line, Run, Trace
+from course_lib.user_code import is_user_code, line_at, notebook_cells
 
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
 _LAZY = 5_000  # calls from which on Events are made only when somebody looks
@@ -55,7 +51,7 @@ class Program:
     limit: float
 
 
-@told_when_interrupted("simulate()")
+@interruptible("simulate()")
 def simulate(
     fn: Callable,
     *args: Any,
@@ -67,14 +63,14 @@ def simulate(
 ) -> Run:
     program = prepare(fn, args, world_size, network, buffered, seed, limit)
     play = play_fast(program, hazards.Poisons(0))
-    show(play.output)
+    print(play.output, end="", flush=True)
     error = play.error
     poisoned = play.poisons.asked
     note = None
     if poisoned > hazards.MOST:
         note = f"{poisoned:,} receives: more than {hazards.MOST:,} are not searched for early reads"
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
-        error = hazards.find_read(play.outcome, lambda p: play_fast(program, p).outcome) or error
+        error = hazards.find_read(play, lambda poisons: play_fast(program, poisons)) or error
     error = error or play.unwaited()
     run = play.run(note)
     if error is not None:
@@ -110,9 +106,9 @@ def prepare(
         raise CourseError(str(error)) from None
     if current() is not None:
         raise CourseError("a simulated rank cannot simulate a world of its own")
-    job.cells()
+    notebook_cells()
     with _by_value(fn):
-        parcel = job.parcel(fn, args)
+        parcel = pack_call(fn, args)
     return Program(parcel, world_size, network, bool(buffered), seed, float(limit))
 
 
@@ -123,7 +119,7 @@ def _by_value(fn: Any) -> Iterator[None]:
     """
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
     file = getattr(module, "__file__", None)
-    ours = file is not None and is_readers(file) and fn.__module__ != "__main__"
+    ours = file is not None and is_user_code(file) and fn.__module__ != "__main__"
     if module and ours and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
         cloudpickle.register_pickle_by_value(module)
         try:
@@ -174,80 +170,63 @@ class Play:
 
     def __init__(self, program: Program, poisons: hazards.Poisons, run_ahead: bool = False) -> None:
         self.program, self.poisons = program, poisons
-        scheduling: type[Scheduler] = Scheduler
-        grouping: type[Groups] = Groups
-        if run_ahead:
-            scheduling, grouping = ahead.AheadScheduler, ahead.AheadGroups
-        self._failed: list[diagnosis.Standing] = []
+        self._failed: list[Outcome] = []
         n = program.world_size
         with _one_at_a_time:
+            scheduling = ahead.AheadScheduler if run_ahead else Scheduler
             self.scheduler = scheduling(n, program.seed, self._stopped)
             self.ranks = self.scheduler.ranks
             self.fabric = Fabric(program.network, n, program.seed)
             self.privacy = Privacy(self.scheduler, n)
             self.scheduler.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place(), _rare_collection():
-                self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
+                self.groups = Groups(self.scheduler, self.fabric, program.buffered, poisons)
                 self.scheduler.run(self._live, program.limit, self._overdue)
+                sites.clear()
         self.error = self.scheduler.error
         if self.error is None and self._failed:
-            self.error = diagnosis.root_cause(self._failed)
+            self.error = root_cause(self._failed)
         self.error = self.error or self.groups.unfinished()
         self.conclusive = isinstance(self.error, Hang) or (
             self.error is None and (not run_ahead or self._replay())
         )
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
-        self.outcome = hazards.Outcome([r.result for r in self.ranks], self.ranks, self.error)
 
     def _replay(self) -> bool:
         """Find the times of what has run ahead."""
-        scheduler, groups = self.scheduler, self.groups
-        assert isinstance(scheduler, ahead.AheadScheduler)
-        assert isinstance(groups, ahead.AheadGroups)
         n, seed = self.program.world_size, self.program.seed
         with _rare_collection():
-            return ahead.Replay(scheduler, groups, n, seed, self._stopped).run_logs()
+            return ahead.Replay(self.ranks, self.groups, n, seed, self._stopped).run_logs()
 
     def _live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""
-        self.privacy.enter(rank, self.fabric.slowdown[rank.number])
+        self.privacy.enter(rank)
         _, _, members = self.groups.world
         group = self.groups.join(rank, "0", range(len(self.ranks)))
         compat.enter_world(group, members)
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
-            rank.result = _carried(function(*args))
-            rank.returned = True
+            rank.result = unpack(pack(function(*args)))  # as it comes back from a process
         except Abandoned:
             raise
         except BaseException as error:
             if self.scheduler.error is None:
-                self._failed.append(self._standing(rank, error))
+                self._failed.append(Outcome.of_exception(rank.number, self.scheduler.now, error))
         finally:
             rank.clock = self.scheduler.now
             if not rank.gone:  # left behind in compiled code: its world has long been taken down
                 compat.leave_world()
 
-    def _standing(self, rank: Rank, error: BaseException) -> diagnosis.Standing:
-        left = isinstance(error, SystemExit)
-        code = error.code if left else 0  # type: ignore[attr-defined]
-        nothing: Any = SimpleNamespace(blocked_in=None, last=None)
-        return diagnosis.Standing(
-            rank.number, nothing, "left" if left else "raised", self.scheduler.now,
-            type(error).__name__, str(error), stack_lines(error.__traceback__), error,
-            code=code if isinstance(code, int) else int(code is not None),
-        )  # fmt: skip
-
     def _stopped(self, parked: list[Rank]) -> BaseException:
         """Nobody can go on: the error that says why."""
         if self._failed:
-            return diagnosis.root_cause(self._failed)
+            return root_cause(self._failed)
         if unfinished := self.groups.unfinished():
             return unfinished
         waits = {rank.number: rank.waits for rank in parked if rank.waits is not None}
-        return explained(
-            {r: w.event() for r, w in waits.items()},
+        return deadlock_error(
+            {r: w.record.event() for r, w in waits.items()},
             {r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
             {r: w.on for r, w in waits.items()},
             [rank.number for rank in self.ranks if rank.gone],
@@ -269,34 +248,15 @@ class Play:
 
     def unwaited(self) -> CourseError | None:
         """The Hazard for the first Work that nobody waited for, in time."""
-        events = [rank.ops.event(seq) for rank in self.ranks for seq in rank.ops.unwaited()]
-        first = min(events, key=lambda e: (e.issued, e.rank, e.seq), default=None)
-        return explain.unwaited(first) if first else None
+        left = [record for rank in self.ranks for record in rank.records if not record.waited]
+        first = min(left, key=lambda record: record.issued, default=None)
+        return explain.unwaited(first.event()) if first else None
 
     def run(self, note: str | None = None) -> Run:
-        calls = [rank.ops for rank in self.ranks]
+        calls = [rank.records for rank in self.ranks]
         lazy = sum(map(len, calls)) > _LAZY
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
         events: Any = LazyEvents(calls) if lazy else to_events(calls)
         trace = Trace(events, spans, self.groups.names, note)
         results = [rank.result for rank in self.ranks]
         return Run(results, trace, self.seconds, len(calls), "simulated", self.output)
-
-
-def _carried(result: Any) -> Any:
-    """What a result is once it has come back from its rank: pickled, unless it is plain."""
-    return result if _is_plain(result) else unpack(pack(result))
-
-
-def _is_plain(value: Any) -> bool:
-    kind = type(value)
-    if value is None or kind in (bool, int, float, str, bytes):
-        return True
-    if kind in (list, tuple):
-        return all(map(_is_plain, value))
-    if kind is dict:
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
-    return (
-        kind is torch.Tensor and not value.requires_grad and value.layout == torch.strided
-        and value.untyped_storage().nbytes() == value.nbytes
-    )  # fmt: skip

@@ -26,14 +26,12 @@ from course_lib.simulated.collective import Calls, CollectiveWork
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.ops import Op, call_site
+from course_lib.simulated.records import Op, Record, Site, call_site
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 
 
 class Groups:
     """All groups of one simulation, and the order in which ranks make them."""
-
-    mail, calls = Mail, Calls
 
     def __init__(
         self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
@@ -64,40 +62,43 @@ class Groups:
             label = f"{name}:{ranks[0]}" if taken else name
             args = (self.scheduler, self.fabric, label, key[1])
             self.shared[key] = (
-                self.mail(*args, self.buffered, self.poisons),
-                self.calls(*args, self.wires, self.poisons),
+                Mail(*args, self.buffered, self.poisons),
+                Calls(*args, self.wires, self.poisons),
                 {r: i for i, r in enumerate(ranks)},
             )
         return SimulatedGroup(self, rank, name, self.shared[key])
 
-    def make(self, rank: Rank, op: str, name: str, ranks: Sequence[int], local: bool) -> Any:
+    def make(
+        self, rank: Rank, op: str, name: str, ranks: Sequence[int], local: bool, site: Site
+    ) -> Any:
         """This rank's part in ``new_group`` or ``split_group``; None if it is no member.
 
         All ranks of the world make groups in the same order, unless the call is ``local``.
         Members wait for one another, as gloo's do.
         """
         if not local:
-            self._compare(rank, op, tuple(ranks))
+            self._compare(rank, op, tuple(ranks), site)
         if rank.number not in ranks:
             return None
         group = self.join(rank, name, ranks)
         _, calls, members = group.shared
-        calls.issue(rank, members[rank.number], op, [], [], group=self.world[0].name).wait()
+        calls.issue(
+            rank, members[rank.number], op, [], [], site=site, group=self.world[0].name
+        ).wait()
         return group
 
-    def _compare(self, rank: Rank, op: str, ranks: tuple[int, ...]) -> None:
+    def _compare(self, rank: Rank, op: str, ranks: tuple[int, ...], site: Site) -> None:
         k = self._counts[rank.number]
         self._counts[rank.number] += 1
         if k == len(self._made):
             self._made.append({})
-        site, direct, _, _ = call_site(4)
-        record = Op(op, rank.number, None, self.world[0].name, 0, 0, None, site, direct=direct)
+        record = Op(op, rank.number, None, self.world[0].name, 0, 0, None, site)
         if rank.number not in ranks:
             self.scheduler.note(rank, record)
         for theirs, other in self._made[k].values():
             if theirs != ranks:
                 events = [
-                    replace(o.event(), group=str(list(r)))
+                    replace(Record(o).event(), group=str(list(r)))
                     for o, r in ((other, theirs), (record, ranks))
                 ]
                 self.scheduler.fail(explain.groups_differ(*events))
@@ -109,7 +110,7 @@ class Groups:
         for made in self._made:
             others = [r.number for r in self.scheduler.ranks if r.number not in made]
             if others:
-                rows = [(f"rank {r} calls {op.op}({list(ranks)})", op.line)
+                rows = [(f"rank {r} calls {op.op}({list(ranks)})", op.site.line)
                         for r, (ranks, op) in sorted(made.items())[:8]]  # fmt: skip
                 text = "\n".join([
                     f"{explain.ranks_text(list(made))} made a group, "
@@ -119,7 +120,7 @@ class Groups:
                     "members or not.",
                 ])  # fmt: skip
                 first = min(made)
-                return Mismatch(text, "group", (first, others[0]), (made[first][1].line, None))
+                return Mismatch(text, "group", (first, others[0]), (made[first][1].site.line, None))
         return None
 
 
@@ -196,7 +197,7 @@ class SimulatedGroup(_ProcessGroup):
         if not ranks:
             raise RuntimeError("new_group: a group needs at least one rank")
         return self._groups.make(
-            self._rank, "new_group", group_name, ranks, not group_name.isdigit()
+            self._rank, "new_group", group_name, ranks, not group_name.isdigit(), call_site()
         )
 
     def split_group(
@@ -204,15 +205,17 @@ class SimulatedGroup(_ProcessGroup):
         group_name: str | None = None, *_: Any, **__: Any,
     ) -> SimulatedGroup | None:  # fmt: skip
         ranks = [self._mail.ranks[r] for r in new_ranks]
-        return self._groups.make(self._rank, "split_group", group_name or "", ranks, True)
+        return self._groups.make(
+            self._rank, "split_group", group_name or "", ranks, True, call_site()
+        )
 
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
-        return self._mail.send(self._rank, self._me, tensors[0], self._peer(dst), tag)
+        return self._mail.send(self._rank, self._me, tensors[0], self._peer(dst), tag, call_site())
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
-        return self._mail.recv(self._rank, self._me, tensors[0], self._peer(src), tag)
+        return self._mail.recv(self._rank, self._me, tensors[0], self._peer(src), tag, call_site())
 
     def _peer(self, rank: int) -> int:
         """``rank``, if there is such a one: −1 is what ``rank - 1`` makes of rank 0."""
@@ -221,33 +224,34 @@ class SimulatedGroup(_ProcessGroup):
         raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self._size - 1}")
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
-        return self._mail.recv(self._rank, self._me, tensors[0], -1, tag)
+        return self._mail.recv(self._rank, self._me, tensors[0], -1, tag, call_site())
 
     # -- collectives ---------------------------------------------------------------------------
 
     def _issue(
         self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any
     ) -> CollectiveWork:
+        """``opts`` are c10d's; ``more`` is for who has none: see Calls.issue."""
         if opts is not None:
-            more.setdefault("async_op", bool(getattr(opts, "asyncOp", True)))
-        return self._calls.issue(self._rank, self._me, op, ins, outs, **more)
+            more["async_op"] = getattr(opts, "asyncOp", True)
+        if hasattr(opts, "reduceOp"):
+            more["reduce_op"] = str(opts.reduceOp.op).rpartition(".")[2]
+        if hasattr(opts, "rootRank"):
+            more["root"] = self._peer(opts.rootRank)
+        site = call_site()
+        return self._calls.issue(self._rank, self._me, op, ins, outs, site=site, **more)
 
     def allreduce(self, tensors: Tensors, opts: Any) -> Any:
-        return self._issue("all_reduce", tensors, tensors, opts, reduce_op=_name(opts.reduceOp),
-                           written=0)  # fmt: skip
+        return self._issue("all_reduce", tensors, tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Any:
-        return self._issue("all_reduce_coalesced", tensors, tensors, opts,
-                           reduce_op=_name(opts.reduceOp), written=0)  # fmt: skip
+        return self._issue("all_reduce_coalesced", tensors, tensors, opts)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Any:
-        root = self._peer(opts.rootRank)
-        return self._issue("broadcast", tensors, tensors, opts, root=root, written=0)
+        return self._issue("broadcast", tensors, tensors, opts)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
-        outs = tensors if opts.rootRank == self._me else []
-        return self._issue("reduce", tensors, outs, opts, root=self._peer(opts.rootRank),
-                           reduce_op=_name(opts.reduceOp), written=0)  # fmt: skip
+        return self._issue("reduce", tensors, tensors if opts.rootRank == self._me else [], opts)
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         return self._issue("all_gather", inputs, self._sized("all_gather", outputs[0]), opts)
@@ -269,16 +273,15 @@ class SimulatedGroup(_ProcessGroup):
 
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         outs = self._sized("gather", outputs[0]) if opts.rootRank == self._me else []
-        return self._issue("gather", inputs, outs, opts, root=self._peer(opts.rootRank))
+        return self._issue("gather", inputs, outs, opts)
 
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
         ins = self._sized("scatter", inputs[0]) if opts.rootRank == self._me else []
-        root = self._peer(opts.rootRank)
-        return self._issue("scatter", ins, outputs, opts, root=root, first=outputs[0])
+        return self._issue("scatter", ins, outputs, opts, first=outputs[0])
 
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
         ins = self._sized("reduce_scatter", inputs[0])
-        return self._issue("reduce_scatter", ins, outputs, opts, reduce_op=_name(opts.reduceOp))
+        return self._issue("reduce_scatter", ins, outputs, opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -287,8 +290,7 @@ class SimulatedGroup(_ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
         ins = self._by_rank("reduce_scatter_single", inputs)
-        return self._issue("reduce_scatter_single", ins, outputs, opts,
-                           reduce_op=_name(opts.reduceOp), first=inputs[0])  # fmt: skip
+        return self._issue("reduce_scatter_single", ins, outputs, opts, first=inputs[0])
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -307,7 +309,7 @@ class SimulatedGroup(_ProcessGroup):
 
     alltoall_base = all_to_all_single
 
-    def barrier(self, opts: Any) -> Any:
+    def barrier(self, opts: Any = None) -> Any:
         return self._issue("barrier", [], [], opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
@@ -334,33 +336,3 @@ class SimulatedGroup(_ProcessGroup):
                 )
             sizes = [tensor.shape[0] // self._size] * self._size
         return list(tensor.split(list(sizes)))
-
-
-_OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
-
-
-def _with_plain_arguments(method: Any, torchs: Any) -> Any:
-    """Let a method take what torch's own takes, as ``broadcast(tensor, 0)``: that one makes lists
-    and options of it, and comes back.
-    """
-
-    def call(self: SimulatedGroup, *args: Any, **kwargs: Any) -> Any:
-        ready = args and type(args[-1]) in _OPTIONS
-        return (method if ready else torchs)(self, *args, **kwargs)
-
-    return call
-
-
-for _method in (
-    "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "allgather_coalesced",
-    "all_gather_single", "_allgather_base", "all_gather_single_coalesced",
-    "allgather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter",
-    "reduce_scatter_single", "_reduce_scatter_base", "reduce_scatter_single_coalesced",
-    "reduce_scatter_tensor_coalesced", "alltoall", "all_to_all_single", "alltoall_base", "barrier",
-):  # fmt: skip
-    _ours, _torchs = getattr(SimulatedGroup, _method), getattr(_ProcessGroup, _method)
-    setattr(SimulatedGroup, _method, _with_plain_arguments(_ours, _torchs))
-
-
-def _name(reduce_op: Any) -> str:
-    return str(getattr(reduce_op, "op", reduce_op)).rpartition(".")[2]

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import memmove, string_at
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -80,7 +79,7 @@ class Poisons:
         if self.left < 0:
             return None
         other = rank.number == self.flip[0] and len(rank.poisoned) < self.flip[1]
-        rank.poisoned.append(len(rank.ops) - 1)
+        rank.poisoned.append(rank.records[-1])
         if not buffer.numel():
             return None
         return Poison(buffer, self.side ^ other)
@@ -136,16 +135,14 @@ def written_into(event: Event, twice: bool = False) -> Hazard:
 # ---- reading before wait -----------------------------------------------------------------
 
 
-@dataclass
-class Outcome:
-    """What two runs of one program must have in common."""
+class Play(Protocol):
+    """What two plays of one program must have in common."""
 
-    results: list[Any]
     ranks: list[Rank]
     error: BaseException | None
 
 
-def find_read(first: Outcome, again: Callable[[Poisons], Outcome]) -> Hazard | None:
+def find_read(first: Play, again: Callable[[Poisons], Play]) -> Hazard | None:
     """The Hazard if what the program does depends on what its irecv buffers held before."""
     other = again(Poisons(1))
     rank = _difference(first, other)
@@ -161,11 +158,10 @@ def find_read(first: Outcome, again: Callable[[Poisons], Outcome]) -> Hazard | N
             low = middle
         else:
             high = middle
-    reader = first.ranks[rank]
-    return explain.read_before_wait(reader.ops.event(reader.poisoned[high - 1]))
+    return explain.read_before_wait(first.ranks[rank].poisoned[high - 1].event())
 
 
-def _difference(a: Outcome, b: Outcome) -> int | None:
+def _difference(a: Play, b: Play) -> int | None:
     """The rank that shows a difference first, or None. One that has poison of its own and sends
     what differs comes before one whose result differs.
     """
@@ -175,16 +171,14 @@ def _difference(a: Outcome, b: Outcome) -> int | None:
     for x, y in zip(a.ranks, b.ranks, strict=True):
         if x.digests != y.digests:
             pairs = zip(x.digests, y.digests, strict=False)
-            at = next((p[0] for p, q in pairs if p != q), min(len(x.ops), len(y.ops)))
-            moved.append((x.ops.issued[min(at, len(x.ops)) - 1], x.number))
+            at = next((p[0] for p, q in pairs if p != q), min(len(x.records), len(y.records)))
+            moved.append((x.records[min(at, len(x.records)) - 1].issued, x.number))
     if moved:
         return min(moved)[1]
     if type(a.error) is not type(b.error) or str(a.error) != str(b.error):
         return next((r.number for r in a.ranks if r.poisoned), None)
-    for x, left, right in zip(a.ranks, a.results, b.results, strict=True):
-        if x.poisoned and not equal(left, right):
-            return x.number
-    return None
+    both = zip(a.ranks, b.ranks, strict=True)
+    return next((x.number for x, y in both if x.poisoned and not equal(x.result, y.result)), None)
 
 
 def equal(a: Any, b: Any, depth: int = 0) -> bool:

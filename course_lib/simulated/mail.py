@@ -16,7 +16,6 @@ for, so that what happens to either buffer in between shows.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from math import inf
@@ -28,29 +27,28 @@ import torch.distributed as dist
 from course_lib import explain
 from course_lib.simulated import hazards
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.ops import Op, call_site
+from course_lib.simulated.records import Op, Site
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
-from course_lib.trace import Event
 
 Key = tuple[int, int, int]
 
 
 class _Message:
-    """What send and recv have in common: the Work that the reader's code holds.
+    """What send and recv have in common: the Work that the user's code holds.
 
     It only says that it is a Work: torch's own, which C++ keeps a register of, would take as long
     to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
     """
 
-    __slots__ = ("buffer", "data", "key", "mail", "op", "rank", "seq")
+    __slots__ = ("buffer", "data", "key", "mail", "rank", "record")
 
     def __init__(
         self, mail: Mail, rank: Rank, op: Op, key: Key, buffer: Any, data: bytes | None
     ) -> None:
-        self.mail, self.rank, self.op, self.key = mail, rank, op, key
+        self.mail, self.rank, self.key = mail, rank, key
         self.buffer = buffer  # None once it has been waited for
         self.data = data  # the message: of a send what was in the buffer, of a recv what has come
-        self.seq = rank.ops.add(op)
+        self.record = rank.record(op)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -58,26 +56,35 @@ class _Message:
 
     @property
     def on(self) -> tuple[int, ...]:
-        if self.op.peer is not None:
-            return (self.op.peer,)
+        op = self.record.op
+        if op.peer is not None:
+            return (op.peer,)
         return tuple(r for r in self.mail.ranks if r != self.rank.number)
 
-    def event(self) -> Event:
-        return self.rank.ops.event(self.seq)
+    @property
+    def ready(self) -> bool:
+        return self.data is not None
+
+    def exchange(self) -> Sequence[_Message]:
+        """Meet the other side, whatever the time: the k-th of a key meets the k-th. Returns it."""
+        waiting = self.mail.ahead[self.key]
+        if not waiting or type(waiting[0]) is type(self):
+            waiting.append(self)
+            return ()
+        other = waiting.popleft()
+        send, recv = (self, other) if isinstance(self, SendWork) else (other, self)
+        self.mail.pass_on(send, recv)  # type: ignore[arg-type]
+        return (other,)
 
     def complete(self, at: float) -> None:
         """It is known when this is over."""
-        self.rank.ops.completed[self.seq] = at
+        self.record.completed = at
         if self.rank.waits is self:
             self.mail.scheduler.wake(self.rank, at)
 
     def is_completed(self) -> bool:
-        """False until ``wait()``, as on gloo. Asking takes a microsecond, so that asking in a loop
-        does not stop the clock.
-        """
-        scheduler = self.mail.scheduler
-        scheduler.check(self.rank)
-        scheduler.sleep_until(self.rank, scheduler.read_clock() + 1e-6)
+        """False until ``wait()``, as on gloo."""
+        self.mail.scheduler.poll(self.rank)
         return self.buffer is None
 
     def is_success(self) -> bool:
@@ -91,15 +98,26 @@ class _Message:
 
 
 class SendWork(_Message):
-    __slots__ = ("delivered", "order", "partner", "there")
+    __slots__ = ("delivered", "order", "partner", "passed", "there")
 
     order: int  # of the sends of all ranks, in which they take the links
-    partner: RecvWork | None  # its recv, once there is one
+    partner: RecvWork | None  # its recv, once both have been posted
+    passed: bool  # whether the bytes have been passed on
     there: float  # from when on a recv from any source may take it
     delivered: float | None  # when the last byte is in, once that is known
 
+    def post(self) -> None:
+        """There is a message for a recv."""
+        mail, scheduler = self.mail, self.mail.scheduler
+        self.record.issued = now = scheduler.now
+        self.partner, self.delivered, self.order = None, None, scheduler.next_order()
+        self.there = now + mail.fabric.late(self.record.op.nbytes)
+        if mail.buffered:
+            self.set_off()
+        mail.offer(self)
+
     def set_off(self) -> None:
-        mail, op = self.mail, self.op
+        mail, op = self.mail, self.record.op
         assert op.peer is not None
         left, self.there = mail.fabric.send(
             mail.scheduler.now, op.rank, op.peer, op.nbytes, mail.scheduler.play, self.arrived,
@@ -114,53 +132,62 @@ class SendWork(_Message):
             self.partner.complete(at)
 
     def wait(self, timeout: Any = None) -> bool:
-        buffer = self.buffer
+        buffer, record = self.buffer, self.record
         if buffer is None:
             return True
         if timeout:
-            self.mail.scheduler.be_patient(self.rank, self.seq, self, timeout)
-        self.mail.until_done(self)
-        calls = self.rank.ops
-        calls.waited[self.seq] = True
-        if self.op.async_op and hazards.raw(buffer) != self.data:
-            self.mail.scheduler.fail(explain.written_before_wait(self.event()))
+            self.mail.scheduler.wait_at_most(self, timeout)
+        self.mail.scheduler.wait_for(self)
+        record.waited = True
+        if record.op.async_op and hazards.raw(buffer) != self.data:
+            self.mail.scheduler.fail(explain.written_before_wait(record.event()))
             raise Abandoned
         self.buffer = None
-        if calls.mates[self.seq] >= 0:  # its recv has the bytes, and this Work may live on
+        if self.passed:  # its recv has the bytes, and this Work may live on
             self.data = None
         return True
 
 
 class RecvWork(_Message):
-    __slots__ = ("order", "poison")
+    __slots__ = ("number", "order", "poison")
 
     order: int  # of the recvs, as they were posted
+    number: int  # of calls that the rank had made before
     poison: Any
 
+    def post(self) -> None:
+        """From now on there is a place for a message."""
+        scheduler = self.mail.scheduler
+        self.record.issued = scheduler.now
+        self.order = scheduler.next_order()
+        self.mail.ask(self)
+
+    def exchange(self) -> Sequence[_Message]:
+        if self.key[1] < 0:
+            self.mail.scheduler.read_clock()  # who comes first is a matter of time
+        return super().exchange()
+
     def wait(self, timeout: Any = None) -> bool:
-        buffer = self.buffer
+        buffer, mail = self.buffer, self.mail
         if buffer is None:
             return True
         if timeout:
-            self.mail.scheduler.be_patient(self.rank, self.seq, self, timeout)
-        self.mail.until_done(self)
-        self.rank.ops.waited[self.seq] = True
-        filled, place = self.mail.filled, (self.rank.number, buffer.data_ptr())
+            mail.scheduler.wait_at_most(self, timeout)
+        mail.scheduler.wait_for(self)
+        self.record.waited = True
+        place = self.rank.number, buffer.data_ptr()
         if self.poison is not None and not self.poison.intact(buffer):
-            twice = filled.get(place, 0) > self.seq
-            self.mail.scheduler.fail(hazards.written_into(self.event(), twice))
+            twice = mail.filled.get(place, 0) > self.number
+            mail.scheduler.fail(hazards.written_into(self.record.event(), twice))
             raise Abandoned
-        hazards.fill(buffer, self.data or b"")
-        filled[place] = len(self.rank.ops)
+        data = self.data or b""
+        hazards.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)
+        mail.filled[place] = len(self.rank.records)
         self.buffer = self.data = None
         return True
 
-    def came_from(self, peer: int) -> None:
-        """A recv from any source learns who has sent."""
-        self.op = self.rank.ops.ops[self.seq] = self.op.coming_from(peer)
-
     def source_rank(self) -> int:
-        return self.mail.ranks.index(self.op.peer)
+        return self.mail.ranks.index(self.record.op.peer)
 
     _source_rank = source_rank
 
@@ -177,130 +204,99 @@ class Mail:
         self.sends: defaultdict[Key, deque[SendWork]] = defaultdict(deque)
         self.recvs: defaultdict[Key, deque[RecvWork]] = defaultdict(deque)
         self.anys: defaultdict[tuple[int, int], deque[RecvWork]] = defaultdict(deque)
+        # sends or recvs whose other side is still to come, where ranks run ahead: see ahead.py
+        self.ahead: defaultdict[Key, deque[_Message]] = defaultdict(deque)
         self._looks: dict[tuple[int, int], float] = {}  # when _serve is called next
         # By rank and place in memory: how many calls the rank had made when a message came there.
         self.filled: dict[tuple[int, int], int] = {}
-        self._alike: list[dict[Any, Op]] = [{} for _ in ranks]  # each rank's calls so far
+        self._ops: dict[Any, tuple[Op, Key]] = {}  # of all calls so far
 
-    def send(self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int) -> SendWork:
-        op, carries = self._op("send", rank, me, dst, tensor, tag)
+    def send(
+        self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site
+    ) -> SendWork:
+        op, key = self._op("send", rank, me, dst, tensor, tag, site)
         data = hazards.raw(tensor)
-        work = SendWork(self, rank, op, (dst, me, tag), tensor, data)
-        if rank.poisoned and self.poisons.left > 0 and not carries:
-            rank.digests.append((len(rank.ops), hazards.digest(data)))
-        self.post_send(work)
+        work = SendWork(self, rank, op, key, tensor, data)
+        work.passed = False
+        if rank.poisoned and self.poisons.left > 0 and not site.carries:
+            rank.digests.append((len(rank.records), hazards.digest(data)))
+        self.scheduler.post(work)
         return work
 
-    def recv(self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int) -> RecvWork:
+    def recv(
+        self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site
+    ) -> RecvWork:
         """Receive from group rank ``src``, or from anybody where it is −1."""
-        op, _ = self._op("recv", rank, me, src, tensor, tag)
-        work = RecvWork(self, rank, op, (me, src, tag), tensor, None)
+        op, key = self._op("recv", rank, me, src, tensor, tag, site)
+        work = RecvWork(self, rank, op, key, tensor, None)
+        work.number = len(rank.records) - 1
         work.poison = None if op.unwatched else self.poisons.put(rank, tensor)
-        self.post_recv(work)
+        self.scheduler.post(work)
         return work
 
     def _op(
-        self, kind: str, rank: Rank, me: int, peer: int, tensor: torch.Tensor, tag: int
-    ) -> tuple[Op, bool]:
-        """What is written down of this call: the same Op as the last time, if it is like that; and
-        whether it carries an object. Most are isend or irecv, called by the reader's own line: for
-        those nobody has to look whose line it is.
-        """
+        self, kind: str, rank: Rank, me: int, peer: int, tensor: torch.Tensor, tag: int, site: Site
+    ) -> tuple[Op, Key]:
+        """What is written down of this call, one Op for all that are alike; and its key."""
         scheduler = self.scheduler
         if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
             scheduler.check(rank)
         if not (tensor.is_cpu and tensor.is_contiguous()):
             _refuse(tensor)
-        frame, alike = sys._getframe(3), self._alike[me]
-        caller = frame.f_back or frame
-        like = peer, tag, tensor.dtype, tensor.shape
-        quick = id(frame.f_code), id(caller.f_code), caller.f_lasti, *like
-        op = alike.get(quick)
-        if op is not None:
-            return op, False
-        site, direct, blocking, carries = call_site(4)
-        code, at = site or (None, 0)
-        key = kind, id(code), at, direct, blocking, *like
-        op = alike.get(key)
-        if op is None:
+        like = site, me, kind, peer, tag, tensor.dtype, tensor.shape
+        known = self._ops.get(like)
+        if known is None:
             if tag < 0:
                 raise RuntimeError(f"tag={tag}: a tag is a whole number, zero or more")
-            if me == peer:
-                raise RuntimeError(
-                    f"rank {self.ranks[me]} cannot {kind} to or from itself: "
-                    "gloo has no such connection, copy"
-                )
             sent = tensor.nbytes if kind == "send" else 0
-            op = alike[key] = Op(
+            op = Op(
                 kind, self.ranks[me], None if peer < 0 else self.ranks[peer], self.name, sent,
-                tensor.nbytes - sent, tensor, site, tag, None, not blocking, direct,
+                tensor.nbytes - sent, tensor, site, tag, None, not site.blocking,
             )  # fmt: skip
-        if code is caller.f_code and at == caller.f_lasti and not op.unwatched:
-            alike[quick] = op
-        return op, carries
+            key = (peer, me, tag) if kind == "send" else (me, peer, tag)
+            known = self._ops[like] = op, key
+        return known
 
-    def post_send(self, work: SendWork) -> None:
-        """There is a message for a recv."""
-        scheduler, key = self.scheduler, work.key
-        dst, _, tag = key
-        now = work.rank.ops.issued[work.seq] = scheduler.now
-        work.partner, work.delivered, work.order = None, None, scheduler.next_order()
-        work.there = now + self.fabric.late(work.op.nbytes)
-        if self.buffered:
-            work.set_off()
-        recvs = self.recvs.get(key)
+    def offer(self, send: SendWork) -> None:
+        """A send looks for its recv."""
+        dst, _, tag = send.key
+        recvs = self.recvs.get(send.key)
         anys = self.anys.get((dst, tag)) if self.anys else None
         if recvs and not (anys and anys[0].order < recvs[0].order):
-            self._match(work, recvs.popleft(), now)
+            self._match(send, recvs.popleft(), self.scheduler.now)
         else:
-            self.sends[key].append(work)
+            self.sends[send.key].append(send)
             if anys:
                 self._serve(dst, tag)
-        scheduler.check(work.rank)
 
-    def post_recv(self, work: RecvWork) -> None:
-        """From now on there is a place for a message."""
-        scheduler, key = self.scheduler, work.key
-        me, src, tag = key
-        now = work.rank.ops.issued[work.seq] = scheduler.now
-        work.order = scheduler.next_order()
+    def ask(self, recv: RecvWork) -> None:
+        """A recv looks for its send."""
+        me, src, tag = recv.key
         if src < 0:
-            self.anys[me, tag].append(work)
+            self.anys[me, tag].append(recv)
             self._serve(me, tag)
-        elif (sends := self.sends.get(key)) and not (self.anys and self.anys.get((me, tag))):
-            self._match(sends.popleft(), work, now)
+        elif (sends := self.sends.get(recv.key)) and not (self.anys and self.anys.get((me, tag))):
+            self._match(sends.popleft(), recv, self.scheduler.now)
         else:
-            self.recvs[key].append(work)
-        scheduler.check(work.rank)
+            self.recvs[recv.key].append(recv)
 
-    def until_done(self, work: _Message) -> None:
-        """The rank waits for its send or recv."""
-        scheduler, done = self.scheduler, work.rank.ops.completed[work.seq]
-        if scheduler.running is not work.rank or scheduler.error is not None:
-            scheduler.check(work.rank)
-        if done != done:  # nobody knows yet
-            scheduler.park(work.rank, work)
-        else:
-            scheduler.sleep_until(work.rank, done)
-
-    def pass_on(self, send: SendWork, recv: RecvWork) -> None:
-        """A send and a recv meet, and the bytes change hands; raises if they do not fit."""
-        a, b = send.op, recv.op
+    def pass_on(self, send: SendWork, recv: RecvWork) -> bool:
+        """The bytes change hands, and it is seen to it that they fit; False if they do not."""
+        a, b = send.record.op, recv.record.op
         if b.peer is None:
-            recv.came_from(a.rank)
+            recv.record.op = b = b.coming_from(a.rank)
         if a.nbytes != b.nbytes or a.dtype != b.dtype:
-            error = explain.mismatch(send.event(), recv.event())
+            error = explain.mismatch(send.record.event(), recv.record.event())
             assert error is not None
             self.scheduler.fail(error)
-            return
-        recv.data = send.data
-        send.rank.ops.mates[send.seq], recv.rank.ops.mates[recv.seq] = recv.seq, send.seq
+            return False
+        recv.data, send.passed = send.data, True
         if send.buffer is None:  # nobody will compare them any more
             send.data = None
+        return True
 
     def _match(self, send: SendWork, recv: RecvWork, now: float) -> None:
-        self.pass_on(send, recv)
-        if recv.data is None:
+        if not send.passed and not self.pass_on(send, recv):
             return
         send.partner = recv
         if not self.buffered:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 
-def _check(name: str, value: float, least: float = 0.0) -> None:
-    if not (isinstance(value, (int, float)) and least <= value < math.inf):
-        raise ValueError(f"Network({name}={value!r}): give a number of at least {least:g}")
+def _check(name: str, value: float) -> None:
+    if not (isinstance(value, (int, float)) and 0 <= value < math.inf):
+        raise ValueError(f"Network({name}={value!r}): give a number of at least 0")
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,10 @@ class Network:
     """A modelled network. ``latency`` in seconds, ``bandwidth`` in bytes/s per rank and direction.
 
     ``jitter``: each message takes up to this much longer, as a fraction of its own α + S·β, drawn
-    by the simulation's seed. ``stragglers``: this fraction of the ranks, drawn by the seed too, is
-    slow: it computes, and its links carry, ``slowdown`` times slower. ``collectives``: "textbook"
-    charges each collective by formula (see costs.py), "messages" plays it as messages.
+    by the simulation's seed. ``collectives``: "textbook" charges each collective by formula (see
+    costs.py), "messages" plays it as messages. ``zeros``: what a message or a collective brings is
+    all zeros, of the right length and at the right time, for whoever asks what a program makes of
+    what it is told.
 
     Raises ValueError for a negative or endless latency and for a bandwidth that is not positive.
     """
@@ -40,9 +41,8 @@ class Network:
     latency: float = 5e-6
     bandwidth: float = 25e9
     jitter: float = 0.0
-    stragglers: float = 0.0
-    slowdown: float = 4.0
     collectives: str = "textbook"
+    zeros: bool = False
     gpus_per_node: int | None = None  # None: every rank has a link of its own to one switch
     inter: Network | None = (
         None  # what the nodes are joined by: one link a node, shared by its ranks
@@ -53,8 +53,6 @@ class Network:
         _check("latency", self.latency)
         _check("bandwidth", self.bandwidth)
         _check("jitter", self.jitter)
-        _check("stragglers", self.stragglers)
-        _check("slowdown", self.slowdown, 1.0)
         if self.bandwidth == 0:
             raise ValueError("Network(bandwidth=0): nothing would ever arrive")
         if self.collectives not in ("textbook", "messages"):
@@ -132,9 +130,6 @@ class Fabric:
 
     def __init__(self, network: Network, world_size: int, seed: int) -> None:
         self.network = network
-        slow = round(network.stragglers * world_size)
-        chosen = set(random.Random(f"stragglers {seed}").sample(range(world_size), slow))
-        self.slowdown = [network.slowdown if r in chosen else 1.0 for r in range(world_size)]
         self._draw = random.Random(f"jitter {seed}").random if network.jitter else None
         self._announced = random.Random(f"late {seed}").random
         self._out = [Link() for _ in range(world_size)]
@@ -158,8 +153,7 @@ class Fabric:
             out, into = self._out[src], self._in[dst]
         else:
             net, out, into = net.inter, self._up[a], self._down[b]
-        slow = max(self.slowdown[src], self.slowdown[dst])
-        return out, into, net.latency, slow / net.bandwidth
+        return out, into, net.latency, 1 / net.bandwidth
 
     def send(
         self, now: float, src: int, dst: int, nbytes: int,
@@ -200,5 +194,4 @@ class Fabric:
         net = self.network
         nodes = {r // self._per_node for r in ranks}
         used = [net] if net.inter is None or len(nodes) == 1 else [net, net.inter]
-        slow = max((self.slowdown[r] for r in ranks), default=1.0)
-        return max(n.latency for n in used), slow * max(1 / n.bandwidth for n in used)
+        return max(n.latency for n in used), max(1 / n.bandwidth for n in used)

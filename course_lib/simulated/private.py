@@ -60,8 +60,8 @@ class RankContext:
 
     device = torch.device("cpu")
 
-    def __init__(self, scheduler: Scheduler, rank: Rank, slowdown: float) -> None:
-        self._scheduler, self._rank, self._slowdown = scheduler, rank, slowdown
+    def __init__(self, scheduler: Scheduler, rank: Rank) -> None:
+        self._scheduler, self._rank = scheduler, rank
 
     def now(self) -> float:
         return self._scheduler.mark(self._rank)
@@ -71,7 +71,7 @@ class RankContext:
 
     def compute(self, seconds: float) -> None:
         self._scheduler.check(self._rank)
-        self._scheduler.sleep_until(self._rank, self._scheduler.now + seconds * self._slowdown)
+        self._scheduler.sleep_until(self._rank, self._scheduler.now + seconds)
 
 
 class Privacy:
@@ -103,10 +103,10 @@ class Privacy:
             self._generator.set_state(following)
         self._swap_environ(environ)
 
-    def enter(self, rank: Rank, slowdown: float) -> None:
+    def enter(self, rank: Rank) -> None:
         """First thing in a rank's own thread."""
         _here.rank = rank
-        context.install(RankContext(self._scheduler, rank, slowdown), thread_only=True)
+        context.install(RankContext(self._scheduler, rank), thread_only=True)
         context.seed_rank(rank.number)
 
     @contextmanager
@@ -117,7 +117,7 @@ class Privacy:
         originals = [(owner, name, getattr(owner, name)) for owner, name, _ in _places()]
         try:
             for owner, name, replace in _places():
-                setattr(owner, name, _replacement(owner, name, replace))
+                setattr(owner, name, replace(getattr(owner, name)))
             torch.set_num_threads(1)
             yield
         finally:
@@ -172,17 +172,6 @@ def _places() -> list[tuple[Any, str, Replace]]:
     no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
     out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
     return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
-
-
-_made: dict[tuple[int, str], tuple[Any, Any]] = {}  # the last original in a place, its replacement
-
-
-def _replacement(owner: Any, name: str, replace: Replace) -> Any:
-    """What stands in for what is there now. A check simulates dozens of times: made once."""
-    original, key = getattr(owner, name), (id(owner), name)
-    if key not in _made or _made[key][0] is not original:
-        _made[key] = original, replace(original)
-    return _made[key][1]
 
 
 def _sleep(rank: Rank, seconds: float) -> None:

@@ -20,15 +20,16 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from math import inf, isnan
+from datetime import timedelta
+from math import inf
 from typing import Any, Protocol
 
-from course_lib import patience
+from course_lib import load_factor
 from course_lib.errors import CourseError
-from course_lib.simulated.ops import Op, Records
-from course_lib.trace import Event, Span
+from course_lib.simulated.records import Op, Record
+from course_lib.trace import Span
 
 GRACE = 2.0  # seconds that an overdue rank gets to come out of C code
 _start = threading.Thread.start  # the original: ranks may not start threads of their own
@@ -40,22 +41,32 @@ class Abandoned(BaseException):
 
 
 class Waitable(Protocol):
-    """What a parked rank waits for."""
+    """A call that a rank makes, and may wait for."""
 
-    def event(self) -> Event:
-        """The call that it waits in."""
+    rank: Rank
+    record: Record
+
+    def post(self) -> None:
+        """It takes place now, on the rank's clock."""
+
+    def exchange(self) -> Collection[Waitable]:
+        """Its values meet those of others, whatever the time; the calls that are ready by that."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether its values are there, whatever the time."""
 
     @property
     def on(self) -> tuple[int, ...]:
-        """The ranks any of which could free it, or all of which have to call."""
+        """The ranks any of which could free who waits, or all of which have to call."""
 
 
 class Rank:
     """One simulated rank: its thread, its clock and what it has done."""
 
     __slots__ = (
-        "baton", "clock", "digests", "gone", "log", "number", "ops", "poisoned", "result",
-        "returned", "spans", "started", "state", "thread", "waits",
+        "baton", "clock", "digests", "gone", "log", "number", "poisoned", "records", "result",
+        "spans", "started", "state", "thread", "waits",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -64,15 +75,21 @@ class Rank:
         self.baton = threading.Lock()
         self.baton.acquire()
         self.thread: threading.Thread | None = None
-        self.started = self.gone = self.returned = False
+        self.started = self.gone = False
         self.waits: Waitable | None = None
-        self.ops = Records()
+        self.records: list[Record] = []
         self.spans: list[Span] = []
         self.result: Any = None
         self.log: Any = None  # what it has done ahead of time: see ahead.py
         self.state: Any = None  # what is private to this rank: see private.py
-        self.poisoned: list[int] = []  # for each buffer that was poisoned, the number of the op
-        self.digests: list[tuple[int, int]] = []  # (number of the op, digest) of what it sent
+        self.poisoned: list[Record] = []  # the receive of each buffer that was poisoned
+        self.digests: list[tuple[int, int]] = []  # of what it sent: how many calls before, digest
+
+    def record(self, op: Op) -> Record:
+        """Write down one more call."""
+        record = Record(op)
+        self.records.append(record)
+        return record
 
 
 @contextmanager
@@ -168,33 +185,56 @@ class Scheduler:
 
     def note(self, rank: Rank, op: Op) -> None:
         """A call that takes no time."""
-        seq = rank.ops.add(op)
-        rank.ops.issued[seq] = rank.ops.completed[seq] = self.now
+        record = rank.record(op)
+        record.issued = record.completed = self.now
+
+    def post(self, work: Waitable) -> None:
+        """The running rank makes a call."""
+        work.post()
+        if self.error is not None:
+            raise Abandoned
+
+    def wait_for(self, work: Waitable) -> None:
+        """The running rank waits until its call is over."""
+        rank, completed = work.rank, work.record.completed
+        if self.running is not rank or self.error is not None:
+            self.check(rank)
+        if completed is None:  # nobody knows yet when
+            self.park(rank, work)
+        else:
+            self.sleep_until(rank, completed)
+
+    def poll(self, rank: Rank) -> None:
+        """Asking whether a call is over takes a microsecond, so that asking in a loop does not
+        stop the clock.
+        """
+        self.check(rank)
+        self.sleep_until(rank, self.read_clock() + 1e-6)
 
     def park(self, rank: Rank, waits: Waitable) -> None:
         """The running rank waits until somebody wakes it."""
         rank.waits = waits
         self.hand_over(rank)
 
-    def be_patient(self, rank: Rank, seq: int, waits: Waitable, timeout: Any) -> None:
-        """Let no more than a timedelta pass until the rank's call ``seq`` is over; raises what
-        gloo raises where it is not. (A message that is on its way by then still counts.)
+    def wait_at_most(self, work: Waitable, timeout: timedelta) -> None:
+        """Let no more than a time pass until the running rank's call is over; raises what gloo
+        raises where it is not. (A message that is on its way by then still counts.)
         """
+        rank, record = work.rank, work.record
         self.check(rank)
         end = self.read_clock() + max(0.0, timeout.total_seconds())
-        completed = rank.ops.completed
 
-        def lose_patience() -> None:
-            if rank.waits is waits:
+        def give_up() -> None:
+            if rank.waits is work:
                 self.wake(rank, end)
 
-        if isnan(completed[seq]):
-            self.play(end, lose_patience)
-            self.park(rank, waits)
-        elif completed[seq] > end:
+        if record.completed is None:
+            self.play(end, give_up)
+            self.park(rank, work)
+        elif record.completed > end:
             self.sleep_until(rank, end)
-        if not completed[seq] <= max(end, self.now):
-            rank.ops.waited[seq] = True
+        if record.completed is None or record.completed > max(end, self.now):
+            record.waited = True
             raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
 
     # -- the baton ------------------------------------------------------------------------------
@@ -326,7 +366,7 @@ class Scheduler:
         with self.placed(), _small_stacks():
             self._give(None, self._next())
             try:
-                if not patience.wait(self._finished, limit):
+                if not load_factor.wait(self._finished, limit):
                     self._end_overdue(overdue)
             except BaseException:  # an interrupt: end the ranks, then pass it on
                 self.fail(Abandoned())

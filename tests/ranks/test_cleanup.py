@@ -16,7 +16,8 @@ import torch.distributed as dist
 from processes import alive, gone, open_files, started
 
 from course_lib import CourseError, Hang, RankDied, RankFailed, run
-from course_lib.ranks import job, launcher
+from course_lib.pickling import pack_call
+from course_lib.ranks import launcher
 from course_lib.ranks.spare import Stock, stock
 from course_lib.ranks.world import World
 
@@ -431,6 +432,6 @@ def test_a_rank_that_dies_before_its_job_is_told():
         os.kill(world.ranks[1].pid, signal.SIGKILL)
         assert gone([world.ranks[1].pid]) == []
         with pytest.raises(RankDied, match="SIGKILL"):
-            world.work(job.parcel(dist.barrier, ()), time.perf_counter() + 60)
+            world.work(pack_call(dist.barrier, ()), time.perf_counter() + 60)
     finally:
         stock.done(world)

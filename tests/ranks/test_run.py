@@ -12,8 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import CourseError, RankFailed, device, run, simulate
-from course_lib.ranks import parcel
+from course_lib import CourseError, RankFailed, device, pickling, run, simulate
 
 FACTOR = 10
 
@@ -277,7 +276,7 @@ def test_what_does_not_unpickle_is_named_on_both_sides():
 
 
 def test_what_is_too_large_to_send_is_named(monkeypatch):
-    monkeypatch.setattr(parcel, "LARGEST", 2_000_000)
+    monkeypatch.setattr(pickling, "LARGEST", 2_000_000)
     large = bytes(3_000_000)
     size = r"\(TooLarge: {} MB or more, and 2 MB are allowed\): create it inside"
     with pytest.raises(CourseError, match=r"^argument 1 \(Tensor\) cannot .* " + size.format(4)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from functools import partial
@@ -124,17 +123,6 @@ def every_other_call():
         t = (x + 1).requires_grad_()
         (y := call(t) + 0).sum().backward()
         out += [y.detach(), t.grad]
-    for call in (
-        lambda: world.broadcast(x, 1), lambda: world.allreduce(x),
-        lambda: world.allreduce([x], dist.ReduceOp.MAX), lambda: world.reduce(x + 0, 0),
-        lambda: world.allgather([xs], [x]), lambda: world.allgather(xs, x),
-        lambda: world.gather(xs if root else [], x, 0),
-        lambda: world.scatter(x, xs if root else [], 0), lambda: world.reduce_scatter(x, xs),
-        lambda: world.alltoall(xs, [x] * n), lambda: world.all_gather_single(x_n, x),
-        lambda: world.all_to_all_single(torch.zeros(4 * n), x_n, [], []), world.barrier,
-        lambda: world.allreduce_coalesced([x]), lambda: world._reduce_scatter_base(x, x_n),
-    ):  # fmt: skip
-        call().wait()
     layers = [torch.nn.Linear(4, 4) for _ in range(2)]
     mesh = init_device_mesh("cpu", (n,))
     fully_shard(layers[0], mesh=mesh)
@@ -160,9 +148,8 @@ def sum_and_gradient():
     return y.tolist(), x.grad.tolist()
 
 
-def test_what_torch_binds_on_import_works_each_time(monkeypatch):
-    """``group=dist.group.WORLD`` as a parameter, in a module that a rank imports first."""
-    monkeypatch.delitem(sys.modules, "torch.distributed.nn.functional", raising=False)
+def test_what_torch_binds_on_import_works_each_time():
+    """``group=dist.group.WORLD`` as a parameter, in a module of torch's."""
     for n in (2, 2, 3):
         want = [([n * (n + 1) / 2] * 2, [n * (r + 1.0)] * 2) for r in range(n)]
         assert simulate(sum_and_gradient, world_size=n).results == want

@@ -14,10 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import CourseError, Hazard, compute, run
+from course_lib import Hazard, compute, run
 from course_lib.context import current
-from course_lib.simulated import Network, explore, simulate
-from course_lib.simulated import ops as records
+from course_lib.simulated import Network, records, simulate
 
 
 def in_order():
@@ -165,39 +164,6 @@ def test_who_comes_at_the_same_time_is_taken_in_any_order(program, network):
 def by_rank():
     got = first_come_together()
     return sorted(got) if got else None
-
-
-def test_explore_finds_what_depends_on_the_schedule():
-    found = explore(by_arrival, world_size=5, schedules=20)
-    assert found.broken and found.error is None and found.differs == (0,)
-    assert found.replay().results == found.replay().results
-    assert "gives other results" in str(found)
-    fine = explore(by_rank, world_size=5, schedules=20)
-    assert not fine.broken and fine.tried == 20
-    with pytest.raises(CourseError, match="nothing to replay"):
-        fine.replay()
-
-
-def first_come_first_answered():
-    """Whoever arrives first gets an answer; rank 1 relies on being the one."""
-    rank, x = dist.get_rank(), torch.zeros(1)
-    if rank == 0:
-        first = dist.recv(x)
-        dist.recv(x)
-        dist.send(x, first)
-    else:
-        dist.send(x, 0)
-        if rank == 1:
-            dist.recv(x, 0)
-
-
-def test_explore_finds_the_schedule_that_breaks_and_replays_it():
-    simulate(first_come_first_answered, world_size=3)
-    found = explore(first_come_first_answered, world_size=3, schedules=30)
-    assert found.broken and found.error is not None
-    with pytest.raises(type(found.error)) as caught:
-        found.replay()
-    assert str(caught.value) == str(found.error)
 
 
 def busy():

@@ -20,7 +20,7 @@ def share() -> float:
     return 1 / min(MOST_STRETCH, max(1.0, _runnable() / (os.cpu_count() or 1)))
 
 
-def stretched() -> float:
+def load_factor() -> float:
     """By how much everything takes longer than on an idle machine: now and in the last minute."""
     waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
     return min(MOST_STRETCH, max(1 / share(), waiting))

@@ -2,7 +2,8 @@
 
 A call into torch.distributed passes through frames of torch and of this library before it comes
 to the line that somebody wrote. ``find_line`` walks outwards to that line. Notebook cells live in
-files with unreadable names; ``name_cells`` says what to call them ("cell [7]").
+files with unreadable names; ``name_cells`` says what to call them ("cell [7]"), and
+``notebook_cells`` finds all of this notebook's.
 """
 
 from __future__ import annotations
@@ -29,8 +30,19 @@ def name_cells(names: dict[str, str]) -> None:
     _line_at.cache_clear()
 
 
+def notebook_cells() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """This notebook's cells: file name → "cell [7]", and file name → source lines."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None:
+        return {}, {}
+    numbers: dict[str, int] = getattr(shell.compile, "_filename_map", {})
+    names = {name: f"cell [{number}]" for name, number in numbers.items()}
+    name_cells(names)
+    return names, {name: linecache.getlines(name) for name in names}
+
+
 @lru_cache(maxsize=4096)
-def is_readers(filename: str) -> bool:
+def is_user_code(filename: str) -> bool:
     """Whether a file is the reader's own: neither a library's, nor ours, nor the interpreter's."""
     if filename in _cells:
         return True
@@ -54,7 +66,7 @@ def show_lines(file: str, source: str) -> None:
 def find_frame(depth: int = 1) -> FrameType | None:
     """The reader's frame that led to this call, or None where none is the reader's."""
     frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and not is_readers(frame.f_code.co_filename):
+    while frame is not None and not is_user_code(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
@@ -75,7 +87,7 @@ def stack_lines(traceback: TracebackType | None) -> list[Line]:
     lines: list[Line] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if is_readers(code.co_filename):
+        if is_user_code(code.co_filename):
             line = _line_at(code.co_filename, traceback.tb_lineno, code.co_name)
             in_a_line = line.function.startswith("<")  # a comprehension: its function has the line
             if not (in_a_line and line in lines[-1:]):
@@ -86,4 +98,4 @@ def stack_lines(traceback: TracebackType | None) -> list[Line]:
 
 def line_at(filename: str, number: int, function: str) -> Line | None:
     """The Line for a place that was reported by somebody else, or None if it is a library's."""
-    return _line_at(filename, number, function) if is_readers(filename) else None
+    return _line_at(filename, number, function) if is_user_code(filename) else None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib import sites
+from course_lib import user_code
 
 PYTHON = "python" + sysconfig.get_python_version()
 
@@ -17,14 +17,14 @@ PYTHON = "python" + sysconfig.get_python_version()
         "/usr/lib/python3/dist-packages/numpy/core.py",
         sysconfig.get_paths()["purelib"] + "/torch/nn/modules/module.py",
         sysconfig.get_paths()["stdlib"] + "/threading.py",
-        sites.__file__,
+        user_code.__file__,
         "<frozen importlib._bootstrap>",
     ],
 )
 def test_frames_of_libraries_are_not_the_readers(library):
-    assert not sites.is_readers(str(library))
+    assert not user_code.is_user_code(str(library))
 
 
 @pytest.mark.parametrize("own", [Path.home() / "course/work/train.py", "relative.py", "<stdin>"])
 def test_files_of_the_readers_are(own):
-    assert sites.is_readers(str(own))
+    assert user_code.is_user_code(str(own))

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import io
 import pickle
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cloudpickle
 import torch
 
+from course_lib.errors import CourseError
+
 _Cached = type(functools.lru_cache(int))
 LARGEST = 1 << 31  # bytes that may be sent at once
-FUNCTION = "the function"
+_FUNCTION = "the function"
 
 
 class TooLarge(Exception):
@@ -103,17 +106,49 @@ def pack(value: Any, most: int = LARGEST) -> bytes:
     return buffer.getvalue()
 
 
-def unpack(parcel: bytes) -> Any:
-    return pickle.loads(parcel)
+def unpack(pickled: bytes) -> Any:
+    return pickle.loads(pickled)
 
 
 def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
-    """Pickle a function and its arguments one after the other, so that each can be named where it
-    fails; what they share is carried once. Raises CannotTravel.
+    """Pickle a function and its arguments; raises CourseError that names what will not go."""
+    if not callable(fn):
+        raise CourseError(
+            f"run() needs a function, and was given {type(fn).__name__}: write run(f), not run(f())"
+        )
+    _check_signature(fn, args)
+    try:
+        return _pack_parts(fn, args)
+    except CannotTravel as error:
+        name, reason = error.name, error.why
+    if name == _FUNCTION:
+        name, reason = next(_culprits(fn), (name, reason))
+    raise CourseError(
+        f"{name} cannot be sent to another process ({reason}): "
+        "create it inside the function, where each rank makes its own"
+    )
+
+
+def _check_signature(fn: Callable, args: Sequence[Any]) -> None:
+    try:
+        inspect.signature(fn).bind(*args)
+    except TypeError as error:
+        name = getattr(fn, "__name__", "the function")
+        raise CourseError(
+            f"{name}() cannot be called with {len(args)} arguments: {error}. "
+            "run(fn, a, b) calls fn(a, b); inside, dist.get_rank() tells the rank"
+        ) from None
+    except ValueError:
+        return  # a builtin that tells nobody its signature
+
+
+def _pack_parts(fn: Any, args: Sequence[Any]) -> bytes:
+    """One pickle after the other, so that each can be named where it fails; what they share is
+    carried once. Raises CannotTravel.
     """
     buffer = _Limited(LARGEST)
     pickler = _Pickler(buffer, LARGEST)
-    names = [FUNCTION, *(f"argument {at} ({type(arg).__name__})" for at, arg in enumerate(args))]
+    names = [_FUNCTION, *(f"argument {at} ({type(arg).__name__})" for at, arg in enumerate(args))]
     pickler.dump(names)
     for name, part in zip(names, (fn, *args), strict=True):
         try:
@@ -123,9 +158,19 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def unpack_call(parcel: bytes) -> list[Any]:
+def _culprits(fn: Callable) -> Iterator[tuple[str, str]]:
+    """Which of the variables that a function uses will not go, and why."""
+    used = inspect.getclosurevars(fn) if inspect.isfunction(fn) else None
+    for name, value in {**used.nonlocals, **used.globals}.items() if used else ():
+        try:
+            _pack_parts(value, ())
+        except CannotTravel as error:
+            yield f"{name} ({type(value).__name__})", error.why
+
+
+def unpack_call(pickled: bytes) -> list[Any]:
     """The function and its arguments. Raises CannotTravel."""
-    unpickler = pickle.Unpickler(io.BytesIO(parcel))
+    unpickler = pickle.Unpickler(io.BytesIO(pickled))
     parts = []
     for name in unpickler.load():
         try:

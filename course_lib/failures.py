@@ -1,0 +1,176 @@
+"""Which failure was the root cause: what both engines say when ranks fail or stand still.
+
+An Outcome says how one rank's part ended: whether it returned, raised, left or died, when, and
+where. Reading only that, ``root_cause`` decides which failure was the first and which were
+consequences. ``deadlock_error`` says of ranks that wait in vain what keeps them.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from course_lib import explain
+from course_lib.errors import CourseError, RankDied, RankFailed, Wait
+from course_lib.trace import Event, Line
+from course_lib.user_code import stack_lines
+
+# How torch and gloo complain when the other side of a connection has gone.
+_LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo/transport", re.I)
+
+
+@dataclass
+class Outcome:
+    """How one rank's part ended. ``state`` is returned, raised, left or died."""
+
+    rank: int
+    state: str
+    at: float  # seconds, on a clock that all ranks share
+    kind: str = ""  # class name of what it returned or raised
+    message: str = ""
+    lines: list[Line] = field(default_factory=list)  # the reader's lines, outermost first
+    code: int = 0  # exit code, or minus the signal
+    exception: BaseException | None = None
+    last_call: Event | None = None  # the one that it stood in, or else had made last
+
+    @classmethod
+    def of_exception(cls, rank: int, at: float, error: BaseException) -> Self:
+        """That of a rank whose function ended in an exception, ``sys.exit()`` too."""
+        lines = stack_lines(error.__traceback__)
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            return cls(rank, "left", at, lines=lines, code=code)
+        return cls(rank, "raised", at, type(error).__name__, str(error), lines, exception=error)
+
+    @property
+    def failed(self) -> bool:
+        return self.state in ("raised", "left", "died")
+
+    @property
+    def lost_its_peer(self) -> bool:
+        return self.state == "raised" and bool(_LOST_PEER.search(self.message))
+
+
+# ---- ranks that fail -----------------------------------------------------------------------------
+
+
+def root_cause(outcomes: Sequence[Outcome]) -> CourseError:
+    """The error for a world in which at least one rank has failed."""
+    failed = sorted((s for s in outcomes if s.failed), key=lambda s: (s.lost_its_peer, s.at))
+    first = failed[0]
+    same = [s for s in failed if _alike(s, first)]
+    first = min(same, key=lambda s: s.rank)
+    others = [s for s in failed if s not in same]
+    if first.state == "raised":
+        return _raised(first, [s.rank for s in same], others)
+    return _died(first, others)
+
+
+def _alike(a: Outcome, b: Outcome) -> bool:
+    return (a.state, a.kind, a.lines, a.code) == (b.state, b.kind, b.lines, b.code)
+
+
+def _consequences(others: Sequence[Outcome]) -> Iterator[str]:
+    """Whoever lost a peer fell because of that; an error of one's own may be another story."""
+    for lost, what in ((True, "fell over because of it."), (False, "failed, too.")):
+        if those := [s.rank for s in others if s.lost_its_peer is lost]:
+            yield f"{explain.ranks_text(those)} {what}"
+
+
+def _raised(first: Outcome, same: Sequence[int], others: Sequence[Outcome]) -> RankFailed:
+    words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
+    what = ": ".join(filter(None, [words, first.message]))
+    lines = [f"{explain.ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
+    lines += _consequences(others)
+    error = RankFailed("\n".join(lines), first.rank, first.kind, [s.rank for s in others])
+    error.__cause__ = first.exception
+    error.__suppress_context__ = True
+    return error
+
+
+def _died(first: Outcome, others: Sequence[Outcome]) -> RankDied:
+    lines = [f"rank {first.rank} {_manner(first)}"]
+    event = first.last_call
+    if first.lines:
+        lines.append(f"  it was at {first.lines[-1]}")
+    elif event is not None:
+        lines.append(f"  the last thing it did: {explain.call_text(event)}   {event.line or ''}")
+    lines += _consequences(others)
+    lines.append(_advice(first.code))
+    return RankDied("\n".join(lines), first.rank, first.code, [s.rank for s in others])
+
+
+def _manner(outcome: Outcome) -> str:
+    if outcome.state == "left":
+        return f"left early: it called sys.exit({outcome.code})."
+    if outcome.code >= 0:
+        return f"left early: its process ended with exit code {outcome.code}."
+    return f"was killed by {_signal_name(-outcome.code)}."
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"{signal.Signals(number).name} (signal {number})"
+    except ValueError:
+        return f"signal {number}"
+
+
+_ADVICE = {
+    -signal.SIGKILL: "SIGKILL comes from outside: most often the system was out of memory.",
+    -signal.SIGSEGV: "A segmentation fault comes from compiled code: look at the line above.",
+    -signal.SIGABRT: "An abort comes from compiled code that found its state broken.",
+    -signal.SIGTERM: "Somebody asked it to end.",
+}
+
+
+def _advice(code: int) -> str:
+    if code >= 0:
+        return "A rank has to return from the function: the others may still need it."
+    return _ADVICE.get(code, "A signal ended it before the function returned.")
+
+
+# ---- ranks that wait in vain ---------------------------------------------------------------
+
+
+def deadlock_error(
+    blocked: Mapping[int, Event],
+    lines: Mapping[int, Line | None],
+    lost: Mapping[int, tuple[int, ...]],
+    left: Collection[int],
+    world_size: int,
+) -> CourseError:
+    """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
+    Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``lost`` whom it waits for
+    in vain, and ``left`` who has returned.
+    """
+    events = {r: blocked[r] for r in sorted(lost)}
+    if found := _near_miss(events, left, lost):
+        return found
+    waits = [
+        Wait(r, explain.call_text(e), lines.get(r) or e.line, lost[r], e.group)
+        for r, e in events.items()
+    ]
+    return explain.deadlock(waits, left, world_size)
+
+
+def _near_miss(
+    events: Mapping[int, Event], left: Collection[int], lost: Mapping[int, tuple[int, ...]]
+) -> CourseError | None:
+    """Two calls that were meant for each other and differ in one word."""
+    for a in events.values():
+        for b in (events[r] for r in lost[a.rank] if r in events):
+            if a.rank not in lost[b.rank]:
+                continue
+            pair = {a.op, b.op} == {"send", "recv"}
+            if pair and a.group == b.group and a.tag != b.tag:
+                return explain.tags_differ(a, b)
+            if (pair or (a.op == b.op and a.is_collective)) and a.group != b.group:
+                return explain.groups_differ(a, b)
+    for send in (e for e in events.values() if e.is_send):
+        recv = events.get(send.peer if send.peer is not None else -1)
+        if recv is not None and recv.is_recv and recv.peer in left:
+            return explain.peers_differ(send, recv)
+    return None
