@@ -30,7 +30,7 @@ def test_every_budget_has_a_row(root: Path):
     command = [sys.executable, root / "tools" / "bench.py", "--quick"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr
-    rows = {line[:50].rstrip(): line[50:] for line in done.stdout.splitlines()}
+    rows = {line[:50].rstrip(): line[50:].strip() for line in done.stdout.splitlines()}
     for what, allowed in BUDGETS.items():
         assert re.search(rf"\b(kept|NOT KEPT) .*at most {re.escape(allowed)} \(n=", rows[what])
     assert any(what.startswith("the slowest of them, ") for what in rows)
