@@ -10,42 +10,29 @@
 import importlib
 from typing import Any
 
-# Where each public name is defined. A module is imported when a name of it is first used, so that
+# Everything public, by the module that has it. Each is imported when it is first used, so that
 # ``import course_lib`` brings no matplotlib and no torchvision, and ``python -m course_lib doctor``
 # can say what is wrong with a torch that does not import.
-_MODULES = {
-    "CheckFailed": "errors",
-    "CourseError": "errors",
-    "Deadlock": "errors",
-    "Event": "trace",
-    "Hang": "errors",
-    "Hazard": "errors",
-    "Mismatch": "errors",
-    "Network": "simulated",
-    "RankDied": "errors",
-    "RankFailed": "errors",
-    "Run": "trace",
-    "Span": "trace",
-    "Trace": "trace",
-    "check": "checks",
-    "compute": "context",
-    "device": "context",
-    "draw": "draw",
-    "expect": "errors",
-    "load_digits": "data",
-    "load_mnist": "data",
-    "run": "ranks",
-    "simulate": "simulated",
-    "span": "context",
-}
+_PUBLIC = {
+    "checks": ("check",),
+    "context": ("compute", "device", "span"),
+    "data": ("load_digits", "load_mnist"),
+    "draw": ("draw",),
+    "errors": ("CheckFailed", "CourseError", "Deadlock", "Hang", "Hazard", "Mismatch", "RankDied",
+               "RankFailed", "expect"),
+    "ranks": ("run",),
+    "simulated": ("Network", "simulate"),
+    "trace": ("Event", "Run", "Span", "Trace"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = sorted(_MODULES)
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in _HOME:
         raise AttributeError(f"module 'course_lib' has no attribute {name!r}")
-    module = importlib.import_module(f"course_lib.{_MODULES[name]}")
+    module = importlib.import_module(f"course_lib.{_HOME[name]}")
     return module if name == "draw" else getattr(module, name)
 
 

@@ -44,49 +44,30 @@ REDUCES = [event(rank, "all_reduce", None, 6.0 + rank, 10.0, 1) for rank in rang
 STORY = a_run([SEND, RECV, *REDUCES], (Span(3, "forward", 0.0, 4.0),))
 
 
-def waited(events: list[Event]) -> list[float]:
-    """Up to when each Event waited."""
-    places = lanes.boxes(a_run(events).trace)
-    return [places[id(e)].waited_until for e in events]
-
-
-def rows(*events: Event) -> list[tuple[float, float]]:
-    """Where each Event of rank 0 lies in its lane, the lane's boxes from 0 to 1."""
-    places = [lanes.boxes(a_run(list(events)).trace)[id(e)] for e in events]
-    return [(round((p.top + 0.2) / 0.58, 3), round((p.bottom + 0.2) / 0.58, 3)) for p in places]
-
-
 # ---------------------------------------------------------------- waiting and overlap
 
 
-def test_a_recv_waits_until_its_send() -> None:
-    assert waited([SEND, RECV]) == [2.0, 2.0]
+WAITED = {
+    "a recv for its send": ([SEND, RECV], [2.0, 2.0]),
+    "a send for its recv": ([SEND, event(1, "recv", 0, 3.0, 5.0, 0)], [3.0, 3.0]),
+    "a buffered send for nobody": ([SEND, event(1, "recv", 0, 6.0, 7.0, 0)], [2.0, 6.0]),
+    "a collective for its last rank": (REDUCES, [9.0] * 4),
+    "a broadcast for its root": (
+        [event(rank, "broadcast", 1, at, 9.0, 0) for rank, at in enumerate((1.0, 3.0, 2.0, 8.0))],
+        [3.0, 3.0, 3.0, 8.0],
+    ),
+    "a reduce, but for ranks that left early": (
+        [event(0, "reduce", 0, 1.0, 9.0, 0), event(1, "reduce", 0, 1.0, 2.0, 0),
+         event(2, "reduce", 0, 7.0, 9.0, 0)],
+        [7.0, 1.0, 7.0],
+    ),
+}  # fmt: skip
 
 
-def test_a_send_waits_until_its_recv() -> None:
-    late = event(1, "recv", 0, 3.0, 5.0, 0)
-    assert waited([SEND, late]) == [3.0, 3.0]
-
-
-def test_a_buffered_send_was_over_before_the_recv_and_did_not_wait() -> None:
-    late = event(1, "recv", 0, 6.0, 7.0, 0)
-    assert waited([SEND, late]) == [2.0, 6.0]
-
-
-def test_a_collective_waits_for_its_last_rank() -> None:
-    assert waited(REDUCES) == [9.0, 9.0, 9.0, 9.0]
-
-
-def test_a_broadcast_waits_for_its_root_alone() -> None:
-    issued = (1.0, 3.0, 2.0, 8.0)
-    calls = [event(rank, "broadcast", 1, at, 9.0, 0) for rank, at in enumerate(issued)]
-    assert waited(calls) == [3.0, 3.0, 3.0, 8.0]
-
-
-def test_a_reduce_does_not_keep_a_rank_that_left_early() -> None:
-    calls = [event(0, "reduce", 0, 1.0, 9.0, 0), event(1, "reduce", 0, 1.0, 2.0, 0),
-             event(2, "reduce", 0, 7.0, 9.0, 0)]  # fmt: skip
-    assert waited(calls) == [7.0, 1.0, 7.0]
+@pytest.mark.parametrize(("events", "until"), WAITED.values(), ids=WAITED.keys())
+def test_who_waits_for_whom(events: list[Event], until: list[float]) -> None:
+    places = lanes.boxes(a_run(events).trace)
+    assert [places[id(e)].waited_until for e in events] == until
 
 
 def test_collectives_meet_by_group_and_count() -> None:
@@ -103,32 +84,26 @@ def test_collectives_meet_by_group_and_count() -> None:
     ]
 
 
-def test_calls_under_way_together_share_the_lane() -> None:
-    assert rows(event(0, "send", 1, 1.0, 4.0, 0), event(0, "recv", 1, 2.0, 3.0, 1)) == [
-        (0, 0.5),
-        (0.5, 1),
-    ]
+ENDS = 0.1 + 0.2  # 0.30000000000000004
+ROWS = {
+    "under way together": ([event(0, "send", 1, 1.0, 4.0, 0), event(0, "recv", 1, 2.0, 3.0, 1)],
+                           [(0, 0.5), (0.5, 1)]),
+    "only touching": ([event(0, "send", 1, 0.1, ENDS, 0), event(0, "recv", 1, 0.3, 0.5, 1)],
+                      [(0, 1), (0, 1)]),
+    "a free row again": ([event(0, "all_reduce", None, 0.0, 9.0, 0),
+                          event(0, "send", 1, 1.0, 2.0, 1), event(0, "send", 1, 3.0, 4.0, 2)],
+                         [(0, 0.5), (0.5, 1), (0.5, 1)]),
+    "ends unknown": ([event(0, "all_reduce", None, at, None, int(at)) for at in (1.0, 2.0, 3.0)],
+                     [(0, 1)] * 3),
+}  # fmt: skip
 
 
-def test_calls_that_only_touch_do_not() -> None:
-    ends = 0.1 + 0.2  # 0.30000000000000004
-    assert rows(event(0, "send", 1, 0.1, ends, 0), event(0, "recv", 1, 0.3, 0.5, 1)) == [
-        (0, 1),
-        (0, 1),
-    ]
-
-
-def test_a_free_row_is_used_again() -> None:
-    assert rows(
-        event(0, "all_reduce", None, 0.0, 9.0, 0),
-        event(0, "send", 1, 1.0, 2.0, 1),
-        event(0, "send", 1, 3.0, 4.0, 2),
-    ) == [(0, 0.5), (0.5, 1), (0.5, 1)]
-
-
-def test_no_overlap_is_drawn_from_an_unknown_end() -> None:
-    unknown = [event(0, "all_reduce", None, at, None, int(at)) for at in (1.0, 2.0, 3.0)]
-    assert rows(*unknown) == [(0, 1), (0, 1), (0, 1)]
+@pytest.mark.parametrize(("events", "rows"), ROWS.values(), ids=ROWS.keys())
+def test_calls_that_overlap_share_the_lane(events: list[Event], rows: list) -> None:
+    """Where each lies in it, the lane's boxes from 0 to 1."""
+    places = [lanes.boxes(a_run(events).trace)[id(e)] for e in events]
+    edges = [((p.top + 0.2) / 0.58, (p.bottom + 0.2) / 0.58) for p in places]
+    assert edges == [pytest.approx(row, abs=1e-3) for row in rows]
 
 
 # ---------------------------------------------------------------- timeline
@@ -501,7 +476,7 @@ PICTURES: dict[str, Callable[[], draw.Picture]] = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_cell_shows_it_once_as_png_and_words(name: str) -> None:
+def test_a_cell_shows_it_once_as_png_and_words_with_its_caption_below(name: str) -> None:
     picture = PICTURES[name]()
     data, metadata = DisplayFormatter().format(picture)
     assert set(data) == {"image/png", "text/plain"}  # nbval compares all kinds but image/png
@@ -510,19 +485,9 @@ def test_a_cell_shows_it_once_as_png_and_words(name: str) -> None:
         assert image.convert("RGB").getpixel((0, 0)) > (245, 245, 245)
         assert metadata["image/png"]["width"] <= image.width
     assert plt.get_fignums() == []  # pyplot does not know it, so nothing shows it again
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_the_caption_stands_below(name: str) -> None:
-    assert PICTURES[name]().get_supxlabel().startswith("A claim")
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_dark_style_of_the_readers_does_not_leak_in(name: str) -> None:
-    expected = PICTURES[name]()._repr_png_()
-    with matplotlib.style.context("dark_background"):
-        dark = PICTURES[name]()
-    assert dark._repr_png_() == expected
+    assert picture.get_supxlabel().startswith("A claim")
+    with matplotlib.style.context("dark_background"):  # the reader's own style does not leak in
+        assert PICTURES[name]()._repr_png_()[0] == data["image/png"]
 
 
 # ---------------------------------------------------------------- from recorded runs

@@ -158,10 +158,6 @@ def lesson(request: pytest.FixtureRequest) -> Lesson:
     return read_lesson(request.param)
 
 
-def test_there_are_lessons() -> None:
-    assert SOURCES
-
-
 def test_lesson_has_its_measure(lesson: Lesson) -> None:
     """Cells, words, pictures, and how long and wide code cells are: the ranges of a lesson."""
     n = count(lesson)

@@ -99,9 +99,7 @@ def _cells(text: str) -> Iterator[Cell]:
 def _cell(header: str, body: str, line: int) -> Cell:
     found = _HEADER.fullmatch(header.rstrip())
     if not found:
-        raise _Malformed(
-            line, "not a header of a cell; course_lib/notebooks/source.py shows them all"
-        )
+        raise _Malformed(line, "not the header of a cell: course_lib/notebooks/source.py has them")
     if exercise := found["exercise"]:
         role = found["role"] or "answer"
         points, difficulty = int(found["points"] or 0), int(found["difficulty"] or 0)

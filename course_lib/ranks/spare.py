@@ -21,7 +21,7 @@ class Stock:
     after a minute its ranks leave by themselves. ``COURSE_LIB_SPARE`` is the time in seconds for
     which it is kept; 0 switches it off. A spare rank has about 10 MB of memory to itself (measured:
     8.7 to 10.7 MiB, with torch 2.15 on Linux, 2 to 8 ranks); the rest, torch above all, it shares
-    with the fork server that started it. ``make bench`` measures it anew.
+    with the fork server that started it. ``python -m course_lib bench`` measures it anew.
     """
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -95,83 +95,49 @@ def lesson_of(exercise: str) -> str:
 def roster() -> Iterator[Handed]:
     """Ten submissions of each lesson."""
     for lesson in RIGHT:
-        for kind, make in KINDS.items():
-            yield make(f"{lesson[:2]}_{kind}", lesson)
+        for kind, (answers, said) in kinds(lesson).items():
+            yield Handed(f"{lesson[:2]}_{kind}", json.dumps(notebook(lesson, answers)), said)
+        yield cut_off(lesson)
+        yield Handed(f"{lesson[:2]}_no_notebook", "PK\x03\x04 this is a zip file")
 
 
-def _right(lesson: str, *but: str) -> dict[str, str]:
-    return {e: zoo.source(e, n) for e, n in RIGHT[lesson].items() if e not in but}
+Answers = tuple[dict[str, str], dict[str, tuple[float, str]]]  # their texts, and what they earn
 
 
-def _full(lesson: str) -> dict[str, tuple[float, str]]:
-    return dict.fromkeys(RIGHT[lesson], (1.0, ""))
+def kinds(lesson: str) -> dict[str, Answers]:
+    first, second = list(RIGHT[lesson])[:2]
+    attack = ATTACK[lesson]
+    tricks = (TESTS / "attacks" / f"{attack}.py").read_text()
+    return {
+        "right": from_zoo(lesson, {}),
+        "right_otherwise": from_zoo(lesson, OTHERWISE[lesson]),
+        "untouched": ({}, dict.fromkeys(RIGHT[lesson], (0.0, "not written yet"))),
+        "wrong": from_zoo(lesson, WRONG[lesson]),
+        "in_part": from_zoo(lesson, IN_PART[lesson]),
+        "hangs": spoilt(lesson, first, header(first) + HANGS, 0.0, f"{lesson[:2]}.hangs"),
+        "crashes": spoilt(
+            lesson, second, header(second) + CRASHES, 0.0, "a rank's process was lost"
+        ),
+        "attacks": spoilt(lesson, attack.split("/")[0], tricks, EARNED.get(attack, 0.0), ""),
+    }
 
 
-def _first(lesson: str) -> str:
-    return next(iter(RIGHT[lesson]))
+def from_zoo(lesson: str, chosen: dict[str, str]) -> Answers:
+    """These members of the zoo, and right answers to the other exercises."""
+    names = RIGHT[lesson] | chosen
+    said = {e: by_check(e, n) if e in chosen else (1.0, "") for e, n in names.items()}
+    return {e: zoo.source(e, n) for e, n in names.items()}, said
 
 
-def right(name: str, lesson: str) -> Handed:
-    return Handed(name, json.dumps(notebook(lesson, _right(lesson))), _full(lesson))
+def spoilt(lesson: str, exercise: str, text: str, share: float, why: str) -> Answers:
+    answers, said = from_zoo(lesson, {})
+    return answers | {exercise: text}, said | {exercise: (share, why)}
 
 
-def right_otherwise(name: str, lesson: str) -> Handed:
-    other = {e: zoo.source(e, n) for e, n in OTHERWISE[lesson].items()}
-    return Handed(name, json.dumps(notebook(lesson, _right(lesson) | other)), _full(lesson))
-
-
-def untouched(name: str, lesson: str) -> Handed:
-    none = dict.fromkeys(RIGHT[lesson], (0.0, "not written yet"))
-    return Handed(name, json.dumps(notebook(lesson, {})), none)
-
-
-def wrong(name: str, lesson: str) -> Handed:
-    answers = {e: zoo.source(e, n) for e, n in WRONG[lesson].items()}
-    said = {e: by_check(e, n) for e, n in WRONG[lesson].items()}
-    return Handed(name, json.dumps(notebook(lesson, answers)), said)
-
-
-def in_part(name: str, lesson: str) -> Handed:
-    mine = {e: zoo.source(e, n) for e, n in IN_PART[lesson].items()}
-    said = {e: by_check(e, n) for e, n in IN_PART[lesson].items()}
-    return Handed(name, json.dumps(notebook(lesson, _right(lesson) | mine)), _full(lesson) | said)
-
-
-def cut_off(name: str, lesson: str) -> Handed:
+def cut_off(lesson: str) -> Handed:
     """The upload ended before the second answer."""
     first, second = list(RIGHT[lesson])[:2]
-    text = json.dumps(notebook(lesson, _right(lesson)))
+    text = json.dumps(notebook(lesson, from_zoo(lesson, {})[0]))
     said = dict.fromkeys(RIGHT[lesson], (0.0, "its cell is missing")) | {first: (1.0, "")}
+    name = f"{lesson[:2]}_cut_off"
     return Handed(name, text[: text.index(f'"{second}-answer"') + 30], said)
-
-
-def no_notebook(name: str, lesson: str) -> Handed:
-    return Handed(name, "PK\x03\x04 this is a zip file")
-
-
-def _spoilt(name: str, lesson: str, exercise: str, text: str, share: float, why: str) -> Handed:
-    answers = _right(lesson) | {exercise: text}
-    said = _full(lesson) | {exercise: (share, why)}
-    return Handed(name, json.dumps(notebook(lesson, answers)), said)
-
-
-def hangs(name: str, lesson: str) -> Handed:
-    mine = _first(lesson)
-    return _spoilt(name, lesson, mine, header(mine) + HANGS, 0.0, f"{lesson[:2]}.hangs")
-
-
-def crashes(name: str, lesson: str) -> Handed:
-    mine = list(RIGHT[lesson])[1]
-    return _spoilt(name, lesson, mine, header(mine) + CRASHES, 0.0, "a rank's process was lost")
-
-
-def attacks(name: str, lesson: str) -> Handed:
-    attack = ATTACK[lesson]
-    text = (TESTS / "attacks" / f"{attack}.py").read_text()
-    return _spoilt(name, lesson, attack.split("/")[0], text, EARNED.get(attack, 0.0), "")
-
-
-KINDS: dict[str, Callable[[str, str], Handed]] = {
-    f.__name__: f for f in (right, right_otherwise, untouched, wrong, in_part, cut_off, no_notebook,
-                            hangs, crashes, attacks)
-}  # fmt: skip

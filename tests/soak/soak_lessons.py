@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from soak_ranks_common import busy, count, median, report
 from test_lessons import (
-    SMALL,
     compare_by_nbval,
     each_lesson,
     failing,
@@ -19,6 +18,26 @@ from test_lessons import (
 
 from course_lib.notebooks.copies import learner_copy, to_text
 from course_lib.notebooks.source import parse_lesson
+
+SMALL = '''\
+# %% id="00-one"
+print("one")
+
+# %% exercise="two" role="answer" points=1 required=true difficulty=1
+def two() -> int:
+    """Two."""
+    ### BEGIN SOLUTION
+    answer = 1 + int("1")
+    return answer
+    ### END SOLUTION
+
+# %% exercise="two" role="check"
+def check(answer): answer()
+check(two)
+
+# %% id="00-end"
+print("the end")
+'''
 
 
 @each_lesson
