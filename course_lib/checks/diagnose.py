@@ -160,7 +160,8 @@ ERRORS = [
               "here, and others never come: which condition keeps them away?", wait_for_absent),
     Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well, or that "
               "has returned: which call is missing, or comes too late?", found("deadlock")),
-    Diagnosis("mismatch", "These two calls meet, and have to agree.", found("mismatch")),
+    Diagnosis("mismatch", "Two calls that meet have to agree. Where one rank leaves a call out, "
+              "its next one meets the others'.", found("mismatch")),
     Diagnosis("raises", "The line above raises it.", found("raised")),
 ]  # fmt: skip
 # of which "only with …" may say more
@@ -186,8 +187,9 @@ DONE = [  # of what came to its end, where no mistake of the exercise explains t
               nothing_returned),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
               wrong_type),
-    Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy.",
-              only("argument changed")),
+    Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy. (A "
+              "slice or a block of a tensor is a view of it.)",
+              lambda p: found("argument changed")(p) and not found("left")(p)),
     Diagnosis("one-buffer", "The list holds the same memory more than once: what arrives last "
               "shows in each of those places. How many tensors do so many messages need? ([box] * "
               "n is one tensor in n places.)",
@@ -322,7 +324,7 @@ def _alike_in(ex: Exercise, play: Play, facet: str, one: Right, other: Right) ->
 
 def _one_right(ex: Exercise, play: Play, facet: str) -> bool:
     """One of several ranks has got this facet right, by a change, and no other one has."""
-    if not play.done or play.case.world < 2:
+    if not play.done or play.case.world < 2 or found("argument changed")(play):
         return False
     right = [r for r, (g, w) in enumerate(zip(play.seen[0], ex.expected(play), strict=True))
              if same(facets([g])[facet], facets([w])[facet], ex.tolerance)]  # fmt: skip

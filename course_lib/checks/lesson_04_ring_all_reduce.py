@@ -23,6 +23,7 @@ from course_lib.checks.exercise import (
     turned,
 )
 from course_lib.checks.formulas import formula, networks
+from course_lib.checks.formulas import turned as turned_formula
 from course_lib.checks.rules import (
     bytes_at_most,
     bytes_in_total_at_least,
@@ -51,19 +52,20 @@ def add(own: Tensor, came: Tensor, sent: Tensor) -> Tensor:
 
 
 def turn(
-    chunks: list[list[Tensor]], steps: int, first: int, way: int = 1,
-    then: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda own, came, sent: came,
+    chunks: list[list[Tensor]], steps: int, first: int, way: int = 1, next: int = -1,
+    into: int = -1, then: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda own, came, sent: came,
 ) -> None:  # fmt: skip
-    """In each step every rank sends the chunk before the one it has sent last; ``first`` is how
-    far the first one is from its own number. ``then`` makes of its own chunk, of what came and of
-    what it has sent what it has afterwards."""
+    """In each step every rank sends the chunk that is ``next`` to the one it has sent last, and the
+    one that is ``into`` from it takes what came; ``first`` is how far the first one is from its own
+    number. ``then`` makes of its own chunk, of what came and of what it has sent what it has
+    afterwards."""
     n = len(chunks)
     ranks = [by_number[::way] for by_number in chunks[::way]]
     for step in range(steps):
-        out = [(r + first - step) % n for r in range(n)]
+        out = [(r + first + next * step) % n for r in range(n)]
         sent = [ranks[r][out[r]].clone() for r in range(n)]
         for r in range(n):
-            own = ranks[r][out[r - 1]]
+            own = ranks[r][(out[r] + into) % n]
             own.copy_(then(own, sent[r - 1], sent[r]))
 
 
@@ -73,14 +75,15 @@ def turn(
 def ring(
     given: list[tuple], way: int = 1, first: int = 0, adds: int = 0, gathers: int = 0,
     start: int = 1, reduce: Callable = add, gather: Callable = lambda own, came, sent: came,
+    into: int = -1, lands: int = -1,
 ) -> None:  # fmt: skip
     """The ring step by step: n − 1 steps that add, and n − 1 that hand finished chunks on."""
     n = len(given)
     flat = [t.flatten().clone() for (t,) in given]
     chunks = [list(t.tensor_split(n)) for t in flat]
     if n > 1:
-        turn(chunks, n - 1 + adds, first, way, reduce)
-        turn(chunks, max(0, n - 1 + gathers), first + start, way, gather)
+        turn(chunks, n - 1 + adds, first, way, into=into, then=reduce)
+        turn(chunks, max(0, n - 1 + gathers), first + start, way, into=lands, then=gather)
     for (t,), end in zip(given, flat, strict=True):
         t.copy_(end.view(t.shape))
 
@@ -115,6 +118,9 @@ def in_sum(play: Play) -> int:
     return -(-play.case.length // play.case.world) * play.given(0).element_size()
 
 
+ANOTHER_CHUNK = ("What arrives goes into another chunk than the one that it is a part of. Which "
+                 "chunk does the left neighbour send in this step?")  # fmt: skip
+
 declare(Exercise(
     "04.1", "ring_all_reduce", total, inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [*cases((2, 3), (6,)), Case(4, 4), Case(3, 3), Case(3, 6, calls=2),
@@ -140,10 +146,12 @@ declare(Exercise(
                  "chunk is complete on this rank then?", {"start": 2}, {"adds": -1, "start": 2}),
         any_ring("wrong-buffer", "What arrives is never added: each rank adds something of its own "
                  "again. Which tensor did recv fill?",
-                 {"reduce": lambda own, came, sent: own + sent},
-                 {"reduce": lambda own, came, sent: own + own},
-                 {"reduce": lambda own, came, sent: sent}, {"of": of_whole_tensors, "own": True},
-                 {"of": of_whole_tensors}),
+                 *({"reduce": reduce, "start": start} for start in (1, 2) for reduce in (
+                     lambda own, came, sent: own + sent, lambda own, came, sent: own + own,
+                     lambda own, came, sent: sent)),
+                 {"of": of_whole_tensors, "own": True}, {"of": of_whole_tensors}),
+        any_ring("wrong-chunk", ANOTHER_CHUNK, *({"into": a, "lands": b} for a, b in (
+            (0, -1), (1, -1), (-1, 0), (-1, 1), (0, 0), (1, 1)))),
         any_ring("added-twice", "Some ranks are in the sum more than once. How many steps does the "
                  "adding half take, and what does the second half do with what arrives?",
                  {"adds": 1, "start": 0}, {"gather": add}),
@@ -164,13 +172,13 @@ def chunks_of(case: Case, rank: int) -> list[Tensor]:
 
 
 def scattered(
-    given: list[tuple], way: int = 1, first: int = 0, adds: int = 0, off: int = 0,
+    given: list[tuple], way: int = 1, first: int = 0, adds: int = 0, off: int = 0, into: int = -1,
     reduce: Callable = add,
 ) -> list[int]:  # fmt: skip
     """The adding half; returns the number of the chunk that is complete, or another one's."""
     chunks = [args[0] for args in given]
     n = len(chunks)
-    turn(chunks, n - 1 + adds if n > 1 else 0, first, way, reduce)
+    turn(chunks, n - 1 + adds if n > 1 else 0, first, way, into=into, then=reduce)
     numbers = [(r + first + 1 + off) % n for r in range(n)]
     return numbers if way == 1 else [n - 1 - i for i in reversed(numbers)]
 
@@ -215,6 +223,8 @@ declare(Exercise(
                  "again. Which tensor did recv fill?",
                  {"reduce": lambda own, came, sent: own + sent},
                  {"reduce": lambda own, came, sent: own + own}, of=scattered),
+        any_ring("wrong-chunk", ANOTHER_CHUNK,
+                 *({"into": i, "off": k} for i in (0, 1) for k in (0, 1, -1)), of=scattered),
         any_ring("wrong-index", "One chunk is complete on each rank, and another one's number is "
                  "returned. Follow the last message: which chunk did it carry?",
                  {"off": 1}, {"off": -1}, {"off": 2}, of=scattered),
@@ -236,13 +246,13 @@ def finished(case: Case, rank: int) -> tuple[list[Tensor], int]:
 
 
 def handed_round(
-    given: list[tuple], steps: int = 0, c: int | None = None, way: int = 1,
-    gather: Callable = lambda own, came, sent: came,
+    given: list[tuple], steps: int = 0, c: int | None = None, way: int = 1, next: int = -1,
+    into: int = -1, gather: Callable = lambda own, came, sent: came,
 ) -> None:  # fmt: skip
     """Every rank has every chunk as its owner had it; by turns, so that a turn can be left out."""
     chunks, n = [args[0] for args in given], len(given)
     first = given[0][1] if way == 1 else -given[-1][1] - 1
-    turn(chunks, max(0, n - 1 + steps), (first if c is None else c), way, gather)
+    turn(chunks, max(0, n - 1 + steps), first if c is None else c, way, next, into, gather)
 
 
 def with_owners(worlds: tuple[int, ...], length: int, **rest: Any) -> list[Case]:
@@ -267,6 +277,8 @@ declare(Exercise(
               *({"c": k, "way": w} for k in (0, 1, -1) for w in (1, -1))),
         wrong("gather-short", "On each rank one chunk has not arrived. How many steps does it take "
               "until n − 1 chunks have come by?", {"steps": -1}, {"steps": -1, "way": -1}),
+        wrong("wrong-chunk", ANOTHER_CHUNK, *({"next": a, "into": b, "way": w} for w in (1, -1)
+                                              for a, b in ((-1, 0), (-1, 1), (1, 1)))),
         wrong("adds", "What arrives is finished: it replaces what was there.",
               {"gather": add}, {"gather": add, "way": -1}),
     ],
@@ -275,25 +287,37 @@ declare(Exercise(
 
 # ---- 04.4 ring_seconds ---------------------------------------------------------------------------
 
+
+def ring_time(
+    n: int, nbytes: float, alpha: float, beta: float,
+    steps: Callable[[int], int] = lambda n: 2 * (n - 1), parts: Callable[[int], int] = lambda n: n,
+    starts: int | None = None, inverted: bool = False,
+) -> float:  # fmt: skip
+    """Each of the 2(n − 1) steps takes a latency and the transfer of one chunk."""
+    latency = alpha * (steps(n) if starts is None else starts)
+    chunk = nbytes / parts(n)
+    return latency + steps(n) * (chunk / beta if inverted else chunk * beta)
+
+
 formula(
-    "04.4", "ring_seconds",
-    lambda n, nbytes, alpha, beta: 2 * (n - 1) * (alpha + nbytes / n * beta),
+    "04.4", "ring_seconds", ring_time,
     core=lambda rng: [(2, 8, 1.0, 1.0), (4, 8, 1.0, 0.5), (8, 1 << 20, 5e-6, 4e-11),
                       *networks(rng)],
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
-    mistakes={
-        "two-n": ("Count the steps for two ranks by hand: it is not four.",
-                  lambda n, s, a, b: 2 * n * (a + s / n * b)),
-        "one-phase": ("That is the time of one half. The sums have to come back, too.",
-                      lambda n, s, a, b: (n - 1) * (a + s / n * b)),
-        "whole-tensor": ("A step carries one chunk, not the tensor.",
-                         lambda n, s, a, b: 2 * (n - 1) * (a + s * b)),
-        "latency-once": ("Every step begins with a message of its own, and each one pays the "
-                         "latency.", lambda n, s, a, b: a + 2 * (n - 1) * s / n * b,
-                         lambda n, s, a, b: 2 * a + 2 * (n - 1) * s / n * b),
-        "bandwidth": ("β is the time that one byte takes, in seconds per byte: what would twice as "
-                      "large a β mean?", lambda n, s, a, b: 2 * (n - 1) * (a + s / n / b)),
-        "chunk-of-n-minus-1": ("Into how many chunks is the tensor cut?",
-                               lambda n, s, a, b: 2 * (n - 1) * (a + s / (n - 1) * b)),
-    },
+    mistakes=turned_formula(
+        ring_time,
+        inverted={"bandwidth": (
+            "β is the time that one byte takes, in seconds per byte: what would twice as large a β "
+            "mean?", True)},
+        parts={
+            "whole-tensor": ("A step carries one chunk, not the tensor.", lambda n: 1),
+            "chunk-of-n-minus-1": ("Into how many chunks is the tensor cut?",
+                                   lambda n: max(1, n - 1))},
+        starts={"latency-once": (
+            "Every step begins with a message of its own, and each one pays the latency.", 1, 2)},
+        steps={
+            "two-n": ("Count the steps for two ranks by hand: it is not four.", lambda n: 2 * n),
+            "one-phase": ("That is the time of one half. The sums have to come back, too.",
+                          lambda n: n - 1, lambda n: n)},
+    ),
 )  # fmt: skip

@@ -64,31 +64,33 @@ def training(case: Case, rank: int) -> tuple:
 
 
 class Account:
-    """What the ranks did in a call: forward passes by epoch and rank; no epochs if none trained."""
+    """What the ranks' models were shown in a call, ``[epoch][rank]``: in the steps of an epoch, and
+    between its last one and the next. No epochs if nobody's steps are a multiple of them."""
 
     def __init__(self, labels: Tensor, epochs: int, by_rank: list[list[dict[str, Any]]]) -> None:
-        self.labels, self.ranks = labels, range(len(by_rank))
+        self.labels, self.ranks, self.passes = labels, range(len(by_rank)), by_rank
         self.steps = [[p for p in passes if p["trained"]] for passes in by_rank]
-        self.tells = all(mine and len(mine) % epochs == 0 for mine in self.steps)
-        self.epochs = range(epochs if self.tells and by_rank else 0)
+        told = bool(by_rank) and all(mine and len(mine) % epochs == 0 for mine in self.steps)
+        self.epochs = range(epochs if told else 0)
         self.trained: list[list[list]] = [[[] for _ in by_rank] for _ in self.epochs]
         self.evaluated: list[list[list]] = [[[] for _ in by_rank] for _ in self.epochs]
-        self.weights: list[list] = [[] for _ in self.epochs]  # after the epoch, of some ranks
-        for rank in self.ranks if self.epochs else ():
-            each, epoch, left = len(self.steps[rank]) // epochs, -1, 0
-            for one in by_rank[rank]:
-                if left == 0 and epoch >= 0 and not self.evaluated[epoch][rank]:
-                    self.weights[epoch].append(one["weights"])
-                if left == 0 and one["trained"]:
-                    epoch, left = epoch + 1, each
+        for rank, passes in enumerate(by_rank if told else ()):
+            each, count = len(self.steps[rank]) // epochs, 0
+            for one in passes:
                 if one["trained"]:
-                    self.trained[epoch][rank].append(one)
-                    left -= 1
-                elif left == 0 and epoch >= 0:
-                    self.evaluated[epoch][rank].append(one)
+                    self.trained[count // each][rank].append(one)
+                    count += 1
+                elif count and count % each == 0:
+                    self.evaluated[count // each - 1][rank].append(one)
 
     def drawn(self, epoch: int) -> list[list[int]]:
         return [[i for p in passes for i in p["samples"]] for passes in self.trained[epoch]]
+
+    def after(self, epoch: int) -> list[list[float]]:
+        """The weights after an epoch, of the ranks whose model was shown something then."""
+        following = self.trained[epoch + 1] if epoch + 1 in self.epochs else [[]] * len(self.ranks)
+        shown = [e + t for e, t in zip(self.evaluated[epoch], following, strict=True)]
+        return [passes[0]["weights"] for passes in shown if passes]
 
     def losses(self, epoch: int, rank: int) -> list[list[float]]:
         """Of each batch those of its samples."""
@@ -106,15 +108,10 @@ class Account:
 
     def numbers(self) -> dict[str, Any]:
         """What is to be reported."""
-        accuracy = [mean(hit for _, hit in set(self.hits(e))) if self.settled(e) else ANYTHING
-                    for e in self.epochs]  # fmt: skip
+        accuracy = [mean(dict(self.hits(e)).values()) for e in self.epochs]
         losses = [mean(v for r in self.ranks for batch in self.losses(e, r) for v in batch)
                   for e in self.epochs]  # fmt: skip
         return {"loss": losses or ANYTHING, "accuracy": accuracy or ANYTHING}
-
-    def settled(self, epoch: int) -> bool:
-        hits = set(self.hits(epoch))
-        return len(hits) == len({sample for sample, _ in hits}) == len(self.labels)
 
 
 def account(play: Play, call: int = 0) -> Account:
@@ -150,6 +147,8 @@ def trained_well(play: Play) -> Iterator[Finding]:
             if other["stale"] and one["weights"] != other["weights"]:
                 tell("no-zero-grad", f"rank {rank}: in step {number} backward() finds what the "
                      "steps before have left in .grad")  # fmt: skip
+        if all(p["weights"] == a.passes[rank][0]["weights"] for p in a.passes[rank]):
+            tell("never-steps", f"rank {rank} has the same weights from beginning to end")
     for epoch in a.epochs:
         drawn = [i for rank in a.drawn(epoch) for i in rank]
         if (twice := len(drawn) - len(set(drawn))) > spare:
@@ -162,34 +161,29 @@ def trained_well(play: Play) -> Iterator[Finding]:
             in_order = all(r[:-1] == sorted(r[:-1]) for r in a.drawn(0))  # the last may be padding
             tell("never-shuffled" if in_order else "no-set-epoch", f"epoch {epoch} draws the "
                  "samples in the order of epoch 0")  # fmt: skip
-        if (shown := len({i for i, _ in a.hits(epoch)})) < case.length:
-            tell("part-evaluated" if shown else "accuracy-while-training", f"after epoch {epoch} "
-                 f"{shown} of {case.length} samples are evaluated")  # fmt: skip
-        elif not a.settled(epoch):
-            tell("models-differ", f"after epoch {epoch} one sample gets several classes")
-        if not all(same(w, a.weights[epoch][0], 1e-5) for w in a.weights[epoch]):
+        if (shown := len(dict(a.hits(epoch)))) < case.length:
+            tell("not-evaluated", f"after epoch {epoch} {shown} of {case.length} samples are "
+                 "evaluated")  # fmt: skip
+        if not all(same(w, a.after(epoch)[0], 1e-5) for w in a.after(epoch)):
             tell("not-averaged", f"after epoch {epoch} two ranks have different weights")
         if any(p["by chance"] for passes in a.evaluated[epoch] for p in passes):
             tell("training-mode", "the accuracy is of a model whose dropout, or BatchNorm, is on")
-    first, *others = [w for weights in a.weights for w in weights] or [None]
-    if first and all(w == first == a.steps[0][0]["weights"] for w in [first, *others]):
-        tell("never-steps", "the weights are the same from beginning to end")
     yield from (Finding(kind, text) for kind, text in said.items())
 
 
 def from_seed(play: Play) -> Iterator[Finding]:
     """Weights and order come from the seed: another one gives others, the same one the same."""
-    calls = [(args[0][3], account(play, k)) for k, args in enumerate(play.inputs)]
-    for (before, one), (seed, other) in [(calls[0], later) for later in calls[1:]]:
-        if not (one.epochs and other.epochs):
-            return
-        alike = {"weights": one.steps[0][0]["weights"] == other.steps[0][0]["weights"],
-                 "order": one.drawn(0) == other.drawn(0)}  # fmt: skip
-        what = " and ".join(name for name in alike if alike[name] != (seed == before))
-        if what and seed == before:
-            yield Finding("not-repeatable", f"seed {seed} gives another {what} the second time")
-        elif what:
-            yield Finding("seed-unused", f"seeds {before} and {seed} give the same {what}")
+    seeds = [args[0][3] for args in play.inputs]
+    first, *others = [account(play, call) for call in range(play.case.calls)]
+    for seed, other in zip(seeds[1:], others, strict=True):
+        if first.epochs and other.epochs:
+            alike = {"weights": first.steps[0][0]["weights"] == other.steps[0][0]["weights"],
+                     "order": first.drawn(0) == other.drawn(0)}  # fmt: skip
+            for name in (name for name in alike if alike[name] != (seed == seeds[0])):
+                how = "the same" if alike[name] else "another"
+                yield Finding(
+                    "seed", f"seeds {seeds[0]} and then {seed}: {how} {name} to begin with"
+                )
 
 
 def reduced_by_ddp(play: Play) -> Iterator[Finding]:
@@ -210,11 +204,11 @@ def reports(key: str, *ways: Callable[[Account, int, int], float]) -> OfPlay:
     """``key`` is wrong, and on every rank, epoch by epoch, what one of the ways would give."""
 
     def when(play: Play) -> bool:
-        if not (a := account(play)).epochs or not all(map(a.settled, a.epochs)):
-            return False
-        want, got = a.numbers()[key], [reported(seen, key) for seen in play.seen[0]]
+        a = account(play)
+        want, got = a.numbers()[key], [reported(s, key) for by_rank in play.seen for s in by_rank]
         said = [[[float(way(a, e, r)) for e in a.epochs] for r in a.ranks] for way in ways]
-        return not same(got, [want] * len(got), CLOSE) and any(same(got, s, CLOSE) for s in said)
+        wrong = bool(a.epochs) and not same(got, [want] * len(got), CLOSE)
+        return wrong and any(same(got, s, CLOSE) for s in said)
 
     return when
 
@@ -224,51 +218,38 @@ def in_budget(kind: str) -> OfPlay:
     return lambda play: not play.findings and found(kind)(play)
 
 
-def stands_still(play: Play) -> bool:
-    return found("deadlock", "mismatch")(play)
-
-
-def alone(play: Play) -> bool:
-    """One rank comes to a collective on a line of the answer that no other rank ever reaches."""
-    by_line: dict[str, set[int]] = {}
-    for e in trace_of(play).events if stands_still(play) else ():
-        by_line.setdefault(str(e.line), set()).update([e.rank] if e.is_collective else [])
-    return any(len(ranks) == 1 for line, ranks in by_line.items() if line != "None")
+def uneven_shares(play: Play) -> bool:
+    return found("deadlock", "mismatch")(play) and play.case.length % play.case.world > 0
 
 
 trainings = partial(cases, "batch_size epochs seed")
-TRAINING = {  # by what is found; in this order, as one brings others with it
-    "plain-loader": "Every rank draws every sample: all do the same work, and an epoch is as long "
-                    "as with one rank. Who gives each rank a share?",
+FOUND = {  # hints by what is found; in this order, as one brings others with it
+    "plain-loader": "Every rank draws every sample, so all do the same work, and more ranks do not "
+                    "make an epoch shorter. What gives each rank a share?",
     "own-shuffles": "The ranks' shares overlap. They are parts of one whole only if all ranks "
-                    "shuffle it alike, and each takes its own.",
+                    "shuffle it alike and each takes its own part.",
     "batch-too-large": "More than batch_size samples go through the model of one rank at a time.",
-    "never-shuffled": "Every epoch draws the samples in the order in which they lie there; they "
-                      "are to be shuffled.",
-    "no-set-epoch": "The samples are shuffled, and two epochs alike: from what would the sampler "
-                    "know that another epoch has begun, and is it told in time?",
-    "never-steps": "Nothing comes of backward(): the weights at the end are those of the start.",
+    "never-shuffled": "Every epoch draws the samples in the order in which the dataset has them; "
+                      "they are to be shuffled.",
+    "no-set-epoch": "The samples are shuffled, but all epochs alike. What tells the sampler that "
+                    "another epoch has begun, and is it told in time?",
+    "never-steps": "Nothing comes of training: the weights at the end are those of the start.",
     "no-zero-grad": "backward() adds to what is in .grad, and the gradients of the steps before "
                     "are still there: no zero_grad() comes between the steps.",
-    "not-averaged": "In some steps or in all, gradients stay on the rank that made them, and each "
-                    "rank trains a model of its own. Which module has to be called for them to go?",
-    "accuracy-while-training": "No sample goes through the model between an epoch's last step and "
-                               "the next one: this is not the accuracy at the end of the epoch.",
-    "part-evaluated": "Between an epoch's last step and the next one some samples go through no "
-                      "model. The whole dataset is to be evaluated.",
+    "not-averaged": "The gradients stay on the rank that made them, and each rank trains a model "
+                    "of its own. Which module has to be called for them to be averaged?",
+    "not-evaluated": "The accuracy is that of the weights at the end of the epoch, over the whole "
+                     "dataset: between an epoch's last step and the next one every sample has to "
+                     "go through the model.",
     "training-mode": "While it is evaluated, the model is in the mode in which it trains: dropout "
-                     "leaves out what it likes, BatchNorm looks at this batch.",
-    "models-differ": "Ranks that evaluate the same sample come to different classes. DDP keeps the "
-                     "parameters equal; whose are the buffers, when the model is called past it?",
-    "not-repeatable": "The same seed gives another training the second time. What does training "
-                      "begin with that does not come from the seed?",
-    "seed-unused": "Another seed changes too little: both the weights at the start and the order "
-                   "of the samples are to come from it.",
+                     "drops values at random, and BatchNorm depends on the batch.",
+    "seed": "The weights at the start and the order of the samples come from the seed, and from "
+            "it alone: the same seed gives the same training, and another seed another one.",
 }  # fmt: skip
-REDUCING = {
-    "by-hand": "The gradients are averaged, and by the answer's own calls. It is asked for "
-               "DistributedDataParallel, which sends them while backward() goes on.",
-    "reduced-twice": "More is reduced in a step than the gradients. Who has averaged them already "
+BUDGET = {
+    "by-hand": "The gradients are averaged by the answer's own calls. The exercise asks for "
+               "DistributedDataParallel, which sends them while backward() is still running.",
+    "reduced-twice": "More than the gradients is reduced in a step. Who has averaged them already "
                      "when backward() returns?",
 }  # fmt: skip
 REPORTS: list[tuple] = [  # what of an Account is reported for an epoch, by a rank
@@ -310,12 +291,10 @@ declare(Exercise(
     diagnoses=[
         Diagnosis("uneven-shares", "Where samples cannot be divided evenly, one rank takes a step "
                   "more than another, and waits in it for a rank that never comes.",
-                  lambda p: stands_still(p) and p.case.length % p.case.world > 0),
-        Diagnosis("rank-0-alone", "One rank comes to a collective on a line that no other rank "
-                  "reaches, and waits there for all. What does an `if rank == …` shut out?", alone),
-        *(Diagnosis(id, hint, found(id)) for id, hint in TRAINING.items()),
+                  uneven_shares),
+        *(Diagnosis(id, hint, found(id)) for id, hint in FOUND.items()),
         *(Diagnosis(id, hint, reports(key, *ways)) for id, key, hint, *ways in REPORTS),
-        *(Diagnosis(id, hint, in_budget(id)) for id, hint in REDUCING.items()),
+        *(Diagnosis(id, hint, in_budget(id)) for id, hint in BUDGET.items()),
     ],
 ))  # fmt: skip
 
@@ -340,7 +319,7 @@ def accumulate(
     end: Callable[..., Tensor] = lambda g, norm, n: clip(g, norm),
     told: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses.mean(),
     each_synced: bool = False, keeps: Callable[[nn.Parameter], bool] = lambda p: False,
-    step: bool = True, off: bool = False,
+    step: bool = True,
 ) -> list[float]:  # fmt: skip
     """One step along the clipped mean gradient of all ranks' micro-batches. The rest are mistakes.
 
@@ -366,7 +345,6 @@ def accumulate(
             p.grad = part.view_as(p) + (0 if p.grad is None else p.grad)
         if step:
             optimizer.step()
-        model.require_backward_grad_sync = not off
     return [float(told(torch.stack(losses), rank)) for rank in range(len(given))]
 
 
@@ -450,32 +428,24 @@ declare(Exercise(
         wrong("only-last", "Only the last micro-batch has a part in the step.",
               {"own": lambda parts, norm: parts[-1]},
               {"own": lambda parts, norm: len(parts) * parts[-1]}),
-        wrong("clips-before-sync", "What is clipped is one rank's own gradient, or a part of it. "
-              "The norm that counts is that of the average over all ranks, known when that has "
-              "been made.",
+        wrong("clips-too-soon", "What is clipped is one rank's own gradient, or a part of it. The "
+              "norm that counts is that of the average over all ranks and micro-batches.",
               {"own": lambda parts, norm: clip(parts.sum(0), norm), "end": lambda g, norm, n: g},
-              {"own": lambda parts, norm: clip(parts[:-1].sum(0), norm) + parts[-1],
-               "end": lambda g, norm, n: g},
-              {"own": on_the_way, "end": lambda g, norm, n: g}, {"own": on_the_way}),
-        wrong("clips-each", "The gradients are clipped after every micro-batch, when they are only "
-              "a part of the mean.", own=on_the_way, each_synced=True),
-        wrong("clips-parameters", "Each parameter's gradient is clipped by itself. The norm is one "
-              "number, over all parameters together.",
-              end=lambda g, norm, n: torch.cat([clip(part, norm) for part in
-                                                g.split([4, 2] * (len(g) // 6))])),
+              {"own": on_the_way}, {"own": on_the_way, "end": lambda g, norm, n: g},
+              {"own": on_the_way, "each_synced": True}),
         wrong("never-clips", "The step is as long as the gradient is; max_norm has no part in it.",
               end=lambda g, norm, n: g),
-        wrong("clips-values", "Each number is clipped by itself. The gradient's norm, over all "
-              "parameters together, is to be at most max_norm.",
-              end=lambda g, norm, n: g.clamp(-norm, norm)),
+        wrong("clips-apart", "Each number, or each parameter's gradient, is clipped by itself. The "
+              "norm is one number, over all parameters together.",
+              {"end": lambda g, norm, n: g.clamp(-norm, norm)},
+              {"end": lambda g, norm, n: torch.cat([clip(part, norm) for part in
+                                                    g.split([4, 2] * (len(g) // 6))])}),
         wrong("divides-again", "The gradients are divided by the number of ranks once too often: "
               "DDP has averaged them, not added them up.",
               end=lambda g, norm, n: clip(g / n, norm)),
         wrong("no-step", "The weights are as they were.", step=False),
         wrong("stale", "Gradients left over from before have a part in the step.",
               {"keeps": lambda p: True}, {"keeps": lambda p: not p.requires_grad}),
-        wrong("left-off", "DDP is left in a state in which it reduces nothing: the caller's next "
-              "backward() would stay local.", off=True),
         wrong("local-loss", "Each rank returns the loss of its own micro-batches.",
               told=lambda losses, rank: losses[rank].mean()),
         wrong("last-loss", "The loss that comes back is that of the last micro-batch.",

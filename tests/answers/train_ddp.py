@@ -94,7 +94,7 @@ WRONG = {
                      ("        sampler.set_epoch(epoch)\n", "")),
     "inner_model": ("counts_added_up", "06.not-averaged", "the inner model is called, and DDP "
                     "hears of no backward", ("ddp(images), labels", "net(images), labels")),
-    "rank_0_reduces": ("counts_added_up", "06.rank-0-alone", "only rank 0 is to report",
+    "rank_0_reduces": ("counts_added_up", "06.mismatch", "only rank 0 is to report",
                        (REDUCE, "        if rank == 0: dist.all_reduce(sums)\n")),
     "no_join": ("rank_0_evaluates", "06.uneven-shares", "a share cut by hand, and no Join",
                 (JOIN, "with Join([model], enable=False):  # the")),
