@@ -107,10 +107,6 @@ def note(words: str) -> OfPlay:
     return lambda p: any(f.kind == "memory" and words in f.text for f in p.findings)
 
 
-def wrong_type(p: Play) -> bool:
-    return only("type")(p)
-
-
 def nothing_returned(p: Play) -> bool:
     return any(f.kind == "type" and f.got is None for f in p.findings)
 
@@ -186,7 +182,7 @@ DONE = [  # of what came to its end, where no mistake of the exercise explains t
     Diagnosis("returns-nothing", "The function ends without returning what it has made.",
               nothing_returned),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
-              wrong_type),
+              only("type")),
     Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy. (A "
               "slice or a block of a tensor is a view of it.)",
               lambda p: found("argument changed")(p) and not found("left")(p)),

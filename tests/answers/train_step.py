@@ -90,11 +90,6 @@ WRONG = {
     "steps_first": ("sum_over_total", "05.steps-first", "two lines in the wrong order",
                     ("    optimizer.step()\n", ""),
                     ("    loss.backward()\n", "    loss.backward()\n    optimizer.step()\n")),
-    "rank_0_trains": ("gathered_batch", "05.rank-0-trains", "rank 0 takes the step and sends its "
-                      "weights round: nobody else's optimizer knows",
-                      ("    optimizer.step()\n",
-                       "    if dist.get_rank() == 0: optimizer.step()\n    for p in "
-                       "model.parameters(): dist.broadcast(p.detach(), 0)\n")),
     "ranks_for_samples": ("in_hooks", "05.rank-count", "average_gradients as it is",
                           ("p.grad /= facts[1].item()", "p.grad /= dist.get_world_size()")),
     "stale_and_own_loss": ("sum_over_total", "05.local-loss", "two at once", (CLEARS, ""),
