@@ -179,8 +179,8 @@ FEATURES = {
     "src": ("src is not rank 0", "Which lines name a rank and do not mean src?"),
     "dst": ("dst is not rank 0", "Which lines name a rank and do not mean dst?"),
     "left over": ("gradients are left over from before", "They are no part of this step."),
-    "an empty batch": ("some rank's batch is empty", "It has nothing to add, and takes part in "
-                       "every call all the same."),
+    "an empty batch": ("some rank's batch is empty", "The mean of nothing is NaN, and its rank "
+                       "takes part in every call all the same."),
     "batches of unequal size": ("the batches differ in size", "Each sample counts the same."),
     "without gradient": ("a gradient is missing on some rank", "A missing one counts as zero, and "
                          "its rank has to make the same calls as all others."),

@@ -30,7 +30,7 @@ from course_lib.checks.exercise import (
     facets,
 )
 from course_lib.checks.rules import PATTERNS, trace_of
-from course_lib.errors import Hazard, RankFailed, Standstill
+from course_lib.errors import Deadlock, Hazard, RankFailed, Standstill
 
 OfPlay = Callable[[Play], bool]
 
@@ -154,14 +154,17 @@ ERRORS = [
               "number?", says("there is no rank")),
     Diagnosis("not-everybody", "A collective needs every rank of its group. Some ranks are in one "
               "here, and others never come: which condition keeps them away?", wait_for_absent),
-    Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well, or that "
-              "has returned: which call is missing, or comes too late?", found("deadlock")),
+    Diagnosis("waits-in-vain", "The rank that it waits for has come to its end already. Which of "
+              "the two makes a call too many, or has one too few?",
+              lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
+    Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well: which "
+              "call is missing, or comes too late?", found("deadlock")),
     Diagnosis("mismatch", "Two calls that meet have to agree. Where one rank leaves a call out, "
               "its next one meets the others'.", found("mismatch")),
     Diagnosis("raises", "The line above raises it.", found("raised")),
 ]  # fmt: skip
 # of which "only with …" may say more
-VAGUE = {"deadlock", "receive-first", "mismatch", "raises", "not-everybody"}
+VAGUE = {"deadlock", "waits-in-vain", "receive-first", "mismatch", "raises", "not-everybody"}
 
 
 def says_nothing(p: Play) -> bool:
@@ -413,7 +416,8 @@ def _only_with(ex: Exercise, evidence: Evidence) -> list[str]:
 def _only_where(names: list[str]) -> str:
     """The features in a sentence, and a question about each."""
     features, questions = zip(*map(clause, names), strict=True)
-    return " ".join([f"It goes wrong only where {', or where '.join(features)}.",
+    where = ", or where ".join(features)
+    return " ".join(["In all that was played it goes wrong only where", where + ".",
                      *filter(None, questions)])  # fmt: skip
 
 

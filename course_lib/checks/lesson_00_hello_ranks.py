@@ -54,9 +54,8 @@ declare(Exercise(
         Diagnosis("sizes", "Every item is there once, but the sizes are not right: they may differ "
                   "by 1 at most, and the larger ones come first.",
                   where(lambda shares, n: covered(shares) == list(range(n)))),
-        Diagnosis("off-by-one", "The shares do not fit together: some item is in two of them, in "
-                  "none, or not there at all. Does each rank begin where the one before ends? (A "
-                  "range stops before its end.)",
+        Diagnosis("off-by-one", "An item is in two shares, in none, or does not exist. Does each "
+                  "rank begin where the one before ends? (A range stops before its end.)",
                   where(lambda shares, n: covered(shares) != list(range(n)))),
     ],
 ))  # fmt: skip

@@ -9,20 +9,18 @@ from course_lib.checks.cases import Case, cases, crowd, hostile, tensor
 from course_lib.checks.compare import ANYTHING
 from course_lib.checks.diagnose import all_wait_in, only
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
-from course_lib.checks.rules import no_collectives, sends, trace_of
+from course_lib.checks.rules import no_collectives, trace_of
 from course_lib.context import compute, current
-from course_lib.errors import Deadlock, RankFailed
+from course_lib.errors import Deadlock
 
 # ---- 01.1 exchange -------------------------------------------------------------------------------
 
 STEP = "partners at distance"  # the name of an option
 
 
-def swapped(
-    given: list[tuple], of: Callable[[int, int], int] = lambda rank, partner: partner
-) -> list:
-    """Each rank gets its partner's tensor. The rest are mistakes."""
-    return [given[of(rank, partner)][0].clone() for rank, (_, partner) in enumerate(given)]
+def swapped(given: list[tuple], own: bool = False) -> list:
+    """Each rank gets its partner's tensor; or its own, which is a mistake."""
+    return [given[rank if own else p][0].clone() for rank, (_, p) in enumerate(given)]
 
 
 def partner(case: Case, rank: int) -> int:
@@ -34,9 +32,8 @@ def partner(case: Case, rank: int) -> int:
 
 def pairs_are_special(case: Case) -> set[str]:
     alone = any(partner(case, r) == r for r in range(case.world))
-    marks = {"own partner": alone, "no neighbours": case.options[STEP] > 1,
-             "empty": not case.length}  # fmt: skip
-    return {name for name, there in marks.items() if there}
+    return (set() if case.length else {"empty"}) | ({"own partner"} if alone else set()) | (
+        {"no neighbours"} if case.options[STEP] > 1 else set())  # fmt: skip
 
 
 def in_step(play: Play) -> bool:
@@ -65,11 +62,7 @@ declare(Exercise(
     pairs_are_special(case), rules=[no_collectives],
     mistakes=[
         wrong("returns-own", "Each rank returns what it came with. Which of the two tensors has "
-              "the partner's numbers?", of=lambda rank, partner: rank),
-        wrong("one-sided", "One of two partners has the other's tensor, and the other one has its "
-              "own: both have to give, and both to take.", {"of": min}, {"of": max}),
-        wrong("not-the-partner", "Each rank has its neighbour's tensor, and the partner is "
-              "somebody else.", of=lambda rank, partner: rank ^ 1),
+              "the partner's numbers?", own=True),
     ],
     diagnoses=[
         Diagnosis("in-step", "These two partners do the same thing first, both send or both "
@@ -104,8 +97,6 @@ declare(Exercise(
               "has been passed to the left.", of=lambda rank, n: (rank + 1) % n),
         wrong("returns-own", "Each rank returns what it came with. Which of the two tensors has "
               "the neighbour's numbers?", of=lambda rank, n: rank),
-        wrong("pairs", "Ranks swap in pairs, and that is a ring for two ranks only: with four, "
-              "whom does rank 1 send to?", of=lambda rank, n: min(rank ^ 1, n - 1)),
         wrong("open-ring", "All ranks but rank 0 are right. After the last rank comes rank 0 "
               "again: whose tensor does it get?", row=True),
     ],
@@ -178,24 +169,6 @@ def silent(play: Play) -> bool:
     return only("order")(play) and not trace_of(play).events
 
 
-def too_early(play: Play) -> bool:
-    """A rank tells the next one before its own work has ended."""
-    times = spans(play)
-    return only("order")(play) and any(
-        e.peer == r + 1 and e.issued < times[r][1]
-        for r in range(len(times))
-        for e in sends(play, r)
-    )
-
-
-def last_is_stuck(play: Play) -> bool:
-    """Only the last rank is stuck, in a send; or it was refused one."""
-    last, error = play.case.world - 1, play.error
-    if isinstance(error, Deadlock):
-        return {w.rank for w in error.waits} == {last} and "send" in error.waits[0].call
-    return isinstance(error, RankFailed) and error.rank == last and "no rank" in str(error)
-
-
 wrong = turned(called)
 declare(Exercise(
     "01.3", "in_order", called, inputs=work,
@@ -213,14 +186,10 @@ declare(Exercise(
               {"times": lambda rank, n: 1 + (rank == 0)}, {"times": lambda rank, n: n}),
     ],
     diagnoses=[
-        Diagnosis("nobody-told", "No rank hears anything before it begins. Waiting for some time "
-                  "puts nothing in order: the rank before may take longer than anybody waits. What "
-                  "could tell the next one that it is its turn?", silent),
-        Diagnosis("token-too-early", "The word is passed on before the work is done, so the next "
-                  "rank begins while this one is busy.", too_early),
-        Diagnosis("wrong-word", "A rank begins without knowing that the rank before it has ended. "
-                  "Whom does it hear from, and what has that rank heard?", only("order")),
-        Diagnosis("last-sends-on", "After the last rank there is nobody left to tell.",
-                  last_is_stuck),
+        Diagnosis("nobody-told", "No rank hears anything before it begins. However long one waits, "
+                  "the rank before may take longer. Who tells the next one its turn?", silent),
+        Diagnosis("told-too-early", "A rank is told to begin before the one ahead of it has ended. "
+                  "Who tells it, and has that rank done its own work by then, and heard from the "
+                  "one before?", only("order")),
     ],
 ))  # fmt: skip

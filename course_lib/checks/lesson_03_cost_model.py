@@ -32,20 +32,14 @@ formula(
                 "The root has its own tensor already. How many messages come in?", lambda n: n),
             "parallel": (
                 "As if all tensors came in side by side. How many links lead into the root?",
-                lambda n: 1),
-            "chunks": (
-                "Each message carries an n-th of the tensor here. In a star nothing is cut.",
-                lambda n: (n - 1) / n, lambda n: 1 / n)},
+                lambda n: 1)},
         starts={
             "latency-each-message": (
-                "As if each message set off only when the one before it is in. On these links all "
-                "of them set off at once: what has to queue at the root, the latencies or the "
-                "transfers?", lambda n: n - 1, lambda n: n),
+                "On these links all messages set off at once. What has to queue at the root, the "
+                "latencies or the transfers?", lambda n: n - 1, lambda n: n),
             "latency-once": (
                 "The sum cannot set off before the last tensor is in: on the way back, too, "
-                "everybody waits for the first byte.", lambda n: 1 / 2),
-            "no-latency": ("A message takes a latency, too, before its first byte is in.",
-                           lambda n: 0)},
+                "everybody waits for the first byte.", lambda n: 1 / 2)},
         ways={"one-way": ("That is the way to the root; the others are still without the sum.", 1)},
     ),
 )  # fmt: skip
@@ -68,20 +62,14 @@ formula(
         busbw,
         factor={
             "algbw": (
-                "This is algbw: the bytes of the tensor over the seconds. How many bytes does each "
-                "rank's link carry for a tensor of S bytes?", lambda n: 1),
-            "inverted": (
-                "For each byte of the tensor a link carries at least one. Can busbw be smaller "
-                "than algbw?", lambda n: n / (2 * (n - 1))),
-            "one-phase": (
-                "That is the factor of one half of the work, adding up or handing out. all_reduce "
-                "does both.", lambda n: (n - 1) / n),
-            "factor-2": (
-                "A factor of 2 is what very many ranks come close to. Count the bytes for two "
-                "ranks.", lambda n: 2),
-            "swapped": (
-                "By this factor each of two ranks would have to send its tensor four times.",
-                lambda n: 2 * n / (n - 1)),
+                "This is algbw. How many bytes does each rank's link carry for a tensor of S?",
+                lambda n: 1),
+            "inverted": ("A link carries each byte at least once. Can busbw be below algbw?",
+                         lambda n: n / (2 * (n - 1))),
+            "one-phase": ("That is one half of the work, adding up or handing out. all_reduce does "
+                          "both.", lambda n: (n - 1) / n),
+            "factor-2": ("Very many ranks come close to a factor of 2. Count the bytes for two.",
+                         lambda n: 2),
             "all-links": (
                 "These are the bytes that all links carry together. One link is asked for.",
                 lambda n: 2 * (n - 1), lambda n: n - 1)},

@@ -8,15 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from course_lib.checks.cases import Case, crowd
-from course_lib.checks.exercise import (
-    BY_OPTIMIZERS,
-    Diagnosis,
-    Exercise,
-    Play,
-    Seen,
-    declare,
-    turned,
-)
+from course_lib.checks.exercise import BY_OPTIMIZERS, Exercise, Seen, declare, turned
 from course_lib.checks.models import columns, give_gradients, model, models
 
 MISSING = "without gradient"
@@ -49,13 +41,10 @@ def zero_or_none(want: list[Seen], got: list[Seen]) -> list[Seen]:
 
 def lacks(case: Case, parameter: int, rank: int) -> bool:
     """Whether this rank has no gradient for its ``parameter``-th parameter."""
-    return {
-        "": False,
-        "the first parameter on rank 0": parameter == 0 and rank == 0,
-        "every other parameter on odd ranks": parameter % 2 == 0 and rank % 2 == 1,
-        "all parameters on the last rank": rank == case.world - 1,
-        "the first parameter on any rank": parameter == 0,
-    }[case.options.get(MISSING, "")]
+    return {"": False, "the first parameter on rank 0": parameter == 0 and rank == 0,
+            "all parameters on the last rank": rank == case.world - 1,
+            "the first parameter on any rank": parameter == 0}[
+                case.options.get(MISSING, "")]  # fmt: skip
 
 
 def with_gradients(case: Case, rank: int) -> tuple:
@@ -72,8 +61,7 @@ declare(Exercise(
     core=lambda rng: [
         *models("one layer", worlds=(2,)), *models("two layers", worlds=(2, 3, 5)),
         *(Case(w, options={"model": "two layers", MISSING: what}) for w, what in (
-            (2, "the first parameter on rank 0"), (4, "every other parameter on odd ranks"),
-            (3, "all parameters on the last rank"))),
+            (2, "the first parameter on rank 0"), (3, "all parameters on the last rank"))),
         *models("first layer frozen", "layers in layers", "a shared weight", worlds=(3,))],
     sturdy=lambda rng: [
         *models("two layers", worlds=(1, crowd(rng))), *models("two dtypes", worlds=(2,)),
@@ -83,19 +71,18 @@ declare(Exercise(
         *models("two layers", worlds=(2,), options={MISSING: "the first parameter on any rank"})],
     settle=zero_or_none, tolerance=1e-6, length_is="", fits=lambda case: case.world > 1,
     mistakes=[
-        wrong("sum", "Every rank has the sum of all gradients, not their mean: the step would be n "
-              "times too long.", by=lambda g: 1),
-        wrong("divided-twice", "Too small by the number of ranks: somewhere it is divided a second "
-              "time.", by=lambda g: len(g) ** 2),
+        wrong("sum", "Every rank has the sum of all gradients, not their mean.", by=lambda g: 1),
+        wrong("divided-twice", "It is divided by the number of ranks a second time somewhere.",
+              by=lambda g: len(g) ** 2),
         wrong("averages-weights", "The weights are averaged, or added up, and every rank keeps its "
               "own gradient. Which of a parameter's two tensors is to be the same for all?",
               {"what": "data"}, {"what": "data", "by": lambda g: 1}),
-        wrong("fixed-world", "It divides by the same number, however many ranks there are.",
-              *({"by": lambda g, k=k: k} for k in range(2, 9))),
+        wrong("another-divisor", "It divides by another number than that of the ranks.",
+              *({"by": lambda g, k=k: k} for k in range(2, 9)), {"by": lambda g: len(g) - 1}),
         wrong("first-parameter", "Only the first gradient is averaged: does it visit all "
               "parameters?", most=1),
-        wrong("divides-by-holders", "It divides by the number of ranks that had a gradient. A "
-              "missing one counts as zero, and its rank counts.", holders=True),
+        wrong("divides-by-holders", "It divides by the number of ranks that had a gradient; "
+              "the others count, too.", holders=True),
         wrong("none-stays", "A rank that had no gradient still has none, while the others have "
               "the mean: its weights will fall behind theirs.", {"bare": False},
               {"bare": False, "holders": True}),
@@ -106,16 +93,13 @@ declare(Exercise(
 # ---- 05.2 broadcast_parameters -------------------------------------------------------------------
 
 
-def spread(given: list[tuple], mean: bool = False) -> None:
-    """Every rank has the parameters and buffers of src. Or the mean of all, which is a mistake."""
-    states = [dict(m.named_parameters()) | dict(m.named_buffers()) for m, *_ in given]
-    root = states[given[0][1] if given[0][1:] else 0]
+def spread(given: list[tuple]) -> None:
+    """Every rank has the parameters and buffers of src."""
+    states = [(*m.parameters(), *m.buffers()) for m, *_ in given]
     with torch.no_grad():
-        for name, sent in root.items():
-            all_of_them = [s[name] for s in states]
-            value = torch.stack(all_of_them).double().mean(0) if mean else sent.clone()
-            for mine in all_of_them:
-                mine.copy_(value)
+        for mine in states:
+            for t, sent in zip(mine, states[given[0][1] if given[0][1:] else 0], strict=True):
+                t.copy_(sent)
 
 
 def with_src(case: Case, rank: int) -> tuple:
@@ -140,8 +124,6 @@ declare(Exercise(
         *models("two layers", worlds=(3,), layout="transposed", options={"src": 2}),
         *models("buffers", worlds=(3,), calls=2, options={"src": 1}, later=({"src": 2},))],
     length_is="", fits=lambda case: case.world > 1,
-    mistakes=[turned(spread)("averages", "Every rank has the mean of all models. The model of src "
-                             "is asked for.", mean=True)],
 ))  # fmt: skip
 
 
@@ -163,9 +145,8 @@ def nearly_alike(case: Case, rank: int) -> tuple:
     here = rank == case.options.get(ON, case.world - 1)
     first = CHANGES["a NaN"] if what == "nothing, with a NaN" else FIRST
     with torch.no_grad():
-        next(made.parameters()).copy_(
-            torch.tensor(CHANGES.get(what, first) if here else first).view(2, 2)
-        )
+        numbers = CHANGES.get(what, first) if here else first
+        next(made.parameters()).copy_(torch.tensor(numbers).view(2, 2))
         if here and what == "another last parameter":
             list(made.parameters())[-1].add_(1)
         if here and BUFFER in case.options:
@@ -223,19 +204,15 @@ declare(Exercise(
     mistakes=[
         wrong("local", "Ranks come to different answers. What one rank has found out has to reach "
               "all the others.", {"pairs": lambda rank, n: [(0, rank)]},
-              {"pairs": lambda rank, n: [(rank, (rank + 1) % n)]},
-              {"pairs": lambda rank, n: [(rank - 1, rank)]}),
+              {"pairs": lambda rank, n: [(rank, (rank + 1) % n)]}),
         wrong("sums", "Sums can be equal where the numbers are not: two weights swapped, one up "
               "and another down.", {"sees": lambda m: [t.double().sum().item() for t in state(m)]},
-              {"sees": lambda m: [sum(t.double().sum().item() for t in state(m))]},
-              {"sees": lambda m: [sum(p.double().sum().item() for p in m.parameters())]}),
+              {"sees": lambda m: [sum(t.double().sum().item() for t in state(m))]}),
         wrong("tolerance", "Models that differ in the last bit pass for equal. Training makes more "
               "of a last bit: bit-equal is asked for.",
               sees=lambda m: [(t.double() * 1e4).round().tolist() for t in state(m)]),
         wrong("nan-differs", "A NaN equals nothing, not even itself; its bits do.",
               sees=lambda m: [[float(v) for v in t.flatten()] for t in state(m)]),
-        wrong("first-tensor", "Only the first tensor is compared.",
-              sees=lambda m: bits(state(m)[:1])),
         wrong("skips-unsaved", "A buffer that is not saved with the model (persistent=False) is "
               "not in its state_dict; here one differs.",
               sees=lambda m: bits(m.state_dict().values())),
@@ -263,11 +240,11 @@ def batches(case: Case, rank: int) -> tuple:
 
 def step(
     given: list[tuple], weight: Callable[[int, int, int], float] = lambda size, whole, n: 1 / whole,
-    counts: Callable[[int, int, int], float] | None = None, own: bool = False, told: str = "all",
-    steps: bool = True,
+    counts: Callable[[int, int, int], float] = lambda size, whole, n: 1 / whole,
+    own: bool = False, told: Callable[[float, int, int], float] | None = None, steps: bool = True,
 ) -> list[float]:  # fmt: skip
     """One process, the union of all batches: the gradient is the sum of all ranks' summed losses'
-    by ``weight(size, whole, n)``, and so is the loss, unless it ``counts`` otherwise."""
+    by ``weight(size, whole, n)``, and the loss by ``counts``. ``told`` is a rank's own loss."""
     sizes, n = [len(y) for *_, y in given], len(given)
     grads: list[list[Tensor]] = []
     losses: list[float] = []
@@ -278,17 +255,15 @@ def step(
         losses.append(loss.item())
         factor = weight(len(y), sum(sizes), n) if y.numel() else 0.0
         grads.append([p.grad * factor for p in module.parameters() if p.grad is not None])
-    factors = [(counts or weight)(size, sum(sizes), n) if size else 0.0 for size in sizes]
-    mean = sum(map(float.__mul__, losses, factors))
     for rank, (module, optimizer, *_) in enumerate(given):
         trained = [p for p in module.parameters() if p.requires_grad]
         for k, p in enumerate(trained):
             p.grad = grads[rank][k] if own else torch.stack([g[k] for g in grads]).sum(0)
         if steps:
             optimizer.step()
-    mine = {"mean": [loss / max(1, size) for loss, size in zip(losses, sizes, strict=True)],
-            "sum": losses, "share": list(map(float.__mul__, losses, factors))}  # fmt: skip
-    return mine.get(told, [mean] * n)
+    each = list(zip(losses, sizes, strict=True))
+    mean = sum(loss * counts(size, sum(sizes), n) for loss, size in each if size)
+    return [told(loss, size, sum(sizes)) if told else mean for loss, size in each]
 
 
 def mean_each(size: int, whole: int, n: int) -> float:
@@ -306,11 +281,6 @@ def smaller_steps(case: Case) -> list[Case]:
     kinds = dict.fromkeys(("one layer", case.options["model"]))
     return [Case(len(s), dtype=case.dtype, options=case.options | {"model": kind, SIZES: s})
             for s in few for kind in kinds if len(s) <= case.world]  # fmt: skip
-
-
-def nan_of_nothing(play: Play) -> bool:
-    values = [play.got(r).returned for r in range(play.case.world)] if play.done else []
-    return 0 in play.case.options[SIZES] and any(isinstance(v, float) and v != v for v in values)
 
 
 wrong = turned(step)
@@ -337,26 +307,20 @@ declare(Exercise(
         wrong("no-step", "No weight has changed: nobody takes the step.", steps=False),
         wrong("steps-first", "Every rank has taken the step of its own batch, and the models part "
               "ways. What has to happen before the step?",
-              {"own": True, "weight": lambda size, whole, n: 1 / size}, {"own": True},
-              {"own": True, "weight": lambda size, whole, n: 1 / size,
-               "counts": lambda size, whole, n: 1 / whole}),
+              {"own": True, "weight": lambda size, whole, n: 1 / size}, {"own": True}),
         wrong("sum", "The step is n times too long: n means have been added up.",
-              {"weight": lambda size, whole, n: 1 / size},
-              {"weight": lambda size, whole, n: 1 / size, "counts": mean_each}),
+              weight=lambda size, whole, n: 1 / size),
         wrong("rank-count", "The step is wrong by a factor. Sums over samples go with the number "
               "of samples, means with the number of ranks.",
-              *({"weight": w, **more} for w in (lambda size, whole, n: 1 / whole / n,
-                lambda size, whole, n: 1 / n, lambda size, whole, n: 1.0)
-                for more in ({}, {"counts": lambda size, whole, n: 1 / whole}))),
+              {"weight": lambda size, whole, n: 1 / whole / n},
+              {"weight": lambda size, whole, n: 1 / n}, {"weight": lambda size, whole, n: 1.0}),
         wrong("mean-of-means", "A sample counts for more on a rank that has few of them: look at a "
-              "batch of 1 beside one of 3.", {"weight": mean_each},
-              {"weight": mean_each, "counts": lambda size, whole, n: 1 / whole}),
-        wrong("loss-mean-of-means", "The step is right. The loss that is returned counts every "
-              "rank equally, however many samples it has.", counts=mean_each),
-        wrong("local-loss", "The step is right. The loss that is returned is this rank's, not "
-              "everybody's.", {"told": "mean"}, {"told": "sum"}, {"told": "share"}),
+              "batch of 1 beside one of 3.", weight=mean_each),
+        wrong("loss-mean-of-means", "The loss that is returned counts every rank equally, however "
+              "many samples it has.", counts=mean_each),
+        wrong("local-loss", "The loss that is returned is this rank's, not everybody's.",
+              {"told": lambda loss, size, whole: loss / max(1, size)},
+              {"told": lambda loss, size, whole: loss},
+              {"told": lambda loss, size, whole: loss / whole}),
     ],
-    diagnoses=[Diagnosis("empty-batch-nan", "The mean of an empty batch is 0/0, and one NaN makes "
-                         "every sum NaN. What does a rank without samples add to a sum?",
-                         nan_of_nothing)],
 ))  # fmt: skip

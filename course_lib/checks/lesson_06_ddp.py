@@ -6,6 +6,7 @@ do: the dataset watches, and an Account of it says what was drawn, lost and reco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,12 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from course_lib.checks.cases import Case, chunked, crowd
-from course_lib.checks.compare import ANYTHING, same
-from course_lib.checks.diagnose import OfPlay, found
+from course_lib.checks.compare import ANYTHING, real, same
+from course_lib.checks.diagnose import OfPlay, found, only
 from course_lib.checks.exercise import (
     BY_OPTIMIZERS,
     Diagnosis,
@@ -68,7 +69,7 @@ class Account:
     between its last one and the next. No epochs if nobody's steps are a multiple of them."""
 
     def __init__(self, labels: Tensor, epochs: int, by_rank: list[list[dict[str, Any]]]) -> None:
-        self.labels, self.ranks, self.passes = labels, range(len(by_rank)), by_rank
+        self.labels, self.ranks = labels, range(len(by_rank))
         self.steps = [[p for p in passes if p["trained"]] for passes in by_rank]
         told = bool(by_rank) and all(mine and len(mine) % epochs == 0 for mine in self.steps)
         self.epochs = range(epochs if told else 0)
@@ -85,12 +86,6 @@ class Account:
 
     def drawn(self, epoch: int) -> list[list[int]]:
         return [[i for p in passes for i in p["samples"]] for passes in self.trained[epoch]]
-
-    def after(self, epoch: int) -> list[list[float]]:
-        """The weights after an epoch, of the ranks whose model was shown something then."""
-        following = self.trained[epoch + 1] if epoch + 1 in self.epochs else [[]] * len(self.ranks)
-        shown = [e + t for e, t in zip(self.evaluated[epoch], following, strict=True)]
-        return [passes[0]["weights"] for passes in shown if passes]
 
     def losses(self, epoch: int, rank: int) -> list[list[float]]:
         """Of each batch those of its samples."""
@@ -119,11 +114,6 @@ def account(play: Play, call: int = 0) -> Account:
         seen.args[0]["passes"] for seen in (play.seen[call] if play.done else [])])  # fmt: skip
 
 
-def reported(seen: Seen, key: str) -> list:
-    values = seen.returned.get(key) if isinstance(seen.returned, dict) else None
-    return values if isinstance(values, list) else []
-
-
 def as_watched(want: list[Seen], got: list[Seen]) -> list[Seen]:
     """What the ranks are to report of the forward passes that were seen."""
     data, epochs, *_ = want[0].args
@@ -147,25 +137,25 @@ def trained_well(play: Play) -> Iterator[Finding]:
             if other["stale"] and one["weights"] != other["weights"]:
                 tell("no-zero-grad", f"rank {rank}: in step {number} backward() finds what the "
                      "steps before have left in .grad")  # fmt: skip
-        if all(p["weights"] == a.passes[rank][0]["weights"] for p in a.passes[rank]):
-            tell("never-steps", f"rank {rank} has the same weights from beginning to end")
     for epoch in a.epochs:
         drawn = [i for rank in a.drawn(epoch) for i in rank]
         if (twice := len(drawn) - len(set(drawn))) > spare:
-            each = {len(set(rank)) for rank in a.drawn(epoch)}
-            tell("plain-loader" if each == {case.length} else "own-shuffles", f"in epoch {epoch} "
-                 f"{twice} draws repeat a sample; shares of equal size need {spare}")  # fmt: skip
+            tell("overlap", f"in epoch {epoch} {twice} draws repeat a sample; shares of equal size "
+                 f"need {spare}")  # fmt: skip
         if (missed := case.length - len(set(drawn))) >= case.world * batch:
             tell("missed", f"in epoch {epoch} {missed} samples are never drawn")
         if epoch and a.drawn(epoch) == a.drawn(0) and max(map(len, a.drawn(0))) > 3:
-            in_order = all(r[:-1] == sorted(r[:-1]) for r in a.drawn(0))  # the last may be padding
-            tell("never-shuffled" if in_order else "no-set-epoch", f"epoch {epoch} draws the "
-                 "samples in the order of epoch 0")  # fmt: skip
+            tell("no-set-epoch", f"epoch {epoch} draws the samples in the order of epoch 0")
         if (shown := len(dict(a.hits(epoch)))) < case.length:
             tell("not-evaluated", f"after epoch {epoch} {shown} of {case.length} samples are "
                  "evaluated")  # fmt: skip
-        if not all(same(w, a.after(epoch)[0], 1e-5) for w in a.after(epoch)):
-            tell("not-averaged", f"after epoch {epoch} two ranks have different weights")
+        for passes in (a.trained[epoch], a.evaluated[epoch]):
+            first, *others = [rank[0]["weights"] for rank in passes if rank] or [[]]
+            if not all(same(weights, first, 1e-5) for weights in others):
+                tell("not-averaged", f"in epoch {epoch} two ranks have different weights")
+        for mine in a.trained[epoch]:
+            if len(mine) > 1 and all(p["weights"] == mine[0]["weights"] for p in mine):
+                tell("never-steps", f"in epoch {epoch} no weight changes from batch to batch")
         if any(p["by chance"] for passes in a.evaluated[epoch] for p in passes):
             tell("training-mode", "the accuracy is of a model whose dropout, or BatchNorm, is on")
     yield from (Finding(kind, text) for kind, text in said.items())
@@ -177,13 +167,12 @@ def from_seed(play: Play) -> Iterator[Finding]:
     first, *others = [account(play, call) for call in range(play.case.calls)]
     for seed, other in zip(seeds[1:], others, strict=True):
         if first.epochs and other.epochs:
-            alike = {"weights": first.steps[0][0]["weights"] == other.steps[0][0]["weights"],
-                     "order": first.drawn(0) == other.drawn(0)}  # fmt: skip
-            for name in (name for name in alike if alike[name] != (seed == seeds[0])):
-                how = "the same" if alike[name] else "another"
-                yield Finding(
-                    "seed", f"seeds {seeds[0]} and then {seed}: {how} {name} to begin with"
-                )
+            weights = first.steps[0][0]["weights"] == other.steps[0][0]["weights"]
+            order = first.drawn(0) == other.drawn(0)
+            if {weights, order} != {seed == seeds[0]}:
+                first_weights, first_order = ("same" if s else "other" for s in (weights, order))
+                yield Finding("seed", f"called with seed {seeds[0]}, then {seed}: {first_weights} "
+                              f"weights at the start, {first_order} order of samples")  # fmt: skip
 
 
 def reduced_by_ddp(play: Play) -> Iterator[Finding]:
@@ -200,47 +189,45 @@ def reduced_by_ddp(play: Play) -> Iterator[Finding]:
             yield Finding("reduced-twice", text, rank, got, most)
 
 
-def reports(key: str, *ways: Callable[[Account, int, int], float]) -> OfPlay:
-    """``key`` is wrong, and on every rank, epoch by epoch, what one of the ways would give."""
+def proportional(got: Any, said: list[float]) -> bool:
+    """Whether a list of numbers is the other one, by some factor."""
+    numbers = isinstance(got, list) and len(got) == len(said) and None not in map(real, got)
+    return numbers and all(math.isclose(a * said[0], b * got[0], rel_tol=CLOSE)
+                           for a, b in zip(got, said, strict=True))  # fmt: skip
+
+
+def reports(key: str, factor: bool, *ways: Callable[[Account, int, int], float]) -> OfPlay:
+    """``key`` is wrong, and on every rank, epoch by epoch, what one of the ways would give; with a
+    factor, that or the right number times anything."""
 
     def when(play: Play) -> bool:
         a = account(play)
-        want, got = a.numbers()[key], [reported(s, key) for by_rank in play.seen for s in by_rank]
+        returned = [s.returned for s in play.seen[0]] if a.epochs else []
+        got = [value.get(key) if isinstance(value, dict) else None for value in returned]
         said = [[[float(way(a, e, r)) for e in a.epochs] for r in a.ranks] for way in ways]
-        wrong = bool(a.epochs) and not same(got, [want] * len(got), CLOSE)
-        return wrong and any(same(got, s, CLOSE) for s in said)
+        said += [[a.numbers()[key]] * len(a.ranks)] if factor and got else []
+        alike = proportional if factor else partial(same, tolerance=CLOSE)
+        wrong = bool(got) and not same(got, [a.numbers()[key]] * len(got), CLOSE)
+        return wrong and any(all(map(alike, got, by_rank)) for by_rank in said)
 
     return when
 
 
-def in_budget(kind: str) -> OfPlay:
-    """Everything is right, and this is found."""
-    return lambda play: not play.findings and found(kind)(play)
-
-
-def uneven_shares(play: Play) -> bool:
-    return found("deadlock", "mismatch")(play) and play.case.length % play.case.world > 0
-
-
 trainings = partial(cases, "batch_size epochs seed")
 FOUND = {  # hints by what is found; in this order, as one brings others with it
-    "plain-loader": "Every rank draws every sample, so all do the same work, and more ranks do not "
-                    "make an epoch shorter. What gives each rank a share?",
-    "own-shuffles": "The ranks' shares overlap. They are parts of one whole only if all ranks "
-                    "shuffle it alike and each takes its own part.",
+    "overlap": "Ranks draw the same samples. What gives each rank a share of its own? And do all "
+               "ranks shuffle alike before they take it?",
     "batch-too-large": "More than batch_size samples go through the model of one rank at a time.",
-    "never-shuffled": "Every epoch draws the samples in the order in which the dataset has them; "
-                      "they are to be shuffled.",
-    "no-set-epoch": "The samples are shuffled, but all epochs alike. What tells the sampler that "
-                    "another epoch has begun, and is it told in time?",
-    "never-steps": "Nothing comes of training: the weights at the end are those of the start.",
+    "no-set-epoch": "Two epochs draw the samples in the same order. Are they shuffled, and what "
+                    "tells the sampler, in time, that another epoch has begun?",
+    "never-steps": "The weights stay what they are. Is step() called after each batch, and has the "
+                   "optimizer got the parameters of this model?",
     "no-zero-grad": "backward() adds to what is in .grad, and the gradients of the steps before "
                     "are still there: no zero_grad() comes between the steps.",
     "not-averaged": "The gradients stay on the rank that made them, and each rank trains a model "
                     "of its own. Which module has to be called for them to be averaged?",
-    "not-evaluated": "The accuracy is that of the weights at the end of the epoch, over the whole "
-                     "dataset: between an epoch's last step and the next one every sample has to "
-                     "go through the model.",
+    "not-evaluated": "The accuracy is that of the weights at an epoch's end: between its last step "
+                     "and the next one every sample has to go through the model.",
     "training-mode": "While it is evaluated, the model is in the mode in which it trains: dropout "
                      "drops values at random, and BatchNorm depends on the batch.",
     "seed": "The weights at the start and the order of the samples come from the seed, and from "
@@ -290,11 +277,15 @@ declare(Exercise(
     rules=[trained_well, from_seed], budget=[reduced_by_ddp],
     diagnoses=[
         Diagnosis("uneven-shares", "Where samples cannot be divided evenly, one rank takes a step "
-                  "more than another, and waits in it for a rank that never comes.",
-                  uneven_shares),
+                  "more than another, and waits in it for a rank that never comes.", lambda p:
+                  found("deadlock", "mismatch")(p) and p.case.length % p.case.world > 0),
         *(Diagnosis(id, hint, found(id)) for id, hint in FOUND.items()),
-        *(Diagnosis(id, hint, reports(key, *ways)) for id, key, hint, *ways in REPORTS),
-        *(Diagnosis(id, hint, in_budget(id)) for id, hint in BUDGET.items()),
+        *(Diagnosis(id, hint, reports(key, False, *ways)) for id, key, hint, *ways in REPORTS),
+        *(Diagnosis("wrong-count", f"The {key} is that of all ranks, or of one, but for a factor: "
+                    "what is added up is divided by another number than that of its samples.",
+                    reports(key, True, *(way for _, of, _, *ways in REPORTS for way in ways
+                                         if of == key))) for key in ("loss", "accuracy")),
+        *(Diagnosis(id, hint, only(id)) for id, hint in BUDGET.items()),
     ],
 ))  # fmt: skip
 
@@ -318,8 +309,7 @@ def accumulate(
     given: list[tuple], own: Callable[[Tensor, float], Tensor] = lambda parts, norm: parts.sum(0),
     end: Callable[..., Tensor] = lambda g, norm, n: clip(g, norm),
     told: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses.mean(),
-    each_synced: bool = False, keeps: Callable[[nn.Parameter], bool] = lambda p: False,
-    step: bool = True,
+    stale: bool = False, step: bool = True,
 ) -> list[float]:  # fmt: skip
     """One step along the clipped mean gradient of all ranks' micro-batches. The rest are mistakes.
 
@@ -333,14 +323,12 @@ def accumulate(
         parts = [torch.autograd.grad(loss / len(batches), trained) for loss in each]
         gradients.append(torch.stack([torch.cat([g.flatten() for g in part]) for part in parts]))
         losses.append(torch.stack(each).detach())
-    if each_synced:
-        gradients = [torch.stack(gradients).mean(0)]
     for model, optimizer, _, norm in given:
         mean = torch.stack([own(parts, norm) for parts in gradients]).mean(0)
         trained = [p for p in model.parameters() if p.requires_grad]
         whole = end(mean, norm, len(given)).split([p.numel() for p in trained])
         for p in model.parameters():
-            p.grad = p.grad if keeps(p) else None
+            p.grad = p.grad if stale else None
         for p, part in zip(trained, whole, strict=True):
             p.grad = part.view_as(p) + (0 if p.grad is None else p.grad)
         if step:
@@ -362,34 +350,20 @@ def accumulating(case: Case, rank: int) -> tuple:
     return model, torch.optim.SGD(model.parameters(), lr=0.5), batches, case.options["max_norm"]
 
 
-def numbers(events: Iterable[Event]) -> int:
-    """How many numbers they carry, of whatever dtype."""
-    return sum(e.nbytes // getattr(torch, e.dtype).itemsize for e in events if e.dtype)
-
-
 def reduced_once(play: Play) -> Iterator[Finding]:
     """The gradients are reduced once: no more numbers than they have, and no fewer."""
     size = sum(p.numel() for p in play.given(0).parameters() if p.requires_grad)
+    most = size + 4 + 2 * play.case.length  # some for the losses
     for rank in range(play.case.world):
-        got = numbers(reductions(play, rank))
-        if got > size + 4 + 2 * play.case.length:  # some for the losses
+        calls = [e for e in reductions(play, rank) if e.dtype]
+        got = sum(e.nbytes // getattr(torch, str(e.dtype)).itemsize for e in calls)
+        if not size <= got <= most:
             text = f"rank {rank} reduces {got} numbers, the gradients have {size}"
-            yield Finding("syncs-each", text, rank, got, size)
-        elif got < size:
-            text = f"rank {rank} hands {got} numbers to reductions, the gradients have {size}"
-            yield Finding("not-reduced", text, rank, got, size)
+            yield Finding("syncs-each" if got > most else "not-reduced", text, rank, got, size)
 
 
-def stays_local(through_ddp: bool) -> OfPlay:
-    """The weights are wrong, and no gradients are reduced. DDP sends the buffers on the line that
-    calls it, also inside no_sync."""
-
-    def when(play: Play) -> bool:
-        called = any(e.op == "broadcast" and e.line for e in trace_of(play).of(0))
-        local = any(f.kind == "not-reduced" for f in reduced_once(play))
-        return play.done and "left" in play.kinds() and local and called == through_ddp
-
-    return when
+def weights(play: Play, rank: int) -> dict[str, Any]:
+    return {k: v for k, v in play.got(rank).args[0].items() if not k.endswith("grad")}
 
 
 steps = partial(cases, "max_norm")
@@ -409,53 +383,45 @@ declare(Exercise(
     fits=lambda case: case.world > 1 and case.length > 1, budget=[reduced_once],
     special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
     diagnoses=[
-        Diagnosis("through-module", "The forward passes go past DDP to the model inside it. Then "
-                  "DDP knows of no backward, reduces nothing, and every rank takes a step of its "
-                  "own.", stays_local(through_ddp=False)),
-        Diagnosis("never-synced", "Every forward pass runs inside no_sync, so no gradient is "
-                  "reduced, and each rank takes a step of its own.", stays_local(through_ddp=True)),
-        Diagnosis("not-reduced", "The step is right, and no reduction has made it. DDP reduces "
-                  "the gradients, once, while it goes backward.",
-                  in_budget("not-reduced")),
+        Diagnosis("stays-local", "The ranks end with different weights: gradients, or some of "
+                  "them, stay on their rank. DDP reduces in a backward whose forward went through "
+                  "DDP itself, not the module inside it, and outside no_sync.",
+                  lambda p: p.done and not all(same(weights(p, r), weights(p, 0), CLOSE)
+                                               for r in range(p.case.world))),
         Diagnosis("syncs-each", "The gradients are reduced more than once in this step. It is the "
                   "forward pass that settles whether its backward reduces: which ones lie outside "
-                  "no_sync?", in_budget("syncs-each")),
+                  "no_sync?", only("syncs-each")),
     ],
     mistakes=[
         wrong("unscaled", "The gradients of the micro-batches are added up, so the step is that of "
               "their sum. A mean over all samples is asked for.",
-              own=lambda parts, norm: len(parts) * parts.sum(0)),
+              {"own": lambda parts, norm: len(parts) * parts.sum(0)},
+              {"own": lambda parts, norm: len(parts) * parts.sum(0),
+               "end": lambda g, norm, n: clip(g / n, norm)}),
         wrong("only-last", "Only the last micro-batch has a part in the step.",
               {"own": lambda parts, norm: parts[-1]},
               {"own": lambda parts, norm: len(parts) * parts[-1]}),
         wrong("clips-too-soon", "What is clipped is one rank's own gradient, or a part of it. The "
               "norm that counts is that of the average over all ranks and micro-batches.",
               {"own": lambda parts, norm: clip(parts.sum(0), norm), "end": lambda g, norm, n: g},
-              {"own": on_the_way}, {"own": on_the_way, "end": lambda g, norm, n: g},
-              {"own": on_the_way, "each_synced": True}),
+              {"own": on_the_way}, {"own": on_the_way, "end": lambda g, norm, n: g}),
         wrong("never-clips", "The step is as long as the gradient is; max_norm has no part in it.",
               end=lambda g, norm, n: g),
-        wrong("clips-apart", "Each number, or each parameter's gradient, is clipped by itself. The "
-              "norm is one number, over all parameters together.",
-              {"end": lambda g, norm, n: g.clamp(-norm, norm)},
-              {"end": lambda g, norm, n: torch.cat([clip(part, norm) for part in
-                                                    g.split([4, 2] * (len(g) // 6))])}),
+        wrong("clips-values", "Each number is clipped by itself, not the norm of all together.",
+              end=lambda g, norm, n: g.clamp(-norm, norm)),
         wrong("divides-again", "The gradients are divided by the number of ranks once too often: "
               "DDP has averaged them, not added them up.",
               end=lambda g, norm, n: clip(g / n, norm)),
         wrong("no-step", "The weights are as they were.", step=False),
-        wrong("stale", "Gradients left over from before have a part in the step.",
-              {"keeps": lambda p: True}, {"keeps": lambda p: not p.requires_grad}),
+        wrong("stale", "Gradients left over from before have a part in the step.", stale=True),
         wrong("local-loss", "Each rank returns the loss of its own micro-batches.",
               told=lambda losses, rank: losses[rank].mean()),
         wrong("last-loss", "The loss that comes back is that of the last micro-batch.",
-              {"told": lambda losses, rank: losses[rank, -1]},
-              {"told": lambda losses, rank: losses[:, -1].mean()}),
+              told=lambda losses, rank: losses[rank, -1]),
         wrong("sum-of-losses", "The losses are added up; their mean is asked for, over the "
               "micro-batches and over the ranks.",
               {"told": lambda losses, rank: losses[rank].sum()},
               {"told": lambda losses, rank: losses.mean(0).sum()},
-              {"told": lambda losses, rank: losses.mean(1).sum()},
               {"told": lambda losses, rank: losses.sum()}),
     ],
 ))  # fmt: skip

@@ -79,12 +79,12 @@ WRONG = {
     "clears_each_time": ("as_documented", "06.only-last", "zero_grad() stands where every training "
                          "loop has it (FunASR#3472, NeMo Automodel#3530: one micro-batch counts)",
                          ("loss.backward()", "optimizer.zero_grad(); loss.backward()")),
-    "all_inside": ("as_documented", "06.never-synced", "the whole loop is put into no_sync",
+    "all_inside": ("as_documented", "06.stays-local", "the whole loop is put into no_sync",
                    (SYNC, "ddp_model.no_sync()")),
-    "last_forward_inside": ("as_documented", "06.never-synced", "only the backward is taken to "
+    "last_forward_inside": ("as_documented", "06.stays-local", "only the backward is taken to "
                             "matter", (SYNC, "ddp_model.no_sync()"),
                             ("            loss.backward()", "        loss.backward()")),
-    "inner_model": ("as_documented", "06.through-module", "module is called, to save no_sync",
+    "inner_model": ("as_documented", "06.stays-local", "module is called, to save no_sync",
                     (CALL, "ddp_model.module(inputs)")),
     "every_one": ("as_documented", "06.syncs-each", "the accumulation loop of one process",
                   (SYNC, "contextlib.nullcontext()")),

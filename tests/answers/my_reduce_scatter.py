@@ -74,7 +74,7 @@ WRONG = {
               ("dist.isend(blocks[r], r)", "dist.isend(tensor.contiguous().view(-1), r)")),
     "adds_into_it": ("owner_by_owner", "02.changes-argument", "a block is a view of the tensor",
                      ("[owner].clone(memory_format=torch.contiguous_format)", "[owner]")),
-    "everything": ("to_their_owners", "02.everything-to-everyone", "everybody adds up everything",
+    "everything": ("to_their_owners", "02.whole-tensors", "everybody adds up everything",
                    ("dist.isend(blocks[r], r)", "dist.isend(tensor.contiguous(), r)"),
                    ("torch.empty_like(total)", "torch.empty(tensor.shape, dtype=tensor.dtype)"),
                    ("total += inbox", "total += inbox.chunk(n)[rank]")),

@@ -85,9 +85,9 @@ WRONG = {
     "zero_grad_by_epoch": ("counts_added_up", "06.no-zero-grad", "put beside set_epoch",
                            (CLEAR, ""),
                            ("        ddp.train()", "        optimizer.zero_grad(); ddp.train()")),
-    "plain_loader": ("counts_added_up", "06.plain-loader", "the loader of one process",
+    "plain_loader": ("counts_added_up", "06.overlap", "the loader of one process",
                      (LOADER, "DataLoader(dataset, batch_size, shuffle=True)")),
-    "seed_by_rank": ("counts_added_up", "06.own-shuffles", "right for dropout, wrong for a sampler",
+    "seed_by_rank": ("counts_added_up", "06.overlap", "right for dropout, wrong for a sampler",
                      (SAMPLER, "DistributedSampler(dataset, seed=seed + rank)")),
     "no_set_epoch": ("counts_added_up", "06.no-set-epoch", "nothing fails without it; PyTorch's "
                      "page of DistributedSampler warns",
