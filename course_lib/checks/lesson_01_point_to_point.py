@@ -188,8 +188,8 @@ declare(Exercise(
     diagnoses=[
         Diagnosis("nobody-told", "No rank hears anything before it begins. However long one waits, "
                   "the rank before may take longer. Who tells the next one its turn?", silent),
-        Diagnosis("told-too-early", "A rank is told to begin before the one ahead of it has ended. "
-                  "Who tells it, and has that rank done its own work by then, and heard from the "
-                  "one before?", only("order")),
+        Diagnosis("too-early", "A rank begins before it can know that the one ahead of it has "
+                  "ended. Who tells it, and has that rank done its own work by then, and heard "
+                  "from the one before?", only("order")),
     ],
 ))  # fmt: skip

@@ -383,9 +383,9 @@ declare(Exercise(
     fits=lambda case: case.world > 1 and case.length > 1, budget=[reduced_once],
     special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
     diagnoses=[
-        Diagnosis("stays-local", "The ranks end with different weights: gradients, or some of "
-                  "them, stay on their rank. DDP reduces in a backward whose forward went through "
-                  "DDP itself, not the module inside it, and outside no_sync.",
+        Diagnosis("stays-local", "The ranks end with different weights: gradients, or a step, stay "
+                  "on a rank. DDP reduces in a backward whose forward went through DDP itself, not "
+                  "the module inside it, and outside no_sync.",
                   lambda p: p.done and not all(same(weights(p, r), weights(p, 0), CLOSE)
                                                for r in range(p.case.world))),
         Diagnosis("syncs-each", "The gradients are reduced more than once in this step. It is the "

@@ -62,9 +62,9 @@ WRONG = {
     "barriers": ("along_the_row", "01.collective", "n barriers make it right; nobody was asked to "
                  "meet", (WAITS, "    for _ in range(rank):\n        dist.barrier()\n"),
                  (TELLS, "    for _ in range(n - rank):\n        dist.barrier()\n")),
-    "too_early": ("along_the_row", "01.told-too-early", "the word is passed on before the work",
+    "too_early": ("along_the_row", "01.too-early", "the word is passed on before the work",
                   ("    work()\n", ""), (TELLS, TELLS + "    work()\n")),
-    "first_word": ("counts_those_before", "01.told-too-early", "a rank begins at the first word it "
+    "first_word": ("counts_those_before", "01.too-early", "a rank begins at the first word it "
                    "hears, whoever it is from",
                    (HEARS, "if rank > 0:\n        dist.irecv(token, 0).wait()"),
                    ("    work()\n", "    work()\n    for before in range(1, rank):\n        "
@@ -73,7 +73,7 @@ WRONG = {
                      ("if rank > 0:\n        dist.irecv(token, rank - 1)", "if n > 1:\n        "
                       "dist.irecv(token, (rank - 1) % n)"), (HOME, "")),
     "nobody_left": ("round_and_home", "01.waits-in-vain", "the other end is forgotten", (HOME, "")),
-    "anybody": ("rank_0_calls_out", "01.told-too-early", "whoever asks first has the next turn",
+    "anybody": ("rank_0_calls_out", "01.too-early", "whoever asks first has the next turn",
                 ("dist.recv(go, 0)", "dist.send(done, 0)\n        dist.recv(go, 0)"),
                 ("        dist.send(go, other)\n        dist.recv(done, other)", "        asks = "
                  "dist.recv(done)\n        dist.send(go, asks)\n        dist.recv(done, asks)")),

@@ -73,8 +73,8 @@ WRONG = {
                       "batch of 1 counts as much as one of 32",
                       (', reduction="sum") / total',
                        ', reduction="sum") / max(1, len(targets)) / dist.get_world_size()')),
-    "empty_nan": ("sum_over_total", "05.only-an-empty-batch", "the mean of an empty batch is NaN, and "
-                  "zero times NaN is NaN", (', reduction="sum") /', ") * len(targets) /")),
+    "empty_nan": ("sum_over_total", "05.only-an-empty-batch", "the mean of an empty batch is NaN, "
+                  "and zero times NaN is NaN", (', reduction="sum") /', ") * len(targets) /")),
     "empty_leaves": ("sum_over_total", "05.only-an-empty-batch", "nothing to do, so it returns; "
                      "the others are in all_reduce already",
                      ("total = ", "if not len(targets): return 0.0\n    total = ")),
