@@ -106,15 +106,14 @@ def crowd(rng: random.Random) -> int:
     return rng.randrange(11, 18)
 
 
-def hostile(world: int, length: int, floats: bool = True, **rest: Any) -> list[Case]:
+def hostile(world: int, length: int, **rest: Any) -> list[Case]:
     """What a function that moves or adds tensors has to stand: layouts, dtypes, special numbers,
     several calls in a row under late messages."""
     kinds = [Case(world, length, layout=layout, **rest) for layout in ("strided", "mixed")]
     kinds += [Case(world, 1, layout="scalar", **rest),
               Case(world, length, "int64", numbers="large", **rest),
-              Case(world, length, "bfloat16", numbers="random", **rest)]  # fmt: skip
-    if floats:
-        kinds += [Case(world, max(length, 5), numbers="special", **rest)]
+              Case(world, length, "bfloat16", numbers="random", **rest),
+              Case(world, max(length, 5), numbers="special", **rest)]  # fmt: skip
     return [*kinds, Case(world, length, jitter=20.0, calls=3, numbers="random", **rest)]
 
 
@@ -180,20 +179,19 @@ FEATURES = {
     "src": ("src is not rank 0", "Which lines name a rank and do not mean src?"),
     "dst": ("dst is not rank 0", "Which lines name a rank and do not mean dst?"),
     "left over": ("gradients are left over from before", "They are no part of this step."),
-    "an empty batch": ("some rank's batch is empty", "It has nothing to add, and takes part in "
-                       "every call all the same."),
+    "an empty batch": ("some rank's batch is empty", "The mean of nothing is NaN, and its rank "
+                       "takes part in every call all the same."),
     "batches of unequal size": ("the batches differ in size", "Each sample counts the same."),
     "without gradient": ("a gradient is missing on some rank", "A missing one counts as zero, and "
                          "its rank has to make the same calls as all others."),
-    "first layer frozen": ("a layer is frozen", "A frozen parameter has no gradient."),
+    "first layer frozen": ("a layer is frozen", "A frozen parameter has no gradient, and is a "
+                           "part of the model all the same."),
     "a shared weight": ("two layers share a weight", "It is one parameter, under two names."),
+    "another buffer": ("a buffer differs", "Running means and counters are tensors of a model, "
+                       "too; some are integers, and some are not saved with it."),
     "buffers": ("the model has buffers", "Running means and counters are tensors of a model, too; "
                 "some are integers, and some are not saved with it."),
     "layers in layers": ("layers lie inside of layers", "Does it visit all of them?"),
-    "a parameter beside its layers": ("a parameter belongs to no layer", "Does it visit all "
-                                      "parameters?"),
-    "no parameters": ("the model has no parameters", "There is nothing to send then, and that is "
-                      "no error."),
     "two dtypes": ("the model has parameters of two dtypes", "Which dtype do they pass through?"),
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ from course_lib.checks.exercise import (
     facets,
 )
 from course_lib.checks.rules import PATTERNS, trace_of
-from course_lib.errors import Hazard, RankFailed, Standstill
+from course_lib.errors import Deadlock, Hazard, RankFailed, Standstill
 
 OfPlay = Callable[[Play], bool]
 
@@ -107,10 +107,6 @@ def note(words: str) -> OfPlay:
     return lambda p: any(f.kind == "memory" and words in f.text for f in p.findings)
 
 
-def wrong_type(p: Play) -> bool:
-    return only("type")(p)
-
-
 def nothing_returned(p: Play) -> bool:
     return any(f.kind == "type" and f.got is None for f in p.findings)
 
@@ -158,13 +154,17 @@ ERRORS = [
               "number?", says("there is no rank")),
     Diagnosis("not-everybody", "A collective needs every rank of its group. Some ranks are in one "
               "here, and others never come: which condition keeps them away?", wait_for_absent),
-    Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well, or that "
-              "has returned: which call is missing, or comes too late?", found("deadlock")),
-    Diagnosis("mismatch", "These two calls meet, and have to agree.", found("mismatch")),
+    Diagnosis("waits-in-vain", "The rank that it waits for has come to its end already. Which of "
+              "the two makes a call too many, or has one too few?",
+              lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
+    Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well: which "
+              "call is missing, or comes too late?", found("deadlock")),
+    Diagnosis("mismatch", "Two calls that meet have to agree. Where one rank leaves a call out, "
+              "its next one meets the others'.", found("mismatch")),
     Diagnosis("raises", "The line above raises it.", found("raised")),
 ]  # fmt: skip
 # of which "only with …" may say more
-VAGUE = {"deadlock", "receive-first", "mismatch", "raises", "not-everybody"}
+VAGUE = {"deadlock", "waits-in-vain", "receive-first", "mismatch", "raises", "not-everybody"}
 
 
 def says_nothing(p: Play) -> bool:
@@ -185,9 +185,10 @@ DONE = [  # of what came to its end, where no mistake of the exercise explains t
     Diagnosis("returns-nothing", "The function ends without returning what it has made.",
               nothing_returned),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
-              wrong_type),
-    Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy.",
-              only("argument changed")),
+              only("type")),
+    Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy. (A "
+              "slice or a block of a tensor is a view of it.)",
+              lambda p: found("argument changed")(p) and not found("left")(p)),
     Diagnosis("one-buffer", "The list holds the same memory more than once: what arrives last "
               "shows in each of those places. How many tensors do so many messages need? ([box] * "
               "n is one tensor in n places.)",
@@ -322,7 +323,7 @@ def _alike_in(ex: Exercise, play: Play, facet: str, one: Right, other: Right) ->
 
 def _one_right(ex: Exercise, play: Play, facet: str) -> bool:
     """One of several ranks has got this facet right, by a change, and no other one has."""
-    if not play.done or play.case.world < 2:
+    if not play.done or play.case.world < 2 or found("argument changed")(play):
         return False
     right = [r for r, (g, w) in enumerate(zip(play.seen[0], ex.expected(play), strict=True))
              if same(facets([g])[facet], facets([w])[facet], ex.tolerance)]  # fmt: skip
@@ -415,7 +416,8 @@ def _only_with(ex: Exercise, evidence: Evidence) -> list[str]:
 def _only_where(names: list[str]) -> str:
     """The features in a sentence, and a question about each."""
     features, questions = zip(*map(clause, names), strict=True)
-    return " ".join([f"It goes wrong only where {', or where '.join(features)}.",
+    where = ", or where ".join(features)
+    return " ".join(["In all that was played it goes wrong only where", where + ".",
                      *filter(None, questions)])  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import inspect
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from course_lib.checks.cases import Case
@@ -35,7 +36,8 @@ def formula(
     mistakes: dict[str, tuple[Any, ...]],
 ) -> Exercise:  # fmt: skip
     """Declare it; a mistake is a hint and one or more formulas."""
-    names = list(inspect.signature(right).parameters)
+    parameters = inspect.signature(right).parameters.values()
+    names = [p.name for p in parameters if p.default is p.empty]  # the others are knobs
 
     def named(arguments: list[tuple]) -> list[Case]:
         return [Case(1, options=dict(zip(names, values, strict=True))) for values in arguments]
@@ -61,9 +63,21 @@ def nearly(right: Formula, play: Play) -> bool:
     return got not in (None, want) and (got in rounded or abs(got - want) <= 1e-3 * abs(want))
 
 
-def scaled(of: Formula, *factors: float) -> list[Formula]:
-    """The formula in another unit."""
-    return [lambda *args, k=k: k * of(*args) for k in factors]
+def turned(right: Formula, **knobs: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """Mistakes as other values of a formula's knobs; of two at once the earlier knob is named.
+
+    For each knob: ``{id: (hint, value, another value, …)}``.
+    """
+    out: dict[str, tuple[Any, ...]] = {}
+    rest = dict(knobs)
+    for knob, mistakes in knobs.items():
+        rest.pop(knob)
+        others = [{}, *({other: value} for other, more in rest.items()
+                        for _, *values in more.values() for value in values)]  # fmt: skip
+        for id, (hint, *values) in mistakes.items():
+            out[id] = (hint, *(partial(right, **{knob: value} | other)
+                               for value in values for other in others))  # fmt: skip
+    return out
 
 
 def networks(rng: random.Random, count: int = 6) -> list[tuple]:

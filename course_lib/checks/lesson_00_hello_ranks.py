@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from course_lib.checks.cases import Case, cases, chunked, crowd
-from course_lib.checks.exercise import Exercise, declare, turned
+from course_lib.checks.exercise import Diagnosis, Exercise, Play, declare
 from course_lib.checks.rules import without_a_word
 
 
-def fair(n: int, w: int) -> list[int]:
-    return [(n + w - 1 - r) // w for r in range(w)]
+def blocks(given: list[tuple]) -> list[range]:
+    """One block after the other, larger ones first."""
+    n, w = given[0][0], len(given)
+    starts = [n // w * rank + min(rank, n % w) for rank in range(w + 1)]
+    return [range(start, end) for start, end in pairwise(starts)]
 
 
-def blocks(
-    given: list[tuple],
-    sizes: Callable[[int, int], list[int]] = fair,
-    which: Callable[[int], int] = lambda rank: rank, first: int = 0, last: int = 0,
-    step: int = 0, world: int = 0, rounded_up: bool = False,
-) -> list[range]:  # fmt: skip
-    """One block after the other, larger ones first. The rest are mistakes."""
-    n, w = given[0][0], world or len(given)
-    if step:
-        return [range(r, n, w) for r in range(len(given))]
-    if rounded_up:
-        each = -(-n // w)
-        return [range(min(n, r * each), min(n, (r + 1) * each)) for r in range(len(given))]
-    size = sizes(n, w) + [n // w] * (len(given) - w)
-    ends = [range(sum(size[:r]), sum(size[: r + 1])) for r in range(len(size))]
-    mine = [ends[which(r)] for r in range(len(given))]
-    return [range(b.start + first, b.stop + last) for b in mine]
+def where(test: Callable[[list[range], int], bool]) -> Callable[[Play], bool]:
+    """All ranks return ranges, which are not the right ones, and of them this is true."""
+
+    def when(play: Play) -> bool:
+        shares = [seen.returned for seen in play.seen[0]] if play.done else []
+        wrong = any(f.kind == "returned" and f.call == 0 for f in play.findings)
+        return wrong and all(type(s) is range for s in shares) and test(shares, play.given(0))
+
+    return when
 
 
-wrong = turned(blocks)
-EDGES = [{"first": a, "last": b} for a in (-1, 0, 1) for b in (-1, 0, 1) if (a, b) != (0, 0)]
+def covered(shares: list[range]) -> list[int]:
+    return [item for share in shares for item in share]
+
 
 declare(Exercise(
     "00.1", "my_share", blocks,
@@ -45,30 +42,20 @@ declare(Exercise(
     length_is="n_items", special=chunked, blank=False,
     fits=lambda case: 1 < case.world < case.length,
     rules=[without_a_word],
-    mistakes=[
-        wrong("drops-remainder", "Add up the sizes of all shares. Is that n_items?",
-              sizes=lambda n, w: [n // w] * w),
-        wrong("last-takes-rest", "Nothing is lost, but one rank has more to do than the others, "
-              "who will wait for it. How can sizes differ by at most 1?",
-              sizes=lambda n, w: [n // w] * (w - 1) + [n - n // w * (w - 1)]),
-        wrong("first-takes-rest", "Nothing is lost, but one rank has more to do than the others, "
-              "who will wait for it. How can sizes differ by at most 1?",
-              sizes=lambda n, w: [n - n // w * (w - 1)] + [n // w] * (w - 1)),
-        wrong("interleaved", "Every item is there once, but a share is to be one block of "
-              "neighbours.", step=1),
-        wrong("larger-last", "The sizes are right. Which ranks have the larger ones?",
-              sizes=lambda n, w: [(n + r) // w for r in range(w)]),
-        wrong("rounds-up", "Every share is rounded up, so the last ranks go short: sizes differ "
-              "by more than 1.", rounded_up=True),
-        wrong("everything", "Every rank has all items. Who is asking?",
-              sizes=lambda n, w: [n] * w, which=lambda rank: 0),
-        wrong("same-for-all", "Every rank gives the same answer. Who is asking?",
-              which=lambda rank: 0),
-        wrong("local-rank", "LOCAL_RANK counts the ranks of one machine, and every machine has "
-              "a 0. Which number is a rank's own in the whole world?", which=lambda rank: rank % 2),
-        wrong("off-by-one", "Look at the first and the last item of each share: where one ends "
-              "the next one begins, and a range stops before its end.", *EDGES),
-        wrong("fixed-world", "It is right for one number of ranks only. The world can say how "
-              "many there are.", *({"world": w} for w in (2, 3, 4, 5, 8))),
+    diagnoses=[
+        Diagnosis("same-for-all", "Every rank gives the same answer. Who is asking?",
+                  where(lambda shares, n: len(shares) > 1 and len(set(shares)) == 1)),
+        Diagnosis("interleaved", "A share is to be one block of neighbours, and here there are "
+                  "gaps in it.", where(lambda shares, n: any(s.step != 1 for s in shares))),
+        Diagnosis("drops-remainder", "The last items belong to nobody. Add up the sizes of all "
+                  "shares: is that n_items?", where(
+                      lambda shares, n: covered(shares) == list(range(len(covered(shares)))) and (
+                          len(covered(shares)) < n))),
+        Diagnosis("sizes", "Every item is there once, but the sizes are not right: they may differ "
+                  "by 1 at most, and the larger ones come first.",
+                  where(lambda shares, n: covered(shares) == list(range(n)))),
+        Diagnosis("off-by-one", "An item is in two shares, in none, or does not exist. Does each "
+                  "rank begin where the one before ends? (A range stops before its end.)",
+                  where(lambda shares, n: covered(shares) != list(range(n)))),
     ],
 ))  # fmt: skip

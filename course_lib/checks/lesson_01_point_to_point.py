@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 from course_lib.checks.cases import Case, cases, crowd, hostile, tensor
 from course_lib.checks.compare import ANYTHING
-from course_lib.checks.diagnose import all_wait_in, found, only
+from course_lib.checks.diagnose import all_wait_in, only
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
-from course_lib.checks.rules import no_collectives, sends, trace_of
+from course_lib.checks.rules import no_collectives, trace_of
 from course_lib.context import compute, current
-from course_lib.errors import Deadlock, RankFailed
-
-OVERWRITTEN = "The tensor that was handed in has been written over, and it is to stay as it was: "
+from course_lib.errors import Deadlock
 
 # ---- 01.1 exchange -------------------------------------------------------------------------------
 
 STEP = "partners at distance"  # the name of an option
 
 
-def swapped(
-    given: list[tuple], of: Callable[[int, int], int] = lambda rank, partner: partner,
-    into: bool = False,
-) -> list:  # fmt: skip
-    """Each rank gets its partner's tensor. The rest are mistakes."""
-    got = [given[of(r, p)][0].clone() for r, (_, p) in enumerate(given)]
-    for (mine, _), theirs in zip(given, got, strict=True):
-        mine.copy_(theirs if into else mine)
-    return got
+def swapped(given: list[tuple], own: bool = False) -> list:
+    """Each rank gets its partner's tensor; or its own, which is a mistake."""
+    return [given[rank if own else p][0].clone() for rank, (_, p) in enumerate(given)]
 
 
 def partner(case: Case, rank: int) -> int:
@@ -40,17 +32,16 @@ def partner(case: Case, rank: int) -> int:
 
 def pairs_are_special(case: Case) -> set[str]:
     alone = any(partner(case, r) == r for r in range(case.world))
-    marks = {"own partner": alone, "no neighbours": case.options[STEP] > 1,
-             "empty": not case.length}  # fmt: skip
-    return {name for name, there in marks.items() if there}
+    return (set() if case.length else {"empty"}) | ({"own partner"} if alone else set()) | (
+        {"no neighbours"} if case.options[STEP] > 1 else set())  # fmt: skip
 
 
-def by_parity(play: Play) -> bool:
-    """Even ranks wait in one call, odd ones in the other; partners are both even or both odd."""
-    if not isinstance(play.error, Deadlock) or play.case.options[STEP] % 2:
-        return False
-    waits = {(w.rank % 2, "send" in w.call) for w in play.error.waits}
-    return waits in ({(0, True), (1, False)}, {(0, False), (1, True)})
+def in_step(play: Play) -> bool:
+    """Partners wait for one another in the same call, though not all ranks wait in it."""
+    waits = play.error.waits if isinstance(play.error, Deadlock) else ()
+    call = {w.rank: w.call.partition("(")[0] for w in waits}
+    return len(call) > 0 and not (all_wait_in("send")(play) or all_wait_in("recv")(play)) and all(
+        call.get(partner(play.case, rank)) == call[rank] for rank in call)  # fmt: skip
 
 
 wrong = turned(swapped)
@@ -71,18 +62,12 @@ declare(Exercise(
     pairs_are_special(case), rules=[no_collectives],
     mistakes=[
         wrong("returns-own", "Each rank returns what it came with. Which of the two tensors has "
-              "the partner's numbers?", of=lambda rank, partner: rank),
-        wrong("one-sided", "One of two partners has the other's tensor, and the other one has its "
-              "own: both have to give, and both to take.", {"of": min}, {"of": max}),
-        wrong("not-the-partner", "Each rank has its neighbour's tensor, and the partner is "
-              "somebody else.", of=lambda rank, partner: rank ^ 1),
-        wrong("inbox-is-outbox", OVERWRITTEN + "what comes in needs a tensor of its own.",
-              into=True),
+              "the partner's numbers?", own=True),
     ],
     diagnoses=[
-        Diagnosis("by-parity", "Even ranks do one thing first, odd ranks the other. That is enough "
-                  "for neighbours. Ranks 0 and 2 are both even: what tells these two apart?",
-                  by_parity),
+        Diagnosis("in-step", "These two partners do the same thing first, both send or both "
+                  "receive. What tells other partners apart (an even and an odd rank, rank 0 and "
+                  "another one) does not tell these apart. What would, for any two?", in_step),
     ],
 ))  # fmt: skip
 
@@ -91,13 +76,11 @@ declare(Exercise(
 
 def passed(
     given: list[tuple], of: Callable[[int, int], int] = lambda rank, n: (rank - 1) % n,
-    into: bool = False, row: bool = False,
+    row: bool = False,
 ) -> list:  # fmt: skip
     """Every rank gets its left neighbour's tensor. The rest are mistakes."""
     n = len(given)
     got = [given[of(r, n)][0].clone() for r in range(n)]
-    for (mine,), theirs in zip(given, got, strict=True):
-        mine.copy_(theirs if into else mine)
     return [ANYTHING, *got[1:]] if row and n > 1 else got
 
 
@@ -114,12 +97,8 @@ declare(Exercise(
               "has been passed to the left.", of=lambda rank, n: (rank + 1) % n),
         wrong("returns-own", "Each rank returns what it came with. Which of the two tensors has "
               "the neighbour's numbers?", of=lambda rank, n: rank),
-        wrong("pairs", "Ranks swap in pairs, and that is a ring for two ranks only: with four, "
-              "whom does rank 1 send to?", of=lambda rank, n: min(rank ^ 1, n - 1)),
         wrong("open-ring", "All ranks but rank 0 are right. After the last rank comes rank 0 "
               "again: whose tensor does it get?", row=True),
-        wrong("overwrites-mine", OVERWRITTEN + "what comes in needs a tensor of its own.",
-              into=True),
     ],
 ))  # fmt: skip
 
@@ -166,15 +145,14 @@ def spans(play: Play, call: int = 0) -> list[Span]:
 
 def taking_turns(play: Play) -> Iterator[Finding]:
     """Rank r + 1 begins only after a message has told it that rank r has ended, in every call."""
-    for call in range(0 if found("collective")(play) else play.case.calls):
+    if any(no_collectives(play)):
+        return
+    for call in range(play.case.calls):
         times = spans(play, call)
         for rank, (before, mine) in enumerate(pairwise(times), 1):
             if mine[0] < news(play, rank - 1, before[1]).get(rank, float("inf")):
-                how = "before rank {} has ended" if mine[0] < before[1] else (
-                    "after rank {} has ended, and no message had told it so")  # fmt: skip
-                again = "again " if call else ""
-                yield Finding("order", f"rank {rank} begins work() {again}{how.format(rank - 1)}",
-                              rank)  # fmt: skip
+                yield Finding("order", f"rank {rank} begins work() before a message can have told "
+                              f"it that rank {rank - 1} has ended", rank, call=call)  # fmt: skip
 
 
 def news(play: Play, rank: int, time: float) -> dict[int, float]:
@@ -189,29 +167,6 @@ def news(play: Play, rank: int, time: float) -> dict[int, float]:
 
 def silent(play: Play) -> bool:
     return only("order")(play) and not trace_of(play).events
-
-
-def too_early(play: Play) -> bool:
-    """A rank tells the next one before its own work has ended."""
-    times = spans(play)
-    return only("order")(play) and any(
-        e.peer == r + 1 and e.issued < times[r][1]
-        for r in range(len(times))
-        for e in sends(play, r)
-    )
-
-
-def together(play: Play) -> bool:
-    """Two ranks work at the same time."""
-    return any(a[0] < b[1] and b[0] < a[1] for a, b in combinations(spans(play), 2))
-
-
-def last_is_stuck(play: Play) -> bool:
-    """Only the last rank is stuck, in a send; or it was refused one."""
-    last, error = play.case.world - 1, play.error
-    if isinstance(error, Deadlock):
-        return {w.rank for w in error.waits} == {last} and "send" in error.waits[0].call
-    return isinstance(error, RankFailed) and error.rank == last and "no rank" in str(error)
 
 
 wrong = turned(called)
@@ -231,24 +186,10 @@ declare(Exercise(
               {"times": lambda rank, n: 1 + (rank == 0)}, {"times": lambda rank, n: n}),
     ],
     diagnoses=[
-        Diagnosis("barrier", "A collective brings everybody together. Here one rank has to tell "
-                  "the next that it is done, and send and recv are enough for that.",
-                  found("collective")),
-        Diagnosis("all-at-once", "Every rank begins at once. Who tells the next one that it is its "
-                  "turn?", lambda p: silent(p) and all(start == 0 for start, _ in spans(p))),
-        Diagnosis("sleeps", "Waiting for some time puts nothing in order: the rank before may take "
-                  "longer than anybody waits. What could tell the next one that it is its turn?",
-                  silent),
-        Diagnosis("token-too-early", "The word is passed on before the work is done, so the next "
-                  "rank begins while this one is busy.", too_early),
-        Diagnosis("two-at-once", "Two ranks work at the same time, although each that sends has "
-                  "ended its work: who begins without having heard from the rank before?",
-                  lambda p: only("order")(p) and together(p)),
-        Diagnosis("another-order", "One rank works at a time, but not in the order of their "
-                  "numbers.", lambda p: only("order")(p) and spans(p) != sorted(spans(p))),
-        Diagnosis("rank-0-waits", "Every rank waits for a word from another. Who begins?",
-                  all_wait_in("recv")),
-        Diagnosis("last-sends-on", "After the last rank there is nobody left to tell.",
-                  last_is_stuck),
+        Diagnosis("nobody-told", "No rank hears anything before it begins. However long one waits, "
+                  "the rank before may take longer. Who tells the next one its turn?", silent),
+        Diagnosis("too-early", "A rank begins before it can know that the one ahead of it has "
+                  "ended. Who tells it, and has that rank done its own work by then, and heard "
+                  "from the one before?", only("order")),
     ],
 ))  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,15 +11,9 @@ from torch import Tensor
 
 from course_lib.checks.cases import Case, cases, crowd, hostile, tensor
 from course_lib.checks.compare import ANYTHING, same
+from course_lib.checks.diagnose import note
 from course_lib.checks.exercise import Diagnosis, Exercise, Play, declare, turned
-from course_lib.checks.rules import (
-    bytes_at_most,
-    bytes_in_total_at_least,
-    no_collectives,
-    through_one,
-    to_everyone,
-    whole_tensors,
-)
+from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, no_collectives
 
 
 def worlds_and_lengths(case: Case) -> set[str]:
@@ -54,21 +48,12 @@ def rooted_sturdy(word: str) -> Callable[[random.Random], list[Case]]:
 # ---- 02.1 my_broadcast ---------------------------------------------------------------------------
 
 
-def told(
-    given: list[tuple], who: Callable[[int, int, int], bool] = lambda rank, src, n: True,
-    add: Callable[[int, int, int], Iterable[int]] | None = None,
-) -> None:  # fmt: skip
+def told(given: list[tuple], adds: bool = False) -> None:
     """Every rank has what src has. The rest are mistakes."""
-    n, src = len(given), given[0][1]
-    before = [t.clone() for t, _ in given]
+    src = given[0][1]
     for rank, (t, _) in enumerate(given):
-        if rank != src and who(rank, src, n):
-            t.copy_(sum(before[r] for r in add(rank, src, n)) if add else before[src])
-
-
-def along(rank: int, src: int, n: int) -> list[int]:
-    """The ranks from src to this one, round the end."""
-    return [(src + k) % n for k in range((rank - src) % n + 1)]
+        if rank != src:
+            t.copy_(t + given[src][0] if adds else given[src][0])
 
 
 wrong = turned(told)
@@ -79,11 +64,7 @@ declare(Exercise(
     rules=[no_collectives],
     mistakes=[
         wrong("adds", "What arrives is added to what the rank had. src's tensor is to take its "
-              "place.", {"add": lambda rank, src, n: (rank, src)}, {"add": along}),
-        wrong("chain-from-0", "Ranks below src still have their own tensor: messages only ever go "
-              "to a higher rank. Who tells rank 0?", who=lambda rank, src, n: rank > src),
-        wrong("only-the-neighbour", "src's neighbour has been told, and the others still have "
-              "their own tensor: who tells them?", who=lambda rank, src, n: rank == (src + 1) % n),
+              "place.", adds=True),
     ],
 ))  # fmt: skip
 
@@ -91,12 +72,11 @@ declare(Exercise(
 
 
 def collected(
-    given: list[tuple], own: Callable[[list, int], list] = lambda rows, rank: rows,
-    root: Callable[[int], int] = lambda dst: dst,
-) -> list:  # fmt: skip
-    """dst has a list of all tensors, nobody else has any. The rest are mistakes."""
-    rows, dst = [t.clone() for t, _ in given], root(given[0][1])
-    return [own(rows, r) if r == dst else None for r in range(len(given))]
+    given: list[tuple], own: Callable[[list, int], list] = lambda rows, rank: rows
+) -> list:
+    """dst, or every rank, has a list of all tensors. The rest are mistakes."""
+    rows, (_, *dst) = [t.clone() for t, *_ in given], given[0]
+    return [own(rows, r) if dst in ([], [r]) else None for r in range(len(given))]
 
 
 def left_out(rows: list, rank: int) -> list:
@@ -107,22 +87,15 @@ def something_else(rows: list, rank: int) -> list:
     return [*rows[:rank], ANYTHING, *rows[rank + 1 :]]
 
 
-def reordered(play: Play) -> bool:
-    """Somebody returns all tensors in another order; the others return nothing or all of them."""
-    if not play.done or play.case.length == 0:
+def misplaced(play: Play) -> bool:
+    """In every list that is returned, another rank's tensor stands at some place."""
+    if not play.done or note("with one another")(play):
         return False
-    orders = [_order(play, call, rank) for call in range(play.case.calls)
-              for rank in range(play.case.world)]  # fmt: skip
-    return None not in orders and any(o != sorted(o) for o in orders if o is not None)
-
-
-def _order(play: Play, call: int, rank: int) -> list[int] | None:
-    """Whose tensors are in the list that a rank returned; None unless each is there once."""
-    given, got = [args[0] for args in play.inputs[call]], play.got(rank, call).returned
-    if not isinstance(got, list):
-        return [] if got is None else None
-    whose = [next((r for r, t in enumerate(given) if same(entry, t)), -1) for entry in got]
-    return whose if sorted(whose) == list(range(len(given))) else None
+    given, length = [args[0] for args in play.inputs[0]], play.case.length
+    lists = [seen.returned for seen in play.seen[0] if isinstance(seen.returned, list)]
+    return length > 0 < len(lists) and all(len(got) == len(given) and any(
+        not same(entry, mine) and any(same(entry, t) for t in given)
+        for entry, mine in zip(got, given, strict=True)) for got in lists)  # fmt: skip
 
 
 def returned_elsewhere(play: Play) -> bool:
@@ -137,10 +110,9 @@ def returned_elsewhere(play: Play) -> bool:
 OWN_MISSING = ("own-missing", "The others' tensors are all there, and a rank's own is not, or "
                "something else stands in its place. It needs no message to get into the list.",
                {"own": left_out}, {"own": something_else})  # fmt: skip
-NOT_IN_ORDER = Diagnosis(
-    "not-in-rank-order", "Everything is there, but rank r's tensor is not at place r. In which "
-    "order do you put them into the list: that of the ranks, or that in which they come?",
-    reordered,
+MISPLACED = Diagnosis(
+    "misplaced", "Place r of the list is for rank r's tensor, and here another rank's stands at "
+    "some place. Whose tensor is it that comes in each step?", misplaced,
 )  # fmt: skip
 
 wrong = turned(collected)
@@ -150,13 +122,12 @@ declare(Exercise(
     core=rooted_core("dst"), sturdy=rooted_sturdy("dst"), special=worlds_and_lengths,
     rules=[no_collectives],
     mistakes=[
-        wrong("root-fixed", "Rank 0 has the list, whatever dst says.", root=lambda dst: 0),
         wrong(*OWN_MISSING),
     ],
     diagnoses=[
         Diagnosis("list-everywhere", "Ranks other than dst return something, too. What does the "
                   "stub promise there?", returned_elsewhere),
-        NOT_IN_ORDER,
+        MISPLACED,
     ],
 ))  # fmt: skip
 
@@ -190,15 +161,10 @@ def operand(case: Case, rank: int) -> Tensor:
 def reduced(
     given: list[tuple], op: Callable[[str], str] = lambda op: op,
     rows: Callable[[list[Tensor], int], list[Tensor]] = lambda rows, dst: rows,
-    mean: bool = False, others: bool = False,
 ) -> None:  # fmt: skip
     """dst has the reduction of all, nobody else's tensor has changed. The rest are mistakes."""
     _, dst, asked = given[0]
-    result = combine(op(asked), rows([t.clone() for t, *_ in given], dst))
-    given[dst][0].copy_(result / len(given) if mean and asked == "sum" else result)
-    if others:
-        for rank in range(len(given)):
-            given[rank] = given[rank] if rank == dst else (ANYTHING, *given[rank][1:])
+    given[dst][0].copy_(combine(op(asked), rows([t.clone() for t, *_ in given], dst)))
 
 
 def reduce_core(rng: random.Random) -> list[Case]:
@@ -226,79 +192,51 @@ declare(Exercise(
         wrong("other-op", "The result is that of another operation than the one that `op` names.",
               *({"op": lambda op, k=k: k} for k in REDUCERS),
               *({"op": lambda op, k=k: k.get(op, op)} for k in (
-                  {"max": "min", "min": "max"}, {"prod": "sum"}, {"min": "max"}))),
-        wrong("divides", "This is the mean, and the sum is asked for.", mean=True),
+                  {"max": "min", "min": "max"}, {"prod": "sum"}))),
         wrong("root-twice", "dst's own tensor is in the result twice.",
               rows=lambda rows, dst: [*rows, rows[dst]]),
         wrong("starts-from-0", "It is as if one more rank had taken part, with zeros. What does a "
               "0 do to a product, or to the largest of negative numbers?",
               rows=lambda rows, dst: [*rows, torch.zeros_like(rows[0])]),
         wrong("one-lost", "The result lacks the numbers of one rank. What became of them?",
-              {"rows": left_out}, *(
-                  {"rows": lambda rows, dst, k=k: left_out(rows, (dst + k) % len(rows))}
-                  for k in (1, -1)),
-              {"rows": lambda rows, dst: left_out(rows, 0 if dst else 1)},
-              {"rows": lambda rows, dst: left_out(rows, max(set(range(len(rows))) - {dst}))}),
-        wrong("others-changed", "dst has the result, and somebody else's tensor is not what it "
-              "was. Where could a rank add up, if not in the caller's tensor?", others=True),
+              *({"rows": lambda rows, dst, k=k: left_out(rows, (dst + k) % len(rows))}
+                for k in (0, 1, -1))),
     ],
 ))  # fmt: skip
 
 # ---- 02.4 my_all_gather --------------------------------------------------------------------------
 
 
-def shared(given: list[tuple], own: Callable[[list, int], list] = lambda rows, rank: rows) -> list:
-    """Every rank has a list of all tensors. The rest are mistakes."""
-    rows = [t.clone() for (t,) in given]
-    return [own(rows, rank) for rank in range(len(given))]
-
-
-wrong = turned(shared)
 declare(Exercise(
-    "02.4", "my_all_gather", shared, inputs=lambda case, rank: (tensor(case, rank),),
+    "02.4", "my_all_gather", collected, inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [*cases((2, 3), (1, 2)), *cases((4, 5), (2,)),
                       Case(5, rng.randrange(9, 300), numbers="random"),
                       Case(3, 4, numbers="random", calls=2)],
     sturdy=lambda rng: [Case(1, 2), Case(3, 0), Case(8, 2), Case(crowd(rng), 2), *hostile(3, 6)],
     special=worlds_and_lengths, rules=[no_collectives],
-    diagnoses=[NOT_IN_ORDER], mistakes=[wrong(*OWN_MISSING)],
+    diagnoses=[MISPLACED], mistakes=[turned(collected)(*OWN_MISSING)],
 ))  # fmt: skip
 
 # ---- 02.5 my_reduce_scatter ----------------------------------------------------------------------
 
 
 def scattered(
-    given: list[tuple], of: Callable[[int, int], int] = lambda rank, n: rank, mean: bool = False,
-    add: bool = True, whole: bool = False, into: bool = False,
+    given: list[tuple], of: Callable[[int, int], int] = lambda rank, n: rank,
+    add: bool = True, whole: bool = False,
 ) -> list:  # fmt: skip
     """Of the sum every rank has its own block. The rest are mistakes."""
-    n = len(given)
-    total = combine("sum", [t for (t,) in given])
-    total = total / n if mean else total
-    if into:
-        for rank in range(n):
-            given[rank] = (ANYTHING,)
+    n, total = len(given), combine("sum", [t for (t,) in given])
     return [total if whole else (total if add else given[r][0]).tensor_split(n)[of(r, n)].clone()
             for r in range(n)]  # fmt: skip
-
-
-def in_rows(case: Case, rank: int) -> tuple[Tensor]:
-    """A tensor whose first dimension is the case's length: rows of two, or numbers."""
-    return (tensor(case, rank),)
 
 
 def block_bytes(play: Play) -> int:
     return play.given(0).nbytes // play.case.world
 
 
-def beyond_budget(*tests: Callable[[Play], bool]) -> Callable[[Play], bool]:
-    """Values are right, too many bytes are sent, and all these hold."""
-    return lambda p: not p.findings and bool(p.broken) and all(test(p) for test in tests)
-
-
 wrong = turned(scattered)
 declare(Exercise(
-    "02.5", "my_reduce_scatter", scattered, inputs=in_rows,
+    "02.5", "my_reduce_scatter", scattered, inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [*(Case(w, n) for w, n in ((2, 2), (2, 4), (3, 3), (3, 6), (4, 8), (5, 5))),
                       Case(5, 5 * rng.randrange(3, 60), numbers="random"),
                       Case(3, 6, numbers="random", calls=2)],
@@ -311,21 +249,10 @@ declare(Exercise(
     mistakes=[
         wrong("input-block", "Each rank returns a part of its own tensor, to which nothing has "
               "been added.", add=False),
-        wrong("divides", "This is the mean, and the sum is asked for.", mean=True),
         wrong("whole-sum", "The whole sum comes back. A rank keeps one block of it.", whole=True),
         wrong("wrong-block", "Each rank returns a finished block of the sum, and not the one that "
               "has its own number.", *({"of": lambda rank, n, k=k: (rank + k) % n}
                                        for k in (1, -1, 2)),
               {"of": lambda rank, n: n - 1 - rank}, {"of": lambda rank, n: 0}),
-        wrong("damages-input", "The caller's tensor is not what it was: the adding has been done "
-              "in it. A block of a tensor is a view of it.", into=True),
-    ],
-    diagnoses=[
-        Diagnosis("everything-to-everyone", "Everyone sends everyone the whole tensor. What does "
-                  "the rank that gets it do with all blocks but one?",
-                  beyond_budget(to_everyone, whole_tensors)),
-        Diagnosis("root-does-it-all", "One rank takes everybody's whole tensor, adds up alone and "
-                  "hands out the blocks. Whose block could each of the others add up?",
-                  beyond_budget(through_one)),
     ],
 ))  # fmt: skip

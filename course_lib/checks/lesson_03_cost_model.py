@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
-from course_lib.checks.formulas import formula, networks, scaled
+from collections.abc import Callable
+
+from course_lib.checks.formulas import formula, networks, turned
+
+OfRanks = Callable[[int], float]
 
 
-def star(n: int, nbytes: float, alpha: float, beta: float) -> float:
+def star(
+    n: int, nbytes: float, alpha: float, beta: float, starts: OfRanks = lambda n: 1,
+    queued: OfRanks = lambda n: n - 1, ways: int = 2, turned_round: bool = False,
+) -> float:  # fmt: skip
     """Into the root and out again: the latencies overlap, the transfers queue; simulate's model."""
-    return 2 * (alpha + (n - 1) * nbytes * beta) if n > 1 else 0.0
+    transfer = nbytes / beta if turned_round else nbytes * beta
+    return ways * (starts(n) * alpha + queued(n) * transfer) if n > 1 else 0.0
 
 
 formula(
     "03.1", "star_seconds", star,
     core=lambda rng: [(3, 8, 1.0, 0.5), (2, 8, 1.0, 1.0), (4, 100, 2.0, 0.25), *networks(rng)],
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
-    mistakes={
-        "latency-each-message": (
-            "As if each message set off only when the one before it is in. On these links all of "
-            "them set off at once: what has to queue at the root, the latencies or the transfers?",
-            lambda n, s, a, b: 2 * (n - 1) * (a + s * b), lambda n, s, a, b: (n - 1) * (a + s * b),
-            lambda n, s, a, b: 2 * n * (a + s * b)),
-        "n-messages": (
-            "The root has its own tensor already. How many messages come in?",
-            lambda n, s, a, b: 2 * (a + n * s * b)),
-        "one-way": (
-            "That is the way to the root; the others are still without the sum.",
-            lambda n, s, a, b: a + (n - 1) * s * b),
-        "latency-once": (
-            "The sum cannot set off before the last tensor is in: on the way back, too, everybody "
-            "waits for the first byte.", lambda n, s, a, b: a + 2 * (n - 1) * s * b),
-        "parallel": (
-            "As if all tensors came in side by side. How many links lead into the root?",
-            lambda n, s, a, b: 2 * (a + s * b)),
-        "chunks": (
-            "Each message is an n-th of the tensor here. In a star nothing is cut.",
-            lambda n, s, a, b: 2 * (a + (n - 1) * s / n * b),
-            lambda n, s, a, b: 2 * (n - 1) * (a + s / n * b)),
-        "unit": (
-            "A factor of 4 or 8 is in the bytes, as if nbytes counted float32 elements or bits. It "
-            "counts bytes, and beta is the time of one byte.",
-            *(lambda n, s, a, b, k=k: star(n, k * s, a, b) for k in (4, 1 / 4, 8, 1 / 8))),
-        "beta-is-bandwidth": (
+    mistakes=turned(
+        star,
+        turned_round={"beta-is-bandwidth": (
             "Bytes divided by seconds per byte give no time. Is beta a bandwidth, or one over it?",
-            lambda n, s, a, b: 2 * (a + (n - 1) * s / b)),
-    },
+            True)},
+        queued={
+            "n-messages": (
+                "The root has its own tensor already. How many messages come in?", lambda n: n),
+            "parallel": (
+                "As if all tensors came in side by side. How many links lead into the root?",
+                lambda n: 1)},
+        starts={
+            "latency-each-message": (
+                "On these links all messages set off at once. What has to queue at the root, the "
+                "latencies or the transfers?", lambda n: n - 1, lambda n: n),
+            "latency-once": (
+                "The sum cannot set off before the last tensor is in: on the way back, too, "
+                "everybody waits for the first byte.", lambda n: 1 / 2)},
+        ways={"one-way": ("That is the way to the root; the others are still without the sum.", 1)},
+    ),
 )  # fmt: skip
 
 
-def busbw(n: int, nbytes: float, seconds: float) -> float:
+def busbw(
+    n: int, nbytes: float, seconds: float, factor: OfRanks = lambda n: 2 * (n - 1) / n,
+    unit: float = 1,
+) -> float:  # fmt: skip
     """S/t · 2(n−1)/n: NVIDIA/nccl-tests, doc/PERFORMANCE.md, section AllReduce."""
-    return nbytes / seconds * 2 * (n - 1) / n
+    return unit * nbytes / seconds * factor(n)
 
 
 formula(
@@ -57,53 +58,53 @@ formula(
     core=lambda rng: [(4, 8, 2.0), (2, 8, 2.0), (3, 12, 0.5), (8, 1 << 30, 0.0125), *(
         (n, nbytes, 10 ** rng.uniform(-9, 2)) for n, nbytes, *_ in networks(rng))],
     sturdy=lambda rng: [(1, 8, 2.0), (4, 0, 2.0), (3, 12, 4), (4, 2.5, 2.0)],
-    mistakes={
-        "algbw": (
-            "This is algbw: the bytes of the tensor over the seconds. How many bytes does each "
-            "rank's link carry for a tensor of S bytes?", lambda n, s, t: s / t),
-        "inverted": (
-            "For each byte of the tensor a link carries at least one. Can busbw be smaller than "
-            "algbw?", lambda n, s, t: s / t * n / (2 * (n - 1))),
-        "one-phase": (
-            "That is the factor of one half of the work, adding up or handing out. all_reduce does "
-            "both.", lambda n, s, t: s / t * (n - 1) / n),
-        "factor-2": (
-            "A factor of 2 is what very many ranks come close to. Count the bytes for two ranks.",
-            lambda n, s, t: 2 * s / t),
-        "swapped": (
-            "By this factor each of two ranks would have to send its tensor four times.",
-            lambda n, s, t: s / t * 2 * n / (n - 1)),
-        "all-links": (
-            "These are the bytes that all links carry together. One link is asked for.",
-            lambda n, s, t: s / t * 2 * (n - 1)),
-        "unit": (
+    mistakes=turned(
+        busbw,
+        factor={
+            "algbw": (
+                "This is algbw. How many bytes does each rank's link carry for a tensor of S?",
+                lambda n: 1),
+            "inverted": ("A link carries each byte at least once. Can busbw be below algbw?",
+                         lambda n: n / (2 * (n - 1))),
+            "one-phase": ("That is one half of the work, adding up or handing out. all_reduce does "
+                          "both.", lambda n: (n - 1) / n),
+            "factor-2": ("Very many ranks come close to a factor of 2. Count the bytes for two.",
+                         lambda n: 2),
+            "all-links": (
+                "These are the bytes that all links carry together. One link is asked for.",
+                lambda n: 2 * (n - 1), lambda n: n - 1)},
+        unit={"unit": (
             "The digits are right, and the unit is not: bytes per second are asked for, not bits, "
             "and without kilo, mega or giga.",
-            *scaled(busbw, 8, 1 / 8, 1e-3, 1e-6, 1e-9, 2**-10, 2**-20, 2**-30)),
-    },
+            8, 1e-3, 1e-6, 1e-9, 2**-10, 2**-20, 2**-30)},
+    ),
 )  # fmt: skip
 
 
-def break_even(alpha: float, beta: float) -> float:
+def break_even(
+    alpha: float, beta: float, of: Callable[[float, float], float] = lambda a, b: a / b,
+    factor: float = 1,
+) -> float:  # fmt: skip
     """The S of α = S·β. At this size half of the link's bandwidth is reached (Hockney's n½)."""
-    bandwidth = 1 / beta
-    return alpha * bandwidth
+    return factor * of(alpha, beta)
 
 
 formula(
     "03.3", "half_bandwidth_bytes", break_even,
     core=lambda rng: [(3.0, 0.5), (1.0, 0.25), (5e-6, 4e-11), *(a[2:] for a in networks(rng))],
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
-    mistakes={
-        "product": ("Seconds times seconds per byte are no bytes.", lambda a, b: a * b),
-        "inverted": ("Seconds per byte over seconds: that is one over bytes.",
-                     lambda a, b: b / a),
-        "half-or-twice": (
-            "A factor of 2 is in it. The bandwidth is halved, not the size: at which S does S·beta "
-            "take as long as alpha?", *scaled(break_even, 2, 1 / 2)),
-        "unit": (
-            "The digits are right, and the unit is not: bytes are asked for, not elements or bits, "
-            "and without kilo or mega.",
-            *scaled(break_even, 4, 1 / 4, 8, 1 / 8, 1e-3, 1e-6, 2**-10, 2**-20)),
-    },
+    mistakes=turned(
+        break_even,
+        of={
+            "product": ("Seconds times seconds per byte are no bytes.", lambda a, b: a * b),
+            "inverted": ("Seconds per byte over seconds: that is one over bytes.",
+                         lambda a, b: b / a)},
+        factor={
+            "half-or-twice": (
+                "A factor of 2 is in it. The bandwidth is halved, not the size: at which S does "
+                "S·beta take as long as alpha?", 2, 1 / 2),
+            "unit": (
+                "The digits are right, and the unit is not: bytes are asked for, not elements or "
+                "bits, and without kilo or mega.", 4, 1 / 4, 8, 1 / 8, 1e-3, 1e-6, 2**-10, 2**-20)},
+    ),
 )  # fmt: skip

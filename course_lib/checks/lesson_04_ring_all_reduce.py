@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from course_lib.checks import rules
 from course_lib.checks.cases import Case, cases, chunked, crowd, hostile, tensor
 from course_lib.checks.compare import same
-from course_lib.checks.diagnose import found
-from course_lib.checks.exercise import (
-    Diagnosis,
-    Exercise,
-    Finding,
-    Mistake,
-    Play,
-    Seen,
-    declare,
-    turned,
-)
+from course_lib.checks.exercise import Diagnosis, Exercise, Play, Seen, declare, turned
 from course_lib.checks.formulas import formula, networks
-from course_lib.checks.rules import (
-    bytes_at_most,
-    bytes_in_total_at_least,
-    messages_of_at_most,
-    no_collectives,
-    one_way_round,
-    sends_at_most,
-)
+from course_lib.checks.formulas import turned as turned_formula
 
 
 def even(case: Case) -> bool:
@@ -43,6 +27,13 @@ def cut_up(case: Case) -> set[str]:
     return chunked(case) | ({"fewer chunks"} if fewer else set())
 
 
+WRONG_BUFFER = ("What arrives is never added: each rank adds something of its own again. Which "
+                "tensor did recv fill?")  # fmt: skip
+WRONG_CHUNK = ("What arrives goes into another chunk than its own. Which chunk does the left "
+               "neighbour send in this step?")  # fmt: skip
+OF_ITS_OWN: list[Callable] = [lambda own, came, sent: own + sent, lambda own, came, sent: own + own,
+                              lambda own, came, sent: sent]  # fmt: skip
+
 # ---- a ring in one process -----------------------------------------------------------------------
 
 
@@ -51,19 +42,20 @@ def add(own: Tensor, came: Tensor, sent: Tensor) -> Tensor:
 
 
 def turn(
-    chunks: list[list[Tensor]], steps: int, first: int, way: int = 1,
-    then: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda own, came, sent: came,
+    chunks: list[list[Tensor]], steps: int, first: int, way: int = 1, next: int = -1,
+    into: int = -1, then: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda own, came, sent: came,
 ) -> None:  # fmt: skip
-    """In each step every rank sends the chunk before the one it has sent last; ``first`` is how
-    far the first one is from its own number. ``then`` makes of its own chunk, of what came and of
-    what it has sent what it has afterwards."""
+    """In each step every rank sends the chunk that is ``next`` to the one it has sent last, and the
+    one that is ``into`` from it takes what came; ``first`` is how far the first one is from its own
+    number. ``then`` makes of its own chunk, of what came and of what it has sent what it has
+    afterwards."""
     n = len(chunks)
     ranks = [by_number[::way] for by_number in chunks[::way]]
     for step in range(steps):
-        out = [(r + first - step) % n for r in range(n)]
+        out = [(r + first + next * step) % n for r in range(n)]
         sent = [ranks[r][out[r]].clone() for r in range(n)]
         for r in range(n):
-            own = ranks[r][out[r - 1]]
+            own = ranks[r][(out[r] + into) % n]
             own.copy_(then(own, sent[r - 1], sent[r]))
 
 
@@ -73,84 +65,65 @@ def turn(
 def ring(
     given: list[tuple], way: int = 1, first: int = 0, adds: int = 0, gathers: int = 0,
     start: int = 1, reduce: Callable = add, gather: Callable = lambda own, came, sent: came,
+    into: int = -1, lands: int = -1, own: bool | None = None,
 ) -> None:  # fmt: skip
     """The ring step by step: n − 1 steps that add, and n − 1 that hand finished chunks on."""
     n = len(given)
     flat = [t.flatten().clone() for (t,) in given]
     chunks = [list(t.tensor_split(n)) for t in flat]
-    if n > 1:
-        turn(chunks, n - 1 + adds, first, way, reduce)
-        turn(chunks, max(0, n - 1 + gathers), first + start, way, gather)
+    if own is not None:  # whole tensors go round; what is added is the own one, or what was sent
+        flat = [f + sum(flat[rank if own else (rank - way * back) % n] for back in range(n - 1))
+                for rank, f in enumerate(flat)]  # fmt: skip
+    elif n > 1:
+        turn(chunks, n - 1 + adds, first, way, into=into, then=reduce)
+        turn(chunks, max(0, n - 1 + gathers), first + start, way, into=lands, then=gather)
     for (t,), end in zip(given, flat, strict=True):
         t.copy_(end.view(t.shape))
 
 
-def total(given: list[tuple], divided: bool = False, cut: bool = False) -> None:
-    """The sum at once; the mean; or only as far as equal chunks reach."""
-    whole = torch.stack([t.flatten() for (t,) in given]).sum(0)
-    if divided:
-        whole = (whole / len(given)).to(whole.dtype)
-    end = len(whole) - len(whole) % len(given) if cut else len(whole)
-    for (t,) in given:
-        t.copy_(torch.cat([whole[:end], t.flatten()[end:]]).view(t.shape))
+def any_ring(*several: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of knobs, those on rings that go either way round and begin with any chunk."""
+    return [{"way": way, "first": first} | knobs for way in (1, -1) for first in range(-2, 3)
+            for knobs in several]  # fmt: skip
 
 
-def of_whole_tensors(given: list[tuple], own: bool = False, way: int = 1, first: int = 0) -> None:
-    """Whole tensors go round, and each rank adds what it has sent, or its own one every time."""
-    had, n = [t.clone() for (t,) in given], len(given)
-    for rank, (t,) in enumerate(given):
-        for back in range(n - 1):
-            t += had[rank if own else (rank - way * back) % n]
-
-
-def any_ring(id: str, hint: str, *several: dict[str, Any], of: Callable = ring) -> Mistake:
-    """The mistake on rings that go either way round and begin with any chunk."""
-    ways = [partial(knobs.get("of", of), way=way, first=first,
-                    **{name: knob for name, knob in knobs.items() if name != "of"})
-            for way in (1, -1) for first in range(-2, 3) for knobs in several]  # fmt: skip
-    return Mistake(id, hint, tuple(ways))
+def ring_core(rng: random.Random) -> list[Case]:
+    return [*cases((2, 3), (6,)), Case(4, 4), Case(3, 3), Case(3, 6, calls=2),
+            Case(5, 5 * rng.randrange(4, 50), numbers="random")]  # fmt: skip
 
 
 def in_sum(play: Play) -> int:
     return -(-play.case.length // play.case.world) * play.given(0).element_size()
 
 
+wrong = turned(ring)
 declare(Exercise(
-    "04.1", "ring_all_reduce", total, inputs=lambda case, rank: (tensor(case, rank),),
-    core=lambda rng: [*cases((2, 3), (6,)), Case(4, 4), Case(3, 3), Case(3, 6, calls=2),
-                      Case(5, 5 * rng.randrange(4, 50), numbers="random")],
+    "04.1", "ring_all_reduce", ring, inputs=lambda case, rank: (tensor(case, rank),),
+    core=ring_core,
     sturdy=lambda rng: [*cases((1,), (3,)), *cases((3, 4), (0, 2, 5)), Case(crowd(rng), 25),
                         Case(2, 10, layout="transposed"), *hostile(3, 8)],
     fits=even, special=cut_up,
-    budget=[no_collectives, one_way_round, sends_at_most(lambda p: 2 * (p.case.world - 1)),
-            bytes_at_most(lambda p: 2 * (p.case.world - 1) * in_sum(p)),
-            messages_of_at_most(in_sum),
-            bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * p.case.length *
-                                    p.given(0).element_size())],
+    budget=[rules.no_collectives, rules.one_way_round, rules.messages_of_at_most(in_sum),
+            rules.sends_at_most(lambda p: 2 * (p.case.world - 1)),
+            rules.bytes_at_most(lambda p: 2 * (p.case.world - 1) * in_sum(p)),
+            rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * p.given(0).nbytes)],
     mistakes=[
-        turned(total)("divides", "This is the mean; the sum is asked for.", divided=True),
-        turned(total)("remainder-dropped", "The last elements are as they were: the length is no "
-                      "multiple of the number of ranks, and the chunks do not cover it.", cut=True),
-        any_ring("unfinished", "What goes round in the second half are chunks to which nothing has "
-                 "been added. Does the first half add what arrives, does it take n − 1 steps, and "
-                 "which chunk is complete on this rank then?", {"start": 0},
-                 {"reduce": lambda own, came, sent: came}, {"adds": -1}),
-        any_ring("off-by-one-owner", "Somebody is missing in each sum: what goes round in the "
-                 "second half is not finished yet. Does the first half take n − 1 steps, and which "
-                 "chunk is complete on this rank then?", {"start": 2}, {"adds": -1, "start": 2}),
-        any_ring("wrong-buffer", "What arrives is never added: each rank adds something of its own "
-                 "again. Which tensor did recv fill?",
-                 {"reduce": lambda own, came, sent: own + sent},
-                 {"reduce": lambda own, came, sent: own + own},
-                 {"reduce": lambda own, came, sent: sent}, {"of": of_whole_tensors, "own": True},
-                 {"of": of_whole_tensors}),
-        any_ring("added-twice", "Some ranks are in the sum more than once. How many steps does the "
-                 "adding half take, and what does the second half do with what arrives?",
-                 {"adds": 1, "start": 0}, {"gather": add}),
-        any_ring("first-half", "The adding half is there: each rank has one finished chunk. Who "
-                 "tells the others?", {"gathers": -99}),
-        any_ring("gather-short", "All chunks but one are right on each rank. How many steps does "
-                 "it take until n − 1 chunks have come by?", {"gathers": -1}),
+        wrong("unfinished", "Somebody is missing in each sum: what goes round in the second half "
+              "is not finished. Does the first half add what arrives, in n − 1 steps, and which "
+              "chunk is complete on this rank then?", *any_ring(
+                  {"start": 0}, {"reduce": lambda own, came, sent: came}, {"adds": -1},
+                  {"start": 2}, {"adds": -1, "start": 2})),
+        wrong("wrong-buffer", WRONG_BUFFER, *any_ring(
+            {"own": True}, {"own": False},
+            *({"reduce": reduce, "start": start} for start in (1, 2) for reduce in OF_ITS_OWN))),
+        wrong("wrong-chunk", WRONG_CHUNK, *any_ring(
+            {"into": 0}, {"into": 1}, {"lands": 0}, {"lands": 1}, {"into": 0, "lands": 0})),
+        wrong("added-twice", "Some ranks are in the sum more than once. How many steps does the "
+              "adding half take, and does the second half add, too?",
+              *any_ring({"adds": 1, "start": 0}, {"gather": add})),
+        wrong("gather-short", "The sums are finished, and not all of them have come by every rank. "
+              "How many steps does the second half take?",
+              *any_ring({"gathers": -1}, {"gathers": -99})),
     ],
 ))  # fmt: skip
 
@@ -164,13 +137,13 @@ def chunks_of(case: Case, rank: int) -> list[Tensor]:
 
 
 def scattered(
-    given: list[tuple], way: int = 1, first: int = 0, adds: int = 0, off: int = 0,
+    given: list[tuple], way: int = 1, first: int = 0, adds: int = 0, off: int = 0, into: int = -1,
     reduce: Callable = add,
 ) -> list[int]:  # fmt: skip
     """The adding half; returns the number of the chunk that is complete, or another one's."""
     chunks = [args[0] for args in given]
     n = len(chunks)
-    turn(chunks, n - 1 + adds if n > 1 else 0, first, way, reduce)
+    turn(chunks, n - 1 + adds if n > 1 else 0, first, way, into=into, then=reduce)
     numbers = [(r + first + 1 + off) % n for r in range(n)]
     return numbers if way == 1 else [n - 1 - i for i in reversed(numbers)]
 
@@ -191,39 +164,28 @@ def as_owned(want: list[Seen], got: list[Seen]) -> list[Seen]:
     return want
 
 
-def each_its_own(play: Play) -> list[Finding]:
-    """Every rank names a chunk, and no two the same."""
-    named = [play.got(r).returned for r in range(play.case.world)]
-    if not all(type(i) is int for i in named) or sorted(named) == list(range(len(named))):
-        return []
-    return [Finding("owner", f"the ranks name the chunks {', '.join(map(str, named))}")]
-
-
+wrong = turned(scattered)
 declare(Exercise(
     "04.2", "ring_reduce_scatter", scattered, inputs=lambda case, rank: (chunks_of(case, rank),),
-    core=lambda rng: [*cases((2, 3), (6,)), Case(4, 4), Case(3, 3), Case(3, 6, calls=2),
-                      Case(5, 5 * rng.randrange(4, 50), numbers="random")],
+    core=ring_core,
     sturdy=lambda rng: [*cases((1,), (3,)), *cases((3, 4), (0, 2, 5)), Case(crowd(rng), 25),
                         *hostile(3, 8)[2:]],
-    fits=even, special=chunked, settle=as_owned, rules=[no_collectives, each_its_own],
-    diagnoses=[Diagnosis("owners", "Two ranks name the same chunk, or one names a chunk that is "
-                         "not there. Each rank finishes a chunk of its own.", found("owner"))],
+    fits=even, special=chunked, settle=as_owned, rules=[rules.no_collectives],
+    diagnoses=[Diagnosis("owners", "Two ranks name the same chunk. Each finishes one of its own.",
+                         lambda p: p.done and p.case.world > len(
+                             {str(seen.returned) for seen in p.seen[0]}))],
     mistakes=[
-        any_ring("nothing-added", "What arrives takes the place of what was there: nothing is "
-                 "added.", {"reduce": lambda own, came, sent: came}, of=scattered),
-        any_ring("wrong-buffer", "What arrives is never added: each rank adds something of its own "
-                 "again. Which tensor did recv fill?",
-                 {"reduce": lambda own, came, sent: own + sent},
-                 {"reduce": lambda own, came, sent: own + own}, of=scattered),
-        any_ring("wrong-index", "One chunk is complete on each rank, and another one's number is "
-                 "returned. Follow the last message: which chunk did it carry?",
-                 {"off": 1}, {"off": -1}, {"off": 2}, of=scattered),
-        any_ring("added-twice", "Some ranks are in the sum more than once: how many steps does it "
-                 "take?", *({"adds": 1, "off": k} for k in (0, 1, -1)), of=scattered),
-        any_ring("scatter-short", "In the chunk that is returned somebody is missing. A chunk "
-                 "passes n − 1 links to meet every rank.",
-                 *({"adds": -1, "off": k} for k in (0, 1, -1)),
-                 of=scattered),
+        wrong("nothing-added", "What arrives takes the place of what was there: nothing is added.",
+              *any_ring({"reduce": lambda own, came, sent: came})),
+        wrong("wrong-buffer", WRONG_BUFFER, *any_ring(*({"reduce": r} for r in OF_ITS_OWN[:2]))),
+        wrong("wrong-chunk", WRONG_CHUNK, *any_ring(*({"into": i, "off": k} for i in (0, 1)
+                                                      for k in (0, 1, -1)))),
+        wrong("wrong-index", "One chunk is complete on each rank, and another one's number is "
+              "returned. Follow the last message: which chunk did it carry?",
+              *any_ring({"off": 1}, {"off": -1}, {"off": 2})),
+        wrong("miscounted", "In the chunk that is returned somebody is missing, or is there twice. "
+              "How many links does a chunk pass to meet every rank once?",
+              *any_ring(*({"adds": a, "off": k} for a in (1, -1) for k in (0, 1, -1)))),
     ],
 ))  # fmt: skip
 
@@ -236,13 +198,13 @@ def finished(case: Case, rank: int) -> tuple[list[Tensor], int]:
 
 
 def handed_round(
-    given: list[tuple], steps: int = 0, c: int | None = None, way: int = 1,
-    gather: Callable = lambda own, came, sent: came,
+    given: list[tuple], steps: int = 0, c: int | None = None, way: int = 1, next: int = -1,
+    into: int = -1, gather: Callable = lambda own, came, sent: came,
 ) -> None:  # fmt: skip
     """Every rank has every chunk as its owner had it; by turns, so that a turn can be left out."""
     chunks, n = [args[0] for args in given], len(given)
     first = given[0][1] if way == 1 else -given[-1][1] - 1
-    turn(chunks, max(0, n - 1 + steps), (first if c is None else c), way, gather)
+    turn(chunks, max(0, n - 1 + steps), first if c is None else c, way, next, into, gather)
 
 
 def with_owners(worlds: tuple[int, ...], length: int, **rest: Any) -> list[Case]:
@@ -260,13 +222,15 @@ declare(Exercise(
                         Case(3, 6, calls=3, options={"c": 0}, later=({"c": 1}, {"c": 2})),
                         *hostile(3, 8, options={"c": 1})[2:]],
     fits=lambda case: even(case) and case.options["c"] < case.world, special=chunked,
-    rules=[no_collectives],
+    rules=[rules.no_collectives],
     mistakes=[
         wrong("assumes-owner", "It is right for one way of owning chunks only. The argument "
               "`owned` says which chunk is finished here.",
               *({"c": k, "way": w} for k in (0, 1, -1) for w in (1, -1))),
         wrong("gather-short", "On each rank one chunk has not arrived. How many steps does it take "
               "until n − 1 chunks have come by?", {"steps": -1}, {"steps": -1, "way": -1}),
+        wrong("wrong-chunk", WRONG_CHUNK, *({"next": a, "into": b, "way": w} for w in (1, -1)
+                                              for a, b in ((-1, 0), (-1, 1), (1, 1)))),
         wrong("adds", "What arrives is finished: it replaces what was there.",
               {"gather": add}, {"gather": add, "way": -1}),
     ],
@@ -275,25 +239,35 @@ declare(Exercise(
 
 # ---- 04.4 ring_seconds ---------------------------------------------------------------------------
 
+
+def ring_time(
+    n: int, nbytes: float, alpha: float, beta: float,
+    steps: Callable[[int], int] = lambda n: 2 * (n - 1), parts: Callable[[int], int] = lambda n: n,
+    starts: int | None = None, inverted: bool = False,
+) -> float:  # fmt: skip
+    """Each of the 2(n − 1) steps takes a latency and the transfer of one chunk."""
+    latency = alpha * (steps(n) if starts is None else starts)
+    chunk = nbytes / parts(n)
+    return latency + steps(n) * (chunk / beta if inverted else chunk * beta)
+
+
 formula(
-    "04.4", "ring_seconds",
-    lambda n, nbytes, alpha, beta: 2 * (n - 1) * (alpha + nbytes / n * beta),
+    "04.4", "ring_seconds", ring_time,
     core=lambda rng: [(2, 8, 1.0, 1.0), (4, 8, 1.0, 0.5), (8, 1 << 20, 5e-6, 4e-11),
                       *networks(rng)],
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
-    mistakes={
-        "two-n": ("Count the steps for two ranks by hand: it is not four.",
-                  lambda n, s, a, b: 2 * n * (a + s / n * b)),
-        "one-phase": ("That is the time of one half. The sums have to come back, too.",
-                      lambda n, s, a, b: (n - 1) * (a + s / n * b)),
-        "whole-tensor": ("A step carries one chunk, not the tensor.",
-                         lambda n, s, a, b: 2 * (n - 1) * (a + s * b)),
-        "latency-once": ("Every step begins with a message of its own, and each one pays the "
-                         "latency.", lambda n, s, a, b: a + 2 * (n - 1) * s / n * b,
-                         lambda n, s, a, b: 2 * a + 2 * (n - 1) * s / n * b),
-        "bandwidth": ("β is the time that one byte takes, in seconds per byte: what would twice as "
-                      "large a β mean?", lambda n, s, a, b: 2 * (n - 1) * (a + s / n / b)),
-        "chunk-of-n-minus-1": ("Into how many chunks is the tensor cut?",
-                               lambda n, s, a, b: 2 * (n - 1) * (a + s / (n - 1) * b)),
-    },
+    mistakes=turned_formula(
+        ring_time,
+        inverted={"bandwidth": (
+            "β is the time that one byte takes, in seconds per byte: what would twice as large a β "
+            "mean?", True)},
+        parts={
+            "whole-tensor": ("A step carries one chunk, not the tensor.", lambda n: 1)},
+        starts={"latency-once": (
+            "Every step begins with a message of its own, and each one pays the latency.", 1, 2)},
+        steps={
+            "two-n": ("Count the steps for two ranks by hand: it is not four.", lambda n: 2 * n),
+            "one-phase": ("That is the time of one half. The sums have to come back, too.",
+                          lambda n: n - 1, lambda n: n)},
+    ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ do: the dataset watches, and an Account of it says what was drawn, lost and reco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,12 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from course_lib.checks.cases import Case, chunked, crowd
-from course_lib.checks.compare import ANYTHING, same
-from course_lib.checks.diagnose import OfPlay, found
+from course_lib.checks.compare import ANYTHING, real, same
+from course_lib.checks.diagnose import OfPlay, found, only
 from course_lib.checks.exercise import (
     BY_OPTIMIZERS,
     Diagnosis,
@@ -64,28 +65,24 @@ def training(case: Case, rank: int) -> tuple:
 
 
 class Account:
-    """What the ranks did in a call: forward passes by epoch and rank; no epochs if none trained."""
+    """What the ranks' models were shown in a call, ``[epoch][rank]``: in the steps of an epoch, and
+    between its last one and the next. No epochs if nobody's steps are a multiple of them."""
 
     def __init__(self, labels: Tensor, epochs: int, by_rank: list[list[dict[str, Any]]]) -> None:
         self.labels, self.ranks = labels, range(len(by_rank))
         self.steps = [[p for p in passes if p["trained"]] for passes in by_rank]
-        self.tells = all(mine and len(mine) % epochs == 0 for mine in self.steps)
-        self.epochs = range(epochs if self.tells and by_rank else 0)
+        told = bool(by_rank) and all(mine and len(mine) % epochs == 0 for mine in self.steps)
+        self.epochs = range(epochs if told else 0)
         self.trained: list[list[list]] = [[[] for _ in by_rank] for _ in self.epochs]
         self.evaluated: list[list[list]] = [[[] for _ in by_rank] for _ in self.epochs]
-        self.weights: list[list] = [[] for _ in self.epochs]  # after the epoch, of some ranks
-        for rank in self.ranks if self.epochs else ():
-            each, epoch, left = len(self.steps[rank]) // epochs, -1, 0
-            for one in by_rank[rank]:
-                if left == 0 and epoch >= 0 and not self.evaluated[epoch][rank]:
-                    self.weights[epoch].append(one["weights"])
-                if left == 0 and one["trained"]:
-                    epoch, left = epoch + 1, each
+        for rank, passes in enumerate(by_rank if told else ()):
+            each, count = len(self.steps[rank]) // epochs, 0
+            for one in passes:
                 if one["trained"]:
-                    self.trained[epoch][rank].append(one)
-                    left -= 1
-                elif left == 0 and epoch >= 0:
-                    self.evaluated[epoch][rank].append(one)
+                    self.trained[count // each][rank].append(one)
+                    count += 1
+                elif count and count % each == 0:
+                    self.evaluated[count // each - 1][rank].append(one)
 
     def drawn(self, epoch: int) -> list[list[int]]:
         return [[i for p in passes for i in p["samples"]] for passes in self.trained[epoch]]
@@ -106,25 +103,15 @@ class Account:
 
     def numbers(self) -> dict[str, Any]:
         """What is to be reported."""
-        accuracy = [mean(hit for _, hit in set(self.hits(e))) if self.settled(e) else ANYTHING
-                    for e in self.epochs]  # fmt: skip
+        accuracy = [mean(dict(self.hits(e)).values()) for e in self.epochs]
         losses = [mean(v for r in self.ranks for batch in self.losses(e, r) for v in batch)
                   for e in self.epochs]  # fmt: skip
         return {"loss": losses or ANYTHING, "accuracy": accuracy or ANYTHING}
-
-    def settled(self, epoch: int) -> bool:
-        hits = set(self.hits(epoch))
-        return len(hits) == len({sample for sample, _ in hits}) == len(self.labels)
 
 
 def account(play: Play, call: int = 0) -> Account:
     return Account(play.inputs[call][0][0].data[1], play.case.options["epochs"], [
         seen.args[0]["passes"] for seen in (play.seen[call] if play.done else [])])  # fmt: skip
-
-
-def reported(seen: Seen, key: str) -> list:
-    values = seen.returned.get(key) if isinstance(seen.returned, dict) else None
-    return values if isinstance(values, list) else []
 
 
 def as_watched(want: list[Seen], got: list[Seen]) -> list[Seen]:
@@ -153,43 +140,39 @@ def trained_well(play: Play) -> Iterator[Finding]:
     for epoch in a.epochs:
         drawn = [i for rank in a.drawn(epoch) for i in rank]
         if (twice := len(drawn) - len(set(drawn))) > spare:
-            each = {len(set(rank)) for rank in a.drawn(epoch)}
-            tell("plain-loader" if each == {case.length} else "own-shuffles", f"in epoch {epoch} "
-                 f"{twice} draws repeat a sample; shares of equal size need {spare}")  # fmt: skip
+            tell("overlap", f"in epoch {epoch} {twice} draws repeat a sample; shares of equal size "
+                 f"need {spare}")  # fmt: skip
         if (missed := case.length - len(set(drawn))) >= case.world * batch:
             tell("missed", f"in epoch {epoch} {missed} samples are never drawn")
         if epoch and a.drawn(epoch) == a.drawn(0) and max(map(len, a.drawn(0))) > 3:
-            in_order = all(r[:-1] == sorted(r[:-1]) for r in a.drawn(0))  # the last may be padding
-            tell("never-shuffled" if in_order else "no-set-epoch", f"epoch {epoch} draws the "
-                 "samples in the order of epoch 0")  # fmt: skip
-        if (shown := len({i for i, _ in a.hits(epoch)})) < case.length:
-            tell("part-evaluated" if shown else "accuracy-while-training", f"after epoch {epoch} "
-                 f"{shown} of {case.length} samples are evaluated")  # fmt: skip
-        elif not a.settled(epoch):
-            tell("models-differ", f"after epoch {epoch} one sample gets several classes")
-        if not all(same(w, a.weights[epoch][0], 1e-5) for w in a.weights[epoch]):
-            tell("not-averaged", f"after epoch {epoch} two ranks have different weights")
+            tell("no-set-epoch", f"epoch {epoch} draws the samples in the order of epoch 0")
+        if (shown := len(dict(a.hits(epoch)))) < case.length:
+            tell("not-evaluated", f"after epoch {epoch} {shown} of {case.length} samples are "
+                 "evaluated")  # fmt: skip
+        for passes in (a.trained[epoch], a.evaluated[epoch]):
+            first, *others = [rank[0]["weights"] for rank in passes if rank] or [[]]
+            if not all(same(weights, first, 1e-5) for weights in others):
+                tell("not-averaged", f"in epoch {epoch} two ranks have different weights")
+        for mine in a.trained[epoch]:
+            if len(mine) > 1 and all(p["weights"] == mine[0]["weights"] for p in mine):
+                tell("never-steps", f"in epoch {epoch} no weight changes from batch to batch")
         if any(p["by chance"] for passes in a.evaluated[epoch] for p in passes):
             tell("training-mode", "the accuracy is of a model whose dropout, or BatchNorm, is on")
-    first, *others = [w for weights in a.weights for w in weights] or [None]
-    if first and all(w == first == a.steps[0][0]["weights"] for w in [first, *others]):
-        tell("never-steps", "the weights are the same from beginning to end")
     yield from (Finding(kind, text) for kind, text in said.items())
 
 
 def from_seed(play: Play) -> Iterator[Finding]:
     """Weights and order come from the seed: another one gives others, the same one the same."""
-    calls = [(args[0][3], account(play, k)) for k, args in enumerate(play.inputs)]
-    for (before, one), (seed, other) in [(calls[0], later) for later in calls[1:]]:
-        if not (one.epochs and other.epochs):
-            return
-        alike = {"weights": one.steps[0][0]["weights"] == other.steps[0][0]["weights"],
-                 "order": one.drawn(0) == other.drawn(0)}  # fmt: skip
-        what = " and ".join(name for name in alike if alike[name] != (seed == before))
-        if what and seed == before:
-            yield Finding("not-repeatable", f"seed {seed} gives another {what} the second time")
-        elif what:
-            yield Finding("seed-unused", f"seeds {before} and {seed} give the same {what}")
+    seeds = [args[0][3] for args in play.inputs]
+    first, *others = [account(play, call) for call in range(play.case.calls)]
+    for seed, other in zip(seeds[1:], others, strict=True):
+        if first.epochs and other.epochs:
+            weights = first.steps[0][0]["weights"] == other.steps[0][0]["weights"]
+            order = first.drawn(0) == other.drawn(0)
+            if {weights, order} != {seed == seeds[0]}:
+                first_weights, first_order = ("same" if s else "other" for s in (weights, order))
+                yield Finding("seed", f"called with seed {seeds[0]}, then {seed}: {first_weights} "
+                              f"weights at the start, {first_order} order of samples")  # fmt: skip
 
 
 def reduced_by_ddp(play: Play) -> Iterator[Finding]:
@@ -206,69 +189,54 @@ def reduced_by_ddp(play: Play) -> Iterator[Finding]:
             yield Finding("reduced-twice", text, rank, got, most)
 
 
-def reports(key: str, *ways: Callable[[Account, int, int], float]) -> OfPlay:
-    """``key`` is wrong, and on every rank, epoch by epoch, what one of the ways would give."""
+def proportional(got: Any, said: list[float]) -> bool:
+    """Whether a list of numbers is the other one, by some factor."""
+    numbers = isinstance(got, list) and len(got) == len(said) and None not in map(real, got)
+    return numbers and all(math.isclose(a * said[0], b * got[0], rel_tol=CLOSE)
+                           for a, b in zip(got, said, strict=True))  # fmt: skip
+
+
+def reports(key: str, factor: bool, *ways: Callable[[Account, int, int], float]) -> OfPlay:
+    """``key`` is wrong, and on every rank, epoch by epoch, what one of the ways would give; with a
+    factor, that or the right number times anything."""
 
     def when(play: Play) -> bool:
-        if not (a := account(play)).epochs or not all(map(a.settled, a.epochs)):
-            return False
-        want, got = a.numbers()[key], [reported(seen, key) for seen in play.seen[0]]
+        a = account(play)
+        returned = [s.returned for s in play.seen[0]] if a.epochs else []
+        got = [value.get(key) if isinstance(value, dict) else None for value in returned]
         said = [[[float(way(a, e, r)) for e in a.epochs] for r in a.ranks] for way in ways]
-        return not same(got, [want] * len(got), CLOSE) and any(same(got, s, CLOSE) for s in said)
+        said += [[a.numbers()[key]] * len(a.ranks)] if factor and got else []
+        alike = proportional if factor else partial(same, tolerance=CLOSE)
+        wrong = bool(got) and not same(got, [a.numbers()[key]] * len(got), CLOSE)
+        return wrong and any(all(map(alike, got, by_rank)) for by_rank in said)
 
     return when
 
 
-def in_budget(kind: str) -> OfPlay:
-    """Everything is right, and this is found."""
-    return lambda play: not play.findings and found(kind)(play)
-
-
-def stands_still(play: Play) -> bool:
-    return found("deadlock", "mismatch")(play)
-
-
-def alone(play: Play) -> bool:
-    """One rank comes to a collective on a line of the answer that no other rank ever reaches."""
-    by_line: dict[str, set[int]] = {}
-    for e in trace_of(play).events if stands_still(play) else ():
-        by_line.setdefault(str(e.line), set()).update([e.rank] if e.is_collective else [])
-    return any(len(ranks) == 1 for line, ranks in by_line.items() if line != "None")
-
-
 trainings = partial(cases, "batch_size epochs seed")
-TRAINING = {  # by what is found; in this order, as one brings others with it
-    "plain-loader": "Every rank draws every sample: all do the same work, and an epoch is as long "
-                    "as with one rank. Who gives each rank a share?",
-    "own-shuffles": "The ranks' shares overlap. They are parts of one whole only if all ranks "
-                    "shuffle it alike, and each takes its own.",
+FOUND = {  # hints by what is found; in this order, as one brings others with it
+    "overlap": "Ranks draw the same samples. What gives each rank a share of its own? And do all "
+               "ranks shuffle alike before they take it?",
     "batch-too-large": "More than batch_size samples go through the model of one rank at a time.",
-    "never-shuffled": "Every epoch draws the samples in the order in which they lie there; they "
-                      "are to be shuffled.",
-    "no-set-epoch": "The samples are shuffled, and two epochs alike: from what would the sampler "
-                    "know that another epoch has begun, and is it told in time?",
-    "never-steps": "Nothing comes of backward(): the weights at the end are those of the start.",
+    "no-set-epoch": "Two epochs draw the samples in the same order. Are they shuffled, and what "
+                    "tells the sampler, in time, that another epoch has begun?",
+    "never-steps": "The weights stay what they are. Is step() called after each batch, and has the "
+                   "optimizer got the parameters of this model?",
     "no-zero-grad": "backward() adds to what is in .grad, and the gradients of the steps before "
                     "are still there: no zero_grad() comes between the steps.",
-    "not-averaged": "In some steps or in all, gradients stay on the rank that made them, and each "
-                    "rank trains a model of its own. Which module has to be called for them to go?",
-    "accuracy-while-training": "No sample goes through the model between an epoch's last step and "
-                               "the next one: this is not the accuracy at the end of the epoch.",
-    "part-evaluated": "Between an epoch's last step and the next one some samples go through no "
-                      "model. The whole dataset is to be evaluated.",
+    "not-averaged": "The gradients stay on the rank that made them, and each rank trains a model "
+                    "of its own. Which module has to be called for them to be averaged?",
+    "not-evaluated": "The accuracy is that of the weights at an epoch's end: between its last step "
+                     "and the next one every sample has to go through the model.",
     "training-mode": "While it is evaluated, the model is in the mode in which it trains: dropout "
-                     "leaves out what it likes, BatchNorm looks at this batch.",
-    "models-differ": "Ranks that evaluate the same sample come to different classes. DDP keeps the "
-                     "parameters equal; whose are the buffers, when the model is called past it?",
-    "not-repeatable": "The same seed gives another training the second time. What does training "
-                      "begin with that does not come from the seed?",
-    "seed-unused": "Another seed changes too little: both the weights at the start and the order "
-                   "of the samples are to come from it.",
+                     "drops values at random, and BatchNorm depends on the batch.",
+    "seed": "The weights at the start and the order of the samples come from the seed, and from "
+            "it alone: the same seed gives the same training, and another seed another one.",
 }  # fmt: skip
-REDUCING = {
-    "by-hand": "The gradients are averaged, and by the answer's own calls. It is asked for "
-               "DistributedDataParallel, which sends them while backward() goes on.",
-    "reduced-twice": "More is reduced in a step than the gradients. Who has averaged them already "
+BUDGET = {
+    "by-hand": "The gradients are averaged by the answer's own calls. The exercise asks for "
+               "DistributedDataParallel, which sends them while backward() is still running.",
+    "reduced-twice": "More than the gradients is reduced in a step. Who has averaged them already "
                      "when backward() returns?",
 }  # fmt: skip
 REPORTS: list[tuple] = [  # what of an Account is reported for an epoch, by a rank
@@ -309,13 +277,15 @@ declare(Exercise(
     rules=[trained_well, from_seed], budget=[reduced_by_ddp],
     diagnoses=[
         Diagnosis("uneven-shares", "Where samples cannot be divided evenly, one rank takes a step "
-                  "more than another, and waits in it for a rank that never comes.",
-                  lambda p: stands_still(p) and p.case.length % p.case.world > 0),
-        Diagnosis("rank-0-alone", "One rank comes to a collective on a line that no other rank "
-                  "reaches, and waits there for all. What does an `if rank == …` shut out?", alone),
-        *(Diagnosis(id, hint, found(id)) for id, hint in TRAINING.items()),
-        *(Diagnosis(id, hint, reports(key, *ways)) for id, key, hint, *ways in REPORTS),
-        *(Diagnosis(id, hint, in_budget(id)) for id, hint in REDUCING.items()),
+                  "more than another, and waits in it for a rank that never comes.", lambda p:
+                  found("deadlock", "mismatch")(p) and p.case.length % p.case.world > 0),
+        *(Diagnosis(id, hint, found(id)) for id, hint in FOUND.items()),
+        *(Diagnosis(id, hint, reports(key, False, *ways)) for id, key, hint, *ways in REPORTS),
+        *(Diagnosis("wrong-count", f"The {key} is that of all ranks, or of one, but for a factor: "
+                    "what is added up is divided by another number than that of its samples.",
+                    reports(key, True, *(way for _, of, _, *ways in REPORTS for way in ways
+                                         if of == key))) for key in ("loss", "accuracy")),
+        *(Diagnosis(id, hint, only(id)) for id, hint in BUDGET.items()),
     ],
 ))  # fmt: skip
 
@@ -339,8 +309,7 @@ def accumulate(
     given: list[tuple], own: Callable[[Tensor, float], Tensor] = lambda parts, norm: parts.sum(0),
     end: Callable[..., Tensor] = lambda g, norm, n: clip(g, norm),
     told: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses.mean(),
-    each_synced: bool = False, keeps: Callable[[nn.Parameter], bool] = lambda p: False,
-    step: bool = True, off: bool = False,
+    stale: bool = False, step: bool = True,
 ) -> list[float]:  # fmt: skip
     """One step along the clipped mean gradient of all ranks' micro-batches. The rest are mistakes.
 
@@ -354,19 +323,16 @@ def accumulate(
         parts = [torch.autograd.grad(loss / len(batches), trained) for loss in each]
         gradients.append(torch.stack([torch.cat([g.flatten() for g in part]) for part in parts]))
         losses.append(torch.stack(each).detach())
-    if each_synced:
-        gradients = [torch.stack(gradients).mean(0)]
     for model, optimizer, _, norm in given:
         mean = torch.stack([own(parts, norm) for parts in gradients]).mean(0)
         trained = [p for p in model.parameters() if p.requires_grad]
         whole = end(mean, norm, len(given)).split([p.numel() for p in trained])
         for p in model.parameters():
-            p.grad = p.grad if keeps(p) else None
+            p.grad = p.grad if stale else None
         for p, part in zip(trained, whole, strict=True):
             p.grad = part.view_as(p) + (0 if p.grad is None else p.grad)
         if step:
             optimizer.step()
-        model.require_backward_grad_sync = not off
     return [float(told(torch.stack(losses), rank)) for rank in range(len(given))]
 
 
@@ -384,34 +350,20 @@ def accumulating(case: Case, rank: int) -> tuple:
     return model, torch.optim.SGD(model.parameters(), lr=0.5), batches, case.options["max_norm"]
 
 
-def numbers(events: Iterable[Event]) -> int:
-    """How many numbers they carry, of whatever dtype."""
-    return sum(e.nbytes // getattr(torch, e.dtype).itemsize for e in events if e.dtype)
-
-
 def reduced_once(play: Play) -> Iterator[Finding]:
     """The gradients are reduced once: no more numbers than they have, and no fewer."""
     size = sum(p.numel() for p in play.given(0).parameters() if p.requires_grad)
+    most = size + 4 + 2 * play.case.length  # some for the losses
     for rank in range(play.case.world):
-        got = numbers(reductions(play, rank))
-        if got > size + 4 + 2 * play.case.length:  # some for the losses
+        calls = [e for e in reductions(play, rank) if e.dtype]
+        got = sum(e.nbytes // getattr(torch, str(e.dtype)).itemsize for e in calls)
+        if not size <= got <= most:
             text = f"rank {rank} reduces {got} numbers, the gradients have {size}"
-            yield Finding("syncs-each", text, rank, got, size)
-        elif got < size:
-            text = f"rank {rank} hands {got} numbers to reductions, the gradients have {size}"
-            yield Finding("not-reduced", text, rank, got, size)
+            yield Finding("syncs-each" if got > most else "not-reduced", text, rank, got, size)
 
 
-def stays_local(through_ddp: bool) -> OfPlay:
-    """The weights are wrong, and no gradients are reduced. DDP sends the buffers on the line that
-    calls it, also inside no_sync."""
-
-    def when(play: Play) -> bool:
-        called = any(e.op == "broadcast" and e.line for e in trace_of(play).of(0))
-        local = any(f.kind == "not-reduced" for f in reduced_once(play))
-        return play.done and "left" in play.kinds() and local and called == through_ddp
-
-    return when
+def weights(play: Play, rank: int) -> dict[str, Any]:
+    return {k: v for k, v in play.got(rank).args[0].items() if not k.endswith("grad")}
 
 
 steps = partial(cases, "max_norm")
@@ -431,61 +383,45 @@ declare(Exercise(
     fits=lambda case: case.world > 1 and case.length > 1, budget=[reduced_once],
     special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
     diagnoses=[
-        Diagnosis("through-module", "The forward passes go past DDP to the model inside it. Then "
-                  "DDP knows of no backward, reduces nothing, and every rank takes a step of its "
-                  "own.", stays_local(through_ddp=False)),
-        Diagnosis("never-synced", "Every forward pass runs inside no_sync, so no gradient is "
-                  "reduced, and each rank takes a step of its own.", stays_local(through_ddp=True)),
-        Diagnosis("not-reduced", "The step is right, and no reduction has made it. DDP reduces "
-                  "the gradients, once, while it goes backward.",
-                  in_budget("not-reduced")),
+        Diagnosis("stays-local", "The ranks end with different weights: gradients, or a step, stay "
+                  "on a rank. DDP reduces in a backward whose forward went through DDP itself, not "
+                  "the module inside it, and outside no_sync.",
+                  lambda p: p.done and not all(same(weights(p, r), weights(p, 0), CLOSE)
+                                               for r in range(p.case.world))),
         Diagnosis("syncs-each", "The gradients are reduced more than once in this step. It is the "
                   "forward pass that settles whether its backward reduces: which ones lie outside "
-                  "no_sync?", in_budget("syncs-each")),
+                  "no_sync?", only("syncs-each")),
     ],
     mistakes=[
         wrong("unscaled", "The gradients of the micro-batches are added up, so the step is that of "
               "their sum. A mean over all samples is asked for.",
-              own=lambda parts, norm: len(parts) * parts.sum(0)),
+              {"own": lambda parts, norm: len(parts) * parts.sum(0)},
+              {"own": lambda parts, norm: len(parts) * parts.sum(0),
+               "end": lambda g, norm, n: clip(g / n, norm)}),
         wrong("only-last", "Only the last micro-batch has a part in the step.",
               {"own": lambda parts, norm: parts[-1]},
               {"own": lambda parts, norm: len(parts) * parts[-1]}),
-        wrong("clips-before-sync", "What is clipped is one rank's own gradient, or a part of it. "
-              "The norm that counts is that of the average over all ranks, known when that has "
-              "been made.",
+        wrong("clips-too-soon", "What is clipped is one rank's own gradient, or a part of it. The "
+              "norm that counts is that of the average over all ranks and micro-batches.",
               {"own": lambda parts, norm: clip(parts.sum(0), norm), "end": lambda g, norm, n: g},
-              {"own": lambda parts, norm: clip(parts[:-1].sum(0), norm) + parts[-1],
-               "end": lambda g, norm, n: g},
-              {"own": on_the_way, "end": lambda g, norm, n: g}, {"own": on_the_way}),
-        wrong("clips-each", "The gradients are clipped after every micro-batch, when they are only "
-              "a part of the mean.", own=on_the_way, each_synced=True),
-        wrong("clips-parameters", "Each parameter's gradient is clipped by itself. The norm is one "
-              "number, over all parameters together.",
-              end=lambda g, norm, n: torch.cat([clip(part, norm) for part in
-                                                g.split([4, 2] * (len(g) // 6))])),
+              {"own": on_the_way}, {"own": on_the_way, "end": lambda g, norm, n: g}),
         wrong("never-clips", "The step is as long as the gradient is; max_norm has no part in it.",
               end=lambda g, norm, n: g),
-        wrong("clips-values", "Each number is clipped by itself. The gradient's norm, over all "
-              "parameters together, is to be at most max_norm.",
+        wrong("clips-values", "Each number is clipped by itself, not the norm of all together.",
               end=lambda g, norm, n: g.clamp(-norm, norm)),
         wrong("divides-again", "The gradients are divided by the number of ranks once too often: "
               "DDP has averaged them, not added them up.",
               end=lambda g, norm, n: clip(g / n, norm)),
         wrong("no-step", "The weights are as they were.", step=False),
-        wrong("stale", "Gradients left over from before have a part in the step.",
-              {"keeps": lambda p: True}, {"keeps": lambda p: not p.requires_grad}),
-        wrong("left-off", "DDP is left in a state in which it reduces nothing: the caller's next "
-              "backward() would stay local.", off=True),
+        wrong("stale", "Gradients left over from before have a part in the step.", stale=True),
         wrong("local-loss", "Each rank returns the loss of its own micro-batches.",
               told=lambda losses, rank: losses[rank].mean()),
         wrong("last-loss", "The loss that comes back is that of the last micro-batch.",
-              {"told": lambda losses, rank: losses[rank, -1]},
-              {"told": lambda losses, rank: losses[:, -1].mean()}),
+              told=lambda losses, rank: losses[rank, -1]),
         wrong("sum-of-losses", "The losses are added up; their mean is asked for, over the "
               "micro-batches and over the ranks.",
               {"told": lambda losses, rank: losses[rank].sum()},
               {"told": lambda losses, rank: losses.mean(0).sum()},
-              {"told": lambda losses, rank: losses.mean(1).sum()},
               {"told": lambda losses, rank: losses.sum()}),
     ],
 ))  # fmt: skip

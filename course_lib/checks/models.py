@@ -7,27 +7,13 @@ special about that model is a feature of the case.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from course_lib.checks.cases import Case
-
-
-class Row(nn.Module):
-    """Layers in a row; ``scale``, if there is one, is a parameter that belongs to no layer."""
-
-    def __init__(self, layers: dict[str, nn.Module], scale: bool = False) -> None:
-        super().__init__()
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-        self.register_parameter("scale", nn.Parameter(torch.zeros(())) if scale else None)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.children():
-            x = layer(x)
-        return x * self.scale if isinstance(self.scale, Tensor) else x
 
 
 class Counts(nn.Module):
@@ -45,12 +31,10 @@ class Counts(nn.Module):
         return x
 
 
-def build(kind: str, dtype: torch.dtype) -> Row:
+def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
     """A model of this kind, its tensors not yet filled; logits (B, 2) from inputs (B, 2)."""
-    if kind == "no parameters":
-        return Row({})
     if kind == "one layer":
-        return Row({"linear": nn.Linear(2, 2, dtype=dtype)})
+        return nn.Sequential(OrderedDict(linear=nn.Linear(2, 2, dtype=dtype)))
     layers: dict[str, nn.Module] = {
         name: nn.Linear(2, 2, dtype=dtype) for name in ("first", "second")
     }
@@ -65,7 +49,7 @@ def build(kind: str, dtype: torch.dtype) -> Row:
         layers = {"block": nn.Sequential(first, nn.Sequential(second))}
     if kind == "two dtypes":
         layers["wide"] = nn.Linear(2, 2, dtype=torch.float64)
-    return Row(layers, scale=kind == "a parameter beside its layers")
+    return nn.Sequential(OrderedDict(layers))
 
 
 def models(*kinds: str, worlds: tuple[int, ...], **rest: Any) -> list[Case]:
@@ -74,7 +58,7 @@ def models(*kinds: str, worlds: tuple[int, ...], **rest: Any) -> list[Case]:
     return [Case(w, options={"model": kind, **more}, **rest) for kind in kinds for w in worlds]
 
 
-def model(case: Case, salt: object) -> Row:
+def model(case: Case, salt: object) -> nn.Sequential:
     """The case's model, its tensors filled with numbers that the salt chooses; no gradients."""
     made = build(case.options["model"], getattr(torch, case.dtype))
     rng = case.random("weights", salt)

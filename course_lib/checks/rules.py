@@ -120,10 +120,10 @@ def through_one(play: Play) -> bool:
 
 
 PATTERNS = [  # told apart where there are more than three ranks
+    Diagnosis("whole-tensors", "Every message is as long as the tensor. What if each one carried "
+              "only a part of it?", whole_tensors),
     Diagnosis("everyone-to-everyone", "Everyone sends to everyone. On a ring each rank sends to "
               "one neighbour and hears from the other.", to_everyone),
     Diagnosis("through-one", "One rank hears from everybody and tells everybody: its link carries "
               "everything while the others idle.", through_one),
-    Diagnosis("whole-tensors", "Every message is as long as the tensor. What if each one carried "
-              "only a part of it?", whole_tensors),
 ]  # fmt: skip

@@ -79,12 +79,12 @@ WRONG = {
     "clears_each_time": ("as_documented", "06.only-last", "zero_grad() stands where every training "
                          "loop has it (FunASR#3472, NeMo Automodel#3530: one micro-batch counts)",
                          ("loss.backward()", "optimizer.zero_grad(); loss.backward()")),
-    "all_inside": ("as_documented", "06.never-synced", "the whole loop is put into no_sync",
+    "all_inside": ("as_documented", "06.stays-local", "the whole loop is put into no_sync",
                    (SYNC, "ddp_model.no_sync()")),
-    "last_forward_inside": ("as_documented", "06.never-synced", "only the backward is taken to "
+    "last_forward_inside": ("as_documented", "06.stays-local", "only the backward is taken to "
                             "matter", (SYNC, "ddp_model.no_sync()"),
                             ("            loss.backward()", "        loss.backward()")),
-    "inner_model": ("as_documented", "06.through-module", "module is called, to save no_sync",
+    "inner_model": ("as_documented", "06.stays-local", "module is called, to save no_sync",
                     (CALL, "ddp_model.module(inputs)")),
     "every_one": ("as_documented", "06.syncs-each", "the accumulation loop of one process",
                   (SYNC, "contextlib.nullcontext()")),
@@ -92,10 +92,10 @@ WRONG = {
                         "PyTorch's page of no_sync warns", (SYNC, "contextlib.nullcontext()"),
                         ("loss.backward()", "with contextlib.nullcontext() if last else "
                          "ddp_model.no_sync(): loss.backward()")),
-    "clips_each": ("as_documented", "06.clips-before-sync", "clipped after every backward, as "
+    "clips_each": ("as_documented", "06.clips-too-soon", "clipped after every backward, as "
                    "one process does", (BACKWARD, f"{BACKWARD}\n            {CLIP}"),
                    (f"    {CLIP}\n    opt", "    opt")),
-    "clips_then_reduces": ("reduced_by_hand", "06.clips-before-sync", "what is at hand is "
+    "clips_then_reduces": ("reduced_by_hand", "06.clips-too-soon", "what is at hand is "
                            "clipped", ("factor = min(", "_ = min("),
                            ("    dist.all_reduce(flat)", "    n = dist.get_world_size()\n"
                             "    mine = n * flat[:-1].norm().item()\n"
@@ -103,9 +103,6 @@ WRONG = {
                             "    flat[:-1] *= factor\n    dist.all_reduce(flat)\n    factor = 1")),
     "never_clears": ("as_documented", "06.stale", "tried in a fresh model's first step alone",
                      ("    optimizer.zero_grad()\n", "")),
-    "flag_left": ("switches_the_flag", "06.left-off", "set to False for the next micro-batches",
-                  ("    optimizer.step()", "    optimizer.step()\n"
-                   "    ddp_model.require_backward_grad_sync = False")),
     "unscaled_and_local": ("as_documented", "06.unscaled", "two at once",
                            ("loss.backward()", "(loss * len(micro_batches)).backward()"),
                            ("    dist.all_reduce(total, dist.ReduceOp.AVG)\n", "")),

@@ -45,7 +45,7 @@ WRONG = {
                    (f" in {ALL}", f" {ALL}")),
     "not_copied_back": ("as_objects", "05.left-unwritten", "the message arrives, and a name is "
                         "given to it", ("tensor.copy_(came)", "tensor = came")),
-    "state_dict": ("one_by_one", "05.skips-unsaved", "the state_dict is what gets saved, and a "
+    "state_dict": ("one_by_one", "05.only-buffers", "the state_dict is what gets saved, and a "
                    "buffer with persistent=False is not in it",
                    (ALL, "model.state_dict().values()")),
     "new_parameters": ("as_objects", "05.replaced", "an optimizer that was made before holds the "
@@ -53,15 +53,11 @@ WRONG = {
     "a_contiguous_copy": ("one_by_one", "05.only-transposed", "contiguous() may be a copy, which "
                           "alone is overwritten then",
                           (CALL, "dist.broadcast(tensor.detach().contiguous(), src)")),
-    "registered_nothing": ("one_by_one", "05.raises", "what modules register may be None, as a "
-                          "layer without bias does",
+    "registered_nothing": ("one_by_one", "05.only-buffers", "what modules register may be "
+                           "None, as in a layer without bias",
                           (ALL,
                            "[t for m in model.modules() for t in (*m._parameters.values(), "
                            "*m._buffers.values())]")),
-    "asks_for_a_device": ("one_by_one", "05.only-no-parameters", "the first parameter is asked for "
-                          "its device",
-                          ("for tensor",
-                           "device = next(model.parameters()).device\n    for tensor")),
     "in_float32": ("as_bytes", "05.only-two-dtypes", "one float32 vector of everything",
                    (".view(torch.uint8) for", ".float() for"), ("1, dtype=torch.uint8", "1"),
                    ("part.clone().view(tensor.dtype)", "part")),

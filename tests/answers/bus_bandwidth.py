@@ -27,7 +27,7 @@ WRONG = {
     "whole_bytes": ("corrected", "03.rounded", "whole bytes per second look tidy",
                     ("nbytes / seconds * 2 * (n - 1) / n",
                      "round(nbytes / seconds * 2 * (n - 1) / n)")),
-    "one_phase_in_gb": ("corrected", "03.values-differ", "the factor of all_gather, from the same "
-                        "table of nccl-tests, which prints GB/s: no hint fits both mistakes",
+    "one_phase_in_gb": ("corrected", "03.one-phase", "the factor of all_gather, from the same "
+                        "table of nccl-tests, which prints GB/s",
                         ("* 2 *", "*"), ("/ seconds", "/ 1e9 / seconds")),
 }  # fmt: skip

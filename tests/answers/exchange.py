@@ -47,7 +47,7 @@ WRONG = {
                    (LOWER, "True")),
     "receive_first": ("lower_first", "01.receive-first", "first I listen, then I speak",
                       (LOWER, "False")),
-    "by_parity": ("lower_first", "01.by-parity", "the rule for a ring, where neighbours differ in "
+    "by_parity": ("lower_first", "01.in-step", "the rule for a ring, where neighbours differ in "
                   "parity; partners need not", (LOWER, "dist.get_rank() % 2 == 0")),
     "reads_before_wait": ("both_at_once", "01.read-before-wait", "tutorials#3009 shows a reader "
                           "who stumbles over the sentence that warns of it",

@@ -55,29 +55,29 @@ TELLS = "    if rank < n - 1:\n        dist.send(token, rank + 1)\n"
 HEARS = "for before in range(rank):\n        dist.recv(token, before)"
 HOME = "    if rank == 0 and n > 1:\n        dist.recv(token, n - 1)\n"
 WRONG = {
-    "nothing": ("along_the_row", "01.all-at-once", "ranks are numbered, so surely they come in "
+    "nothing": ("along_the_row", "01.nobody-told", "ranks are numbered, so surely they come in "
                 "that order", (WAITS, ""), (TELLS, "")),
-    "sleeps": ("along_the_row", "01.sleeps", "who sleeps longer comes later",
+    "sleeps": ("along_the_row", "01.nobody-told", "who sleeps longer comes later",
                (WAITS, "    import time\n    time.sleep(rank * 0.5)\n"), (TELLS, "")),
-    "barriers": ("along_the_row", "01.barrier", "n barriers make it right, and nobody was asked to "
+    "barriers": ("along_the_row", "01.collective", "n barriers make it right; nobody was asked to "
                  "meet", (WAITS, "    for _ in range(rank):\n        dist.barrier()\n"),
                  (TELLS, "    for _ in range(n - rank):\n        dist.barrier()\n")),
-    "too_early": ("along_the_row", "01.token-too-early", "the word is passed on before the work",
+    "too_early": ("along_the_row", "01.too-early", "the word is passed on before the work",
                   ("    work()\n", ""), (TELLS, TELLS + "    work()\n")),
-    "first_word": ("counts_those_before", "01.two-at-once", "a rank begins at the first word it "
+    "first_word": ("counts_those_before", "01.too-early", "a rank begins at the first word it "
                    "hears, whoever it is from",
                    (HEARS, "if rank > 0:\n        dist.irecv(token, 0).wait()"),
                    ("    work()\n", "    work()\n    for before in range(1, rank):\n        "
                     "dist.recv(token, before)\n")),
-    "rank_0_waits": ("round_and_home", "01.rank-0-waits", "a ring has no beginning, a row has",
+    "rank_0_waits": ("round_and_home", "01.receive-first", "a ring has no beginning, a row has",
                      ("if rank > 0:\n        dist.irecv(token, rank - 1)", "if n > 1:\n        "
                       "dist.irecv(token, (rank - 1) % n)"), (HOME, "")),
-    "nobody_left": ("round_and_home", "01.last-sends-on", "the other end is forgotten", (HOME, "")),
-    "anybody": ("rank_0_calls_out", "01.another-order", "whoever asks first has the next turn",
+    "nobody_left": ("round_and_home", "01.waits-in-vain", "the other end is forgotten", (HOME, "")),
+    "anybody": ("rank_0_calls_out", "01.too-early", "whoever asks first has the next turn",
                 ("dist.recv(go, 0)", "dist.send(done, 0)\n        dist.recv(go, 0)"),
                 ("        dist.send(go, other)\n        dist.recv(done, other)", "        asks = "
                  "dist.recv(done)\n        dist.send(go, asks)\n        dist.recv(done, asks)")),
-    "never_and_nobody": ("round_and_home", "01.last-sends-on", "two at once: the last has nobody "
+    "never_and_nobody": ("round_and_home", "01.waits-in-vain", "two at once: the last has nobody "
                          "to tell, and rank 0 alone works", (HOME, ""),
                          ("    work()\n", "    if rank == 0:\n        work()\n")),
 }  # fmt: skip

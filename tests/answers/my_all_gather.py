@@ -72,7 +72,7 @@ WRONG = {
                   ("dist.recv(box, speaker)", "box = inbox\n            dist.recv(box, speaker)")),
     "nobody_told": ("root_and_back", "02.one-rank-alone", "a gather, and nobody tells the others",
                     (BACK, ""), ("        dist.recv(pile, last)\n", "")),
-    "off_by_one": ("ring", "02.not-in-rank-order", "the indices of the ring are one off",
+    "off_by_one": ("ring", "02.misplaced", "the indices of the ring are one off",
                    ("    return boxes", "    return boxes[1:] + boxes[:1]")),
     "own_is_argument": ("by_turns", "02.shares-memory", "its own entry is the caller's tensor",
                         ("            for listener", "            box = tensor\n            for "

@@ -72,7 +72,7 @@ WRONG = {
     "in_place": ("chain", "02.changes-argument", "the total grows in the caller's tensors",
                  (CLONE, "tensor.contiguous()"),
                  ("mine = mine + inbox if op", "mine = mine.add_(inbox) if op")),
-    "cleared": ("flat", "02.others-changed", "what has been sent is cleared for the next round",
+    "cleared": ("flat", "02.changes-argument", "what has been sent is cleared for the next round",
                 ("        return\n", "        tensor.zero_()\n        return\n")),
     "from_zeros": ("all_first", "02.starts-from-0", "a sum starts from 0, and so everything does",
                    ("torch.empty((n, ", "torch.zeros((n + 1, ")),
@@ -89,7 +89,7 @@ WRONG = {
                       ("if place + distance < n:", "if True:")),
     "rebinds": ("flat", "02.left-unwritten", "a name is given another tensor",
                 ("tensor.copy_(combine(tensor, inbox))", "tensor = combine(tensor, inbox)")),
-    "mean_strided": ("all_first", "02.divides", "two at once: the mean, and sent as it lies",
-                     ('"sum": torch.sum', '"sum": torch.mean'),
+    "other_op_strided": ("all_first", "02.other-op", "two at once: one operation for another, and "
+                         "sent as it lies", ('"prod": torch.prod', '"prod": torch.sum'),
                      ("dist.isend(tensor.contiguous(), dst)", "dist.isend(tensor, dst)")),
 }  # fmt: skip

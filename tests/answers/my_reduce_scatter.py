@@ -72,9 +72,9 @@ WRONG = {
                     ("    for work in going:\n        work.wait()\n", "")),
     "whole": ("to_their_owners", "02.mismatch", "the whole tensor is sent where a block is taken",
               ("dist.isend(blocks[r], r)", "dist.isend(tensor.contiguous().view(-1), r)")),
-    "adds_into_it": ("owner_by_owner", "02.damages-input", "a block is a view of the tensor",
+    "adds_into_it": ("owner_by_owner", "02.changes-argument", "a block is a view of the tensor",
                      ("[owner].clone(memory_format=torch.contiguous_format)", "[owner]")),
-    "everything": ("to_their_owners", "02.everything-to-everyone", "everybody adds up everything",
+    "everything": ("to_their_owners", "02.whole-tensors", "everybody adds up everything",
                    ("dist.isend(blocks[r], r)", "dist.isend(tensor.contiguous(), r)"),
                    ("torch.empty_like(total)", "torch.empty(tensor.shape, dtype=tensor.dtype)"),
                    ("total += inbox", "total += inbox.chunk(n)[rank]")),
@@ -88,7 +88,7 @@ WRONG = {
                 ("clone(memory_format=torch.contiguous_format)", "clone()")),
     "wrong_block": ("ring", "02.wrong-block", "the ring starts one block later",
                     ("blocks[rank - 1]", "blocks[rank]"), ("(rank - step - 1)", "(rank - step)")),
-    "mean_alone": ("to_their_owners", "02.divides", "two at once: the mean, and one rank that gets "
-                   "a view", ("    return total", "    return total / n if n > 1 else total"),
-                   (STARTS, f"{STARTS} if n > 1 else blocks[0]")),
+    "unadded_alone": ("to_their_owners", "02.input-block", "two at once: what comes is not added, "
+                      "and one rank gets a view", ("        total += inbox\n", ""),
+                      (STARTS, f"{STARTS} if n > 1 else blocks[0]")),
 }  # fmt: skip

@@ -33,7 +33,7 @@ WHO = "rank, world = dist.get_rank(), dist.get_world_size()"
 START = "rank * size + min(rank, extra)"
 RANGE = "return range(start, start + size + (rank < extra))"
 WRONG = {
-    "local_rank": ("by_divmod", "00.local-rank", "torchrun sets both RANK and LOCAL_RANK, and on "
+    "local_rank": ("by_divmod", "00.off-by-one", "torchrun sets both RANK and LOCAL_RANK, and on "
                    "one machine they agree: docs.pytorch.org/docs/stable/elastic/run.html",
                    ("rank, world = dist.get_rank()",
                     "rank, world = int(os.environ['LOCAL_RANK'])")),
@@ -49,10 +49,10 @@ WRONG = {
                (RANGE, "return list(range(start, start + size + (rank < extra)))")),
     "prints": ("by_divmod", "00.returns-nothing", "a printed answer looks like one in a notebook",
                (RANGE, "print(range(start, start + size + (rank < extra)))")),
-    "as_torch_chunk": ("by_rounding", "00.rounds-up", "torch.chunk rounds every share up, too",
+    "as_torch_chunk": ("by_rounding", "00.sizes", "torch.chunk rounds every share up, too",
                        ("-(-left // ranks_left)",
                         "min(left, -(-n_items // dist.get_world_size()))")),
-    "drops_and_ends_early": ("by_divmod", "00.off-by-one", "two at once: the end taken for the "
-                          "last item, and nobody takes what is left over", (START, "rank * size"),
-                          (RANGE, "return range(start, start + size - 1)")),
+    "drops_and_lists": ("by_divmod", "00.wrong-type", "two at once: nobody takes what is left, "
+                        "and the items in place of their range", (START, "rank * size"),
+                        (RANGE, "return list(range(start, start + size))")),
 }  # fmt: skip

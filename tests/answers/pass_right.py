@@ -60,7 +60,7 @@ WRONG = {
               ("n == 1", "n == 0")),
     "strided": ("by_parity", "01.strided", "empty_like keeps the strides",
                 (", memory_format=torch.contiguous_format", "")),
-    "into_mine": ("one_breaks_the_ring", "01.overwrites-mine", "what was sent is not needed again",
+    "into_mine": ("one_breaks_the_ring", "01.changes-argument", "what was sent is not needed again",
                   ("inbox = outbox.clone()", "inbox = mine")),
     "own_and_alone": ("by_parity", "01.returns-own", "two at once: the wrong tensor, and nobody "
                       "thought of one rank", ("return inbox", "return mine.clone()"),

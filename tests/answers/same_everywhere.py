@@ -72,8 +72,8 @@ WRONG = {
                ("torch.equal(mine, other)", "torch.allclose(mine, other, equal_nan=True)")),
     "a_checksum": ("compared_with_rank_0", "05.sums", "a checksum that adds",
                    (BYTES, ".double().sum().reshape(1)")),
-    "as_saved": ("by_digest", "05.skips-unsaved", "the state_dict is the model, as far as it is "
-                 "saved",
+    "as_saved": ("by_digest", "05.skips-unsaved", "the state_dict is the model, as far as "
+                 "it is saved",
                  ("(*model.parameters(), *model.buffers())", "model.state_dict().values()")),
     "parameters_and_keeps_it": ("compared_with_rank_0", "05.local", "two at once", (TELLS, ""),
                           ("(*model.parameters(), *model.buffers())", "model.parameters()")),

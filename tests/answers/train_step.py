@@ -73,8 +73,8 @@ WRONG = {
                       "batch of 1 counts as much as one of 32",
                       (', reduction="sum") / total',
                        ', reduction="sum") / max(1, len(targets)) / dist.get_world_size()')),
-    "empty_nan": ("sum_over_total", "05.empty-batch-nan", "the mean of an empty batch is NaN, and "
-                  "zero times NaN is NaN", (', reduction="sum") /', ") * len(targets) /")),
+    "empty_nan": ("sum_over_total", "05.only-an-empty-batch", "the mean of an empty batch is NaN, "
+                  "and zero times NaN is NaN", (', reduction="sum") /', ") * len(targets) /")),
     "empty_leaves": ("sum_over_total", "05.only-an-empty-batch", "nothing to do, so it returns; "
                      "the others are in all_reduce already",
                      ("total = ", "if not len(targets): return 0.0\n    total = ")),
@@ -90,11 +90,6 @@ WRONG = {
     "steps_first": ("sum_over_total", "05.steps-first", "two lines in the wrong order",
                     ("    optimizer.step()\n", ""),
                     ("    loss.backward()\n", "    loss.backward()\n    optimizer.step()\n")),
-    "rank_0_trains": ("gathered_batch", "05.rank-0-trains", "rank 0 takes the step and sends its "
-                      "weights round: nobody else's optimizer knows",
-                      ("    optimizer.step()\n",
-                       "    if dist.get_rank() == 0: optimizer.step()\n    for p in "
-                       "model.parameters(): dist.broadcast(p.detach(), 0)\n")),
     "ranks_for_samples": ("in_hooks", "05.rank-count", "average_gradients as it is",
                           ("p.grad /= facts[1].item()", "p.grad /= dist.get_world_size()")),
     "stale_and_own_loss": ("sum_over_total", "05.local-loss", "two at once", (CLEARS, ""),
