@@ -27,6 +27,7 @@ MOST_COLUMNS = 100  # on a page 1280 pixels wide JupyterLab shows 107 beside its
 PICTURES = range(5, 11)
 # Numbers in prose that no cell holds, because they come from one of the lesson's sources.
 FROM_SOURCES = {
+    "02_collectives": {"2.11"},  # a PyTorch without all_gather_single
     "04_ring_all_reduce": {"2.4"},  # NCCL's version with double binary trees
     "05_gradient_averaging": {"8,192"},  # Goyal and others 2017
 }

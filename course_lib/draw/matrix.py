@@ -56,7 +56,7 @@ def _sent(run: Run) -> numpy.ndarray:
 def _draw_matrix(axes: Axes, sent: numpy.ndarray, most: int) -> None:
     """Draw one matrix, in shades that reach up to ``most`` bytes."""
     world_size = len(sent)
-    image = axes.imshow(sent, cmap="Blues", vmin=0, vmax=most * 1.6)  # dark text stays legible
+    image = axes.imshow(sent, cmap="Blues", vmin=0, vmax=most * 2.2)  # dark text stays legible
     rank_ticks(axes, world_size)
     ticks = range(0, world_size, -(-world_size // 16))
     axes.set_xticks(ticks, [str(rank) for rank in ticks])

@@ -1,28 +1,28 @@
 # %% [markdown] id="00-05c415"
 # # Say hello from many processes
 #
-# **One function, many processes: each knows its number.**
+# **One function runs in many processes, and each of them knows its number.**
 #
 # ![Two training steps of four ranks, as recorded: each computes alone, then waits in all_reduce for the others](../../figures/00_hello_ranks.png)
 #
-# *Where this goes: a few cells from here four ranks train one model, and the timeline shows when each of them computes, talks and waits.*
+# *Where this goes: a few cells from here, four ranks train one model, and a timeline shows when each of them computes, communicates and waits.*
 #
 # | | |
 # |---|---|
-# | **Do** | start functions on several processes from a cell, let the processes find one another in three ways, divide work among them, break a job and read why it broke |
-# | **Learn** | rank, local rank, world size; what is not shared; what the handshake does; which backend runs where; what starting costs |
-# | **Need** | PyTorch on one device: you have trained a model before. No GPU, no cluster, nothing about distribution |
-# | **Time** | 60 minutes (estimated), one required exercise |
+# | **Do** | start functions on several processes from a cell, divide work among them, let the processes find one another, break a job and read why it broke |
+# | **Learn** | rank, local rank, world size; what is not shared; which backend runs where; what the handshake does; what starting costs |
+# | **Need** | PyTorch on one device: you have trained a model before. No GPU, no cluster, no experience with distributed programs |
+# | **Time** | about 55 minutes with the required exercise; there are no optional ones |
 
 # %% [markdown] id="00-385caf"
 # ## Where you are going
 #
-# Before any explanation, a whole distributed training job. The data are real: 1,442 handwritten digits to learn from and 355 to be tested on, 8 × 8 pixels each. Read `train` as you would any training loop, and look for two unusual places:
+# Before any explanation, here is a whole distributed training job. It learns from 1,442 real handwritten digits, 8 × 8 pixels each, and is tested on 355 more. Read `train` as you would read any training loop. Only two places are unusual:
 #
-# * `mine` is this process's part of the batch, every `world_size`-th image of it;
-# * after `backward()` each gradient goes through `dist.all_reduce`, which replaces it, on every process, by the sum over all of them. Divided by their number it is the average.
+# * `mine` is this process's part of the batch: every `world_size`-th image, starting with number `rank`.
+# * After `backward()`, each gradient goes through `dist.all_reduce`, which adds up the gradients of all processes and gives every process the sum. Divided by the number of processes, the sum is the average.
 #
-# `span` gives a stretch of time a name, for a picture further down. The rest is PyTorch as you know it. `run(train, world_size=4)` calls the function in four new processes.
+# `span` gives a stretch of time a name, for a picture further down. `run(train, world_size=4)` calls the function in four new processes.
 
 # %% id="00-77155e"
 import torch
@@ -60,74 +60,70 @@ def train(steps=60, batch_size=128):
     return losses, accuracy
 
 # %% [markdown] id="00-1543c8"
-# Now the same job on one, two and four ranks, some seconds in all. Each call returns a `Run`, whose `results` hold what the function returned, one entry a rank. Every rank must report the same accuracy to the last digit: all began with equal weights and applied equal averages, so their weights are equal still. The cell asserts that, and that at least 97% of the test digits are recognised on any number of ranks.
+# Now run the same job on one, two and four ranks, which takes a few seconds. Each call returns a `Run`, whose `results` hold what the function returned, one entry per rank. Every rank must report the same accuracy to the last digit: all ranks began with equal weights and applied equal averages, so their weights are still equal. The cell asserts this, and also that the model recognises at least 97% of the test digits, on any number of ranks.
 #
-# Equal accuracy could be luck. An equal *curve* is not: in the picture, the points of four ranks lie on the line of one process. What differs is rounding, because four partial sums are added in another order than one long one.
+# Equal accuracy could be luck. An equal *curve* is not: the points of the four ranks lie on the line of the single process. The tiny differences are rounding: four partial sums are added in a different order from one long sum.
 
 # %% id="00-bdac7f"
-assert images.shape == (1442, 1, 8, 8) and test_images.shape == (355, 1, 8, 8)
+assert (len(images), len(test_images)) == (1442, 355)
 runs = {n: run(train, world_size=n) for n in (1, 2, 4)}
 curve = {}
 for n, job in runs.items():
-    losses = [losses for losses, _ in job.results]  # of each rank, one a step
+    losses = [losses for losses, _ in job.results]  # one list per rank, one number per step
     accuracies = [accuracy for _, accuracy in job.results]
     assert min(accuracies) == max(accuracies) >= 0.97
-    curve[n] = torch.tensor(losses).mean(0)  # step by step, the mean over the ranks
+    curve[n] = torch.tensor(losses).mean(0)  # at each step, the mean over the ranks
     apart = (curve[n] - curve[1]).abs().max()
     assert apart < 1e-3
     print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f} %   curve differs by: ~{apart:.0e}")
 draw.lines(
     {"four ranks": (range(60), curve[4]), "one process": (range(60), curve[1])},
     xlabel="training step", ylabel="loss", formulas=["one process"],
-    caption="Four ranks with a quarter of each batch follow the curve of one process "
-    "with all of it.",
+    caption="Four ranks, each with a quarter of the batch, follow the curve of one process "
+    "that has all of it.",
 )
 
 # %% [markdown] id="00-9b87ca"
-# `run` also records what the ranks said to one another, and when. The timeline shows two steps from the middle of the job. Each rank computes, then comes to the four `all_reduce` calls, one for each parameter tensor of the model. Nobody gets past one before everybody has come: the vertical lines mark the moment when the last rank arrives, the hatching who waited for it.
+# `run` also records every `torch.distributed` call, and its times. The timeline shows the quickest two steps of the job. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
 #
-# Do not look for a speed-up here. The model is so small that talking takes longer than computing, and four ranks share the cores of one machine. *When* more ranks pay is a question of its own, and much of this course answers it.
+# Do not look for a speed-up here. The model is so small that communicating takes longer than computing, and four ranks share one machine's cores. *When* more ranks pay off is a question for later lessons.
 
 # %% id="00-dc53f1"
 steps = [span.start for span in runs[4].trace.spans if span.rank == 0]
-draw.timeline(
-    runs[4], between=(steps[40], steps[42]),
-    caption="Two training steps: every rank computes alone, then all meet in four "
-    "all_reduce calls.",
-)
+quickest = min(range(58), key=lambda i: steps[i + 2] - steps[i])
+draw.timeline(runs[4], between=(steps[quickest], steps[quickest + 2]),
+              caption="Two training steps: every rank computes alone (yellow), then all ranks meet "
+              "in four all_reduce calls (green). The width of a box is its time, not its bytes.")
 
 # %% [markdown] id="00-4e72aa"
-# **Predict.** The model has 64·9 + 64 + 1024·10 + 10 = 10,890 parameters, all float32. How many bytes does one rank hand over to `all_reduce` in one training step? Put a number in place of `None`.
+# **Predict.** The model has 64·9 + 64 + 1024·10 + 10 = 10,890 parameters, all float32. How many bytes does one rank pass to `all_reduce` in one training step? Put a number in place of `None`.
 
 # %% id="00-49f0f8"
 guess = None
 
 # %% id="00-5cb739"
 recorded = sum(event.nbytes for event in runs[4].trace.of(0)) // 60
-print(f"your guess: {guess}   recorded: {recorded:,} bytes a step")
+print(f"your guess: {guess}   recorded: {recorded:,} bytes per step")
 assert recorded == 4 * (64 * 9 + 64 + 1024 * 10 + 10) == 4 * 10_890 == 43_560
-assert len(runs[4].trace.of(0)) == 60 * 4  # a call for each parameter tensor in each step
 
 # %% [markdown] id="00-0543d7"
-# The size of a gradient is the size of the model: **S = 4 bytes × parameters**, here 43,560 bytes, the same in every step and on any number of ranks. A larger batch means more computing for the same talking.
-#
-# Now from the beginning.
+# The gradient is as large as the model: **S = 4 bytes × parameters**. Here that is 43,560 bytes, the same in every step and on any number of ranks. A larger batch means more computing for the same amount of communication.
 #
 # ## One function, many processes
 #
-# A *rank* is one process of the job, and also its number, from 0. The number of ranks is the *world size*. Every rank runs the **same function**: there is no main process that gives orders, and nobody passes a rank in. A rank asks who it is. (`run` starts four if you give no `world_size`.) This style is called SPMD, single program, multiple data (Darema and others, 1988).
+# A *rank* is one process of the job. The word also stands for the number of that process, counted from 0. The number of ranks is the *world size*. Every rank runs the **same function**: there is no main process that gives orders, and nobody passes the rank to the function as an argument. Instead, the function asks which rank it is on. This style is called SPMD, for single program, multiple data (Darema and others, 1988).
 #
-# A `[2]` before a line names the rank that printed it. The ranks print at the same time; `run` shows rank 0 as it happens and the others after it, in order, so that the page always reads the same.
-#
-# Three numbers describe a rank's place. On two machines with four processes each, `torchrun` gives out:
+# Three numbers describe a rank's place. On two machines with four processes each, `torchrun`, PyTorch's own launcher, assigns these:
 #
 # | | machine 0 | machine 1 |
 # |---|---|---|
 # | **rank**: unique in the job | 0 1 2 3 | 4 5 6 7 |
 # | **local rank**: unique on its machine | 0 1 2 3 | 0 1 2 3 |
-# | **world size**: the same for all | 8 | 8 |
+# | **world size**: the same for all ranks | 8 | 8 |
 #
-# Work is divided by rank; a GPU is chosen by local rank. On one machine the two are equal, so programs that confuse them work until they get a second machine. The local rank comes in an environment variable.
+# The rank decides which part of the work a process does, and the local rank decides which GPU it uses. On one machine the two numbers are equal, so a program that confuses them works until it gets a second machine. A process finds its local rank in an environment variable.
+#
+# `run` starts four ranks unless you give it a `world_size`.
 
 # %% id="00-eca3ac"
 def hello():
@@ -147,9 +143,11 @@ print("rank and local rank:", [(rank, local_rank) for rank, local_rank, _ in pla
 print("processes:", len(process_ids), "  this notebook is one of them:", os.getpid() in process_ids)
 
 # %% [markdown] id="00-50ff5e"
+# The `[2]` in front of a line names the rank that printed it. The ranks print at the same time. `run` shows the lines of rank 0 as they appear and the others' afterwards, in order, so that the page always reads the same.
+#
 # ## Nothing is shared
 #
-# The ranks are processes, not threads. When you call `run`, the function travels to each of them *by value*, together with the global names that it uses, as a copy. (In the opening that was how `images` and `labels` got there.) What a rank changes, it changes in its own copy.
+# The ranks are processes, not threads. When you call `run`, the function travels to each rank *by value*, as a copy, together with the global names that it uses. (In the opening, this is how `images` and `labels` got there.) Whatever a rank changes, it changes in its own copy.
 #
 # **Predict.** Four ranks append their number to `notes`. How long is the list in this notebook afterwards?
 
@@ -169,13 +167,13 @@ print("what each rank had:", taken)
 assert notes == [] and taken == [[0], [1], [2], [3]]
 
 # %% [markdown] id="00-b2ca1c"
-# Every rank appended to a list of its own, and this one stayed empty. A value gets out of a rank in two ways: **return it**, as here, or **send it** to another rank. Sending is what `torch.distributed` is for.
+# Every rank appended to a list of its own, and the notebook's list stayed empty. A value can leave a rank in two ways: **return it**, as here, or **send it** to another rank. Sending is what `torch.distributed` is for.
 #
 # ## The problem in one process, then in four
 #
-# Our work is small enough for pen and paper: the sum of the squares of 0 to 9. One process says 285. That is our *reference*: many processes have to come to the same.
+# Our problem is small enough for pen and paper: the sum of the squares of 0 to 9. One process says 285. That is our *reference*, and any number of processes must arrive at the same number.
 #
-# The naive way to use four ranks is to let each of them add all ten squares: no message, four times the work, one answer. Better: each rank adds its own part, here every fourth number, and one `all_reduce` adds the parts. The price is one integer a rank, 8 bytes.
+# The naive way to use four ranks is to let each of them add all ten squares: no message, but four times the work. It is better if each rank adds up its own part, here every fourth number, and one `all_reduce` adds up the parts. The price is one integer per rank, 8 bytes.
 
 # %% id="00-c474bd"
 reference = sum(i * i for i in range(10))
@@ -190,7 +188,6 @@ def sum_of_squares(n_items):
 
 parts = run(sum_of_squares, 10)
 assert all(result["the sum"] == [reference] for result in parts.results)
-assert [result["own part"] for result in parts.results] == [[80], [107], [40], [58]]
 assert [event.nbytes for event in parts.trace.events] == [8, 8, 8, 8]
 draw.values(parts, caption="80 + 107 + 40 + 58 = 285: all_reduce leaves the same sum "
             "on every rank.")
@@ -200,35 +197,35 @@ draw.values(parts, caption="80 + 107 + 40 + 58 = 285: all_reduce leaves the same
 #
 # **Required · 00.1 · difficulty ●○○ · about 15 minutes**
 #
-# More often than every fourth item, a rank should own one *block* of neighbours: rows of a matrix, a stretch of a tensor. Write the function that tells a rank which block is its own. For 10 items on 4 ranks the blocks are 0–2, 3–5, 6–7 and 8–9.
+# Often a rank should own one *block* of neighbouring items: some rows of a matrix, or a stretch of a tensor. Write the function that tells a rank which block is its own. For 10 items on 4 ranks, the blocks are 0–2, 3–5, 6–7 and 8–9.
 #
-# **Goal.** The blocks are contiguous and in rank order; their sizes differ by at most 1, the larger ones first; together they hold every item exactly once. No communication is needed: rank, world size and `n_items` are enough.
+# **Goal.** The blocks are contiguous and in rank order. Their sizes differ by at most 1, and the larger ones come first. Together they hold every item exactly once. No communication is needed: the rank, the world size and `n_items` are enough.
 #
 # The *core* level asks for 2 to 5 ranks with at least one item each. The *sturdy* level adds a single rank, more ranks, and fewer items than ranks; you may leave it for later.
 #
-# Write in place of the line that raises, and run the three cells. (After a kernel restart, *Run All Above Selected Cell* in the menu *Run* brings back what they need.)
+# Replace the line that raises, and run the three cells. (After a kernel restart, *Run All Above Selected Cell* in the menu *Run* restores what they need.)
 #
 # <details>
 # <summary>Hint: start with two numbers</summary>
 #
-# `divmod(n_items, world_size)` gives the size of the smaller blocks and how many blocks need one item more. Those come first. Where does block *r* start? After *r* blocks of the smaller size, and one item more for each larger block before it. How many larger blocks are there before block *r*?
+# `divmod(n_items, world_size)` gives two numbers: the size of the smaller blocks, and how many blocks need one item more. The larger blocks come first. Where does block *r* start? It starts after *r* blocks of the smaller size, plus one extra item for each larger block before it. How many larger blocks are there before block *r*?
 #
 # </details>
 
 # %% exercise="my_share" role="answer" points=10 required=true difficulty=1
 def my_share(n_items: int) -> range:
-    """The block of the items 0 … n_items − 1 that this rank owns.
+    """The block of the items 0 to n_items − 1 that this rank owns.
 
-    Every rank calls it with the same n_items; no rank sends anything.
+    Every rank calls it with the same n_items. No rank sends anything.
 
     Args:
         n_items: how many items there are, 0 to a billion.
 
     Returns:
-        A range of step 1. In rank order the blocks follow one another without gap or overlap;
-        their sizes differ by at most 1, larger ones first. Empty where nothing is left.
+        A range of step 1. In rank order, the blocks follow one another without gap or overlap.
+        Their sizes differ by at most 1, larger ones first. A rank without items gets an empty one.
 
-    With 4 ranks, my_share(10) is range(0, 3), range(3, 6), range(6, 8), range(8, 10).
+    On 4 ranks, my_share(10) is range(0, 3), range(3, 6), range(6, 8), range(8, 10).
     """
     ### BEGIN SOLUTION
     rank = dist.get_rank()
@@ -240,17 +237,62 @@ def my_share(n_items: int) -> range:
 # %% exercise="my_share" role="try"
 blocks = run(my_share, 10).results
 draw.values([list(block) for block in blocks], titles=["my_share(10)"],
-            caption="A row for each rank: which of the items 0 to 9 does it own?")
+            caption="One row per rank: the items from 0 to 9 that the rank owns.")
 
 # %% exercise="my_share" role="check"
 check(my_share)
 
-# %% [markdown] id="00-4440a7"
+# %% [markdown] id="00-c2b771"
+# ## What carries the messages
+#
+# So far the ranks have talked through **gloo**. It is a *backend*: the library that moves the bytes. Your calls stay the same whichever backend you choose.
+#
+# | backend | ranks on | made for | how you get it |
+# |---|---|---|---|
+# | **gloo** | CPU | CPU training, notebooks, tests | in every PyTorch |
+# | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, in one machine and between machines | in PyTorch's CUDA builds, on Linux |
+# | **MPI** | CPU; GPU if that MPI can | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
+#
+# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo takes CUDA tensors for collectives such as `all_reduce`, but not for `send` and `recv`. (Old tutorials also name a `tcp` backend, and initialisation by multicast or file locks. All three are gone.)
+#
+# **One process, one GPU.** NCCL wants a different GPU for each rank. In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
+#
+# ```python
+# torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+# ```
+#
+# On the command line, `CUDA_VISIBLE_DEVICES` hides GPUs from a process and renumbers the others from 0. CUDA reads it once, when it starts. This job sees two GPUs, as 0 and 1:
+#
+# ```bash
+# CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc-per-node=2 train.py
+# ```
+#
+# ## Why not Python's own multiprocessing?
+#
+# The reason is where a cell's function lives. Python's `spawn` starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it with the real bytes:
+
+# %% id="00-9f1c69"
+import pickle
+import subprocess
+import sys
+
+pickled = pickle.dumps(hello)
+print(len(pickled), "bytes:", pickled)
+unpickle = [sys.executable, "-c", "import pickle, sys; pickle.load(sys.stdin.buffer)"]
+print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode().splitlines()[-1])
+
+# %% [markdown] id="00-20e240"
+# The other classic, `fork`, copies the running process with all its memory, including the function, in a fraction of a second. But it copies only one of the threads: the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever. So a forked job works until you have computed something sizeable in the notebook. PyTorch advises against it.
+#
+# `run` goes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code. That is fast, and it always works.
+#
 # ## How ranks find one another
 #
-# Four processes start, and none knows where the others are. They need one thing in common: a place where all of them can look. That place is the *store*, a small dictionary that all can reach. The handshake, called *rendezvous*, is short. Each rank opens a network port, writes the address into the store under its own number, and reads the addresses of the others, waiting for those that are not there yet. Then they connect, and the store has done its work.
+# Four processes start, and none of them knows where the others are. They need a place where all of them can look. That place is the *store*, a small dictionary that every rank can reach. The handshake, called *rendezvous*, is short. Each rank opens a network port and writes its address into the store, under its own number. Then it reads the addresses of the others, waiting for those that are not there yet, and connects to them.
 #
-# Here is the handshake by hand. `init=False` starts the processes and leaves the rest to us. What would happen if one rank never came? Let rank 2 `return` first: the others wait until `run`, after 60 seconds, says where, or you press ■ in the toolbar.
+# Here is the handshake by hand. `init=False` starts the processes and leaves the rest to us. `MASTER_ADDR` and `MASTER_PORT` are the traditional names for the address of the store. Here `run` keeps the store, so no rank is its master.
+#
+# What would happen if one rank never came? Let rank 2 `return` at once: the others wait until `run` reports it, after 60 seconds, or until you press ■ in the toolbar.
 
 # %% id="00-a608f9"
 def meet():
@@ -263,15 +305,13 @@ def meet():
 run(meet, world_size=3, init=False).results[0]
 
 # %% [markdown] id="00-d9d6e2"
-# `init_process_group` does all that. It only has to be told where the store is, and there are three ways to say it.
+# `init_process_group` does all that. It has to know where the store is, and it accepts three answers:
 #
-# **`env://`** is the default, and what `torchrun` uses: the rank, the world size and the address of the store are in the environment.
+# * **`env://`**, the default, is what `torchrun` uses: the environment holds the rank, the world size and the address of the store.
+# * **`file://`** keeps the store in a new file that every rank can open, for example on a shared disk. No port is needed.
+# * **`tcp://`** names the host and port of the store directly.
 #
-# **`file://`** keeps the store in a file that every rank can open, on one machine or on a shared disk; no port is needed. The file must not be there before, and nobody else may use it.
-#
-# **`tcp://`** names the host and port of the store. By hand, rank 0 would open it there; here, as under torchrun, whoever started the processes has done so already.
-#
-# The last two do not say who is who, so the rank and the world size are given. The cell also shows the life cycle: **init, use, destroy**. Before and after there is no group, and calls such as `get_rank` fail. To prove that the group works, it counts the ranks by adding up ones.
+# The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before and after it there is no group. To prove that the group works, each rank contributes a one, and the sum is the number of ranks.
 
 # %% id="00-a826c1"
 import tempfile
@@ -292,70 +332,37 @@ for where in ("env://", f"file://{folder}/meeting", "tcp://$MASTER_ADDR:$MASTER_
     assert results == [(False, 3, False)] * 3
     print(where.partition("//")[0], results[0])
 
-# %% [markdown] id="00-c2b771"
-# ## What carries the messages
-#
-# `"gloo"` was the *backend*: the library that moves the bytes. The calls stay the same, whichever you choose.
-#
-# | backend | ranks on | made for | how you get it |
-# |---|---|---|---|
-# | **gloo** | CPU | CPU training, notebooks, tests | in every PyTorch |
-# | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, in one machine and between machines | in PyTorch's CUDA builds, on Linux |
-# | **MPI** | CPU; GPU if that MPI can | clusters that have an MPI of their own | only by building PyTorch from source, beside that MPI |
-#
-# MPI is an interface with many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` says no. Gloo takes CUDA tensors for collectives such as `all_reduce`, but not for `send` and `recv`.
-#
-# **One process, one GPU.** NCCL wants a GPU for each rank. Two habits see to that. In the program, before anything uses CUDA, each rank takes its own. GPUs are numbered anew on every machine, hence the local rank:
-#
-# ```python
-# torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-# ```
-#
-# And on the command line, `CUDA_VISIBLE_DEVICES` hides GPUs from a process and numbers the others from 0. This job sees two GPUs, 0 and 1:
-#
-# ```bash
-# CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc-per-node=2 train.py
-# ```
-#
-# It is read when CUDA starts; setting it after the first CUDA call changes nothing.
-
-# %% [markdown] id="00-16cbe0"
-# ## Why not Python's own multiprocessing?
-#
-# Because of where a cell's function lives. Python's `spawn` starts a fresh interpreter and sends it a *pickle* of the function. For a function that is its module and its name, no code. The new interpreter looks up the name in its own, empty `__main__`. This cell does so with the real bytes:
-
-# %% id="00-9f1c69"
-import pickle
-import subprocess
-import sys
-
-parcel = pickle.dumps(hello)
-print(len(parcel), "bytes:", parcel)
-unpack = [sys.executable, "-c", "import pickle, sys; pickle.load(sys.stdin.buffer)"]
-print(subprocess.run(unpack, input=parcel, capture_output=True).stderr.decode().splitlines()[-1])
-
-# %% [markdown] id="00-20e240"
-# The other classic, `fork`, copies the running process with all its memory, the function included, in a fraction of a second. But of its threads it copies only the one that calls. Once the notebook has run `backward()`, PyTorch has a pool of threads; the copy believes that it has them too, waits for them, and stands still for ever. So a forked job works until you have trained something in the notebook. PyTorch advises against it.
-#
-# `run` goes a third way. It forks from a helper process that has imported torch and done nothing else, and sends the function *by value*, its code included. That is fast, and works after `backward()`.
-#
+# %% [markdown] id="00-5e1b0d"
 # ## Break it
 #
-# **Predict:** rank 2 divides by zero, while the others go on to add up their numbers. What becomes of ranks 0, 1 and 3, who have made no mistake?
+# **Predict.** Rank 2 divides by zero, while the other ranks go on to add up their numbers. How many of the four ranks will return a sum?
 
-# %% id="00-ecbf93"
+# %% id="00-d41f7a"
 def unfair():
     number = torch.tensor(12 // (2 - dist.get_rank()))
     dist.all_reduce(number)
     return number.item()
 
+guess = None
+
+# %% id="00-ecbf93"
 with expect(RankFailed):
     run(unfair)
+print(f"your guess: {guess}   recorded: 0")
 
 # %% [markdown] id="00-c27bba"
-# They stood in `all_reduce`, waiting for a rank that would never come. `run` saw rank 2 fail, ended all four, and told you the rank, the error and the line of the cell. Left alone they would have waited for gloo's timeout, 30 minutes by default. When a distributed job hangs, look first for a rank that failed quietly.
+# Ranks 0, 1 and 3 made no mistake, but they were in `all_reduce`, waiting for a rank that would never come. `run` saw rank 2 fail, ended all four, and told you the rank, the error and the line in the cell.
 #
-# You will meet a second one when you paste a script into a notebook: `run` has formed the group, and the script forms it again. Take that line out, or say `init=False`.
+# Without `run`, the innocent ranks are the loudest. When rank 2 dies, its connections close, and within seconds the others raise an error of their own:
+#
+# ```text
+# RuntimeError: […/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:23981.
+# This is typically caused by a remote worker crashing. Check the logs of the remote worker …
+# ```
+#
+# Under `torchrun` the real error is on the screen too, often above these. So when you see `Connection closed by peer`, look for the rank that says something else. A job that *hangs* is different: some rank is alive but never makes the call. Gloo waits for it, by default for 30 minutes.
+#
+# You will meet another error when you paste a script into a notebook: `run` has already formed the group, and the script forms it again. Take that line out, or pass `init=False`.
 
 # %% id="00-ba373d"
 def pasted_from_a_script():
@@ -368,9 +375,9 @@ with expect(RankFailed):
 # %% [markdown] id="00-f1cb2a"
 # ## In practice: out of the notebook
 #
-# Nothing in `sum_of_squares` knows about this course. As a script it needs a first and a last line, init and destroy, and somebody to start it. That is `torchrun`, which comes with PyTorch: it starts the processes on each machine, keeps the store, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one of them fails. The defaults of `main` are those of `init_process_group`: all of it comes from the environment.
+# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. It starts the processes on each machine, keeps the store, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one of the processes fails. The defaults of `main` are those of `init_process_group`: everything comes from the environment.
 #
-# The cell writes the file and does what you would type in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. The filter shows what rank 0 prints; without it every line comes once a rank.
+# The cell writes the file, and then does what you would type in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. The filter shows only what rank 0 prints. Without it you would see every line once per rank.
 
 # %% id="00-af113d"
 import inspect
@@ -402,7 +409,7 @@ print(job.stdout)
 # %% [markdown] id="00-77a1ca"
 # ## Measured: what starting costs
 #
-# Rank 0 added 120, rank 1 the rest: again 285. You will have noticed the wait. So let us measure: the torchrun job from above; the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported; a job that does nothing under `run`, the median of five; and, as a yardstick, a new Python that only imports torch.
+# Rank 0 added up 120 and rank 1 the rest: 285 again. You will have noticed the wait, so let us measure it. The picture compares the torchrun job from above; the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported; a job that does nothing under `run`, the median of five; and, as a yardstick, a new Python that only imports torch. On two busy cores this cell can take half a minute.
 
 # %% id="00-8f3670"
 from statistics import median
@@ -424,35 +431,35 @@ for n in (1, 2, 4):
     several = [seconds(run, lambda: None, world_size=n) for _ in range(5)]
     took[f"run, {n} rank{'s' * (n > 1)}"] = median(several)
 assert took["run, 2 ranks"] < took["spawn, 2 ranks"]
-draw.bars(took, unit="s", caption="What costs time is importing torch anew in every process. "
-          "run() forks from a process that has imported it already.")
+draw.bars(took, unit="s", caption="Most of the time goes into importing torch afresh in every "
+          "process. run() forks from a process that has imported it already.")
 
 # %% [markdown] id="00-b9c646"
-# For a training job of hours a few seconds do not matter, and fresh interpreters are the cleaner start. For a cell that you run twenty times in an hour they do.
+# In a long training job a few seconds do not matter. In a cell that you run twenty times an hour, they do.
 #
-# **When `run` differs from torchrun.** It imports torch once, not in each rank; it records every call; it seeds each rank with its number, so that ranks draw different random numbers unless you seed them yourself, as `train` did; and it knows one machine only.
+# **How `run` differs from torchrun.** It imports torch once, not once per rank. It records every call. It seeds each rank with its number, so ranks draw different random numbers unless you seed them, as `train` did. It works on one machine only.
 #
-# **On GPUs**, `run(fn, backend="nccl")` starts one rank for each visible GPU, and `device()` from `course_lib` is the GPU of the rank. `train` would need the model and each batch moved there, with `.to(device())`. Nothing on this page was measured on a GPU.
+# **On GPUs**, `run(fn, backend="nccl")` starts one rank per visible GPU, and `device()` from `course_lib` returns the rank's GPU. `train` would have to move the model and each batch there, with `.to(device())`.
 #
 # ## Roads not taken
 #
-# * **Threads** share memory and start at once, but in most Pythons one of them runs at a time, and none can be on another machine.
-# * **`notebook_launcher`** of Hugging Face Accelerate starts ranks from a cell by `fork`, with the limit that you now know.
-# * **ipyparallel** keeps engines alive between cells: quick, but what one cell leaves behind is there in the next.
-# * **mpi4py** is Python's way to MPI, with the same ranks and collectives, and no autograd.
-# * **`torch.distributed.launch`** is torchrun's predecessor, still seen in older scripts.
+# * **Threads** share memory and start at once, but in most Pythons only one runs at a time, and none can be on another machine.
+# * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the limit that you now know.
+# * **ipyparallel** keeps its processes alive between cells, with everything that earlier cells have left behind.
+# * **mpi4py** is Python's way to MPI. It has the same collectives, and no autograd.
+# * **`torch.distributed.launch`** is torchrun's predecessor. Older scripts still use it.
 
 # %% [markdown] id="00-0b8760"
 # ## What you can do now
 #
-# * ☑ start a function on several processes from a cell, and read what each returned and printed;
+# * ☑ start a function on several processes from a cell, and read what each of them returned and printed;
 # * ☑ tell rank, local rank and world size apart, and say why the list stayed empty;
-# * ☑ let processes meet by `env://`, `file://` and `tcp://`, and say what the store is for;
-# * ☑ choose between gloo, NCCL and MPI, and give each rank its own GPU;
 # * ☑ divide any number of items fairly among any number of ranks;
+# * ☑ choose between gloo, NCCL and MPI, and give each rank its own GPU;
+# * ☑ let processes meet by `env://`, `file://` and `tcp://`, and say what the store is for;
 # * ☑ read why a job broke, and take your function out of the notebook with torchrun.
 #
-# **Next**, ranks talk to one another in pairs: one sends, the other receives, and two of them soon wait for each other for ever: [01, Send and receive without ever standing still](01_point_to_point.ipynb).
+# **Next**, ranks communicate in pairs: one sends and the other receives, and soon two of them wait for each other for ever. [01, Send and receive without ever standing still](01_point_to_point.ipynb)
 #
 # ## Sources
 #

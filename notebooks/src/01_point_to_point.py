@@ -1,25 +1,25 @@
 # %% [markdown] id="01-adafbc"
 # # Send and receive without ever standing still
 #
-# **Messages between two ranks: when they wait, when they deadlock, and how to keep everybody moving.**
+# **Messages between two ranks: when they wait, when they deadlock, and how to keep every rank moving.**
 #
 # ![Four simulated ranks hand a tensor to the right: first one after another, each waiting for its turn, then all at once](../../figures/01_point_to_point.png)
 #
-# *Where this goes: the same messages twice. On the left each rank listens before it speaks; on the right nobody stands still.*
+# *Where this goes: the same messages, sent in two ways. On the left each rank listens before it speaks. On the right nobody stands still.*
 #
 # | | |
 # |---|---|
 # | **Do** | send tensors from rank to rank, time the messages, watch four ranks wait for one another for ever, take turns without a clock |
-# | **Learn** | send and recv, isend and irecv, `wait`, tags; when a send is over; what a deadlock is and how to rule it out; what may not be touched on the way |
+# | **Learn** | send and recv, isend and irecv, `wait`, tags; when a send is over; what a deadlock is and how to rule it out; what you must not touch while a message is under way |
 # | **Need** | [00, Say hello from many processes](00_hello_ranks.ipynb): rank, world size, `run` |
-# | **Time** | 60 minutes (estimated), one required exercise, two optional ones |
+# | **Time** | about 65 minutes with the required exercise, 100 with the two optional ones as well |
 
 # %% [markdown] id="01-c2b1b7"
 # ## The problem in one process
 #
-# Twelve heights along a walk, in metres above the sea. How far up or down does each step go? In one process that is `diff`: each height minus the one before it. Check the first three by hand: 30, 80, 80. The eleven differences are our *reference*.
+# Here are twelve heights along a walk, in metres above the sea. How far up or down does each step go? In one process the answer is `diff`: each height minus the one before it. Check the first three by hand: 30, 80, 80. The eleven differences are our *reference*.
 #
-# The same question returns wherever something long is cut into pieces: a cell of a weather model needs the cell next door, a stage of a pipeline needs what the stage before it has computed, and attention over a text too long for one GPU needs keys and values from the GPU that holds the rest.
+# The same question returns wherever something long is cut into pieces. A cell of a weather model needs the cell next door. A stage of a pipeline needs what the previous stage has computed. Attention over a text too long for one GPU needs keys and values from the other GPUs.
 
 # %% id="01-dce8ab"
 import time
@@ -39,18 +39,18 @@ assert reference.tolist() == [30, 80, 80, -20, 50, 80, -10, -40, -110, -70, -30]
 # %% [markdown] id="01-355de3"
 # ## One rank sends, another receives
 #
-# Give each of four ranks three heights. Two of its steps a rank can compute alone. For the step into its block it needs one number more, the last height of its left neighbour, and that is in another process. Two calls carry it over:
+# Give each of four ranks three heights. A rank can compute two of its steps alone. For the step into its block it needs one more number, the last height of its left neighbour, and that number is in another process. Two calls bring it over:
 #
 # * `dist.send(tensor, dst=1)` on one rank;
-# * `dist.recv(tensor, src=0)` on the other. It makes no tensor, it **fills** one, which must have the right size and dtype before.
+# * `dist.recv(tensor, src=0)` on the other. It does not return a tensor. It **fills** the one that you pass, which must already have the right size and dtype.
 #
-# Both have to be called, once each, or somebody waits in vain. The other side of a message is called the *peer*. Communication between two ranks is *point-to-point*, in contrast to collectives such as `all_reduce`.
+# Each side must make its call, once per message, or the other side waits in vain. The rank on the other side of a message is called the *peer*. Communication between two ranks is *point-to-point*, in contrast to collectives such as `all_reduce`.
 #
-# Every rank runs the same function, so the function asks for its rank: the first one has nobody on its left, the last one nobody on its right. `listen_first` has good manners and speaks when it has been spoken to.
+# Every rank runs the same function, so the function asks for its rank: the first rank has no left neighbour, and the last one has no right neighbour. `listen_first` has good manners and speaks only when it has been spoken to.
 
 # %% id="01-b7a5db"
 def listen_first(mine):
-    """The last height of the left neighbour; one's own goes to the right."""
+    """Get the last height of the left neighbour; send this rank's own to the right."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     before = torch.empty(1 if rank > 0 else 0)
     if rank > 0:
@@ -67,39 +67,40 @@ walk = run(climbs, listen_first, heights)
 assert torch.equal(torch.cat(walk.results), reference)
 assert [message.nbytes for message in walk.trace.messages] == [4, 4, 4]
 draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
-            caption="Rank 0 has two climbs, the others three: a message brought the height before.")
+            caption="From rank 1 on, the first climb starts at the last height one row up: "
+            "500 − 420 = 80.")
 
 # %% [markdown] id="01-70fab3"
-# Three messages of 4 bytes, the right answer, and a flaw. To see it we need times that do not depend on what else this machine is doing. `simulate` runs the same function on ranks that are *modelled*: computing costs nothing, and a message of S bytes takes
+# Three messages of 4 bytes bring the right answer, but the function has a flaw. To see it we need times that do not depend on what else this machine is doing. `simulate` runs the same function on *modelled* ranks: computing costs nothing, and a message of S bytes takes
 #
 # **T = latency + S / bandwidth**, in seconds,
 #
-# the first model that people use for networks (Hockney, 1994). Our network has a latency of 5 µs and carries 25 GB/s, so that T = 5 µs + 4 B / 25 GB/s = 5.00016 µs. Lesson 03 takes this formula apart; here T is a unit of time.
+# the first model that people use for networks (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s. Lesson 03 takes this formula apart.
 #
-# **Predict.** Every rank has the height that its neighbour needs from the very beginning. How many T after the start does the last of the four ranks have its number?
+# **Predict.** From the very beginning, every rank has the height that its neighbour needs. After how many seconds does the last of the four ranks have its number?
 
 # %% id="01-8d0269"
 guess = None
 
 # %% id="01-bca161"
-network = Network(latency=5e-6, bandwidth=25e9)
-T = network.seconds(4)
+network = Network(latency=1, bandwidth=4)  # in seconds, and in bytes per second
 slow = simulate(listen_first, heights, world_size=4, network=network)
-print(f"your guess: {guess}   recorded: {slow.seconds / T:.1f} T")
-assert round(slow.seconds / T, 6) == 3 and round(1e6 * T, 5) == 5.00016  # µs
-draw.timeline(slow, caption="Listening first: each message waits for one it does not depend on.")
+print(f"your guess: {guess}   recorded: {slow.seconds:g} s")
+assert slow.seconds == 3 * network.seconds(4) == 3 * 2
+draw.timeline(slow, caption="Listening first: ranks 1 and 2 hold back a message that has been "
+              "ready since the start.")
 
 # %% [markdown] id="01-0221fc"
 # ## Begin now, wait later
 #
-# Rank 1 holds back a message that has been ready from the start, until it has heard another one that has nothing to do with it; rank 2 does the same. You see it in the picture, a *space-time diagram*: ranks from top to bottom, time from left to right, an arrow for each message; hatched is the time in which a call waits for its partner. (The sends are in the picture, too; with 4 bytes they are too short to be seen.) So n ranks take (n − 1)·T. With four it is a nuisance. With a thousand almost all of them stand still almost all of the time.
+# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture shows it. It is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T. With four ranks that is a nuisance. With a thousand, almost every rank stands still almost all the time.
 #
-# The remedy is to split a call in two. **`isend` and `irecv`** (i for *immediate*) begin a message and return at once. What they return is a `Work`, a receipt for the message under way. **`Work.wait()`** returns when the message is done:
+# The remedy is to split a call in two. **`isend` and `irecv`** (the i is for *immediate*) begin a message and return at once. They return a `Work`, a receipt for the message under way. **`Work.wait()`** returns when the message is done:
 #
-# * for an `irecv`: the data are in the tensor;
-# * for an `isend`: the tensor is yours again, to be changed or freed.
+# * for an `irecv`, when the data are in the tensor;
+# * for an `isend`, when the tensor is yours again, to change or to free.
 #
-# Between the two, other messages can begin, or the rank computes. `send` is `isend` with `wait` behind it, `recv` likewise: PyTorch's own code says so.
+# In between, the rank can begin other messages, or compute. `send` is `isend` followed by `wait`, and `recv` is `irecv` followed by `wait`: PyTorch's own code says so.
 
 # %% id="01-3fac23"
 def all_at_once(mine):
@@ -115,24 +116,26 @@ def all_at_once(mine):
 
 assert torch.equal(torch.cat(run(climbs, all_at_once, heights).results), reference)
 fast = simulate(all_at_once, heights, world_size=4, network=network)
-assert round(fast.seconds / T, 6) == 1
-draw.timeline(fast, caption="All at once: the same three messages leave at the same moment.")
+T = network.seconds(4)
+assert fast.seconds == T == 2
+draw.timeline(fast, caption="All at once: the same three messages leave at the same moment. Calls "
+              "of one rank that are under way together share its lane.")
 
 # %% id="01-a6b22c"
 worlds, ways = [2, 4, 8, 16, 32, 64], {"listen first": listen_first, "all at once": all_at_once}
 times = {name: [simulate(way, heights, world_size=n, network=network).seconds / T for n in worlds]
          for name, way in ways.items()}
-assert [[round(t, 6) for t in ts] for ts in times.values()] == [[n - 1 for n in worlds], [1] * 6]
+assert list(times.values()) == [[n - 1 for n in worlds], [1] * 6]
 draw.lines({name: (worlds, t) for name, t in times.items()}, "ranks", "time in units of T",
-           exact=True, caption="Listening first costs (n − 1)·T, all at once T, for any n.")
+           exact=True, caption="Listening first takes (n − 1)·T; all at once takes T, for any n.")
 
 # %% [markdown] id="01-6a68d4"
 # ## When is a send over?
 #
-# Rank 0 sends four bytes. Rank 1 is busy and calls `recv` 0.2 seconds later. Two answers are possible, and networks give both:
+# Rank 0 sends four bytes. Rank 1 is busy and calls `recv` 0.2 seconds later. Two things can happen, and both do in real networks:
 #
-# * **buffered**: the bytes set off at once and are stored where they arrive; the send is over as soon as they have left, whatever the receiver does;
-# * **rendezvous**: the bytes set off only when the recv has been called, too; the send is over when they have left. Nothing has to be stored. (The word is the one from lesson 00, the thing is another: there ranks met to form a group, here a message meets its recv.)
+# * **Buffered**: the bytes set off at once and are stored where they arrive. The send is over as soon as they have left, whatever the receiver does.
+# * **Rendezvous**: the bytes set off only when the recv has been called as well, so nothing needs to be stored. The send is over when the bytes have left. (Lesson 00 used the same word for something else: there, ranks met to form a group. Here, a message meets its recv.)
 #
 # **Predict.** This is real gloo, and the message has 4 bytes. How many seconds does rank 0 spend in `send`?
 
@@ -151,21 +154,24 @@ real = run(busy_receiver, world_size=2)
 [send], [receive] = real.trace.ops("send"), real.trace.ops("recv")
 print(f"your guess: {guess}   recorded: {send.completed - send.issued:.2f} s")
 assert send.completed > receive.issued
-draw.timeline(real, caption="Real gloo, 4 bytes: the send is not over before its recv has come.")
+draw.timeline(real, caption="Real gloo, 4 bytes: the send ends only once its recv has been called.")
 
 # %% id="01-8a0692"
+cluster = Network(latency=5e-6, bandwidth=25e9)  # as fast as a network between machines
 for buffered in (False, True):
-    late = simulate(busy_receiver, world_size=2, network=network, buffered=buffered)
+    late = simulate(busy_receiver, world_size=2, network=cluster, buffered=buffered)
     took = [call.completed - call.issued for op in ("send", "recv") for call in late.trace.ops(op)]
     print(f"{buffered = !s:6} the send takes {took[0]:.1f} s, the recv {1e6 * took[1]:.2f} µs")
     assert [round(seconds, 9) for seconds in took] == ([0, 0] if buffered else [0.2, 5e-6])
 
 # %% [markdown] id="01-071712"
-# `simulate` does as gloo does, unless you ask for the other world with `buffered=True`. The recv shows the same difference: after a rendezvous the message still takes its 5 µs, while buffered bytes are already there. Which world is real? MPI's ordinary send may do either, and its libraries tend to buffer small messages and to wait with large ones. NCCL's send may block until the recv comes. So a program must be right in both worlds: **whoever relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
+# `simulate` follows gloo's rule, unless you ask for the other one with `buffered=True`. The recv shows the same difference. With rendezvous, the message still takes its 5 µs after the recv has been called. Buffered bytes are already there.
+#
+# Which rule will your program meet? MPI's ordinary send may follow either, and its libraries tend to buffer small messages and to wait with large ones. NCCL's send may block until the recv is called. So a program must be right under both rules. **A program that relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
 #
 # ## Break it: close the circle
 #
-# Make the walk a round one: the last rank hands its height to rank 0. And since listening first was slow, let everybody speak first. It reads like the sentence that describes it.
+# Make the walk a round trip: the last rank passes its height to rank 0. And since listening first was slow, let everybody speak first. The code reads like the sentence that describes it.
 
 # %% id="01-cf523f"
 def speak_first():
@@ -178,8 +184,8 @@ def speak_first():
 
 with expect(Deadlock) as caught:
     run(speak_first)
-draw.waits(caught.error, caption="Who waits for whom: an arrow to the rank that could end the "
-           "wait. The arrows close a circle, so none of them ever will.")
+draw.waits(caught.error, caption="Each arrow leads to the rank that could end the wait. The arrows "
+           "form a circle, so no wait ever ends.")
 
 # %% id="01-ff427d"
 lucky = simulate(speak_first, world_size=4, buffered=True)
@@ -187,22 +193,22 @@ assert lucky.results == [3, 0, 1, 2]
 print("where sends are buffered:", lucky.results)
 
 # %% [markdown] id="01-fb7837"
-# A *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions of any deadlock (Coffman and others, 1971), and the one that the order of calls can rule out. `run` compares what each rank has called, sees that no missing call can ever come, and says so. Left alone, gloo would wait for its timeout, by default 30 minutes. In the buffered world the same lines give the right answer, which is how they get into programs.
+# This is a *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions that every deadlock needs (Coffman and others, 1971), and it is the one that the order of calls can rule out. `run` compares what each rank has called, sees that the missing calls can never come, and says so. All four ranks are alive, so gloo alone would wait for its timeout, by default 30 minutes. Where sends are buffered, the same lines give the right answer. That is how they get into programs.
 #
 # ## Your turn: exchange
 #
 # **Required · 01.1 · difficulty ●○○ · about 15 minutes**
 #
-# Two ranks are the smallest circle. Write the function with which two partners swap tensors.
+# Two ranks form the smallest circle. Write the function with which two partners swap tensors.
 #
-# **Goal.** Each of the two returns a new tensor with what the other one had; `mine` stays as it was. A rank may be its own partner: then it returns a copy, and sends nothing (gloo refuses a message to oneself). Use send and receive, in any of their forms, and nothing else.
+# **Goal.** Each of the two returns a new tensor that holds what the other one had; `mine` stays as it was. A rank may be its own partner. Then it returns a copy and sends nothing, because gloo refuses messages to oneself. Use send and receive, in any of their forms, and nothing else.
 #
-# The *core* level asks for pairs in worlds of 2 and 4 ranks, with float32 that lies side by side in memory. *Sturdy* adds ranks that are their own partner, empty tensors, other dtypes, and strided tensors, which gloo neither sends nor receives.
+# The *core* level asks for pairs in worlds of 2 and 4 ranks, with contiguous float32 tensors. *Sturdy* adds ranks that are their own partner, empty tensors, other dtypes, and strided tensors, which gloo neither sends nor receives.
 #
 # <details>
 # <summary>Hint: two ways out of the circle</summary>
 #
-# Either the two partners do different things: one speaks first, the other listens first. Both know both ranks, so both can tell which one they are. Or neither waits before both messages are under way. The tensor in which you receive cannot be the one that you are sending.
+# In the first way, the two partners do different things: one speaks first, and the other listens first. Both know both ranks, so each can tell which of the two it is. In the second way, neither waits until both messages are under way. You cannot receive into the tensor that you are sending.
 #
 # </details>
 
@@ -213,11 +219,11 @@ def exchange(mine: torch.Tensor, partner: int) -> torch.Tensor:
     Both partners call it, each with the other's rank.
 
     Args:
-        mine: what this rank has; of equal shape and dtype on both sides. Stays as it is.
+        mine: this rank's tensor, of the same shape and dtype on both sides. It must not change.
         partner: the rank to swap with; may be this rank itself.
 
     Returns:
-        A new tensor with what the partner had; a copy of ``mine`` where the partner is this rank.
+        A new tensor with what the partner had; a copy of ``mine`` if the partner is this rank.
     """
     ### BEGIN SOLUTION
     inbox = mine.clone(memory_format=torch.contiguous_format)
@@ -234,21 +240,22 @@ def swap(rows):
     return {"before": mine, "after": exchange(mine, partner=3 - dist.get_rank())}
 
 draw.values(run(swap, torch.arange(8).reshape(4, 2)),
-            caption="Partners: 0 and 3, 1 and 2. Each should have the other's colour afterwards.")
+            caption="Ranks 0 and 3 are partners, and so are 1 and 2. Afterwards each row should "
+            "have its partner's colour.")
 
 # %% exercise="exchange" role="check"
 check(exchange)
 
 # %% [markdown] id="01-02fc78"
-# ## Break it: touch what is on its way
+# ## Break it: touch a tensor that is under way
 #
 # From `isend` or `irecv` until `wait()` returns, the tensor belongs to the message. Three rules follow:
 #
-# 1. **Do not read** what an `irecv` is filling. You may find old numbers, new ones, or some of each.
-# 2. **Do not write** to what an `isend` is sending. The receiver may get either version. Reading it is fine.
-# 3. **Wait for every Work.** A Work that nobody waits for is a message of which nobody knows whether it has left, and an error that nobody hears of.
+# 1. **Do not read** a tensor that an `irecv` is filling. You may find old numbers, new ones, or some of each.
+# 2. **Do not write** to a tensor that an `isend` is sending. The receiver may get either version. Reading it is fine.
+# 3. **Wait for every Work.** Until you do, you do not know whether the message has left, and you do not hear of its errors.
 #
-# To break one is a *hazard*: you usually get away with it, on a fast network, in a small test. `simulate` does not rely on luck: it runs the function twice, with different numbers in the tensors that are still to be filled, and compares.
+# Breaking one of them is a *hazard*: on a fast network, in a small test, you usually get away with it. `simulate` does not rely on luck. It runs the function twice, with different numbers in the tensors that are still to be filled, and compares the results.
 
 # %% id="01-461354"
 def look_too_soon():
@@ -269,33 +276,40 @@ with expect(Hazard):
 #
 # **Optional · 01.2 · difficulty ●●○ · about 15 minutes**
 #
-# Back to the round walk, without its deadlock. `isend` is one way. The other needs nothing but `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. It looks as if it should fail when n is odd, because the last rank and rank 0 are then both even and both send. It is right for every n ≥ 2; here is why.
+# Back to the round trip, without its deadlock. `isend` is one way. The other needs nothing but `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. It looks as if this should fail when n is odd, because the last rank and rank 0 are then both even, and both send. Yet it is right for every n ≥ 2, and here is why.
 #
-# Suppose that ranks stand still for ever, and follow the arrows. A rank in `send` waits for its right neighbour, a rank in `recv` for its left one. (Nobody waits for a rank that has returned: it has made both of its calls.) Arrows never meet head-on: if a rank sends to its right neighbour while that one receives from it, the message goes through. So the arrows go round in one direction, through all ranks: either *all* stand in `send` or *all* in `recv`. Now look at ranks 0 and 1. Rank 0 sends first, rank 1 receives first.
+# Suppose that some ranks are stuck for ever. A rank stuck in `send` waits for its right neighbour, and a rank stuck in `recv` for its left one. The neighbour is stuck too: had it returned, it would have made both of its calls. Can a sender be stuck next to a receiver?
 #
-# * All in `send`? For rank 1 that is the second call. Its first, the recv from rank 0, is over, and so is the send of rank 0.
-# * All in `recv`? For rank 0 that is the second call. Its send to rank 1 is over, and so is the recv of rank 1.
+# ```text
+# rank 1 in send:   1 ──► 2     waits until rank 2 receives from it
+# rank 2 in recv:   1 ◄── 2     waits until rank 1 sends to it
+# ```
 #
-# Neither can be. One even and one odd neighbour were enough for the proof; the others only save time, because many pairs move at once.
+# No: both wait for the same message, so it goes through. So all arrows point the same way round the circle: either *all* ranks are stuck in `send`, or *all* in `recv`. Now look at rank 0, which sends first, and rank 1, which receives first.
 #
-# **Goal.** Every rank returns a new tensor with what its left neighbour had, rank 0 that of the last rank; alone, a copy. `mine` stays as it was, and only send and receive are used.
+# * All in `send`? For rank 1 that is its second call. Its first, the recv from rank 0, is over. Then the send of rank 0 is over too.
+# * All in `recv`? For rank 0 that is its second call. Its send to rank 1 is over. Then the recv of rank 1 is over too.
+#
+# Neither is possible. For the proof, one even rank with an odd right neighbour is enough. The other ranks take turns only to save time, because many pairs then move at once.
+#
+# **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. A single rank returns a copy. `mine` stays as it was, and only send and receive are used.
 #
 # <details>
 # <summary>Hint: what is left to decide?</summary>
 #
-# Who your neighbours are: `%` brings the rank after the last one back to 0. Where to receive: in a tensor of its own, since `mine` stays as it is. And what to do on a single rank, whose neighbours are both itself.
+# First, who your neighbours are: `%` brings the rank after the last one back to 0. Second, where to receive: in a tensor of its own, since `mine` stays as it is. And third, what a single rank does, which is its own neighbour on both sides.
 #
 # </details>
 
 # %% exercise="pass_right" role="answer" points=10 required=false difficulty=2
 def pass_right(mine: torch.Tensor) -> torch.Tensor:
-    """Hand a tensor to the right neighbour, and get the left neighbour's.
+    """Send a tensor to the right neighbour, and get the left neighbour's.
 
-    Every rank calls it, and no other message is on its way then. The right neighbour of rank r is
-    r + 1, that of the last rank is rank 0.
+    Every rank calls it while no other message is under way. The right neighbour of rank r is
+    rank r + 1; the right neighbour of the last rank is rank 0.
 
     Args:
-        mine: what this rank has; of equal shape and dtype on all ranks. Stays as it is.
+        mine: this rank's tensor, of the same shape and dtype on all ranks. It must not change.
 
     Returns:
         A new tensor with what the left neighbour had; a copy of ``mine`` on a single rank.
@@ -313,8 +327,8 @@ def pass_right(mine: torch.Tensor) -> torch.Tensor:
     ### END SOLUTION
 
 # %% exercise="pass_right" role="try"
-draw.timeline(simulate(pass_right, torch.arange(4.0), world_size=5, network=network),
-              caption="Five ranks, an odd number: every rank sends to the right, none is stuck.")
+draw.timeline(simulate(pass_right, torch.ones(1), world_size=5, network=network),
+              caption="Five ranks, an odd number: each sends to the right, and none is stuck.")
 
 # %% exercise="pass_right" role="check"
 check(pass_right)
@@ -322,44 +336,45 @@ check(pass_right)
 # %% [markdown] id="01-d37e7e"
 # ## Tags
 #
-# Which recv takes which message? Between two ranks messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. So rank 1 can take the later letter first, provided that both are under way.
+# Which recv takes which message? Between two ranks, messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. So rank 1 can take the second letter first, provided that both letters are under way.
 #
-# **Break it.** The second cell below calls the same function with `send` in place of `isend`. The first letter waits for a recv with tag 1, which comes after the recv with tag 2, which waits for the second letter, which comes after the first. Two ranks, four calls, and again a circle. The diagnosis names what differs where the two meet: the tag.
+# **Break it.** The second cell below calls the same function with `at_once=False`. Now the first letter waits for the recv with tag 1. That recv comes after the recv with tag 2, which waits for the second letter, and the second letter is sent after the first. Two ranks and four calls form a circle again. The diagnosis names what differs where the two ranks meet: the tag.
 
 # %% id="01-e707d9"
-def take_both():
-    late, early = torch.empty(1), torch.empty(1)
-    dist.recv(late, src=0, tag=2)
-    dist.recv(early, src=0, tag=1)
-    return early.item(), late.item()
-
-def two_letters(send):
+def two_letters(at_once):
+    first, second = torch.tensor([10.0]), torch.tensor([20.0])
     if dist.get_rank() == 1:
-        return take_both()
-    letters, works = {1: torch.tensor([10.0]), 2: torch.tensor([20.0])}, []
-    for tag in (1, 2):
-        works += [send(letters[tag], 1, tag=tag)]
-    return [work.wait() for work in works if work]  # send returns no Work
+        first, second = torch.empty(1), torch.empty(1)
+        dist.recv(second, src=0, tag=2)  # the second letter first
+        dist.recv(first, src=0, tag=1)
+    elif at_once:
+        works = [dist.isend(first, dst=1, tag=1), dist.isend(second, dst=1, tag=2)]
+        for work in works:
+            work.wait()
+    else:
+        dist.send(first, dst=1, tag=1)
+        dist.send(second, dst=1, tag=2)
+    return first.item(), second.item()
 
-assert run(two_letters, dist.isend, world_size=2).results[1] == (10, 20)
+assert run(lambda: two_letters(at_once=True), world_size=2).results == [(10, 20), (10, 20)]
 
 # %% id="01-9c6bf5"
 with expect(Mismatch):
-    run(two_letters, dist.send, world_size=2)
+    run(lambda: two_letters(at_once=False), world_size=2)
 
 # %% [markdown] id="01-3307ff"
 # ## Your turn: in_order
 #
 # **Optional · 01.3 · difficulty ●●○ · about 15 minutes**
 #
-# A message carries data, and it also carries *time*: after a recv you know that everything which the sender did before its send has happened (Lamport, 1978). Sometimes that is all you want. Four ranks have to write to one file, rank 0 first, then 1, and so on. No clock can arrange that, and no sleep; a word passed along can.
+# A message carries data, and it also carries *time*: after a recv, you know that everything the sender did before its send has happened (Lamport, 1978). Sometimes that is all you need. Four ranks have to write to one file, rank 0 first, then rank 1, and so on. No clock can arrange that, and no sleep. A word passed along can.
 #
-# **Goal.** `in_order(work)` calls `work()` once on every rank, on rank 0 first. None begins before the previous one has ended, however long it takes. Send and receive only: a barrier brings everybody together, and here only two have to know.
+# **Goal.** `in_order(work)` calls `work()` once on every rank, on rank 0 first. No rank begins before the previous one has finished, however long that takes. Use send and receive only: a barrier brings all ranks together, and here only two of them need to know.
 #
 # <details>
 # <summary>Hint: what does the message say?</summary>
 #
-# Nothing: that it comes is the message. Such a *token* may be an empty tensor. Two ranks are special. Who begins without being told, and who has nobody left to tell?
+# It says nothing: its arrival is the message. Such a *token* may be an empty tensor. Two ranks are special. Which one begins without being told, and which one has nobody left to tell?
 #
 # </details>
 
@@ -367,10 +382,10 @@ with expect(Mismatch):
 def in_order(work: Callable[[], None]) -> None:
     """Call ``work()`` on rank 0, then on rank 1, and so on: one at a time.
 
-    Every rank calls it, and no other message is on its way then.
+    Every rank calls it while no other message is under way.
 
     Args:
-        work: takes no argument and returns nothing; how long it takes differs from rank to rank.
+        work: takes no argument and returns nothing. How long it takes differs from rank to rank.
     """
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -384,10 +399,10 @@ def in_order(work: Callable[[], None]) -> None:
 
 # %% exercise="in_order" role="try"
 def shift():
-    in_order(lambda: compute(1e-5 * (1 + dist.get_rank() % 2)))
+    in_order(lambda: compute(1 + dist.get_rank() % 2))  # seconds
 
 draw.timeline(simulate(shift, world_size=4, network=network),
-              caption="Each rank's compute should begin after the compute of the rank above it.")
+              caption="Each rank should start to compute after the rank above it has finished.")
 
 # %% exercise="in_order" role="check"
 check(in_order)
@@ -395,7 +410,7 @@ check(in_order)
 # %% [markdown] id="01-644726"
 # ## Measured: what a message costs
 #
-# Back to real processes. Two ranks play *ping-pong*: rank 0 sends a tensor, rank 1 sends it back, and half of the round trip is one message. They play thirty rounds of twelve sizes, and of each size the shortest time counts, the one that was disturbed least by whatever else the machine was doing. Both axes are logarithmic, because the sizes are: from 4 bytes to 4¹² bytes, 16.8 MB.
+# Back to real processes. Two ranks play *ping-pong*: rank 0 sends a tensor, rank 1 sends it back, and half of the round trip is one message. They play thirty rounds of twelve sizes, from 4 bytes to 16.8 MB. For each size the shortest time counts, because it was disturbed least by whatever else the machine was doing. Both axes of the picture are logarithmic: each size is four times the one before.
 
 # %% id="01-d42226"
 def ping_pong(sizes, rounds=30):
@@ -414,18 +429,21 @@ def ping_pong(sizes, rounds=30):
     return one_way
 
 sizes = [4**k for k in range(1, 13)]
+assert sizes[-1] == 16_777_216 == 4_194_304 * sizes[0]
 one_way = run(ping_pong, sizes, world_size=2).results[0]
-assert len(sizes) == 12 and sizes[-1] == 16_777_216 == 4_194_304 * sizes[0]
-assert one_way[4096] < 10 * one_way[4] and 2 < one_way[sizes[-1]] / one_way[4] < 100_000
-draw.lines({"gloo, two processes": (sizes, list(one_way.values()))}, "bytes", "seconds, one way",
-           loglog=True, caption="Small messages all cost the same; large ones cost by the byte.")
+growth = one_way[sizes[-1]] / one_way[4]
+assert growth < 4_194_304 / 100
+print(f"from the smallest to the largest: bytes {sizes[-1] // 4:,}×, time ~{growth:.0f}×")
+draw.lines({"gloo, two processes": (sizes, [1e6 * one_way[s] for s in sizes])}, "bytes",
+           "µs, one way", loglog=True,
+           caption="Small messages all cost about the same; large ones cost by the byte.")
 
 # %% [markdown] id="01-27c179"
-# Fit the two halves by eye. On the left the curve is flat: a message of 4 bytes costs what one of a few thousand does, and what you pay is the latency. On the right it becomes a straight line, and you pay for bandwidth. From the smallest message to the largest the bytes grow 4,194,304-fold, the time less than 100,000-fold. Lesson 03 puts numbers on both halves.
+# Look at the two halves of the curve. On the left it is flat: a message of 4 bytes costs about as much as one of a few thousand, and what you pay for is the latency. On the right it becomes a straight line, and you pay for bandwidth. From the smallest message to the largest, the bytes grow 4,194,304-fold. The time grows far less, and the line above the picture says by how much on your machine: a factor of a hundred would be typical. Lesson 03 puts numbers on both halves.
 #
 # ## In practice
 #
-# In training, point-to-point messages carry activations and gradients between the stages of a pipeline, and keys and values round the ring of Ring Attention (Liu and others, 2023). PyTorch's own pipelines do it by **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here every rank trades edges with both neighbours, a *halo*, to smooth the heights.
+# In training, point-to-point messages carry activations and gradients between the stages of a pipeline. They also carry keys and values around the ring of Ring Attention (Liu and others, 2023). PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here every rank trades edges with both neighbours, a *halo*, to smooth the heights.
 
 # %% id="01-1e93cf"
 def smooth(heights):
@@ -449,26 +467,24 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 # On gloo the batch is a convenience. **On NCCL it is the way to exchange**, and three habits from this page have to go:
 #
 # * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error. Rely on the order.
-# * *An isend and an irecv of their own need not run side by side there.* They may be queued on the GPU, one behind the other; if both ranks queue their send first, each waits for a recv that stands behind it. A batch becomes one group of NCCL calls, which progress together. If it is the first call in its group of ranks, all of them have to take part.
-# * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait for the message. What you compute on that stream afterwards is safe. But a clock on the CPU measures nothing, and a token orders nothing there: it would hold up the GPU, and not your file.
-#
-# Nothing on this page was measured on a GPU.
+# * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each waits for a recv that stands behind it. The calls of a batch progress together.
+# * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait. A CPU clock then measures nothing, and a token holds up the GPU but not your file.
 #
 # ## Roads not taken
 #
-# * **One call for both directions**, MPI's `Sendrecv`. PyTorch has none; a batch of two is its counterpart.
-# * **Receiving from anybody**: `recv` without `src` takes what comes and returns who sent it. It makes results depend on who is faster; name your peer where you can.
-# * **Sending objects**: `send_object_list` pickles them first. Handy for settings, slow for tensors.
-# * **One-sided access**, where a rank writes into another's memory and nobody calls recv, as in MPI's windows and in NVSHMEM. No recv to wait for, and no recv to say that the data may be read.
+# * **One call for both directions**, MPI's `Sendrecv`. PyTorch has none; a batch of two does the same.
+# * **Receiving from anybody**: `recv` without `src` takes whatever comes and returns the sender's rank. The result then depends on who is faster, so name your peer where you can.
+# * **Sending objects**: `send_object_list` pickles them first. It is handy for settings and slow for tensors.
+# * **One-sided access**, as in MPI's windows and in NVSHMEM: a rank writes into another rank's memory, and nobody calls recv. There is no recv to wait for, and none to say that the data may be read.
 #
 # ## What you can do now
 #
 # * ☑ send a tensor to a peer and receive one, and begin messages now and wait for them later;
-# * ☑ say when a send is over, in both worlds, and why a program has to be right in the stricter one;
+# * ☑ say when a send is over, under both rules, and why a program has to be right under the stricter one;
 # * ☑ read a deadlock, draw its circle, and prove that an order of calls has none;
-# * ☑ name what may not be touched before `wait()`;
+# * ☑ name what you must not touch before `wait()`;
 # * ☑ tell messages apart by order and by tag, and say why NCCL sees only the order;
-# * ☑ swap tensors, pass them round a ring, and take turns without a clock.
+# * ☑ swap tensors, pass them around a ring, and take turns without a clock.
 #
 # **Next**, many messages become one call: [02, collectives](02_collectives.ipynb), built from send and receive.
 #

@@ -9,25 +9,25 @@
 #
 # | | |
 # |---|---|
-# | **Do** | call seven collectives and look at who has what before and after; count their messages; build five of them yourself; break three |
+# | **Do** | call seven collectives and look at who has what before and after; count their messages; build one of them yourself, or five; break three |
 # | **Learn** | the contract of each: who must call, what must agree, who has what afterwards, what stays untouched; reduce operators; what a pattern of messages costs |
-# | **Need** | [01, Send and receive without ever standing still](01_point_to_point.ipynb): send, recv, isend, wait, deadlock |
-# | **Time** | 60 minutes (estimated), one required exercise, four optional ones |
+# | **Need** | [01, Send and receive without ever standing still](01_point_to_point.ipynb): send, recv, isend, wait, deadlock, `simulate` |
+# | **Time** | about 60 minutes with the required exercise, 120 with the four optional ones as well |
 
 # %% [markdown] id="02-6f409e"
 # ## The problem in one process
 #
-# Four rows, four columns: row *r* of our table is 1, 2, 3, 4 times 10ʳ. Each number tells which row it comes from, and a sum tells who is in it: 1111 is everybody once, 1011 lacks row 2, 1211 has it twice.
+# Our table has four rows and four columns: row *r* is 1, 2, 3, 4 times 10ʳ. Each number tells you which row it comes from, and each sum tells you what went into it. 1111 has every row once, 1011 lacks row 2, and 1211 has row 2 twice.
 #
-# In one process the whole table is yours, and any question is one line: a row, a column, the sum of each column. Check the first sum by hand: 1 + 10 + 100 + 1000. These four sums are our *reference*.
+# In one process the whole table is yours, and any question about it takes one line: a row, a column, the sum of each column. Check the first sum by hand: 1 + 10 + 100 + 1000. These four sums are our *reference*.
 #
-# Now spread the table, one row a rank, as training does with everything that is large: batches, gradients, parameters. The same questions become messages. A few of them are asked so often that each has a name and a call of its own, a *collective*. You have met one already: `all_reduce` gave every rank the sum of the gradients.
+# Now spread the table over four ranks, one row per rank. Training does this with everything that is large: batches, gradients, parameters. The same questions now need messages. A few of them are asked so often that each has a name and a call of its own, a *collective*. You have met one already: `all_reduce` gave every rank the sum of the gradients.
 
 # %% id="02-ab18a2"
 import torch
 import torch.distributed as dist
 
-from course_lib import Deadlock, Mismatch, check, draw, expect, run
+from course_lib import Deadlock, Mismatch, Network, check, draw, expect, run, simulate, span
 
 def row():
     """This rank's row of the table."""
@@ -36,66 +36,55 @@ def row():
 table = torch.stack([torch.tensor([1, 2, 3, 4]) * 10**rank for rank in range(4)])
 reference = table.sum(0)
 assert reference.tolist() == [1111, 2222, 3333, 4444]
-assert table[0].nbytes == 32  # a row, in bytes
 
 # %% [markdown] id="02-be8089"
 # ## With a root: one to all, all to one
 #
-# In four collectives one rank is special. It is called the *root*: `src` where it gives, `dst` where it takes. A collective has a **contract** of four clauses. *Who must call*: every rank of the group, also one that gets nothing. *What must agree*: shape, dtype, root, operator. *Who has what afterwards*. *What stays untouched*. The last two differ from call to call:
+# In four collectives one rank is special. It is called the *root*: the argument `src` if it gives, `dst` if it takes. A collective has a **contract** of four clauses. *Who must call*: every rank of the group, even one that gets nothing. *What must agree*: shape, dtype, root and operator. *Who has what afterwards*, and *what stays untouched*. The last two differ from call to call:
 #
 # | call | before | afterwards | untouched |
 # |---|---|---|---|
-# | `broadcast(x, src)` | `x` on src | every rank's `x` is src's, in place | src's `x` |
-# | `scatter(piece, pieces, src)` | a list `pieces` on src, one for each rank | rank *r*'s `piece` is number *r* | the list |
-# | `gather(x, boxes, dst)` | `x` on every rank | dst's list `boxes` has them all, in rank order | every `x` |
+# | `broadcast(x, src)` | `x` on src | every rank's `x` equals src's, in place | src's `x` |
+# | `scatter(piece, pieces, src)` | a list `pieces` on src, one piece for each rank | rank *r*'s `piece` is number *r* of the list | the list |
+# | `gather(x, boxes, dst)` | `x` on every rank | dst's list `boxes` holds them all, in rank order | every `x` |
 # | `reduce(x, dst)` | `x` on every rank | dst's `x` is the sum of all | nothing is promised |
 #
-# The lists exist on the root alone; the others pass `None`. To keep the picture small, gather takes only the first number of each row.
+# Only the root has the lists; the other ranks pass `None`. To keep the picture small, gather takes only the first number of each row.
 #
-# **Predict.** Rank 1 is dst of the reduce, and rank 0 went in with 1, 2, 3, 4. What is in rank 0's tensor afterwards? Decide before you look.
+# **Predict.** In the reduce, rank 1 is dst, and rank 0 passes in 1, 2, 3, 4. What is in rank 0's tensor afterwards? Write a list in place of `None`.
 
 # %% id="02-6e3879"
 def with_a_root(src=2, dst=1):
     rank, mine = dist.get_rank(), row()
-    told, piece, total = mine.clone(), torch.empty_like(mine[:1]), mine.clone()
-    dist.broadcast(told, src=src)
+    copy, piece, total = mine.clone(), torch.empty_like(mine[:1]), mine.clone()
+    dist.broadcast(copy, src=src)
     dist.scatter(piece, list(mine.split(1)) if rank == src else None, src=src)
     boxes = [torch.empty_like(mine[:1]) for _ in range(4)] if rank == dst else None
     dist.gather(mine[:1], boxes, dst=dst)
     dist.reduce(total, dst=dst)
-    return {"before": mine, "broadcast, src=2": told, "scatter, src=2": piece,
+    return {"before": mine, "broadcast, src=2": copy, "scatter, src=2": piece,
             "gather, dst=1": boxes, "reduce, dst=1": total}
 
+guess = None
+
+# %% id="02-a90c14"
 rooted = run(with_a_root)
 after = [result["reduce, dst=1"].tolist() for result in rooted.results]
+print(f"your guess: {guess}   recorded: {after[0]}")
 assert after[1] == reference.tolist() and after[0] == [1111, 2222, 3, 4]
-draw.values(rooted, caption="A cell has the colour of the rank it comes from; grey is new. "
-            "After reduce, rank 1 has the sums, and the others hold what was left of the work.")
-
-# %% [markdown] id="02-f4ce12"
-# Did you say 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4. It helped with the adding and used its own tensor as scratch paper; ranks 2 and 3 hold partial sums. The documentation promises the result on dst and says nothing of the others: another backend, or another length, leaves something else. **What a contract does not promise is not yours.** Whoever needs the row later hands over a `clone`, as `with_a_root` did.
-#
-# ## Which operation?
-#
-# A reduction needs an operation for which order and grouping do not matter, because the backend chooses both. The *reduce operator* says which: `dist.ReduceOp.SUM` is the default. With floats, the order does matter in the last digits: (a + b) + c may round differently from a + (b + c), so two backends may differ there. AVG divides the sum by the number of ranks and refuses integers. For integers there are bitwise operators as well: `BAND`, `BOR`, `BXOR`.
-
-# %% id="02-6119fd"
-def reduced(name):
-    mine = row().double()
-    dist.all_reduce(mine, op=getattr(dist.ReduceOp, name))
-    return mine.tolist()
-
-for name in ("SUM", "PRODUCT", "MAX", "MIN", "AVG"):
-    print(f"{name:<8}", *(f"{number:>14,.2f}" for number in run(reduced, name).results[0]))
+draw.values(rooted, caption="A cell has the colour of the rank that it comes from; new numbers are "
+            "grey. After reduce, rank 1 has the sums, and the others hold intermediate results.")
 
 # %% [markdown] id="02-ccda35"
+# Did you guess 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4. It helped with the adding and used its own tensor as scratch paper. Ranks 2 and 3 hold partial sums. The documentation promises the result on dst and says nothing about the other ranks: another backend, or a longer tensor, may leave something else there. **What a contract does not promise is not yours.** A rank that needs its row later passes in a `clone`, as `with_a_root` does.
+#
 # ## What is inside: a pattern of messages
 #
-# Whoever builds a collective chooses a *pattern*: who sends to whom, in which order. Three for a broadcast: in a **star** the root tells everybody; in a **chain** each rank tells the next; in a **tree** everybody who knows tells one more.
+# Every collective is built on a *pattern*: who sends to whom, in which order. Here are three for a broadcast. In a **star**, the root tells every other rank itself. In a **chain**, each rank tells the next one. In a **tree**, every rank that already knows tells one more, round after round.
 #
-# `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It moves bytes and no meaning: where a message belongs and what is done with it is left to you. No list can deadlock. All ranks read it from top to bottom, so the two ranks of the first message that is still open have nothing else to wait for.
+# `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It moves bytes and nothing else: where a message belongs, and what happens to it there, is up to the collective. No list can deadlock. All ranks read it from top to bottom, so the two ranks of the first unfinished message have nothing else to wait for.
 #
-# A broadcast needs n − 1 messages at least, since each of the others must hear of it, and so **(n − 1)·S bytes** in all, with S the bytes of the tensor: here 3 × 4,000. `draw.traffic` counts them from the record. Its rows send, its columns receive.
+# The first cell simulates the three broadcasts, one after another, on a slow link. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. The second cell plays them on real ranks, together with two ways to gather and one to reduce, and counts the bytes. Its picture shows the last three: rows send, columns receive.
 
 # %% id="02-4ca62c"
 def follow(plan):
@@ -107,40 +96,55 @@ def follow(plan):
         elif rank == dst:
             dist.recv(part, src)
 
+def broadcasts():
+    for name in ("star", "chain", "tree"):
+        with span(name):
+            follow(plans[f"broadcast, {name}"])
+        dist.barrier()
+
+plans = {"broadcast, star": [(2, 0, 1), (2, 1, 1), (2, 3, 1)],
+         "broadcast, chain": [(2, 3, 1), (3, 0, 1), (0, 1, 1)],
+         "broadcast, tree": [(2, 0, 1), (2, 3, 1), (0, 1, 1)]}
+link = Network(latency=0.1, bandwidth=4000)
+seconds = [simulate(follow, plan, world_size=4, network=link).seconds for plan in plans.values()]
+assert [round(t, 6) for t in seconds] == [3.1, 3.3, 2.2] and round(link.seconds(4000), 6) == 1.1
+draw.timeline(simulate(broadcasts, world_size=4, network=link),
+              caption="Star, chain and tree, each with three messages. Only in the tree do two of "
+              "them travel side by side. A barrier follows each pattern.")
+
+# %% id="02-71e5fd"
+plans |= {"gather, star": [(0, 1, 1), (2, 1, 1), (3, 1, 1)],
+          "gather, chain": [(2, 3, 1), (3, 0, 2), (0, 1, 3)],
+          "reduce, chain": [(2, 3, 1), (3, 0, 1), (0, 1, 1)]}
+
 def busiest(job):
     return max(job.trace.bytes_sent(rank) for rank in range(4))
 
 n, S = 4, 4 * 1000  # ranks; bytes of a float32 tensor of 1000 numbers
-plans = {"broadcast, star": [(2, 0, 1), (2, 1, 1), (2, 3, 1)],
-         "broadcast, chain": [(2, 3, 1), (3, 0, 1), (0, 1, 1)],
-         "broadcast, tree": [(2, 0, 1), (2, 3, 1), (0, 1, 1)],
-         "gather, star": [(0, 1, 1), (2, 1, 1), (3, 1, 1)],
-         "gather, chain": [(2, 3, 1), (3, 0, 2), (0, 1, 3)],
-         "reduce, chain": [(2, 3, 1), (3, 0, 1), (0, 1, 1)]}
 jobs = [run(follow, plan) for plan in plans.values()]
 moved = [sum(message.nbytes for message in job.trace.messages) for job in jobs]
 assert moved == [12_000, 12_000, 12_000, 12_000, 24_000, 12_000] and moved[0] == (n - 1) * S
 assert [busiest(job) for job in jobs] == [12_000, 4_000, 8_000, 4_000, 12_000, 4_000]
-draw.traffic(*jobs, titles=list(plans), caption="From rank 2 or to rank 1, as recorded. Only in "
-             "the gathering chain does the message grow: a sum stays as long as one tensor.")
+draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 kB from every rank "
+             "to rank 1. Messages grow only in the gathering chain: a sum stays 4 kB long.")
 
 # %% [markdown] id="02-126de0"
-# The star is the naive broadcast: its root sends all 12,000 bytes while the others send none, and with a thousand ranks it is 999 messages through one link. In the chain nobody sends more than S, but the last rank hears only after n − 1 messages in a row. The tree needs two rounds here, and in general ⌈log₂ n⌉. Which is fastest depends on n and S; the next lesson has the two numbers that decide.
+# A broadcast needs at least n − 1 messages, since each of the other ranks must hear of it. That makes **(n − 1)·S bytes** in total, here 3 × 4,000, in every pattern. What differs is who sends them and when. The star's root sends all 12,000 bytes, and with a thousand ranks it would send 999 messages through one link. In the chain no rank sends more than S, but the last rank hears only after n − 1 messages in a row. The tree needs two rounds here, and ⌈log₂ n⌉ in general. On the simulated link the star takes 3.1 s, the chain 3.3 s and the tree 2.2 s. Which one is fastest depends on n and S; the next lesson has the two numbers that decide.
 #
-# To *gather* in a chain means a pile that grows from rank to rank, 24,000 bytes in all, and dst receives (n − 1)·S either way. To *reduce* in a chain is cheap: a sum of three tensors is as long as one.
+# To *gather* in a chain means that a pile grows from rank to rank, to 24,000 bytes in total. To *reduce* in a chain is cheap, because a sum of three tensors is as long as one.
 #
 # ## Your turn: my_broadcast
 #
 # **Required · 02.1 · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** Afterwards every rank's `tensor` holds what src's held. Build it from send and receive, in whichever pattern you like; there is no budget. Any rank may be src.
+# **Goal.** Afterwards, every rank's `tensor` holds what src's held. Build it from send and receive, in whichever pattern you like; there is no budget. Any rank may be src.
 #
-# The *core* level plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds one rank, eight and more, empty tensors, strides and other dtypes: take it now or later. (What has strides travels as `x.contiguous()`, and that is a copy: whoever receives into it has to copy it back.)
+# The *core* level plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds a single rank, eight and more ranks, empty tensors, strides and other dtypes; do it now or later. (A tensor with strides travels as `x.contiguous()`, which is a copy. A rank that receives into such a copy has to copy the numbers back.)
 #
 # <details>
 # <summary>Hint: two roles, and a trap</summary>
 #
-# A rank is src, or it is not. Write down for each of the two which calls it makes, and to whom; then count: every send needs one recv. The trap is in the words *in place*: the caller looks into the tensor object that it handed over. What does `tensor = inbox` change for the caller?
+# A rank is either src or it is not. For each of the two, write down which calls it makes, and to whom. Then count: every send needs one recv. The trap is in the words *in place*: the caller looks into the very tensor object that it passed in. What does `tensor = inbox` change for the caller?
 #
 # </details>
 
@@ -148,11 +152,11 @@ draw.traffic(*jobs, titles=list(plans), caption="From rank 2 or to rank 1, as re
 def my_broadcast(tensor: torch.Tensor, src: int) -> None:
     """Copy src's tensor into every rank's, in place, by send and receive.
 
-    Every rank calls it, with a tensor of equal shape and dtype and the same src.
+    Every rank calls it, with a tensor of the same shape and dtype and with the same src.
 
     Args:
-        tensor: on src what is sent, elsewhere what is overwritten. It stays the same object;
-            on src it keeps its values.
+        tensor: on src, the values to send, which stay as they are. On the other ranks, it is
+            overwritten and stays the same object.
         src: the rank that has the values.
     """
     ### BEGIN SOLUTION
@@ -173,7 +177,7 @@ def try_broadcast(mine):
 
 job = run(lambda: try_broadcast(row()))
 print(*job.results)
-draw.traffic(job, caption="The pattern of your own broadcast: who sent how many bytes to whom?")
+draw.traffic(job, caption="The pattern of your own broadcast: who sent how many bytes to whom.")
 
 # %% exercise="my_broadcast" role="check"
 check(my_broadcast)
@@ -183,16 +187,16 @@ check(my_broadcast)
 #
 # **Optional · 02.2 · difficulty ●○○ · about 10 minutes**
 #
-# The way back: dst collects. In practice this is how rank 0 comes by everybody's predictions.
+# This is the way back: dst collects. In practice, it is how rank 0 gets every rank's predictions.
 #
-# **Goal.** dst returns a list of n new tensors, the r-th one rank r's; the others return `None`. *New* means that the list shares memory with nothing, the rank's own entry included: whoever changes an entry must not change the caller's tensor.
+# **Goal.** dst returns a list of n new tensors, in which entry *r* is rank *r*'s; the other ranks return `None`. *New* means that the list shares memory with nothing, and that includes dst's own entry: if the caller changes an entry, its tensor must not change.
 #
-# However you do it, dst has to receive (n − 1)·S bytes. That is why large things are seldom gathered.
+# In every pattern, dst has to receive (n − 1)·S bytes. That is why large things are seldom gathered.
 #
 # <details>
 # <summary>Hint: how many inboxes?</summary>
 #
-# `[box] * 4` is a list of four places and one tensor. And recv without `src` takes whatever comes first; how would you know where it belongs?
+# `[box] * 4` is a list with four places and one tensor. And a recv without `src` takes whatever comes first; how would you know where it belongs?
 #
 # </details>
 
@@ -200,14 +204,14 @@ check(my_broadcast)
 def my_gather(tensor: torch.Tensor, dst: int) -> list[torch.Tensor] | None:
     """Collect every rank's tensor on dst, by send and receive.
 
-    Every rank calls it, with a tensor of equal shape and dtype and the same dst.
+    Every rank calls it, with a tensor of the same shape and dtype and with the same dst.
 
     Args:
-        tensor: this rank's part; it stays as it is.
+        tensor: this rank's part; it must not change.
         dst: the rank that collects.
 
     Returns:
-        On dst a list of new tensors in rank order, its own part copied; elsewhere None.
+        On dst, a list of new tensors in rank order, with a copy of its own part; None elsewhere.
     """
     ### BEGIN SOLUTION
     if dist.get_rank() != dst:
@@ -224,25 +228,38 @@ def my_gather(tensor: torch.Tensor, dst: int) -> list[torch.Tensor] | None:
 
 # %% exercise="my_gather" role="try"
 collected = run(lambda: {"before": row()[:1], "my_gather, dst=1": my_gather(row()[:1], dst=1)})
-draw.values(collected, caption="One number of each colour, in rank order, and on rank 1 alone: "
-            "is that what you see?")
+draw.values(collected, caption="Rank 1 alone should have one number of each colour, in rank order.")
 
 # %% exercise="my_gather" role="check"
 check(my_gather)
+
+# %% [markdown] id="02-f4ce12"
+# ## Which operation?
+#
+# A reduction combines numbers, and you choose how: by the *reduce operator*. The default is `dist.ReduceOp.SUM`. The backend chooses the order and the grouping, so the operation must be one for which neither matters. With floats they do matter in the last digits: (a + b) + c may be rounded differently from a + (b + c), so two backends may differ there. AVG divides the sum by the number of ranks, and refuses integers. Integers have bitwise operators as well: `BAND`, `BOR`, `BXOR`.
+
+# %% id="02-6119fd"
+def reduced(name):
+    mine = row().double()
+    dist.all_reduce(mine, op=getattr(dist.ReduceOp, name))
+    return mine.tolist()
+
+for name in ("SUM", "PRODUCT", "MAX", "MIN", "AVG"):
+    print(f"{name:<8}", *(f"{number:>14,.2f}" for number in run(reduced, name).results[0]))
 
 # %% [markdown] id="02-640ee4"
 # ## Your turn: my_reduce
 #
 # **Optional · 02.3 · difficulty ●●○ · about 15 minutes**
 #
-# **Goal.** Afterwards dst's `tensor` holds the reduction of all, by `op`: `"sum"`, `"prod"`, `"max"` or `"min"`. Yours shall promise more than torch does: **everybody else's tensor is as it was.**
+# **Goal.** Afterwards, dst's `tensor` holds the reduction of all tensors by `op`: `"sum"`, `"prod"`, `"max"` or `"min"`. Your function promises more than torch's does: **every other rank's tensor is as it was.**
 #
-# A star is right, and so are a chain and a tree, if whoever adds up on the way does so in a tensor of its own.
+# A star is right, and so are a chain and a tree, provided that a rank on the way adds up in a tensor of its own.
 #
 # <details>
 # <summary>Hint: what does it start with?</summary>
 #
-# A sum can start from 0. What may a product start from, and the largest of three negative numbers? There is a start that is right for all four: a tensor that is part of the result anyway. See that it is not lost, and not counted twice.
+# A sum can start from 0. What may a product start from, and the largest of three negative numbers? One start is right for all four operations: a tensor that is part of the result anyway. Make sure that it is neither lost nor counted twice.
 #
 # </details>
 
@@ -250,10 +267,10 @@ check(my_gather)
 def my_reduce(tensor: torch.Tensor, dst: int, op: str) -> None:
     """Reduce every rank's tensor into dst's, in place, by send and receive.
 
-    Every rank calls it, with a tensor of equal shape and dtype, the same dst and the same op.
+    Every rank calls it, with a tensor of the same shape and dtype, the same dst and the same op.
 
     Args:
-        tensor: this rank's part. On dst it is overwritten by the result; elsewhere it stays.
+        tensor: this rank's part. On dst the result overwrites it; elsewhere it must not change.
         dst: the rank that gets the result.
         op: "sum", "prod", "max" or "min", element by element.
     """
@@ -275,8 +292,8 @@ def try_reduce():
     my_reduce(mine, dst=1, op="max")
     return {"before": row(), "after my_reduce, dst=1, max": mine}
 
-draw.values(run(try_reduce), caption="Only rank 1's row may change, and here it takes rank 3's "
-            "colour: every largest number is rank 3's.")
+draw.values(run(try_reduce), caption="Only rank 1's row may change. It takes rank 3's colour, "
+            "because every largest number is rank 3's.")
 
 # %% exercise="my_reduce" role="check"
 check(my_reduce)
@@ -288,13 +305,13 @@ check(my_reduce)
 #
 # | call | before | afterwards | untouched |
 # |---|---|---|---|
-# | `all_gather_single(out, x)` | `x` on every rank | everybody's `x`, one after another, in every `out` | every `x` |
+# | `all_gather_single(out, x)` | `x` on every rank | every `out` holds all `x`, one after another | every `x` |
 # | `all_reduce(x)` | `x` on every rank | the sum in every `x`, in place | nothing: `x` is overwritten |
 # | `reduce_scatter_single(out, x)` | `x` on every rank, n blocks long | rank *r*'s `out` is block *r* of the sum | every `x` |
 #
-# The endings `_single` mean one long tensor in place of a list; `all_gather` and `reduce_scatter` with lists exist, too. Code written before these names says `all_gather_into_tensor` and `reduce_scatter_tensor`, and both still work.
+# The ending `_single` means one long tensor in place of a list; `all_gather` and `reduce_scatter` take lists. The `_single` names are recent: in PyTorch 2.11 they were still `all_gather_into_tensor` and `reduce_scatter_tensor`, and these still work.
 #
-# `reduce_scatter` is the one that people have not met. Everybody's tensor is cut into n *blocks*; block *r* of the sum ends on rank *r* and nowhere else. Each rank is the root of a small reduce. It looks like half a result, and it is exactly half: reduce_scatter followed by all_gather is an all_reduce, as the assertion inside the function says. When a model is so large that no rank holds all of it, a rank wants its own block only, and the first half is all that is needed.
+# `reduce_scatter` is the one that people have not met. Each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It looks like half a result, and that is exactly what it is: a reduce_scatter followed by an all_gather is an all_reduce, as the assertion inside the function says. When a model is so large that no rank holds all of it, a rank needs only its own block, and the first half is enough.
 
 # %% id="02-cf1403"
 def without_a_root():
@@ -305,59 +322,26 @@ def without_a_root():
     dist.reduce_scatter_single(block, mine)
     again = mine.new_empty(4)
     dist.all_gather_single(again, block)
-    assert again.equal(everywhere) and mine.equal(row())
+    assert again.equal(everywhere)
     return {"before": mine, "all_gather": everything, "all_reduce": everywhere,
             "reduce_scatter": block}
 
 rootless = run(without_a_root)
 assert [result["reduce_scatter"].item() for result in rootless.results] == reference.tolist()
-draw.values(rootless, caption="all_gather brings one number of each rank to all. all_reduce "
-            "brings all sums to all, reduce_scatter each sum to one rank.")
-
-# %% [markdown] id="02-eea1cf"
-# ## What reduce_scatter has to cost
-#
-# Three patterns for it, on tensors of S = 4,000 bytes, in four blocks of 1,000. **Through a root**: everybody sends all to rank 0, which adds up and hands out blocks. **Everything to everybody**: each rank adds up all of it and throws three quarters away. **Each block to its owner**: of my tensor I send block 1 to rank 1, block 2 to rank 2, and so on.
-#
-# **Predict.** In the third pattern, how many bytes does one rank send? Put a number in place of `None`.
-
-# %% id="02-d5c7b0"
-guess = None
-
-# %% id="02-a74fea"
-others = [(src, dst) for src in range(n) for dst in range(n) if src != dst]
-to_root = [(r, 0, 1) for r in range(1, n)] + [(0, r, 1 / n) for r in range(1, n)]
-naive = run(follow, to_root)
-wasteful = run(follow, [(src, dst, 1) for src, dst in others])
-blocks = run(follow, [(src, dst, 1 / n) for src, dst in others])
-
-print(f"your guess: {guess}   recorded: {busiest(blocks):,} bytes")
-into_root = sum(message.nbytes for message in naive.trace.messages if message.dst == 0)
-assert into_root == (n - 1) * S == 12_000 and busiest(naive) == S
-assert busiest(wasteful) == (n - 1) * S == 12_000
-assert busiest(blocks) == (n - 1) * S // n == 3_000
-draw.traffic(naive, wasteful, blocks,
-             titles=["through a root", "everything to everybody", "each block to its owner"],
-             caption="Three ways to a reduce_scatter of 4 kB: a column of 12 kB into rank 0; "
-             "12 kB from everybody; 3 kB from everybody.")
+draw.values(rootless, caption="all_gather brings one number from each rank to every rank. "
+            "all_reduce brings every sum to every rank, reduce_scatter one sum to each.")
 
 # %% [markdown] id="02-2ccc4c"
-# Each block to its owner costs **(n − 1)/n · S bytes a rank**, whatever the number of ranks: never more than the tensor itself. Nobody can do with less in all: for each of the n blocks, the numbers of n − 1 ranks have to leave home (Patarasuk and Yuan, 2009, count this way for all_reduce). Through the root a rank sends S, a third more in our case, which does not look bad until you see the column: 12,000 bytes queue at rank 0, while everybody else waits.
-#
-# The matrix in the middle is also that of an all_gather, and there nothing of it is waste: everybody wants everything, and (n − 1)·S have to come in.
-#
-# `draw.traffic` sees messages, not what a backend does inside of `all_reduce`. Of a collective the record has the call, its tensors and its times.
-#
 # ## Your turn: my_all_gather
 #
 # **Optional · 02.4 · difficulty ●●○ · about 15 minutes**
 #
-# **Goal.** Every rank returns a list of n new tensors in rank order. Now everyone has something to send and something to receive, and you know from lesson 01 what happens when everyone sends first.
+# **Goal.** Every rank returns a list of n new tensors in rank order. Now every rank has something to send and something to receive, and you know from lesson 01 what happens when all of them send first.
 #
 # <details>
 # <summary>Hint: three ways out</summary>
 #
-# Let one rank after another have the word. Or begin all messages before you wait for any. Or pass tensors round a ring, as in `pass_right`, n − 1 times, each time what came last: whose tensor arrives in step *k*?
+# First way: let the ranks speak one after another. Second: begin all messages before you wait for any. Third: pass tensors around a ring, as in `pass_right`, n − 1 times, and each time pass on the tensor that arrived last. Whose tensor arrives in step *k*?
 #
 # </details>
 
@@ -365,13 +349,13 @@ draw.traffic(naive, wasteful, blocks,
 def my_all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Collect every rank's tensor on every rank, by send and receive.
 
-    Every rank calls it, with a tensor of equal shape and dtype.
+    Every rank calls it, with a tensor of the same shape and dtype.
 
     Args:
-        tensor: this rank's part; it stays as it is.
+        tensor: this rank's part; it must not change.
 
     Returns:
-        A list of new tensors in rank order, the same on every rank, the own part copied.
+        A list of new tensors in rank order, the same on every rank, with a copy of its own part.
     """
     ### BEGIN SOLUTION
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -387,25 +371,56 @@ def my_all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
 # %% exercise="my_all_gather" role="try"
 job = run(lambda: [part.tolist() for part in my_all_gather(row())])
 print(*job.results, sep="\n")
-draw.traffic(job, caption="Whatever the pattern, every column adds up to 96 bytes at least: "
+draw.traffic(job, caption="Whatever the pattern, every column adds up to at least 96 bytes: "
              "three rows of the table have to arrive at each rank.")
 
 # %% exercise="my_all_gather" role="check"
 check(my_all_gather)
 
+# %% [markdown] id="02-eea1cf"
+# ## What reduce_scatter has to cost
+#
+# Here are three patterns for it, on tensors of S = 4,000 bytes, in four blocks of 1,000. **Through a root**: every rank sends its whole tensor to rank 0, which adds them up and hands out the blocks. **Everything to everybody**: every rank sends its whole tensor to each of the others, adds up everything and throws three quarters away. **Each block to its owner**: a rank sends its block 1 to rank 1, its block 2 to rank 2, and so on.
+#
+# **Predict.** In the third pattern, how many bytes does one rank send? Put a number in place of `None`.
+
+# %% id="02-d5c7b0"
+guess = None
+
+# %% id="02-a74fea"
+others = [(src, dst) for src in range(n) for dst in range(n) if src != dst]
+to_root = [(r, 0, 1) for r in range(1, n)] + [(0, r, 1 / n) for r in range(1, n)]
+naive = run(follow, to_root)
+wasteful = run(follow, [(src, dst, 1) for src, dst in others])
+blocks = run(follow, [(src, dst, 1 / n) for src, dst in others])
+
+print(f"your guess: {guess}   recorded: {busiest(blocks):,} bytes")
+assert busiest(naive) == S and busiest(wasteful) == (n - 1) * S == 12_000
+assert busiest(blocks) == (n - 1) * S // n == 3_000
+draw.traffic(naive, wasteful, blocks,
+             titles=["through a root", "everything to everybody", "each block to its owner"],
+             caption="Three ways to a reduce_scatter of 4 kB. Left: 12 kB go into rank 0. Middle: "
+             "every rank sends 12 kB. Right: every rank sends 3 kB.")
+
 # %% [markdown] id="02-06b9cb"
+# Each block to its owner costs **(n − 1)/n · S bytes per rank**, never more than the tensor itself, on any number of ranks. No pattern needs fewer bytes in total. Each of the n blocks of the sum needs numbers from every rank, and n − 1 of the ranks do not own it, so they have to send theirs (Patarasuk and Yuan, 2009, count all_reduce like this). Through the root, a rank sends at most S, only a third more. That does not look bad until you see the column: 12,000 bytes queue at rank 0, while the other ranks wait.
+#
+# The matrix in the middle is also that of an all_gather, and there no byte is wasted: every rank wants everything, and (n − 1)·S have to come in.
+#
+# `draw.traffic` sees messages, not what a backend does inside `all_reduce`. Of a collective, the record holds the call, its tensors and its times.
+#
 # ## Your turn: my_reduce_scatter
 #
 # **Optional · 02.5 · difficulty ●●● · about 20 minutes**
 #
 # **Goal.** The first dimension of `tensor` is a multiple of n. Rank *r* returns block *r* of the sum, as a new tensor. The argument stays as it is.
 #
-# **Budget.** No rank sends more than (n − 1)/n of its tensor's bytes. It is a level of its own: right sums by too many bytes earn *core*. Get the sums right first, then the bytes.
+# **Budget.** No rank sends more than (n − 1)/n of its tensor's bytes. The budget is a level of its own: right sums with too many bytes still earn *core*. Get the sums right first, then the bytes.
 #
 # <details>
 # <summary>Hint: n small reduces at once</summary>
 #
-# Rank *r* is the root for block *r*. Whom does it have to hear, and what does it owe to each of the others? The blocks of a tensor are views of it: adding into one changes the caller's tensor, and one that is on its way may not be written.
+# Rank *r* is the root for block *r*. Which ranks does it have to hear from, and what does it owe to each of them? The blocks of a tensor are views of it. If you add into a block, you change the caller's tensor, and you may not write to a block that is under way.
 #
 # </details>
 
@@ -413,13 +428,13 @@ check(my_all_gather)
 def my_reduce_scatter(tensor: torch.Tensor) -> torch.Tensor:
     """Sum every rank's tensor and return this rank's block of the sum, by send and receive.
 
-    Every rank calls it, with a tensor of equal shape and dtype.
+    Every rank calls it, with a tensor of the same shape and dtype.
 
     Args:
-        tensor: its first dimension is a multiple of the number of ranks n; it stays as it is.
+        tensor: its first dimension is a multiple of the number of ranks, n. It must not change.
 
     Returns:
-        Block number rank of the n equal blocks of the sum, along the first dimension.
+        Of the n equal blocks of the sum along the first dimension, the one with this rank's number.
     """
     ### BEGIN SOLUTION
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -439,16 +454,18 @@ def my_reduce_scatter(tensor: torch.Tensor) -> torch.Tensor:
 # %% exercise="my_reduce_scatter" role="try"
 job = run(lambda: my_reduce_scatter(row()).tolist())
 print(*job.results)
-draw.traffic(job, caption="A rank's tensor has 32 bytes, so the budget is 24: does any row of "
-             "this matrix add up to more?")
+draw.traffic(job, caption="A rank's tensor has 32 bytes, so the budget is 24: no row of this "
+             "matrix should add up to more.")
 
 # %% exercise="my_reduce_scatter" role="check"
 check(my_reduce_scatter)
 
 # %% [markdown] id="02-e5fc2a"
-# ## Break it: a member is missing
+# ## Break it: who calls, and what agrees
 #
-# The result of a reduce is for dst alone. So, somebody thinks, why should the others bother? The mistake likes to hide behind `if rank == 0`, in the lines that print or save something.
+# Two clauses of the contract are often broken. First, *who must call*. The result of a reduce is for dst alone, so why should the other ranks bother to call it? The mistake likes to hide behind `if rank == 0`, in the lines that print or save something.
+#
+# Then, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank takes itself for the root of a broadcast. What would gloo alone make of the two operators? `record=False` switches off our recorder, which compares the calls, and the last line shows the result.
 
 # %% id="02-4172c5"
 def log(loss):
@@ -458,13 +475,6 @@ def log(loss):
 
 with expect(Deadlock):
     run(log, torch.ones(1))
-
-# %% [markdown] id="02-00329d"
-# Nobody else called, so rank 0 waits for ever. Keep the collective outside of the `if`, and only the print inside.
-#
-# ## Break it: they do not agree
-#
-# Two ways to break the second clause: rank 3 asks for the maximum where the others add up; every rank takes itself for the root of a broadcast. **Predict** what gloo alone would make of the first one. `record=False` takes our recorder away, which is what compares the calls; the last line shows the result.
 
 # %% id="02-482d84"
 def two_operators():
@@ -485,32 +495,33 @@ assert unseen == [[1111, 2222, 3330, 4440]] * 4
 print("gloo alone:", unseen[0], "on every rank")
 
 # %% [markdown] id="02-56e339"
-# No error, and the same numbers everywhere: two right sums, and two that lack rank 0. In a training run, nobody would look twice. A mismatch that is *told* is good fortune; agreeing on every call is your part.
+# **A missing member.** The other ranks never called, so rank 0 cannot finish. Without `run`, you see one of two things. If the other processes have ended, gloo on rank 0 raises `Connection closed by peer` within seconds, as in lesson 00. If they are alive and compute on, rank 0 hangs until the timeout, by default 30 minutes. Keep the collective outside the `if`, and only the print inside.
+#
+# **Two operators.** Gloo alone reports no error, and every rank has the same numbers: two correct sums, and two that lack rank 0's part. In a training run nobody would look twice. A mismatch that is *reported* is good luck; it is your job to make the calls agree.
 #
 # ## In practice
 #
-# * **In place or out of place.** `broadcast`, `reduce` and `all_reduce` overwrite their argument; the others fill a tensor that you provide. Only the exercises return new ones.
-# * **Later.** With `async_op=True` a collective returns a Work at once. The rules of `isend` hold until `wait()`: write none of its tensors, read none of its results.
-# * **Order.** Ranks need not be equally fast, but each has to call the same collectives in the same order: the k-th call of one rank meets the k-th of the others.
-# * **Strides.** gloo takes a tensor for one stretch of memory; hand over `x.contiguous()`, and copy back what is in place.
-# * **Objects.** `broadcast_object_list`, `all_gather_object` and their kin pickle anything. For settings, not for tensors; and whoever unpickles runs what the sender wishes.
-# * **`barrier()`** moves no data: nobody leaves before everybody has come. It is for clocks and for files. Messages bring their own order; tensors need no barrier.
-# * **On GPUs**, NCCL has the same contracts. A call only puts work into a queue of the GPU and returns; `wait()` orders what comes after it in that queue. Nothing on this page was measured on a GPU.
+# * **In place or out of place.** `broadcast`, `reduce` and `all_reduce` overwrite their argument. The others fill a tensor that you provide. Only the exercises return new ones.
+# * **Later.** With `async_op=True` a collective returns a Work at once. Until `wait()`, the rules of `isend` hold: do not write to its tensors, and do not read its results.
+# * **Order.** Ranks need not be equally fast, but every rank must call the same collectives in the same order: the k-th call of one rank meets the k-th call of the others.
+# * **Strides.** Gloo expects a tensor to be one stretch of memory. Pass `x.contiguous()`, and copy the result back if the call works in place.
+# * **Objects.** `broadcast_object_list`, `all_gather_object` and their relatives pickle anything. Use them for settings, not for tensors. A rank that unpickles runs whatever code the sender chose.
+# * **`barrier()`** moves no data: no rank leaves before all have come. Use it for clocks and for files. Tensors need no barrier, because messages bring their own order.
+# * **On GPUs**, NCCL has the same contracts. A call only puts work into a queue of the GPU and returns; `wait()` orders what comes after it in that queue.
 #
 # ## Roads not taken
 #
-# * **MPI** had these contracts in 1994, and the names: `MPI_Bcast`, `MPI_Gather`, `MPI_Allgather`; with equal blocks, reduce_scatter is `MPI_Reduce_scatter_block`.
+# * **MPI** had these contracts in 1994, and the names: `MPI_Bcast`, `MPI_Gather`, `MPI_Allgather`. With equal blocks, reduce_scatter is `MPI_Reduce_scatter_block`.
 # * **JAX** writes them as functions of values, inside a compiled program: `psum`, `all_gather`, `psum_scatter`.
-# * **all_to_all**, the collective that transposes the table, has its place in a later lesson, and so have collectives inside smaller groups.
-
-# %% [markdown] id="02-fb39db"
+# * **all_to_all**, the collective that transposes the table, has its place in a later lesson, as have collectives inside smaller groups.
+#
 # ## What you can do now
 #
 # * ☑ say for seven collectives who has what before and after, who must call and what stays untouched;
 # * ☑ choose a reduce operator, and explain why sums of floats may differ in the last digits;
 # * ☑ count the messages and bytes of a pattern, and read them from a traffic matrix;
-# * ☑ build a broadcast, and a gather, a reduce, an all_gather and a reduce_scatter, from send and receive;
-# * ☑ recognise a missing member, two operators and two roots from what they leave behind.
+# * ☑ build a broadcast from send and receive, and perhaps a gather, a reduce, an all_gather and a reduce_scatter;
+# * ☑ recognise a missing member, two operators and two roots by what they leave behind.
 #
 # **Next**, how long does a pattern take? Two numbers predict it: [03, the cost model](03_cost_model.ipynb).
 #
