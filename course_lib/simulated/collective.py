@@ -30,7 +30,7 @@ _AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the ord
 
 
 class CollectiveWork(dist.Work):
-    """One rank's part in one call; the Work that the reader's code, or DDP, holds."""
+    """One rank's part in one call; the Work that the user's code, or DDP, holds."""
 
     def __init__(self, calls: Calls, call: Call, rank: Rank, op: Op, me: int) -> None:
         super().__init__()

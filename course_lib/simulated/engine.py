@@ -114,7 +114,7 @@ def prepare(
 
 @contextmanager
 def _by_value(fn: Any) -> Iterator[None]:
-    """Pickle the module that a function of the reader's own comes from by value, so that each
+    """Pickle the module that a function of the user's own comes from by value, so that each
     rank gets its own globals, as in a process of its own.
     """
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
