@@ -267,7 +267,7 @@ class Proxy:
     def _until(self, request: dict[str, Any]) -> dict[str, Any]:
         rank = current()
         assert rank is not None
-        scheduler = dist.group.WORLD._calls.scheduler  # type: ignore[union-attr]
+        scheduler = rank.state.scheduler
         at = float(request["at"])
         scheduler.sleep_until(rank, scheduler.now + _seconds(max(0.0, at - scheduler.now)))
         return {}

@@ -1,16 +1,16 @@
 """Simulated ranks: a thousand of them in one process, on a modelled network, the same every time.
 
-network     what a message costs                      (read these two first)
-scheduler   who runs when: one baton, virtual time
+engine      from a function to a Run
+scheduler   who runs when: one baton, virtual time; ahead: large worlds, values first
+private     what a process has to itself, given to threads; compat: all that is private of torch
+group       what torch.distributed talks to
 mail        which send meets which recv
 collective  calls of a whole group; combine: what they compute; costs: what they cost
-group       what torch.distributed talks to
-private     what a process has to itself, given to threads
+network     what a message costs
+records     what is written down of each call
 hazards     buffers that are used too early
-ops         what is written down of each call
-engine      from a function to a Run
-compat      everything private of torch, in one file
 
+README.md follows one call through them.
 Nothing but ``Network`` is imported before the first simulation.
 """
 

@@ -30,7 +30,7 @@ _AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the ord
 
 
 class CollectiveWork(dist.Work):
-    """One rank's part in one call; the Work that the reader's code, or DDP, holds."""
+    """One rank's part in one call; the Work that the user's code, or DDP, holds."""
 
     def __init__(self, calls: Calls, call: Call, rank: Rank, op: Op, me: int) -> None:
         super().__init__()
@@ -193,54 +193,57 @@ class Calls:
         self._counts = [0] * len(ranks)
 
     def issue(
-        self, rank: Rank, me: int, op: str, ins: Tensors, outs: Tensors, *, site: Site,
+        self, rank: Rank, me: int, name: str, ins: Tensors, outs: Tensors, *, site: Site,
         root: int = -1, reduce_op: str | None = None, async_op: bool = False,
         first: torch.Tensor | None = None, group: str | None = None,
     ) -> CollectiveWork:  # fmt: skip
         """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets; ``first``
         is the tensor to write down where that is not the first of them.
         """
-        scheduler = self.scheduler
-        scheduler.check(rank)
+        self.scheduler.check(rank)
         read = sum(t.nbytes for t in ins)
-        written = 0 if op in _WRITE_WHAT_THEY_READ else sum(t.nbytes for t in outs)
+        written = 0 if name in _WRITE_WHAT_THEY_READ else sum(t.nbytes for t in outs)
         first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
         packed = all(as_it_lies(t).is_contiguous() for t in (*ins, *outs))
-        record = Op(
-            op, rank.number, None if root < 0 else self.ranks[root], group or self.name, read,
+        op = Op(
+            name, rank.number, None if root < 0 else self.ranks[root], group or self.name, read,
             written, first, site, 0, reduce_op, async_op, packed,
         )  # fmt: skip
-        self._check(record, [*ins, *outs])
-        refuse(op, ins, outs, me, reduce_op)
+        self._check(op, [*ins, *outs])
+        refuse(name, ins, outs, me, reduce_op)
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
-        work = CollectiveWork(self, call, rank, record, me)
+        work = CollectiveWork(self, call, rank, op, me)
         self._compare(work, call)
+        call.works[me], call.root, call.reduce_op = work, root, reduce_op
+        self._take(work, ins, outs)
+        if work.ready:
+            del self._calls[number]
+            self._combine(call)
+        self.scheduler.post(work)
+        return work
+
+    def _take(self, work: CollectiveWork, ins: Tensors, outs: Tensors) -> None:
+        """What a rank passes in is kept as it is now; its buffers are the call's until ``wait``."""
+        op, rank = work.record.op, work.rank
         work.outputs = outs
-        if op in _AS_IT_LIES:
+        if op.op in _AS_IT_LIES:
             ins, outs = [as_it_lies(t) for t in ins], [as_it_lies(t) for t in outs]
         work.places = outs
         # what is only combined may be used as it is if nobody can change it before all have called
-        keep = reduce_op is not None and not async_op
+        keep = op.reduce_op is not None and not op.async_op
         work.given = ins if keep else [t.detach().clone() for t in ins]
-        says = not site.carries and (op != "broadcast" or me == root)  # what others get to see
-        if says and rank.poisoned and self.poisons.left > 0:
+        says = not op.site.carries and (op.op != "broadcast" or work.me == work.call.root)
+        if says and rank.poisoned and self.poisons.left > 0:  # others get to see it
             rank.digests += [
                 (len(rank.records), hazards.digest(hazards.contents(t))) for t in work.given
             ]
-        if not record.unwatched:
+        if not op.unwatched:
             work.inputs = ins
             owned = {t.untyped_storage().data_ptr() for t in outs}
             if not any(t.untyped_storage().data_ptr() in owned for t in ins):
                 work.poisons = [self.poisons.put(rank, t) for t in outs]
-        call.works[me] = work
-        call.root, call.reduce_op = root, reduce_op
-        if len(call.works) == len(self.ranks):
-            del self._calls[number]
-            self._combine(call)
-        scheduler.post(work)
-        return work
 
     def join(self, work: CollectiveWork) -> None:
         """The rank joins the call now; the last one lets it begin."""

@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from traceback import walk_stack
 from typing import Any
 
 import cloudpickle
@@ -31,7 +33,7 @@ from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.private import Privacy, current
 from course_lib.simulated.records import LazyEvents, line_of_thread, sites, to_events
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
-from course_lib.trace import Line, Run, Trace
+from course_lib.trace import Run, Trace
 from course_lib.user_code import is_user_code, line_at, notebook_cells
 
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
@@ -62,7 +64,7 @@ def simulate(
     limit: float,
 ) -> Run:
     program = prepare(fn, args, world_size, network, buffered, seed, limit)
-    play = play_fast(program, hazards.Poisons(0))
+    play = play_fast(program)
     print(play.output, end="", flush=True)
     error = play.error
     poisoned = play.poisons.asked
@@ -70,7 +72,7 @@ def simulate(
     if poisoned > hazards.MOST:
         note = f"{poisoned:,} receives: more than {hazards.MOST:,} are not searched for early reads"
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
-        error = hazards.find_read(play, lambda poisons: play_fast(program, poisons)) or error
+        error = hazards.find_read(play, partial(play_fast, program)) or error
     error = error or play.unwaited()
     run = play.run(note)
     if error is not None:
@@ -114,7 +116,7 @@ def prepare(
 
 @contextmanager
 def _by_value(fn: Any) -> Iterator[None]:
-    """Pickle the module that a function of the reader's own comes from by value, so that each
+    """Pickle the module that a function of the user's own comes from by value, so that each
     rank gets its own globals, as in a process of its own.
     """
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
@@ -154,15 +156,13 @@ def most_ranks() -> int:
     return min(8192, *(m for m in most if m > 0))
 
 
-def play_fast(program: Program, poisons: hazards.Poisons) -> Play:
+def play_fast(program: Program, **poison: Any) -> Play:
     """Run ahead where that is worth it and goes well, step by step otherwise."""
     if program.world_size >= ahead.FROM:
-        sides = poisons.side, poisons.flip
-        play = Play(program, poisons, run_ahead=True)
+        play = Play(program, hazards.Poisons(**poison), run_ahead=True)
         if play.conclusive:
             return play
-        poisons = hazards.Poisons(*sides)
-    return Play(program, poisons)
+    return Play(program, hazards.Poisons(**poison))
 
 
 class Play:
@@ -234,11 +234,9 @@ class Play:
         )
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
-        lines: list[Line] = []
-        while frame is not None:
-            line = line_at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-            lines = [line, *lines] if line is not None else lines
-            frame = frame.f_back
+        stack = [(f.f_code, number) for f, number in walk_stack(frame)] if frame else []
+        at = [line_at(code.co_filename, number, code.co_name) for code, number in reversed(stack)]
+        lines = [line for line in at if line is not None]
         text = [f"rank {rank.number} did not return within {self.program.limit:g} s.",
                 *(f"    {line}" for line in lines)]  # fmt: skip
         if stuck:

@@ -87,23 +87,23 @@ class Groups:
         ).wait()
         return group
 
-    def _compare(self, rank: Rank, op: str, ranks: tuple[int, ...], site: Site) -> None:
+    def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
         k = self._counts[rank.number]
         self._counts[rank.number] += 1
         if k == len(self._made):
             self._made.append({})
-        record = Op(op, rank.number, None, self.world[0].name, 0, 0, None, site)
+        op = Op(name, rank.number, None, self.world[0].name, 0, 0, None, site)
         if rank.number not in ranks:
-            self.scheduler.note(rank, record)
+            self.scheduler.note(rank, op)
         for theirs, other in self._made[k].values():
             if theirs != ranks:
                 events = [
                     replace(Record(o).event(), group=str(list(r)))
-                    for o, r in ((other, theirs), (record, ranks))
+                    for o, r in ((other, theirs), (op, ranks))
                 ]
                 self.scheduler.fail(explain.groups_differ(*events))
                 raise Abandoned
-        self._made[k][rank.number] = (ranks, record)
+        self._made[k][rank.number] = (ranks, op)
 
     def unfinished(self) -> Mismatch | None:
         """The error if some ranks made a group that others never made."""

@@ -135,33 +135,35 @@ def written_into(event: Event, twice: bool = False) -> Hazard:
 # ---- reading before wait -----------------------------------------------------------------
 
 
-class Play(Protocol):
+class Played(Protocol):
     """What two plays of one program must have in common."""
 
     ranks: list[Rank]
     error: BaseException | None
 
 
-def find_read(first: Play, again: Callable[[Poisons], Play]) -> Hazard | None:
-    """The Hazard if what the program does depends on what its irecv buffers held before."""
-    other = again(Poisons(1))
+def find_read(first: Played, again: Callable[..., Played]) -> Hazard | None:
+    """The Hazard if what the program does depends on what its irecv buffers held before;
+    ``again`` plays it with other Poisons.
+    """
+    other = again(side=1)
     rank = _difference(first, other)
-    if rank is None or _difference(first, again(Poisons(0))) is not None:
+    if rank is None or _difference(first, again()) is not None:
         return None
-    if _difference(other, again(Poisons(1))) is not None:
+    if _difference(other, again(side=1)) is not None:
         return None
     # with the first ``low`` flipped nothing differs, with the first ``high`` it does
     low, high = 0, len(first.ranks[rank].poisoned)
     while high - low > 1:
         middle = (low + high) // 2
-        if _difference(first, again(Poisons(0, (rank, middle)))) is None:
+        if _difference(first, again(flip=(rank, middle))) is None:
             low = middle
         else:
             high = middle
     return explain.read_before_wait(first.ranks[rank].poisoned[high - 1].event())
 
 
-def _difference(a: Play, b: Play) -> int | None:
+def _difference(a: Played, b: Played) -> int | None:
     """The rank that shows a difference first, or None. One that has poison of its own and sends
     what differs comes before one whose result differs.
     """

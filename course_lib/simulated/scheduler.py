@@ -66,7 +66,7 @@ class Rank:
 
     __slots__ = (
         "baton", "clock", "digests", "gone", "log", "number", "poisoned", "records", "result",
-        "spans", "started", "state", "thread", "waits",
+        "spans", "state", "thread", "waits",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -75,7 +75,7 @@ class Rank:
         self.baton = threading.Lock()
         self.baton.acquire()
         self.thread: threading.Thread | None = None
-        self.started = self.gone = False
+        self.gone = False
         self.waits: Waitable | None = None
         self.records: list[Record] = []
         self.spans: list[Span] = []
@@ -260,36 +260,17 @@ class Scheduler:
         if following is None:
             self._stop()
             raise Abandoned
-        if not self._give(rank, following):
-            raise Abandoned
+        self._give(rank, following)
         rank.baton.acquire()
         if self.error is not None:
             raise Abandoned
 
-    def _give(self, before: Rank | None, rank: Rank | None) -> bool:
-        """Pass the baton on; False if the system has no thread left for the rank."""
+    def _give(self, before: Rank | None, rank: Rank | None) -> None:
+        """Pass the baton on; None is the caller of run()."""
         self.switch(before, rank)
         self.running = rank
-        if rank is None:
-            return True
-        if not rank.started:
-            rank.thread = threading.Thread(
-                target=self._live, args=(rank,), name=f"rank {rank.number}", daemon=True
-            )
-            try:
-                _start(rank.thread)
-            except RuntimeError:
-                rank.thread = None
-                self.switch(rank, before)
-                self.running = before
-                self.fail(CourseError(
-                    f"world_size={len(self.ranks)}: there is no thread for rank {rank.number}; "
-                    f"simulate at most {rank.number} ranks here"
-                ))  # fmt: skip
-                return False
-            rank.started = True
-        rank.baton.release()
-        return True
+        if rank is not None:
+            rank.baton.release()
 
     def _live(self, rank: Rank) -> None:
         """A rank's thread from its first turn to its end."""
@@ -308,7 +289,8 @@ class Scheduler:
         rank.gone = True
         if self.error is None:
             following = self._next()
-            if following is not None and self._give(rank, following):
+            if following is not None:
+                self._give(rank, following)
                 return
             if any(not r.gone for r in self.ranks):
                 self._stop()
@@ -324,7 +306,7 @@ class Scheduler:
 
     def _unwind(self, before: Rank | None) -> None:
         """The simulation is over: let the parked ranks leave, one after another."""
-        following = next((r for r in self.ranks if r.started and not r.gone), None)
+        following = next((r for r in self.ranks if r.thread is not None and not r.gone), None)
         self._give(before, following)
         if following is None:
             self._finished.set()
@@ -361,10 +343,12 @@ class Scheduler:
     ) -> None:
         """Run until all ranks have returned, or ``limit`` idle seconds have passed."""
         self._body = body
-        for rank in self.ranks:
-            self.wake(rank, 0.0)
         with self.placed(), _small_stacks():
-            self._give(None, self._next())
+            self._start_threads()
+            if self.error is None:
+                self._give(None, self._next())
+            else:
+                self._unwind(None)
             try:
                 if not load_factor.wait(self._finished, limit):
                     self._end_overdue(overdue)
@@ -376,6 +360,22 @@ class Scheduler:
             if rank.thread is not None and rank.gone and rank is not self._left_behind:
                 rank.thread.join()
 
+    def _start_threads(self) -> None:
+        """Each waits for the baton at once."""
+        for rank in self.ranks:
+            name = f"rank {rank.number}"
+            thread = threading.Thread(target=self._live, args=(rank,), name=name, daemon=True)
+            try:
+                _start(thread)
+            except RuntimeError:  # the system has none left
+                self.fail(CourseError(
+                    f"world_size={len(self.ranks)}: there is no thread for {name}; "
+                    f"simulate at most {rank.number} ranks here"
+                ))  # fmt: skip
+                return
+            rank.thread = thread
+            self.wake(rank, 0.0)
+
     def _end_overdue(self, overdue: Callable[[Rank, Any, bool], BaseException]) -> None:
         rank = self.running
         if rank is None or rank.thread is None or self._finished.is_set():
@@ -383,7 +383,7 @@ class Scheduler:
         frame = sys._current_frames().get(rank.thread.ident or -1)
         self.fail(overdue(rank, frame, False))
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        for _ in range(int(GRACE / 0.1)):  # again and again: the reader's code may swallow it
+        for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
             current = self.running
             if current is not None and current.thread is not None:
                 raise_in(ctypes.c_ulong(current.thread.ident or 0), ctypes.py_object(Abandoned))
