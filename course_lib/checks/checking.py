@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from types import CodeType
+from itertools import islice
 from typing import Literal, Protocol
 
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
-from course_lib.checks.diagnose import Evidence, Explanation, diagnose
+from course_lib.checks.diagnose import Explanation, Level, diagnose
 from course_lib.checks.exercise import Exercise, Play, find
 from course_lib.checks.in_rank import NOT_WRITTEN, Answer
 from course_lib.checks.judge import heard_of_nobody, judge
-from course_lib.checks.verdict import LevelResult, Verdict
-from course_lib.errors import CheckFailed, told_when_interrupted
+from course_lib.checks.verdict import Verdict
+from course_lib.errors import CheckFailed, Hang, RankDied, told_when_interrupted
 
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
-SMALLER_TRIED = 400  # smaller cases of which a mistake is foretold, without playing them
 SMALLER_PLAYED = 24
 
 Shrink = Literal["none", "first", "all"]
@@ -71,46 +72,50 @@ def verdict_on(
     and not the answer's own text, which somebody may have made to fit them.
     """
     rng = random.Random(secret or _seed(answer))
-    core, sturdy = exercise.core(rng), exercise.sturdy(rng)
-    if not player.simulator_works():
-        return _on_real_ranks(exercise, answer, core)
-    blank = _blank(exercise, core)
-    plays = player.simulated(exercise, answer, core + sturdy + blank)
+    core, sturdy, blank = exercise.core(rng), exercise.sturdy(rng), list[Case]()
+    complete = player.simulator_works()
+    if complete:
+        blank = _blank(exercise, core)
+        plays = player.simulated(exercise, answer, core + sturdy + blank)
+    else:  # values only; the rest is named, not graded
+        core, sturdy = _for_real(core)[:5], []
+        plays = _until_one_fails(exercise, answer, core)
     if not_written(plays):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
     in_core, in_sturdy = plays[: len(core)], plays[len(core) :][: len(sturdy)]
+    levels = {"core": Level("core", list(in_core), reached=len(in_core) == len(core))}
     unheard = plays[len(core + sturdy) :]
-    in_core += unheard if all(heard_of_nobody(p) for p in unheard) else []
-    if exercise.in_ranks and len(in_core) == len(core) and not any(p.findings for p in in_core):
+    if all(heard_of_nobody(p) for p in unheard):
+        levels["core"].plays += unheard
+    if complete and levels["core"].passed and exercise.in_ranks:
         real = player.real(exercise, answer, max(_for_real(core), key=lambda c: c.size))
         if real is not None:
             judge(exercise, real)
-            in_core.append(real)
-    levels = {"core": _level("core", in_core, [p for p in in_core if p.findings], len(core))}
-    if exercise.budget:
-        levels["budget"] = _budget(plays[: len(core)], levels["core"].passed)
+            levels["core"].plays.append(real)
+    if complete and exercise.budget:
+        levels["budget"] = _budget(in_core, levels["core"].passed)
     if sturdy:
-        wrong = [p for p in in_sturdy if p.findings or p.broken]
-        levels["sturdy"] = _level("sturdy", in_sturdy, wrong, len(sturdy), in_core)
-    failing = [level for level in levels.values() if level.evidence.failed]
+        levels["sturdy"] = Level("sturdy", in_sturdy, len(in_sturdy) == len(sturdy),
+                                 besides=levels["core"].plays,
+                                 fails=lambda p: bool(p.findings or p.broken))  # fmt: skip
+    failing = [level for level in levels.values() if level.failed]
     for level in failing:
-        level.explanation = diagnose(exercise, level.evidence)
+        level.explanation = diagnose(exercise, level)
         level.play = level.explanation.play
         if shrink == "all" or (shrink == "first" and level is failing[0]):
             level.play = _smallest(exercise, answer, level.explanation, player)
         level.case = exercise.describe(level.play.case)
-    return Verdict(exercise.title, exercise.points, levels)
+    ungraded = () if complete else WITHOUT_SIMULATOR
+    return Verdict(exercise.title, exercise.points, levels, ungraded=ungraded)
 
 
-def _budget(core: list[Play], core_passed: bool) -> LevelResult:
+def _budget(core: list[Play], core_passed: bool) -> Level:
     """It is counted where everything comes to its right end, so that an answer never loses points
     by getting better. In sturdy it belongs to what has to be kept."""
     counted = [p for p in core if p.case.world > 1]
-    level = _level("budget", counted, [p for p in counted if p.broken] if core_passed else [], 1)
-    level.reached &= core_passed
-    return level
+    return Level("budget", counted, core_passed, fails=lambda p: core_passed and bool(p.broken))
 
 
 def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:
@@ -120,22 +125,17 @@ def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:
     return [replace(c, blank=True) for c in fitting[:1] + fitting[1:][-1:]]
 
 
-def _on_real_ranks(exercise: Exercise, answer: Answer, core: list[Case]) -> Verdict:
-    """Without the simulator: a few cases of core, values only; the rest is named, not graded."""
+def _for_real(core: list[Case]) -> list[Case]:
+    return [c for c in core if c.world <= 3] or core[:1]
+
+
+def _until_one_fails(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
     plays: list[Play] = []
-    for case in _for_real(core)[:5]:
+    for case in cases:
         plays.append(playing.real(exercise, answer, case))
-        if not_written(plays):
-            return Verdict(exercise.title, exercise.points, written=False)
-        judge(exercise, plays[-1])
-        if plays[-1].findings:
+        if plays[-1].error:
             break
-    level = _level("core", plays, [p for p in plays if p.findings], len(plays))
-    if level.evidence.failed:
-        level.explanation = diagnose(exercise, level.evidence)
-        level.play = level.explanation.play
-        level.case = exercise.describe(level.play.case)
-    return Verdict(exercise.title, exercise.points, {"core": level}, ungraded=WITHOUT_SIMULATOR)
+    return plays
 
 
 def not_written(plays: list[Play]) -> bool:
@@ -143,29 +143,17 @@ def not_written(plays: list[Play]) -> bool:
                if isinstance(seen.returned, str))  # fmt: skip
 
 
-def _for_real(core: list[Case]) -> list[Case]:
-    return [c for c in core if c.world <= 3] or core[:1]
-
-
-def _level(
-    name: str, plays: list[Play], failed: list[Play], due: int, besides: list[Play] | None = None
-) -> LevelResult:
-    besides = [p for p in besides or () if not p.findings]
-    return LevelResult(Evidence(name, plays, failed, besides), reached=len(plays) >= due)
-
-
 def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, player: Player) -> Play:
     """The smallest world and length on which what is said can be seen."""
     known = explanation.play
-    if playing.died(known) or known.world != "simulated" or known.case.blank:
+    ended_all = isinstance(known.error, RankDied | Hang | playing.Broken)
+    if ended_all or known.world != "simulated" or known.case.blank:
         return known
     special, usual = exercise.features(known.case), exercise.fits(known.case)
-    less = [c for c in exercise.smaller(known.case) if c.size <= known.case.size
-            and exercise.features(c) <= special and (exercise.fits(c) or not usual)]  # fmt: skip
-    promising = (
-        c for c in less[:SMALLER_TRIED] if explanation.foretells(playing.make(exercise, c))
-    )
-    few = [case for _, case in zip(range(SMALLER_PLAYED), promising, strict=False)]
+    less = (c for c in exercise.smaller(known.case) if c.size <= known.case.size
+            and exercise.features(c) <= special and (exercise.fits(c) or not usual))  # fmt: skip
+    promising = (c for c in less if explanation.foretells(playing.make(exercise, c)))
+    few = list(islice(promising, SMALLER_PLAYED))
     for play in player.simulated(exercise, answer, few) if few else []:
         judge(exercise, play)
         if (play.findings or play.broken) and explanation.holds(play):
@@ -175,16 +163,8 @@ def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, play
 
 def _seed(answer: Answer) -> int:
     """The same for the same answer, and not to be known while it is being written."""
-    if answer.source:
-        return zlib.crc32(answer.source.encode())
-    code = getattr(answer.function, "__code__", None)
-    return zlib.crc32(b"".join(_bytes_of(code))) if code else 0
-
-
-def _bytes_of(code: CodeType) -> Iterable[bytes]:
-    yield code.co_code + repr(code.co_names).encode()
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from _bytes_of(const)
-        else:
-            yield repr(const).encode()
+    source = answer.source
+    if answer.function is not None:
+        with suppress(OSError, TypeError):  # of what was made by exec nobody keeps the text
+            source = inspect.getsource(answer.function)
+    return zlib.crc32(source.encode())

@@ -30,14 +30,17 @@ from functools import cached_property, partial
 from typing import Any
 
 from course_lib.checks.cases import Case, features, smaller
-from course_lib.checks.compare import FACETS, facet, leaves, left
+from course_lib.checks.compare import FACETS, facet, leaves, left, same
 from course_lib.checks.kept import Kept
+from course_lib.checks.light import without_dynamo
 from course_lib.errors import CheckFailed, CourseError
 from course_lib.trace import Run
 
+BY_OPTIMIZERS = ()
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
-BY_OPTIMIZERS = ("torch._dynamo",)  # what the first step of an optimizer needs; a second or more
+IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
 Right = Callable[[list[tuple]], list | None]
+Facets = dict[str, dict[str, Any]]  # by facet, each leaf by its rank and the way to it
 
 
 @dataclass
@@ -51,6 +54,16 @@ class Seen:
     returned: Any = None
     args: tuple = ()
     notes: tuple[str, ...] = ()
+
+
+def facets(seen: list[Seen]) -> Facets:
+    """What a call has left on all ranks."""
+    out: Facets = {name: {} for name in FACETS}
+    for rank, one in enumerate(seen):
+        for path, leaf in leaves(one.args):
+            out[facet(path)][f"{rank}{path}"] = leaf
+        out["returned"] |= {f"{rank}{path}": leaf for path, leaf in leaves(one.returned)}
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,20 +85,31 @@ class Prepared:
     def __init__(self, rounds: list[list[tuple]]) -> None:
         self.rounds = rounds  # [call][rank]
         self._packed = [Kept(by_rank) for by_rank in rounds]
-        self._outcomes: dict[tuple[Right, int], list[Seen]] = {}
+        self._ends: dict[tuple[Right, int], list[Seen]] = {}
+        self._outcomes: dict[tuple[Right, int], Facets | None] = {}
 
     @cached_property
     def by_rank(self) -> list[Kept]:
         """For each rank the arguments of every call."""
         return [Kept(list(rounds)) for rounds in zip(*self.rounds, strict=True)]
 
-    def outcome(self, fn: Right, call: int = 0) -> list[Seen]:
+    def end(self, fn: Right, call: int = 0) -> list[Seen]:
         """What every rank would have after the call if ``fn`` were what they do."""
-        if (fn, call) not in self._outcomes:
+        if (fn, call) not in self._ends:
             given = self._packed[call].value
-            returned = fn(given) or [None] * len(given)
+            with without_dynamo():
+                returned = fn(given) or [None] * len(given)
             ends = [Seen(r, left(tuple(a))) for r, a in zip(returned, given, strict=True)]
-            self._outcomes[fn, call] = ends
+            self._ends[fn, call] = ends
+        return self._ends[fn, call]
+
+    def outcome(self, fn: Right, call: int = 0) -> Facets | None:
+        """The same by facet; None of a mistake that comes to no end here."""
+        if (fn, call) not in self._outcomes:
+            try:
+                self._outcomes[fn, call] = facets(self.end(fn, call))
+            except IMPOSSIBLE:
+                self._outcomes[fn, call] = None
         return self._outcomes[fn, call]
 
 
@@ -101,6 +125,9 @@ class Play:
     world: str = "simulated"
     findings: list[Finding] = field(default_factory=list)
     broken: list[Finding] = field(default_factory=list)  # of the budget
+    wrong: list[str] = field(default_factory=list)  # facets that are not what they should be
+    _facets: dict[int, Facets] = field(default_factory=dict)
+    _expected: dict[int, list[Seen]] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[list[tuple]]:
@@ -119,18 +146,14 @@ class Play:
         """A rank's first argument as it was before the call: the tensor or model it is about."""
         return self.inputs[call][rank][0]
 
+    def facets(self, call: int = 0) -> Facets:
+        """What this call has left on all ranks."""
+        if call not in self._facets:
+            self._facets[call] = facets(self.seen[call])
+        return self._facets[call]
+
     def kinds(self) -> set[str]:
         return {f.kind for f in self.findings + self.broken}
-
-
-def facets(seen: list[Seen]) -> dict[str, dict[str, Any]]:
-    """What a call has left on all ranks, by facet and by the way to each leaf."""
-    out: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
-    for rank, one in enumerate(seen):
-        for path, leaf in leaves(one.args):
-            out[facet(path)][f"{rank}{path}"] = leaf
-        out["returned"] |= {f"{rank}{path}": leaf for path, leaf in leaves(one.returned)}
-    return out
 
 
 @dataclass(frozen=True)
@@ -227,8 +250,25 @@ class Exercise:
 
     def expected(self, play: Play, call: int = 0) -> list[Seen]:
         """What every rank must have after this call of a play."""
-        want = play.prepared.outcome(self.right, call)
-        return self.settle(copy.deepcopy(want), play.seen[call]) if self.settle else want
+        want = play.prepared.end(self.right, call)
+        if self.settle is None:
+            return want
+        if call not in play._expected:
+            play._expected[call] = self.settle(copy.deepcopy(want), play.seen[call])
+        return play._expected[call]
+
+    def wanted(self, play: Play, call: int = 0) -> Facets:
+        """The same by facet."""
+        if self.settle is not None:
+            return facets(self.expected(play, call))
+        right = play.prepared.outcome(self.right, call)
+        assert right is not None
+        return right
+
+    def differing(self, one: Facets, other: Facets) -> set[str]:
+        """The facets in which two outcomes of a call are not the same."""
+        counted = (name for name in FACETS if name not in self.free)
+        return {name for name in counted if not same(one[name], other[name], self.tolerance)}
 
     def describe(self, case: Case) -> str:
         """The case in words: ``3 ranks, length 7, float64, strided``."""

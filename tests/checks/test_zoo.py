@@ -11,8 +11,7 @@ import zoo
 
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.compare import same
-from course_lib.checks.diagnose import IMPOSSIBLE
-from course_lib.checks.exercise import Mistake, exercises, facets, find
+from course_lib.checks.exercise import Right, exercises, find
 from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import make
 from course_lib.checks.verdict import Verdict
@@ -82,17 +81,12 @@ def test_mistakes_differ_from_right_and_from_one_another(exercise: str) -> None:
     rng = random.Random(0)
     plays = [make(ex, case) for case in ex.core(rng) + ex.sturdy(rng) if case.world <= 5]
 
-    def outcomes(mistake: Mistake, way: int) -> list:
-        return [facets(p.prepared.outcome(mistake.wrong[way])) for p in plays]
+    def outcomes(fn: Right) -> list | None:
+        said = [p.prepared.outcome(fn) for p in plays]
+        return None if None in said else said  # it would show as an error
 
-    def tried(mistake: Mistake, way: int) -> list | None:
-        try:
-            return outcomes(mistake, way)
-        except IMPOSSIBLE:
-            return None  # it would show as an error
-
-    right = [facets(p.prepared.outcome(ex.right)) for p in plays]
-    known = {(m.id, way): tried(m, way) for m in ex.mistakes for way in range(len(m.wrong))}
+    right = outcomes(ex.right)
+    known = {(m.id, k): outcomes(way) for m in ex.mistakes for k, way in enumerate(m.wrong)}
     for (id, way), said in known.items():
         assert said is None or not same(said, right, ex.tolerance), f"{id} [{way}] is right"
     for (a, said), (b, other) in combinations(known.items(), 2):
