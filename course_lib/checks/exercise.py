@@ -36,7 +36,6 @@ from course_lib.checks.light import without_dynamo
 from course_lib.errors import CheckFailed, CourseError
 from course_lib.trace import Run
 
-BY_OPTIMIZERS = ()
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
 IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
 Right = Callable[[list[tuple]], list | None]
@@ -207,8 +206,7 @@ class Exercise:
     level of its own. ``settle(want, got)`` says what is wanted where several outcomes are right: it
     may change ``want``. Facets in ``free`` are the answer's own affair. ``tolerance`` is relative,
     0 for exactly equal. ``blank`` is false where the answer does not hang on what others say.
-    ``ddp``: models are wrapped in DistributedDataParallel, in the rank. ``needs`` are modules that
-    torch would import in the middle of a play, on its time.
+    ``ddp``: models are wrapped in DistributedDataParallel, in the rank.
     """
 
     number: str
@@ -230,7 +228,6 @@ class Exercise:
     in_ranks: bool = True  # False: a plain function, which is called and asks nobody
     blank: bool = True
     ddp: bool = False
-    needs: tuple[str, ...] = ()
     length_is: str = "length"  # what a case's length is called; "" where it means nothing
 
     @property

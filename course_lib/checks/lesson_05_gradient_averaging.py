@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from course_lib.checks.cases import Case, crowd
 from course_lib.checks.exercise import (
-    BY_OPTIMIZERS,
     Diagnosis,
     Exercise,
     Play,
@@ -395,7 +394,7 @@ declare(Exercise(
     special=lambda case: ({"an empty batch"} if 0 in case.options[SIZES] else set()) | (
         {"batches of unequal size"} if len(set(case.options[SIZES])) > 1 else set()),
     smaller=smaller_steps, fits=lambda case: case.world > 1, length_is="", tolerance=2e-5,
-    free=["grad"], needs=BY_OPTIMIZERS,
+    free=["grad"],
     mistakes=[
         wrong("no-step", "No weight has changed: nobody takes the step.", steps=lambda rank: False),
         wrong("rank-0-trains", "The weights are right. Rank 0's optimizer has taken the step, and "
