@@ -18,9 +18,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from course_lib.checks.cases import clause
-from course_lib.checks.compare import left, same
-from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Mistake, Play, Right, Seen
-from course_lib.checks.exercise import facets as facets_of
+from course_lib.checks.compare import left
+from course_lib.checks.exercise import (
+    Diagnosis,
+    Exercise,
+    Finding,
+    Mistake,
+    Outcome,
+    Play,
+    Right,
+    Seen,
+)
 from course_lib.checks.rules import PATTERNS, trace_of
 from course_lib.errors import Hazard, RankFailed, Standstill
 
@@ -219,6 +227,7 @@ NONE_FITS = Diagnosis("values-differ", "Play the case above by hand, rank by ran
                       "the first that does not do what you meant?", lambda p: True)  # fmt: skip
 BY_HAND = Diagnosis("values-differ", "Work this case out with pen and paper, units included, and "
                     "compare.", lambda p: True)  # fmt: skip
+IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
 GRAVE = ("broken", "died", "refused", "hang", "hazard")  # in this order; then whatever is smallest
 
 
@@ -230,26 +239,27 @@ UNTOUCHED = Mistake("left-unwritten", "Something may have arrived, and on every 
                     "one.", (lambda given: None,))  # fmt: skip
 
 
+def comes_to(wrong: Right, play: Play) -> list[Outcome] | None:
+    """What the mistake would make of each call; None where it would come to no end."""
+    try:
+        return [play.prepared.outcome(wrong, call) for call in range(play.case.calls)]
+    except IMPOSSIBLE:
+        return None
+
+
 def spoils(ex: Exercise, wrong: Right, play: Play) -> set[str] | None:
-    """The facets that this mistake would spoil; None where it would come to no end."""
-    spoiled: set[str] = set()
-    for call in range(play.case.calls):
-        said = play.prepared.outcome(wrong, call)
-        if said is None:
-            return None
-        spoiled |= ex.differing(said, ex.wanted(play, call))
-    return spoiled
+    """The facets that this mistake would spoil."""
+    said = comes_to(wrong, play)
+    return None if said is None else set().union(*map(ex.differing, said, play.expected))
 
 
 def predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool:
     """Whether this facet is what the mistake would make of it, and no other facet is right that
     the mistake would spoil."""
-    spoiled = spoils(ex, wrong, play)
-    if not spoiled or facet not in spoiled or not spoiled <= set(play.wrong):
+    spoiled, said = spoils(ex, wrong, play), comes_to(wrong, play)
+    if not (said and spoiled and facet in spoiled and spoiled <= set(play.wrong)):
         return False
-    outcomes = (play.prepared.outcome(wrong, call) for call in range(play.case.calls))
-    return all(same(play.facets(call)[facet], said[facet], ex.tolerance)
-               for call, said in enumerate(outcomes) if said is not None)  # fmt: skip
+    return facet not in set().union(*map(ex.differing, play.seen, said))
 
 
 def _mistakes(ex: Exercise, facet: str) -> Sequence[Mistake]:
@@ -294,10 +304,10 @@ def _told(
     others = [w for m in _mistakes(ex, facet) if m not in several for w in m.wrong]
 
     def differs_from(play: Play, *more: Right) -> bool:
-        """Whether the mistake comes to something else there than right would, or all of these."""
-        mine, *theirs = (play.prepared.outcome(fn) for fn in (ways[0], ex.right, *more))
-        return mine is not None and not any(
-            other is not None and same(mine[facet], other[facet], ex.tolerance) for other in theirs
+        """Whether the mistake comes to something else there than right would, and all of these."""
+        mine, *theirs = (comes_to(fn, play) for fn in (ways[0], ex.right, *more))
+        return mine is not None and all(
+            other is None or facet in ex.differing(mine[0], other[0]) for other in theirs
         )
 
     def clear(play: Play) -> bool:
@@ -317,9 +327,9 @@ def _one_right(ex: Exercise, play: Play, facet: str) -> bool:
         return False
 
     def alike(one: Seen, other: Seen) -> bool:
-        return same(facets_of([one])[facet], facets_of([other])[facet], ex.tolerance)
+        return facet not in ex.differing(Outcome([one]), Outcome([other]))
 
-    pairs = zip(play.seen[0], ex.expected(play), strict=True)
+    pairs = zip(play.seen[0], play.expected[0], strict=True)
     right = [rank for rank, (got, want) in enumerate(pairs) if alike(got, want)]
     before = [Seen(None, left(play.inputs[0][rank])) for rank in right]
     return len(right) == 1 and not alike(play.got(right[0]), before[0])

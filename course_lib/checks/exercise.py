@@ -1,25 +1,13 @@
 """What an exercise is: one function of all ranks' arguments at once, its mistakes, and its cases.
 
-    def swap(given, of=lambda rank, partner: partner):
-        return [given[of(r, partner)][0].clone() for r, (_, partner) in enumerate(given)]
-
-    wrong = turned(swap)
-    declare(Exercise(
-        "01.1", "exchange", swap,
-        inputs=lambda case, rank: (tensor(case, rank), partner(case, rank)),
-        core=lambda rng: cases((2, 4), (1, 3)),
-        sturdy=lambda rng: hostile(2, 6),
-        mistakes=[wrong("returns-own", "Each rank returns what it came with.", of=lambda r, p: r)],
-    ))
-
 The right function gets, by rank, a fresh copy of the arguments. It works in place on them, as the
 ranks should, and returns what each rank returns: a list by rank, or None for all. A mistake is the
-same function with a knob turned. The engine plays both, and no message is needed for it.
+same function with a knob turned. The engine plays both, and no message is needed for it; see
+``docs/adding-an-exercise.md``.
 """
 
 from __future__ import annotations
 
-import copy
 import importlib
 import pkgutil
 import random
@@ -37,9 +25,7 @@ from course_lib.errors import CheckFailed, CourseError
 from course_lib.trace import Run
 
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
-IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
 Right = Callable[[list[tuple]], list | None]
-Facets = dict[str, dict[str, Any]]  # by facet, each leaf by its rank and the way to it
 
 
 @dataclass
@@ -55,14 +41,18 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
-def facets(seen: list[Seen]) -> Facets:
-    """What a call has left on all ranks."""
-    out: Facets = {name: {} for name in FACETS}
-    for rank, one in enumerate(seen):
-        for path, leaf in leaves(one.args):
-            out[facet(path)][f"{rank}{path}"] = leaf
-        out["returned"] |= {f"{rank}{path}": leaf for path, leaf in leaves(one.returned)}
-    return out
+class Outcome(list[Seen]):
+    """What every rank has after one call."""
+
+    @cached_property
+    def facets(self) -> dict[str, dict[str, Any]]:
+        """By facet, each leaf by its rank and the way to it."""
+        out: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
+        for rank, one in enumerate(self):
+            for path, leaf in leaves(one.args):
+                out[facet(path)][f"{rank}{path}"] = leaf
+            out["returned"] |= {f"{rank}{path}": leaf for path, leaf in leaves(one.returned)}
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,31 +74,21 @@ class Prepared:
     def __init__(self, rounds: list[list[tuple]]) -> None:
         self.rounds = rounds  # [call][rank]
         self._packed = [Kept(by_rank) for by_rank in rounds]
-        self._ends: dict[tuple[Right, int], list[Seen]] = {}
-        self._outcomes: dict[tuple[Right, int], Facets | None] = {}
+        self._outcomes: dict[tuple[Right, int], Outcome] = {}
 
     @cached_property
     def by_rank(self) -> list[Kept]:
         """For each rank the arguments of every call."""
         return [Kept(list(rounds)) for rounds in zip(*self.rounds, strict=True)]
 
-    def end(self, fn: Right, call: int = 0) -> list[Seen]:
-        """What every rank would have after the call if ``fn`` were what they do."""
-        if (fn, call) not in self._ends:
+    def outcome(self, fn: Right, call: int = 0) -> Outcome:
+        """What would come of the call if ``fn`` were what the ranks do."""
+        if (fn, call) not in self._outcomes:
             given = self._packed[call].value
             with without_dynamo():
                 returned = fn(given) or [None] * len(given)
             ends = [Seen(r, left(tuple(a))) for r, a in zip(returned, given, strict=True)]
-            self._ends[fn, call] = ends
-        return self._ends[fn, call]
-
-    def outcome(self, fn: Right, call: int = 0) -> Facets | None:
-        """The same by facet; None of a mistake that comes to no end here."""
-        if (fn, call) not in self._outcomes:
-            try:
-                self._outcomes[fn, call] = facets(self.end(fn, call))
-            except IMPOSSIBLE:
-                self._outcomes[fn, call] = None
+            self._outcomes[fn, call] = Outcome(ends)
         return self._outcomes[fn, call]
 
 
@@ -118,15 +98,14 @@ class Play:
 
     case: Case
     prepared: Prepared
-    seen: list[list[Seen]] = field(default_factory=list)  # [call][rank]
+    seen: list[Outcome] = field(default_factory=list)  # [call][rank]
+    expected: list[Outcome] = field(default_factory=list)  # the same, as it should be
     run: Run | None = None
     error: CourseError | None = None
     world: str = "simulated"
     findings: list[Finding] = field(default_factory=list)
     broken: list[Finding] = field(default_factory=list)  # of the budget
     wrong: list[str] = field(default_factory=list)  # facets that are not what they should be
-    _facets: dict[int, Facets] = field(default_factory=dict)
-    _expected: dict[int, list[Seen]] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[list[tuple]]:
@@ -144,12 +123,6 @@ class Play:
     def given(self, rank: int, call: int = 0) -> Any:
         """A rank's first argument as it was before the call: the tensor or model it is about."""
         return self.inputs[call][rank][0]
-
-    def facets(self, call: int = 0) -> Facets:
-        """What this call has left on all ranks."""
-        if call not in self._facets:
-            self._facets[call] = facets(self.seen[call])
-        return self._facets[call]
 
     def kinds(self) -> set[str]:
         return {f.kind for f in self.findings + self.broken}
@@ -245,27 +218,10 @@ class Exercise:
     def features(self, case: Case) -> set[str]:
         return (features(case) if self.in_ranks else set()) | self.special(case)
 
-    def expected(self, play: Play, call: int = 0) -> list[Seen]:
-        """What every rank must have after this call of a play."""
-        want = play.prepared.end(self.right, call)
-        if self.settle is None:
-            return want
-        if call not in play._expected:
-            play._expected[call] = self.settle(copy.deepcopy(want), play.seen[call])
-        return play._expected[call]
-
-    def wanted(self, play: Play, call: int = 0) -> Facets:
-        """The same by facet."""
-        if self.settle is not None:
-            return facets(self.expected(play, call))
-        right = play.prepared.outcome(self.right, call)
-        assert right is not None
-        return right
-
-    def differing(self, one: Facets, other: Facets) -> set[str]:
+    def differing(self, one: Outcome, other: Outcome) -> set[str]:
         """The facets in which two outcomes of a call are not the same."""
-        counted = (name for name in FACETS if name not in self.free)
-        return {name for name in counted if not same(one[name], other[name], self.tolerance)}
+        return {name for name in FACETS if name not in self.free
+                and not same(one.facets[name], other.facets[name], self.tolerance)}  # fmt: skip
 
     def describe(self, case: Case) -> str:
         """The case in words: ``3 ranks, length 7, float64, strided``."""
@@ -287,9 +243,6 @@ _declared: dict[str, Exercise] = {}
 
 def declare(exercise: Exercise) -> Exercise:
     """Make the exercise known by its function's name."""
-    known = _declared.setdefault(exercise.name, exercise)
-    if known.number != exercise.number:
-        raise ValueError(f"two exercises are called {exercise.name}: {known.number} and this one")
     _declared[exercise.name] = exercise
     return exercise
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from course_lib.checks.exercise import Seen
 from course_lib.sites import show_lines
 
 NOT_WRITTEN = "not written yet"
+Places = dict[str, tuple[Tensor, int]]  # by name a tensor, and where its memory is
 
 
 class AtImport(Exception):
@@ -68,13 +69,11 @@ def call_all(function: Callable, rounds: list[tuple], ddp: bool = False) -> list
     returned: list[Any] = []
     for args in rounds:
         mine = tuple(map(_wrapped, args)) if ddp else args
-        before, sizes = _places(mine), _sizes(mine)
+        before = _places(mine)
         value = _call(function, mine)
         notes = _notes(before, _places(mine), value, returned)
-        if sizes != _sizes(mine):
-            notes.append("other entries")
         returned.append(value)
-        ends.append((left(mine), tuple(notes)))
+        ends.append((left(mine), notes))
     # Only now, after the last call: one that writes into what an earlier one returned shows.
     return [Seen(snapshot(v), *end) for v, end in zip(returned, ends, strict=True)]
 
@@ -100,11 +99,7 @@ def _call(function: Callable, args: tuple) -> Any:
         raise
 
 
-def _sizes(args: tuple) -> list[int]:
-    return [len(arg) for arg in args if isinstance(arg, list)]
-
-
-def _places(args: tuple) -> dict[str, tuple[Tensor, int]]:
+def _places(args: tuple) -> Places:
     """By name every tensor among the arguments, and where its memory is."""
     found: dict[str, Any] = {}
     for number, arg in enumerate(args, 1):
@@ -116,22 +111,18 @@ def _places(args: tuple) -> dict[str, tuple[Tensor, int]]:
     return {name: (t, t.data_ptr()) for name, t in found.items() if isinstance(t, Tensor)}
 
 
-def _notes(
-    before: dict[str, tuple[Tensor, int]], after: dict[str, tuple[Tensor, int]],
-    returned: Any, earlier: list,
-) -> list[str]:  # fmt: skip
+def _notes(before: Places, after: Places, returned: Any, earlier: list) -> tuple[str, ...]:
     """What the values do not show: which memory is whose."""
     parts, own = _tensors(returned), [t for t, _ in before.values()]
-    notes = []
-    if any(overlap(a, b) for a, b in combinations(parts, 2)):
-        notes.append("shared")
-    if any(part is argument or overlap(part, argument) for part in parts for argument in own):
-        notes.append("argument's memory")
-    if any(overlap(part, old) for part in parts for old in _tensors(earlier)):
-        notes.append("earlier memory")
-    moved = (name for name, (tensor, place) in before.items() if name in after
-             and (after[name][0] is not tensor or after[name][1] != place))  # fmt: skip
-    return [*notes, *moved]
+    shared = {
+        "shared": combinations(parts, 2),
+        "argument's memory": product(parts, own),
+        "earlier memory": product(parts, _tensors(earlier)),
+    }
+    notes = [name for name, pairs in shared.items() if any(overlap(a, b) for a, b in pairs)]
+    moved = [name for name, (tensor, place) in before.items() if name in after
+             and (after[name][0] is not tensor or after[name][1] != place)]  # fmt: skip
+    return tuple(notes + moved)
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from course_lib.checks.compare import FACETS, facet, leaves, left, same, same_kind, stray_writes
-from course_lib.checks.exercise import Exercise, Finding, Play
+from course_lib.checks.exercise import Exercise, Finding, Outcome, Play
 from course_lib.checks.play import Broken
 from course_lib.errors import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied
 
@@ -21,7 +22,6 @@ NOTES = {
     "shared": "the tensors that are returned share memory with one another",
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
-    "other entries": "the list has more entries than it had, or fewer",
 }
 REPLACED = "{} is another tensor now, or has other memory, than before the call"
 
@@ -31,11 +31,10 @@ def judge(exercise: Exercise, play: Play) -> None:
     if play.error is not None:
         play.findings = [Finding(KINDS.get(type(play.error), "raised"), str(play.error))]
         return
-    wrong: set[str] = set()
-    for call in range(play.case.calls):
-        wrong |= exercise.differing(play.facets(call), exercise.wanted(play, call))
-        play.findings += _in_call(exercise, play, call)
+    play.expected = [_expected(exercise, play, call) for call in range(play.case.calls)]
+    wrong = set().union(*map(exercise.differing, play.seen, play.expected))
     play.wrong = [name for name in FACETS if name in wrong]
+    play.findings = [f for call in range(play.case.calls) for f in _in_call(exercise, play, call)]
     if play.world == "simulated":
         play.findings += [f for rule in exercise.rules for f in rule(play)]
         budget = exercise.budget if play.case.calls == 1 else ()  # limits are those of one call
@@ -50,8 +49,15 @@ def heard_of_nobody(play: Play) -> bool:
     return True
 
 
+def _expected(exercise: Exercise, play: Play, call: int) -> Outcome:
+    right = play.prepared.outcome(exercise.right, call)
+    if exercise.settle is None:
+        return right
+    return Outcome(exercise.settle(copy.deepcopy(list(right)), play.seen[call]))
+
+
 def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
-    for rank, want in enumerate(exercise.expected(play, call)):
+    for rank, want in enumerate(play.expected[call]):
         got, before = play.seen[call][rank], left(play.inputs[call][rank])
         found: list[Finding] = []
         if "returned" not in exercise.free:

@@ -24,7 +24,7 @@ import cloudpickle
 import torch
 
 from course_lib.checks.cases import Case
-from course_lib.checks.exercise import Exercise, Play, Prepared, Seen
+from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared, Seen
 from course_lib.checks.in_rank import Answer, call_all, this_rank
 from course_lib.checks.kept import Kept
 from course_lib.checks.light import without_dynamo
@@ -37,7 +37,7 @@ from course_lib.trace import Run
 # where the play keeps even that from running; on real ranks. All plays together: see ``simulated``.
 ONE_PLAY, STUCK, REAL, ALL_PLAYS = 2.5, 8, 6.0, 90.0
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
-Outcome = Run | CourseError
+Result = Run | CourseError
 
 
 class Broken(CourseError):
@@ -61,7 +61,7 @@ def play_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
                 return
 
 
-def _play_job(answer: Answer, job: Job, ddp: bool) -> Outcome:
+def _play_job(answer: Answer, job: Job, ddp: bool) -> Result:
     from course_lib.simulated import Network, simulate
 
     case, schedule, rounds = job
@@ -126,7 +126,7 @@ def carrying_zeros() -> Iterator[None]:
         vars(mail)["hazards"], vars(collective)["combine"] = hazards, combine
 
 
-def _pickled(result: Outcome) -> bytes:
+def _pickled(result: Result) -> bytes:
     try:
         return cloudpickle.dumps(result)
     except Exception as error:  # whatever __reduce__ of the answer's own classes may raise
@@ -177,7 +177,7 @@ def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Pla
 
 def _played(
     exercise: Exercise, answer: Answer, jobs: list[Job]
-) -> tuple[list[Outcome], CourseError | None]:
+) -> tuple[list[Result], CourseError | None]:
     """What came of the jobs, as far as they went, and how their process ended if not well."""
     from course_lib import run
 
@@ -196,7 +196,7 @@ def _played(
         return list(_read(Path(log.name))), end
 
 
-def _read(log: Path) -> Iterator[Outcome]:
+def _read(log: Path) -> Iterator[Result]:
     with log.open("rb") as file:
         while True:
             try:
@@ -211,22 +211,22 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
 
     play = make(exercise, case, world="on real ranks")
     try:
-        outcome: Outcome = run(_play_real, answer, play.prepared.by_rank, exercise.ddp,
-                               world_size=case.world, timeout=REAL * stretched())  # fmt: skip
+        result: Result = run(_play_real, answer, play.prepared.by_rank, exercise.ddp,
+                             world_size=case.world, timeout=REAL * stretched())  # fmt: skip
     except CourseError as error:
-        outcome = error
-    settle(play, outcome)
+        result = error
+    settle(play, result)
     return play
 
 
-def settle(play: Play, outcome: Outcome) -> None:
+def settle(play: Play, result: Result) -> None:
     """Write down in the play what became of it: of each rank its Seen by call, plain or Kept."""
-    if isinstance(outcome, CourseError):
-        play.error, play.run = outcome, outcome.run
+    play.run = result.run if isinstance(result, CourseError) else result
+    if isinstance(result, CourseError):
+        play.error = result
         return
-    play.run = outcome
-    results = [r.value if isinstance(r, Kept) else r for r in outcome.results]
-    play.seen = [list(by_rank) for by_rank in zip(*results, strict=True)]
+    by_rank = [r.value if isinstance(r, Kept) else r for r in result.results]
+    play.seen = [Outcome(ranks) for ranks in zip(*by_rank, strict=True)]
     if not all(isinstance(seen, Seen) and len(seen.args) == len(args)
                for call, rounds in zip(play.seen, play.inputs, strict=True)
                for seen, args in zip(call, rounds, strict=True)):  # fmt: skip
