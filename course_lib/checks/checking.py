@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Literal, Protocol
 
 from course_lib.checks import play as playing
@@ -17,11 +17,11 @@ from course_lib.checks.diagnose import Explanation, Level, diagnose
 from course_lib.checks.exercise import Exercise, Play, find
 from course_lib.checks.in_rank import NOT_WRITTEN, Answer
 from course_lib.checks.judge import heard_of_nobody, judge
+from course_lib.checks.light import lightly
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import CheckFailed, Hang, RankDied, told_when_interrupted
 
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
-SMALLER_PLAYED = 24
 
 Shrink = Literal["none", "first", "all"]
 
@@ -61,6 +61,7 @@ def check(fn: Callable) -> Verdict:
     raise NotPassed(str(verdict), verdict)
 
 
+@lightly()
 def verdict_on(
     exercise: Exercise, answer: Answer, player: Player = playing, shrink: Shrink = "first",
     secret: str = "",
@@ -150,14 +151,16 @@ def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, play
     if ended_all or known.world != "simulated" or known.case.blank:
         return known
     special, usual = exercise.features(known.case), exercise.fits(known.case)
-    less = (c for c in exercise.smaller(known.case) if c.size <= known.case.size
-            and exercise.features(c) <= special and (exercise.fits(c) or not usual))  # fmt: skip
+    less = (c for c in takewhile(lambda c: c != known.case, exercise.smaller(known.case))
+            if c.size <= known.case.size and exercise.features(c) <= special
+            and (exercise.fits(c) or not usual))  # fmt: skip
     promising = (c for c in less if explanation.foretells(playing.make(exercise, c)))
-    few = list(islice(promising, SMALLER_PLAYED))
-    for play in player.simulated(exercise, answer, few) if few else []:
-        judge(exercise, play)
-        if (play.findings or play.broken) and explanation.holds(play):
-            return play
+    for _ in range(4):  # mostly, it shows in one of the first few
+        few = list(islice(promising, 6))
+        for play in player.simulated(exercise, answer, few) if few else []:
+            judge(exercise, play)
+            if (play.findings or play.broken) and explanation.holds(play):
+                return play
     return known
 
 

@@ -1,4 +1,4 @@
-"""Optimizers and DDP without torch._dynamo, which they import for three functions, for seconds."""
+"""What a check needs of torch, without what it does not: several threads, and torch._dynamo."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from typing import Any
 import torch
 
 NAME = "torch._dynamo"
-MARK = "__dynamo_disable"  # where torch keeps what ``disable`` has made of a function
 
 
-class _Light(ModuleType):
-    """Stands for torch._dynamo where nothing is compiled. Asked for more, it imports the real one
-    and gives way to it."""
+class _NoDynamo(ModuleType):
+    """Stands for torch._dynamo, which optimizers and DDP import for three functions, for seconds.
+    Asked for more, it gives way to the real one."""
 
     utils = SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
 
     def __init__(self) -> None:
         super().__init__(NAME)
-        self.marked: list[Callable] = []
+        self.kept: list[Callable] = []
 
     def disable(self, function: Callable, *_: Any, **__: Any) -> Callable:
-        self.marked.append(function)
+        self.kept.append(function)
         return function
 
     def graph_break(self) -> None:
@@ -42,20 +41,21 @@ class _Light(ModuleType):
         """Nothing remembers that this has been here."""
         if sys.modules.get(NAME) is self:
             del sys.modules[NAME], torch._dynamo
-        for function in self.marked:
-            vars(function).pop(MARK, None)
-        self.marked.clear()
+        for function in self.kept:
+            vars(function).pop("__dynamo_disable", None)  # where torch keeps what it was given
+        self.kept.clear()
 
 
 @contextmanager
-def without_dynamo() -> Iterator[None]:
-    """In here ``import torch._dynamo`` takes no time, unless it has been imported before."""
-    if NAME in sys.modules:
-        yield
-        return
-    light = _Light()
-    sys.modules[NAME] = torch._dynamo = light
+def lightly() -> Iterator[None]:
+    """In here torch computes on one thread, as a few numbers are faster then, and does without
+    torch._dynamo, unless that has been imported before."""
+    threads, stand_in = torch.get_num_threads(), _NoDynamo()
+    torch.set_num_threads(1)
+    if NAME not in sys.modules:
+        sys.modules[NAME] = torch._dynamo = stand_in
     try:
         yield
     finally:
-        light.leave()
+        stand_in.leave()
+        torch.set_num_threads(threads)

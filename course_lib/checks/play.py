@@ -27,7 +27,7 @@ from course_lib.checks.cases import Case
 from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared, Seen
 from course_lib.checks.in_rank import Answer, call_all, this_rank
 from course_lib.checks.kept import Kept
-from course_lib.checks.light import without_dynamo
+from course_lib.checks.light import lightly
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
 from course_lib.patience import stretched
 from course_lib.ranks import wrappers
@@ -52,7 +52,7 @@ def play_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
     _be_quiet()
     _unrecorded()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    with without_dynamo(), open(log, "wb", buffering=0) as out:
+    with lightly(), open(log, "wb", buffering=0) as out:
         for job in jobs:
             signal.alarm(math.ceil(STUCK * stretched()))  # ends the process, whatever it is doing
             result = _play_job(answer, job, ddp)
@@ -84,7 +84,7 @@ def _play(answer: Answer, rounds: list[Kept], ddp: bool) -> Kept:
 def _play_real(answer: Answer, rounds: list[Kept], ddp: bool) -> Kept:
     """Runs in a real rank."""
     _be_quiet()
-    with without_dynamo():
+    with lightly():
         return _play(answer, rounds, ddp)
 
 
@@ -150,9 +150,8 @@ def make(exercise: Exercise, case: Case, world: str = "simulated") -> Play:
     """A play of this case, not yet played."""
     key = exercise.title, repr(replace(case, blank=False))
     if key not in _prepared:
-        with without_dynamo():
-            rounds = [[exercise.inputs(case.call(k), r) for r in range(case.world)]
-                      for k in range(case.calls)]  # fmt: skip
+        rounds = [[exercise.inputs(case.call(k), r) for r in range(case.world)]
+                  for k in range(case.calls)]  # fmt: skip
         _prepared[key] = Prepared(rounds)
     return Play(case, _prepared[key], world=world)
 
