@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, takewhile
-from typing import Literal, Protocol
+from typing import Protocol
 
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
@@ -22,8 +22,6 @@ from course_lib.checks.verdict import Verdict
 from course_lib.errors import CheckFailed, Hang, RankDied, told_when_interrupted
 
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
-
-Shrink = Literal["none", "first", "all"]
 
 
 class NotPassed(CheckFailed):
@@ -63,14 +61,14 @@ def check(fn: Callable) -> Verdict:
 
 @lightly()
 def verdict_on(
-    exercise: Exercise, answer: Answer, player: Player = playing, shrink: Shrink = "first",
+    exercise: Exercise, answer: Answer, player: Player = playing, shrink: bool = True,
     secret: str = "",
 ) -> Verdict:  # fmt: skip
     """The verdict on an answer, right or wrong. Never raises because of the answer.
 
-    ``shrink``: of which failing levels the smallest case is looked for on which the mistake can be
-    seen. The first is what a verdict's text shows. Where there is a ``secret``, it draws the cases,
-    and not the answer's own text, which somebody may have made to fit them.
+    ``shrink``: of the first level that fails the smallest case is looked for on which the mistake
+    can be seen. Where there is a ``secret``, it draws the cases, and not the answer's own text,
+    which somebody may have made to fit them.
     """
     rng = random.Random(secret or _seed(answer))
     core, sturdy, blank = exercise.core(rng), exercise.sturdy(rng), list[Case]()
@@ -86,37 +84,34 @@ def verdict_on(
     for play in plays:
         judge(exercise, play)
     in_core, in_sturdy = plays[: len(core)], plays[len(core) :][: len(sturdy)]
-    levels = {"core": Level("core", list(in_core), reached=len(in_core) == len(core))}
+    first = Level("core", list(in_core), reached=len(in_core) == len(core))
+    levels = {"core": first}
     unheard = plays[len(core + sturdy) :]
     if all(heard_of_nobody(p) for p in unheard):
-        levels["core"].plays += unheard
-    if complete and levels["core"].passed and exercise.in_ranks:
+        first.plays += unheard
+    if complete and first.passed and exercise.in_ranks:
         real = player.real(exercise, answer, max(_for_real(core), key=lambda c: c.size))
         if real is not None:
             judge(exercise, real)
-            levels["core"].plays.append(real)
+            first.plays.append(real)
+    # Counted where everything comes to its right end, so that an answer never loses points by
+    # getting better. In sturdy the budget belongs to what has to be kept.
     if complete and exercise.budget:
-        levels["budget"] = _budget(in_core, levels["core"].passed)
+        several = [p for p in in_core if p.case.world > 1]
+        levels["budget"] = Level("budget", several, first.passed,
+                                 fails=lambda p: first.passed and bool(p.broken))  # fmt: skip
     if sturdy:
-        levels["sturdy"] = Level("sturdy", in_sturdy, len(in_sturdy) == len(sturdy),
-                                 besides=levels["core"].plays,
-                                 fails=lambda p: bool(p.findings or p.broken))  # fmt: skip
+        levels["sturdy"] = Level("sturdy", in_sturdy, len(in_sturdy) == len(sturdy), first.plays,
+                                 lambda p: bool(p.findings or p.broken))  # fmt: skip
     failing = [level for level in levels.values() if level.failed]
     for level in failing:
         level.explanation = diagnose(exercise, level)
         level.play = level.explanation.play
-        if shrink == "all" or (shrink == "first" and level is failing[0]):
+        if shrink and level is failing[0]:
             level.play = _smallest(exercise, answer, level.explanation, player)
         level.case = exercise.describe(level.play.case)
     ungraded = () if complete else WITHOUT_SIMULATOR
     return Verdict(exercise.title, exercise.points, levels, ungraded=ungraded)
-
-
-def _budget(core: list[Play], core_passed: bool) -> Level:
-    """It is counted where everything comes to its right end, so that an answer never loses points
-    by getting better. In sturdy it belongs to what has to be kept."""
-    counted = [p for p in core if p.case.world > 1]
-    return Level("budget", counted, core_passed, fails=lambda p: core_passed and bool(p.broken))
 
 
 def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:

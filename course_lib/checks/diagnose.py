@@ -124,10 +124,6 @@ def note(words: str) -> OfPlay:
     return lambda p: any(f.kind == "memory" and words in f.text for f in p.findings)
 
 
-def nothing_returned(p: Play) -> bool:
-    return any(f.kind == "type" and f.got is None for f in p.findings)
-
-
 CUT_OFF = [  # of what ended all play, or never began
     Diagnosis("signature", "Keep the function's name and its arguments as the stub has them.",
               raised("BadSignature")),
@@ -195,7 +191,7 @@ TALK = [
 ]  # fmt: skip
 DONE = [  # of what came to its end, where no mistake of the exercise explains the values
     Diagnosis("returns-nothing", "The function ends without returning what it has made.",
-              nothing_returned),
+              lambda p: any(f.kind == "type" and f.got is None for f in p.findings)),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
               only("type")),
     Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy.",
@@ -223,10 +219,8 @@ BUDGET = [
     Diagnosis("over-budget", "Go through the messages of one rank: how many are there, how long "
               "is the longest, and to whom do they go?", found("sends", "bytes", "peers")),
 ]  # fmt: skip
-NONE_FITS = Diagnosis("values-differ", "Play the case above by hand, rank by rank. Which line is "
-                      "the first that does not do what you meant?", lambda p: True)  # fmt: skip
-BY_HAND = Diagnosis("values-differ", "Work this case out with pen and paper, units included, and "
-                    "compare.", lambda p: True)  # fmt: skip
+NONE_FITS = Diagnosis("values-differ", "Work the case above out by hand, and compare: which line "
+                      "is the first that does not do what you meant?", lambda p: True)  # fmt: skip
 IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
 GRAVE = ("broken", "died", "refused", "hang", "hazard")  # in this order; then whatever is smallest
 
@@ -347,7 +341,9 @@ def diagnose(ex: Exercise, level: Level) -> Explanation:
 
 def _of_core(ex: Exercise, level: Level) -> Explanation:
     shown = min(level.failed, key=lambda p: _gravity(ex, p))
-    few = [shown, *(p for p in level.failed if p is not shown and _alike(ex, p, shown))]
+    few = [shown, *(p for p in level.failed if p is not shown
+                    and type(p.error) is type(shown.error)
+                    and ex.features(p.case) <= ex.features(shown.case))]  # fmt: skip
     names = _only_with(ex, level)
     talk = TALK if ex.blank else TALK[:-1]
     first = _first([*CUT_OFF, *ex.diagnoses, *ERRORS, *talk], few)
@@ -359,19 +355,13 @@ def _of_core(ex: Exercise, level: Level) -> Explanation:
         said = f"{_only_where(names)} {first.hint if first else ''}".strip()
         id = f"only-{'-or-'.join(names)}".replace(" ", "-")
         return Explanation(id, said, shown, lambda p: bool(set(names) & ex.features(p.case)))
-    return first or _as_said(NONE_FITS if ex.in_ranks else BY_HAND, few)
+    return first or _as_said(NONE_FITS, few)
 
 
 def _gravity(ex: Exercise, play: Play) -> tuple:
     """Grave errors first, then small worlds and lengths, then few features."""
     grave = next((i for i, kind in enumerate(GRAVE) if kind in play.kinds()), len(GRAVE))
     return grave, play.case.size, len(ex.features(play.case))
-
-
-def _alike(ex: Exercise, play: Play, shown: Play) -> bool:
-    """It fails in the same manner, and has no feature that the shown play lacks."""
-    manner = type(play.error) is type(shown.error)
-    return manner and ex.features(play.case) <= ex.features(shown.case)
 
 
 def _first(diagnoses: Sequence[Diagnosis], plays: list[Play]) -> Explanation | None:

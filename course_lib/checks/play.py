@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
@@ -30,7 +30,6 @@ from course_lib.checks.kept import Kept
 from course_lib.checks.light import lightly
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
 from course_lib.patience import stretched
-from course_lib.ranks import wrappers
 from course_lib.trace import Run
 
 # Seconds of an idle machine after which a play is called a hang: by the simulator; by the system,
@@ -50,7 +49,6 @@ class Broken(CourseError):
 def play_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
     _be_quiet()
-    _unrecorded()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with lightly(), open(log, "wb", buffering=0) as out:
         for job in jobs:
@@ -94,17 +92,6 @@ def _be_quiet() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         os.dup2(null, fd)
-
-
-def _unrecorded() -> None:
-    """Take the recorder of real ranks off: the simulator records by itself, and looks at whose
-    code a call comes from.
-    """
-    modules = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
-    for module in modules:
-        for name, value in list(vars(module).items()):
-            if type(value) is FunctionType and value.__code__.co_filename == wrappers.__file__:
-                setattr(module, name, vars(value).get("__wrapped__", value))
 
 
 @contextmanager

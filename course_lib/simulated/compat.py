@@ -32,6 +32,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from course_lib.ranks import wrappers
+
 _WORLD_FIELDS = (
     "default_pg", "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "group_count",
     "tags_to_pg", "pg_to_tag", "pg_coalesce_state",
@@ -170,10 +172,9 @@ def in_comm_hook() -> bool:
 
 
 def call_files() -> set[str]:
-    """The files whose frames lie between a caller of torch.distributed and our group."""
-    from torch.distributed import c10d_logger
-
-    return {c10d.__file__, c10d_logger.__file__}
+    """The files whose frames lie between a caller of torch.distributed and our group: in a process
+    of real ranks their recorder's, too."""
+    return {c10d.__file__, dist.c10d_logger.__file__, wrappers.__file__}
 
 
 def after_backward(callback: Callable[[], None]) -> bool:

@@ -17,6 +17,7 @@ from course_lib.checks.compare import same
 from course_lib.checks.diagnose import IMPOSSIBLE
 from course_lib.checks.exercise import Right, exercises, find
 from course_lib.checks.in_rank import Answer
+from course_lib.checks.light import lightly
 from course_lib.checks.play import make
 from course_lib.checks.verdict import Verdict
 
@@ -86,6 +87,7 @@ def test_a_stub_says_one_line(exercise: str) -> None:
 
 
 @pytest.mark.parametrize("exercise", NAMES)
+@lightly()
 def test_mistakes_differ_from_right_and_from_one_another(exercise: str) -> None:
     """A hint cannot be said of another mistake, unless nothing that is played tells them apart."""
     ex = find(exercise)
