@@ -185,7 +185,8 @@ def show(value: Any, digits: int = 6) -> str:
     if type(value) is dict:
         return "{" + ", ".join(f"{k!r}: {show(v, digits)}" for k, v in value.items()) + "}"
     if isinstance(value, float):
-        return f"{value:.{digits}g}"
+        text = f"{value:.{digits}g}"
+        return text + ".0" * text.lstrip("-").isdigit()  # an int would look the same
     if isinstance(value, nn.Module):
         return "a model"
     if value is None or isinstance(value, int | str | range):
@@ -196,17 +197,13 @@ def show(value: Any, digits: int = 6) -> str:
 
 
 def show_apart(one: Any, other: Any) -> tuple[str, str]:
-    """Both values, with as many digits as it takes to see that they differ; where they look alike
-    with all of their digits, with their kinds."""
+    """Both values, with as many digits as it takes to see that they differ."""
     here, there = dict(leaves(one)), dict(leaves(other))
     apart = [(here[at], there[at]) for at in here.keys() & there.keys()
              if not same(here[at], there[at])]  # fmt: skip
-    for digits in (6, 9, 12, 17):
-        if all(show(a, digits) != show(b, digits) for a, b in apart):
-            return show(one, digits), show(other, digits)
-    if type(one) is not type(other):
-        return f"{show(one)} ({type(one).__name__})", f"{show(other)} ({type(other).__name__})"
-    return show(one), show(other)
+    enough = (d for d in (6, 9, 12, 17) if all(show(a, d) != show(b, d) for a, b in apart))
+    digits = next(enough, 6)
+    return show(one, digits), show(other, digits)
 
 
 def cut(text: str, most: int = 60) -> str:

@@ -193,7 +193,7 @@ DONE = [  # of what came to its end, where no mistake of the exercise explains t
     Diagnosis("returns-nothing", "The function ends without returning what it has made.",
               lambda p: any(f.kind == "type" and f.got is None for f in p.findings)),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
-              only("type")),
+              lambda p: found("type")(p) and p.kinds() <= {"type", "memory"}),
     Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy.",
               only("argument changed")),
     Diagnosis("one-buffer", "The list holds the same memory more than once: what arrives last "

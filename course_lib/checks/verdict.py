@@ -156,7 +156,7 @@ def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
 def _note(kind: str, got: Any, want: Any) -> str:
     if kind == "argument changed":
         return "changed, and should not be"
-    if kind == "type" and want is not None:
+    if kind == "type":
         return f"{_kind(got)}, not {_kind(want)}"
     if not (isinstance(got, Tensor) and isinstance(want, Tensor)):
         return ""

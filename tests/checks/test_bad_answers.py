@@ -55,7 +55,7 @@ BAD = {
                           body("import subprocess", "subprocess.run(['true'])", "return mine")],
     "01.returns-nothing": [RIGHT.replace("return inbox", "print(inbox)")],
     "01.wrong-type": [RIGHT.replace("return inbox", f"return {what}")
-                      for what in ("inbox.tolist()", "'done'", "(inbox, 0)")],
+                      for what in ("inbox.tolist()", "'done'", "(inbox, inbox)")],
     "01.raises": [body("return 1 / 0"), body("return undefined")],
     "01.import": ["import sys\nsys.exit(0)\n" + RIGHT, "1 / 0\n" + RIGHT],
 }  # fmt: skip
