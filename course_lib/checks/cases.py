@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -119,27 +120,26 @@ def hostile(world: int, length: int, **rest: Any) -> list[Case]:
 
 def smaller(case: Case) -> Iterator[Case]:
     """Cases that say the same with less, smallest world first, plain before special."""
-    plain = {name: PLAIN[name][0] for name in case.options if name in PLAIN}
     once = replace(case, calls=1, later=(), jitter=0.0, seed=0)
-    simple = replace(once, dtype="float32", layout="contiguous", numbers="digits",
-                     options=case.options | plain)  # fmt: skip
-    roots = [name for name in ("src", "dst") if name in case.options]
-    seen: list[Case] = []
-    for world in range(1, case.world + 1):
+    usual = {name: value for name, (value, *_) in PLAIN.items() if name in case.options}
+    plain = replace(once, dtype="float32", layout="contiguous", numbers="digits",
+                    options=case.options | usual)  # fmt: skip
+    kinds = [plain, *(kind for kind in (once, case) if kind != plain)]
+    named = [name for name in ("src", "dst") if name in case.options]
+    for world in sorted({*range(1, min(case.world, 7)), case.world}):
+        roots = sorted({0, *(min(case.options[name], world - 1) for name in named)})
         for length in range(min(case.length, 9) + 1):
-            for kind in (simple, once, *([case] if world == case.world or not case.later else [])):
-                own = [kind.options[r] for r in roots[:1]] if kind.calls > 1 else range(world)
-                for root in own if roots else [0]:
-                    options = kind.options | dict.fromkeys(roots, root)
-                    new = replace(kind, world=world, length=length, options=options)
-                    if new not in seen and root < world and (kind.layout, length) not in (
-                        ("scalar", n) for n in range(10) if n != 1):  # fmt: skip
-                        seen.append(new)
-                        yield new
+            for kind, root in product(kinds, roots):
+                if (length == 1 or kind.layout != "scalar") and (
+                    world == case.world or not kind.later):  # fmt: skip
+                    options = kind.options | dict.fromkeys(named, root)
+                    yield replace(kind, world=world, length=length, options=options)
 
 
 # ---- what is special about a case --------------------------------------------------------------
 
+COPY = ("contiguous() and reshape() make a copy then: does what is done to the copy reach the "
+        "tensor?")  # fmt: skip
 FEATURES = {
     "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
     "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),
@@ -153,7 +153,6 @@ FEATURES = {
     "no neighbours": ("partners are not neighbours", "Whom does each line name?"),
     "no power of two": ("the number of ranks is no power of two",
                         "Play three ranks by hand: who is whose partner, round by round?"),
-    "prod": ('op is "prod"', ""), "max": ('op is "max"', ""), "min": ('op is "min"', ""),
     "fewer chunks": ("torch.chunk makes fewer chunks than there are ranks",
                      "Count them for 4 ranks and length 5."),
     "calls": ("it is called several times in a row",
@@ -161,15 +160,9 @@ FEATURES = {
     "changes": ("an argument is another one in a later call",
                 "What does it keep from the call before?"),
     "late": ("messages may be late", "Does it take the first message that comes, whoever sent it?"),
-    "strided": ("the elements do not lie side by side in memory",
-                "contiguous() and reshape() make a copy then: does what is done to the copy reach "
-                "the tensor?"),
-    "transposed": ("the elements lie in another order in memory",
-                   "contiguous() and reshape() make a copy then: does what is done to the copy "
-                   "reach the tensor?"),
-    "unordered": ("the elements do not lie one after the other in memory",
-                  "contiguous() and reshape() make a copy then: does what is done to the copy "
-                  "reach the tensor?"),
+    "strided": ("the elements do not lie side by side in memory", COPY),
+    "transposed": ("the elements lie in another order in memory", COPY),
+    "unordered": ("the elements do not lie one after the other in memory", COPY),
     "mixed": ("the ranks' elements lie in different orders in memory",
               "send and recv go through memory as it lies."),
     "matrix": ("the tensor has two dimensions", "What does it take for granted about the shape?"),
@@ -219,5 +212,6 @@ def chunked(case: Case) -> set[str]:
 
 def clause(feature: str) -> tuple[str, str]:
     """A feature as the end of a sentence that begins with "where", and a question about it."""
-    kind = "the dtype is " if hasattr(torch, feature) else "the case has: "
+    is_dtype = isinstance(getattr(torch, feature, None), torch.dtype)
+    kind = "the dtype is " if is_dtype else "the case has: "
     return FEATURES.get(feature, (kind + feature, ""))

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from types import CodeType
-from typing import Literal, Protocol
+from itertools import islice, takewhile
+from typing import Protocol
 
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
-from course_lib.checks.diagnose import Evidence, Explanation, diagnose
+from course_lib.checks.diagnose import Explanation, Level, diagnose
 from course_lib.checks.exercise import Exercise, Play, find
 from course_lib.checks.in_rank import NOT_WRITTEN, Answer
 from course_lib.checks.judge import heard_of_nobody, judge
-from course_lib.checks.verdict import LevelResult, Verdict
-from course_lib.errors import CheckFailed, interruptible
+from course_lib.checks.light import lightly
+from course_lib.checks.verdict import Verdict
+from course_lib.errors import CheckFailed, Hang, RankDied, interruptible
 
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
-SMALLER_TRIED = 400  # smaller cases of which a mistake is foretold, without playing them
-SMALLER_PLAYED = 24
-
-Shrink = Literal["none", "first", "all"]
 
 
 class NotPassed(CheckFailed):
@@ -60,57 +59,59 @@ def check(fn: Callable) -> Verdict:
     raise NotPassed(str(verdict), verdict)
 
 
+@lightly()
 def verdict_on(
-    exercise: Exercise, answer: Answer, player: Player = playing, shrink: Shrink = "first",
+    exercise: Exercise, answer: Answer, player: Player = playing, shrink: bool = True,
     secret: str = "",
 ) -> Verdict:  # fmt: skip
     """The verdict on an answer, right or wrong. Never raises because of the answer.
 
-    ``shrink``: of which failing levels the smallest case is looked for on which the mistake can be
-    seen. The first is what a verdict's text shows. Where there is a ``secret``, it draws the cases,
-    and not the answer's own text, which somebody may have made to fit them.
+    ``shrink``: of the first level that fails the smallest case is looked for on which the mistake
+    can be seen. Where there is a ``secret``, it draws the cases, and not the answer's own text,
+    which somebody may have made to fit them.
     """
     rng = random.Random(secret or _seed(answer))
-    core, sturdy = exercise.core(rng), exercise.sturdy(rng)
-    if not player.simulator_works():
-        return _on_real_ranks(exercise, answer, core)
-    blank = _blank(exercise, core)
-    plays = player.simulated(exercise, answer, core + sturdy + blank)
+    core, sturdy, blank = exercise.core(rng), exercise.sturdy(rng), list[Case]()
+    complete = player.simulator_works()
+    if complete:
+        blank = _blank(exercise, core)
+        plays = player.simulated(exercise, answer, core + sturdy + blank)
+    else:  # values only; the rest is named, not graded
+        core, sturdy = _for_real(core)[:5], []
+        plays = _until_one_fails(exercise, answer, core)
     if not_written(plays):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
     in_core, in_sturdy = plays[: len(core)], plays[len(core) :][: len(sturdy)]
+    first = Level("core", list(in_core), reached=len(in_core) == len(core))
+    levels = {"core": first}
     unheard = plays[len(core + sturdy) :]
-    in_core += unheard if all(heard_of_nobody(p) for p in unheard) else []
-    if exercise.in_ranks and len(in_core) == len(core) and not any(p.findings for p in in_core):
+    if all(heard_of_nobody(p) for p in unheard):
+        first.plays += unheard
+    if complete and first.passed and exercise.in_ranks:
         real = player.real(exercise, answer, max(_for_real(core), key=lambda c: c.size))
         if real is not None:
             judge(exercise, real)
-            in_core.append(real)
-    levels = {"core": _level("core", in_core, [p for p in in_core if p.findings], len(core))}
-    if exercise.budget:
-        levels["budget"] = _budget(plays[: len(core)], levels["core"].passed)
+            first.plays.append(real)
+    # Counted where everything comes to its right end, so that an answer never loses points by
+    # getting better. In sturdy the budget belongs to what has to be kept.
+    if complete and exercise.budget:
+        several = [p for p in in_core if p.case.world > 1]
+        levels["budget"] = Level("budget", several, first.passed,
+                                 fails=lambda p: first.passed and bool(p.broken))  # fmt: skip
     if sturdy:
-        wrong = [p for p in in_sturdy if p.findings or p.broken]
-        levels["sturdy"] = _level("sturdy", in_sturdy, wrong, len(sturdy), in_core)
-    failing = [level for level in levels.values() if level.evidence.failed]
+        levels["sturdy"] = Level("sturdy", in_sturdy, len(in_sturdy) == len(sturdy), first.plays,
+                                 lambda p: bool(p.findings or p.broken))  # fmt: skip
+    failing = [level for level in levels.values() if level.failed]
     for level in failing:
-        level.explanation = diagnose(exercise, level.evidence)
+        level.explanation = diagnose(exercise, level)
         level.play = level.explanation.play
-        if shrink == "all" or (shrink == "first" and level is failing[0]):
+        if shrink and level is failing[0]:
             level.play = _smallest(exercise, answer, level.explanation, player)
         level.case = exercise.describe(level.play.case)
-    return Verdict(exercise.title, exercise.points, levels)
-
-
-def _budget(core: list[Play], core_passed: bool) -> LevelResult:
-    """It is counted where everything comes to its right end, so that an answer never loses points
-    by getting better. In sturdy it belongs to what has to be kept."""
-    counted = [p for p in core if p.case.world > 1]
-    level = _level("budget", counted, [p for p in counted if p.broken] if core_passed else [], 1)
-    level.reached &= core_passed
-    return level
+    ungraded = () if complete else WITHOUT_SIMULATOR
+    return Verdict(exercise.title, exercise.points, levels, ungraded=ungraded)
 
 
 def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:
@@ -120,22 +121,17 @@ def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:
     return [replace(c, blank=True) for c in fitting[:1] + fitting[1:][-1:]]
 
 
-def _on_real_ranks(exercise: Exercise, answer: Answer, core: list[Case]) -> Verdict:
-    """Without the simulator: a few cases of core, values only; the rest is named, not graded."""
+def _for_real(core: list[Case]) -> list[Case]:
+    return [c for c in core if c.world <= 3] or core[:1]
+
+
+def _until_one_fails(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
     plays: list[Play] = []
-    for case in _for_real(core)[:5]:
+    for case in cases:
         plays.append(playing.real(exercise, answer, case))
-        if not_written(plays):
-            return Verdict(exercise.title, exercise.points, written=False)
-        judge(exercise, plays[-1])
-        if plays[-1].findings:
+        if plays[-1].error:
             break
-    level = _level("core", plays, [p for p in plays if p.findings], len(plays))
-    if level.evidence.failed:
-        level.explanation = diagnose(exercise, level.evidence)
-        level.play = level.explanation.play
-        level.case = exercise.describe(level.play.case)
-    return Verdict(exercise.title, exercise.points, {"core": level}, ungraded=WITHOUT_SIMULATOR)
+    return plays
 
 
 def not_written(plays: list[Play]) -> bool:
@@ -143,48 +139,30 @@ def not_written(plays: list[Play]) -> bool:
                if isinstance(seen.returned, str))  # fmt: skip
 
 
-def _for_real(core: list[Case]) -> list[Case]:
-    return [c for c in core if c.world <= 3] or core[:1]
-
-
-def _level(
-    name: str, plays: list[Play], failed: list[Play], due: int, besides: list[Play] | None = None
-) -> LevelResult:
-    besides = [p for p in besides or () if not p.findings]
-    return LevelResult(Evidence(name, plays, failed, besides), reached=len(plays) >= due)
-
-
 def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, player: Player) -> Play:
     """The smallest world and length on which what is said can be seen."""
     known = explanation.play
-    if playing.died(known) or known.world != "simulated" or known.case.blank:
+    ended_all = isinstance(known.error, RankDied | Hang | playing.Broken)
+    if ended_all or known.world != "simulated" or known.case.blank:
         return known
     special, usual = exercise.features(known.case), exercise.fits(known.case)
-    less = [c for c in exercise.smaller(known.case) if c.size <= known.case.size
-            and exercise.features(c) <= special and (exercise.fits(c) or not usual)]  # fmt: skip
-    promising = (
-        c for c in less[:SMALLER_TRIED] if explanation.foretells(playing.make(exercise, c))
-    )
-    few = [case for _, case in zip(range(SMALLER_PLAYED), promising, strict=False)]
-    for play in player.simulated(exercise, answer, few) if few else []:
-        judge(exercise, play)
-        if (play.findings or play.broken) and explanation.holds(play):
-            return play
+    less = (c for c in takewhile(lambda c: c != known.case, exercise.smaller(known.case))
+            if c.size <= known.case.size and exercise.features(c) <= special
+            and (exercise.fits(c) or not usual))  # fmt: skip
+    promising = (c for c in less if explanation.foretells(playing.make(exercise, c)))
+    for _ in range(4):  # mostly, it shows in one of the first few
+        few = list(islice(promising, 6))
+        for play in player.simulated(exercise, answer, few) if few else []:
+            judge(exercise, play)
+            if (play.findings or play.broken) and explanation.holds(play):
+                return play
     return known
 
 
 def _seed(answer: Answer) -> int:
     """The same for the same answer, and not to be known while it is being written."""
-    if answer.source:
-        return zlib.crc32(answer.source.encode())
-    code = getattr(answer.function, "__code__", None)
-    return zlib.crc32(b"".join(_bytes_of(code))) if code else 0
-
-
-def _bytes_of(code: CodeType) -> Iterable[bytes]:
-    yield code.co_code + repr(code.co_names).encode()
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from _bytes_of(const)
-        else:
-            yield repr(const).encode()
+    source = answer.source
+    if answer.function is not None:
+        with suppress(OSError, TypeError):  # of what was made by exec nobody keeps the text
+            source = inspect.getsource(answer.function)
+    return zlib.crc32(source.encode())

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from fractions import Fraction
+from numbers import Real
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor, nn
 
@@ -43,7 +42,7 @@ def snapshot(value: Any) -> Any:
 def left(value: Any) -> Any:
     """What there is to compare of an argument, as data that later writes do not reach."""
     if isinstance(value, nn.Module):
-        return _module(value)
+        return snapshot(_module(value))
     if isinstance(value, torch.optim.Optimizer):
         states = enumerate(value.state.values())
         return {"optimizer": {f"{i}.{k}": snapshot(v) for i, s in states for k, v in s.items()}}
@@ -57,13 +56,12 @@ def left(value: Any) -> Any:
 def _module(model: nn.Module) -> dict[str, Any]:
     reduces = getattr(model, "require_backward_grad_sync", True)  # of DDP: False inside no_sync
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    out: dict[str, Any] = {}
+    out: dict[str, Any] = {"training": model.training, "require_backward_grad_sync": reduces}
     for name, parameter in model.named_parameters():
         out[name] = parameter.data
         out[f"{name}.grad"] = parameter.grad
         out[f"{name}.requires_grad"] = parameter.requires_grad
-    out |= dict(model.named_buffers())
-    return snapshot(out | {"training": model.training, "require_backward_grad_sync": reduces})
+    return out | dict(model.named_buffers())
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -86,32 +84,24 @@ def facet(path: str) -> str:
     return "optimizer" if "optimizer" in path else "grad" if last == "grad" else "left"
 
 
-def tensors(value: Any) -> list[Tensor]:
-    return [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]
-
-
 # ---- equality ------------------------------------------------------------------------------------
 
 
 def same_kind(got: Any, want: Any) -> bool:
-    """Whether ``got`` is the sort of thing that was asked for; numbers are lenient."""
+    """Whether ``got`` is the sort of thing that was asked for; for a float any number will do."""
     if want is ANYTHING:
         return True
     if isinstance(want, float):
         return real(got) is not None
-    if isinstance(want, int) and not isinstance(want, bool):
-        return isinstance(got, int) and not isinstance(got, bool)
-    if isinstance(want, list | dict):
+    if type(want) in (int, list, dict):
         return type(got) is type(want)
     return isinstance(got, type(want))
 
 
 def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
     """Equal in kind, structure and every leaf, its dtype and shape included."""
-    if want is ANYTHING:
-        return True
-    if not same_kind(got, want):
-        return False
+    if want is ANYTHING or not same_kind(got, want):
+        return want is ANYTHING
     if isinstance(want, dict):
         return got.keys() == want.keys() and all(same(got[k], want[k], tolerance) for k in want)
     if isinstance(want, list | tuple):
@@ -120,34 +110,33 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
         with torch._C.DisableTorchFunctionSubclass():  # a subclass may have its own idea of ==
             return _same_tensor(got.detach(), want.detach(), tolerance)
     if isinstance(want, float):
-        got = real(got)
-        return got == want or math.isclose(got, want, rel_tol=tolerance) or (got != got) & (
-            want != want)  # fmt: skip
+        number = real(got)
+        assert number is not None
+        both_nan = math.isnan(number) and math.isnan(want)
+        return both_nan or math.isclose(number, want, rel_tol=tolerance)
     return bool(got == want)
 
 
 def real(value: Any) -> float | None:
     """Any real number as a float: Python's, numpy's, a fraction, a tensor of no dimension. None
     where it is no number; a bool is none."""
-    if type(value) is Tensor and value.dim() == 0 and value.dtype != torch.bool:
+    if type(value) is Tensor and value.dim() == 0:
         value = value.item()
-    if isinstance(value, float):
-        return float.__float__(value)  # of a subclass, too: its own idea of a float is not asked
-    numbers = (Fraction, numpy.float32, numpy.int64)
-    if (isinstance(value, int) and not isinstance(value, bool)) or type(value) in numbers:
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf
-    return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _same_tensor(got: Tensor, want: Tensor, tolerance: float) -> bool:
     if got.dtype != want.dtype or got.shape != want.shape:
         return False
     if tolerance and want.is_floating_point():
-        digits = max(tolerance, torch.finfo(want.dtype).eps) if want.dtype != torch.float64 else (
-            tolerance * 1e-5)  # fmt: skip
+        if want.dtype == torch.float64:
+            tolerance *= 1e-5
+        digits = max(tolerance, torch.finfo(want.dtype).eps)
         return torch.allclose(got, want, rtol=digits, atol=digits, equal_nan=True)
     return bool(alike(got, want).all())
 
@@ -171,20 +160,16 @@ def stray_writes(before: Tensor, after: Tensor) -> bool:
 
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether an element of the one lies where an element of the other lies."""
-    first, second = sorted((a.untyped_storage(), b.untyped_storage()), key=lambda s: s.data_ptr())
-    if first.data_ptr() + first.nbytes() <= second.data_ptr():
-        return False
-    return not _addresses(a).isdisjoint(_addresses(b))
+    one_memory = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    return one_memory and not _places(a).isdisjoint(_places(b))
 
 
-def _addresses(t: Tensor) -> set[int]:
-    """The byte address of every element."""
-    if t.numel() == 0:
-        return set()
-    span = 1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
-    offsets = torch.arange(span).as_strided(t.shape, t.stride())
-    first, size = t.data_ptr(), t.element_size()
-    return {first + at * size for at in offsets.flatten().tolist()}
+def _places(t: Tensor) -> set[int]:
+    """Where in its memory every element begins, in bytes."""
+    size = t.element_size()
+    all_places = torch.arange(t.untyped_storage().nbytes() // size)
+    mine = all_places.as_strided(t.shape, t.stride(), t.storage_offset())
+    return {size * place for place in mine.flatten().tolist()}
 
 
 # ---- in words ------------------------------------------------------------------------------------
@@ -200,15 +185,15 @@ def show(value: Any, digits: int = 6) -> str:
     if type(value) is dict:
         return "{" + ", ".join(f"{k!r}: {show(v, digits)}" for k, v in value.items()) + "}"
     if isinstance(value, float):
-        return f"{value:.{digits}g}"
+        text = f"{value:.{digits}g}"
+        return text + ".0" * text.lstrip("-").isdigit()  # an int would look the same
     if isinstance(value, nn.Module):
         return "a model"
+    if value is None or isinstance(value, int | str | range):
+        return cut(repr(value))
     if isinstance(value, torch.optim.Optimizer):
         return type(value).__name__
-    if value is None or isinstance(value, int | str | range | bool):
-        return cut(repr(value))
-    long = " at 0x" in repr(value) or "\n" in str(value)
-    return f"{type(value).__name__}(…)" if long else cut(str(value))
+    return f"{type(value).__name__}(…)" if " at 0x" in repr(value) else cut(str(value))
 
 
 def show_apart(one: Any, other: Any) -> tuple[str, str]:
@@ -222,6 +207,7 @@ def show_apart(one: Any, other: Any) -> tuple[str, str]:
 
 
 def cut(text: str, most: int = 60) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 2] + " …"
 
 

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from course_lib.checks.cases import clause
-from course_lib.checks.compare import left, same
+from course_lib.checks.compare import left
 from course_lib.checks.exercise import (
-    FACETS,
     Diagnosis,
     Exercise,
+    Finding,
     Mistake,
+    Outcome,
     Play,
     Right,
     Seen,
-    facets,
 )
 from course_lib.checks.rules import PATTERNS, trace_of
 from course_lib.errors import Deadlock, Hazard, RankFailed, Standstill
@@ -36,30 +36,47 @@ OfPlay = Callable[[Play], bool]
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """All plays of one level, those that fail, and those of another level that do not."""
-
-    level: str
-    plays: list[Play]
-    failed: list[Play]
-    besides: list[Play] = field(default_factory=list)
-
-    @property
-    def passed(self) -> list[Play]:
-        failed = set(map(id, self.failed))
-        return [p for p in (*self.besides, *self.plays) if id(p) not in failed]
-
-
-@dataclass(frozen=True)
 class Explanation:
-    """What to say of a level that fails; ``holds`` tells whether it can be seen in a play, and
-    ``foretells`` without a play whether it could be seen in a case."""
+    """Why a level fails; ``holds`` tells whether it can be seen in a play, and ``foretells``, of
+    a case that nobody has played yet, whether it could be."""
 
     id: str
     hint: str
     play: Play
     holds: OfPlay
-    foretells: Callable[[Play], bool] = field(default=lambda prepared: True)
+    foretells: OfPlay = lambda prepared: True
+
+
+@dataclass
+class Level:
+    """One level of an exercise: its plays, and why it fails."""
+
+    name: str
+    plays: list[Play]
+    reached: bool = True  # False: an earlier case hung or died, and this level was not played out
+    besides: Sequence[Play] = ()  # plays of another level
+    fails: OfPlay = lambda play: bool(play.findings)
+    explanation: Explanation | None = None
+    play: Play | None = None  # the case that shows how it fails
+    case: str = ""  # the same in words
+
+    @property
+    def failed(self) -> list[Play]:
+        return [p for p in self.plays if self.fails(p)]
+
+    @property
+    def passed(self) -> bool:
+        return self.reached and not self.failed
+
+    @property
+    def fine(self) -> list[Play]:
+        """Plays that do not fail, those of another level among them."""
+        return [p for p in [*self.besides, *self.plays] if not (p.findings or self.fails(p))]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is wrong in the case that is shown."""
+        return self.play.findings or self.play.broken if self.play else []
 
 
 # ---- what a play tells by itself -----------------------------------------------------------------
@@ -107,10 +124,6 @@ def note(words: str) -> OfPlay:
     return lambda p: any(f.kind == "memory" and words in f.text for f in p.findings)
 
 
-def nothing_returned(p: Play) -> bool:
-    return any(f.kind == "type" and f.got is None for f in p.findings)
-
-
 CUT_OFF = [  # of what ended all play, or never began
     Diagnosis("signature", "Keep the function's name and its arguments as the stub has them.",
               raised("BadSignature")),
@@ -119,8 +132,7 @@ CUT_OFF = [  # of what ended all play, or never began
     Diagnosis("import", "The file has to run by itself, before anything in it is called.",
               raised("AtImport")),
     Diagnosis("starts-process", "A rank is a process already. It starts no other one, and ends by "
-              "returning.", lambda p: raised("StartedProcess")(p) or says(
-                  "start or end processes")(p)),
+              "returning.", says("start or end processes")),
     Diagnosis("exits", "Leave the function by return. A rank that ends itself leaves the others "
               "waiting.", lambda p: raised("CalledExit")(p) or found("died")(p)),
     Diagnosis("cannot-travel", "What the function uses from outside has to be sent to each rank, "
@@ -183,9 +195,9 @@ TALK = [
 ]  # fmt: skip
 DONE = [  # of what came to its end, where no mistake of the exercise explains the values
     Diagnosis("returns-nothing", "The function ends without returning what it has made.",
-              nothing_returned),
+              lambda p: any(f.kind == "type" and f.got is None for f in p.findings)),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
-              only("type")),
+              lambda p: found("type")(p) and p.kinds() <= {"type", "memory"}),
     Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy. (A "
               "slice or a block of a tensor is a view of it.)",
               lambda p: found("argument changed")(p) and not found("left")(p)),
@@ -212,79 +224,71 @@ BUDGET = [
     Diagnosis("over-budget", "Go through the messages of one rank: how many are there, how long "
               "is the longest, and to whom do they go?", found("sends", "bytes", "peers")),
 ]  # fmt: skip
-NONE_FITS = Diagnosis("values-differ", "Play the case above by hand, rank by rank. Which line is "
-                      "the first that does not do what you meant?", lambda p: True)  # fmt: skip
-BY_HAND = Diagnosis("values-differ", "Work this case out with pen and paper, units included, and "
-                    "compare.", lambda p: True)  # fmt: skip
+NONE_FITS = Diagnosis("values-differ", "Work the case above out by hand, and compare: which line "
+                      "is the first that does not do what you meant?", lambda p: True)  # fmt: skip
 IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
 GRAVE = ("broken", "died", "refused", "hang", "hazard")  # in this order; then whatever is smallest
 
 
 # ---- mistakes of value ---------------------------------------------------------------------------
 
-
-def wrong_facets(ex: Exercise, play: Play) -> list[str]:
-    """Of a play that is done, the facets that differ from what is right, in FACETS' order."""
-    wrong: set[str] = set()
-    for call in range(play.case.calls):
-        got, want = facets(play.seen[call]), facets(ex.expected(play, call))
-        wrong |= {f for f in FACETS if not same(got[f], want[f], ex.tolerance)}
-    return [f for f in FACETS if f in wrong and f not in ex.free]
+UNTOUCHED = Mistake("left-unwritten", "Something may have arrived, and on every rank the caller's "
+                    "tensors are what they were before: the result is in a tensor that nobody "
+                    "looks at. A name can be given a new tensor; the caller still holds the old "
+                    "one.", (lambda given: None,))  # fmt: skip
 
 
-def predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool | None:
+def comes_to(wrong: Right, play: Play) -> list[Outcome] | None:
+    """What the mistake would make of each call; None where it would come to no end."""
+    try:
+        return [play.prepared.outcome(wrong, call) for call in range(play.case.calls)]
+    except IMPOSSIBLE:
+        return None
+
+
+def spoils(ex: Exercise, wrong: Right, play: Play) -> set[str] | None:
+    """The facets that this mistake would spoil."""
+    said = comes_to(wrong, play)
+    return None if said is None else set().union(*map(ex.differing, said, play.expected))
+
+
+def predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool:
     """Whether this facet is what the mistake would make of it, and no other facet is right that
-    the mistake would spoil; None where the mistake would make what is right."""
-    differs = False
-    for call in range(play.case.calls):
-        try:
-            said = facets(play.prepared.outcome(wrong, call))
-        except IMPOSSIBLE:
-            return False
-        got, right = facets(play.seen[call]), facets(ex.expected(play, call))
-        spoiled = [f for f in FACETS if not same(said[f], right[f], ex.tolerance)]
-        differs |= facet in spoiled
-        if not same(got[facet], said[facet], ex.tolerance) or any(
-            same(got[f], right[f], ex.tolerance) for f in spoiled if f not in ex.free):  # fmt: skip
-            return False
-    return True if differs else None
-
-
-def _explains(ex: Exercise, wrong: Right, facet: str, few: list[Play], passed: list[Play]) -> bool:
-    return all(predicts(ex, wrong, p, facet) for p in few) and all(
-        predicts(ex, wrong, p, facet) is None for p in passed)  # fmt: skip
-
-
-def _by_mistake(
-    ex: Exercise, few: list[Play], passed: list[Play], where: str
-) -> Explanation | None:
-    """The mistake, or the two that nothing tells apart, that explain the first wrong facet.
-
-    If it all goes wrong ``where`` a case has some feature, and only there, plays that passed say
-    nothing of a mistake that is made only there.
-    """
-    shown = few[0]
-    for facet in wrong_facets(ex, shown):
-        same_facet = sorted((p for p in few if facet in wrong_facets(ex, p)),
-                            key=lambda p: p.case.size)  # fmt: skip
-        for contradicting, said in ((passed, ""), *([([], where)] if where else [])):
-            fitting: dict[Mistake, list[Right]] = {}
-            for mistake in _mistakes(ex, facet):
-                ways = [w for w in mistake.wrong
-                        if _explains(ex, w, facet, same_facet, contradicting)]  # fmt: skip
-                if ways:
-                    fitting[mistake] = ways
-            if fitting:
-                return _told(ex, facet, same_facet, fitting, said)
-        if all(_one_right(ex, p, facet) for p in same_facet):
-            return Explanation("one-rank-alone", "One rank has the result, and the others do not. "
-                               "Who tells them?", shown,
-                               lambda p, f=facet: _one_right(ex, p, f))  # type: ignore[misc]  # fmt: skip
-    return None
+    the mistake would spoil."""
+    spoiled, said = spoils(ex, wrong, play), comes_to(wrong, play)
+    if not (said and spoiled and facet in spoiled and spoiled <= set(play.wrong)):
+        return False
+    return facet not in set().union(*map(ex.differing, play.seen, said))
 
 
 def _mistakes(ex: Exercise, facet: str) -> Sequence[Mistake]:
     return [*ex.mistakes, UNTOUCHED] if facet in ("left", "grad") else ex.mistakes
+
+
+def _by_mistake(ex: Exercise, few: list[Play], fine: list[Play], where: str) -> Explanation | None:
+    """The mistake, or the two that nothing tells apart, that explain the first wrong facet.
+
+    If it all goes wrong ``where`` a case has some feature, and only there, plays that are fine say
+    nothing of a mistake that is made only there.
+    """
+    for facet in few[0].wrong:
+        same_facet = sorted((p for p in few if facet in p.wrong), key=lambda p: p.case.size)
+        for contradicting, said in [(fine, ""), ([], where)] if where else [(fine, "")]:
+            fitting = {
+                mistake: ways
+                for mistake in _mistakes(ex, facet)
+                if (ways := [
+                    way for way in mistake.wrong
+                    if all(predicts(ex, way, p, facet) for p in same_facet)
+                    and all(spoils(ex, way, p) == set() for p in contradicting)])
+            }  # fmt: skip
+            if fitting:
+                return _told(ex, facet, same_facet, fitting, said)
+        if all(_one_right(ex, p, facet) for p in same_facet):
+            return Explanation("one-rank-alone", "One rank has the result, and the others do not. "
+                               "Who tells them?", few[0],
+                               lambda p, f=facet: _one_right(ex, p, f))  # type: ignore[misc]  # fmt: skip
+    return None
 
 
 def _told(
@@ -295,86 +299,74 @@ def _told(
     hint = several[0].hint
     if several[1:]:
         hint = f"Either: {hint} Or: {several[1].hint} What was played does not tell which."
-    hint = f"{where} {hint}".strip()
     ways = [way for mistake in several for way in fitting[mistake]]
     others = [w for m in _mistakes(ex, facet) if m not in several for w in m.wrong]
 
-    def seen(play: Play) -> bool:
-        return not _alike_in(ex, play, facet, ways[0], ex.right)
+    def differs_from(play: Play, *more: Right) -> bool:
+        """Whether the mistake comes to something else there than right would, and all of these."""
+        mine, *theirs = (comes_to(fn, play) for fn in (ways[0], ex.right, *more))
+        return mine is not None and all(
+            other is None or facet in ex.differing(mine[0], other[0]) for other in theirs
+        )
 
     def clear(play: Play) -> bool:
-        return seen(play) and not any(_alike_in(ex, play, facet, ways[0], w) for w in others)
-
-    def holds(play: Play) -> bool:
-        return play.done and any(predicts(ex, way, play, facet) for way in ways)
+        return differs_from(play, *others)
 
     shown = next(filter(clear, few), None)
-    return Explanation(several[0].id, hint, shown or few[0], holds, clear if shown else seen)
-
-
-def _alike_in(ex: Exercise, play: Play, facet: str, one: Right, other: Right) -> bool:
-    """Whether both would come to the same in this facet."""
-    try:
-        here, there = (facets(play.prepared.outcome(fn))[facet] for fn in (one, other))
-    except IMPOSSIBLE:
-        return one is other
-    return same(here, there, ex.tolerance)
+    return Explanation(
+        several[0].id, f"{where} {hint}".strip(), shown or few[0],
+        lambda p: p.done and any(predicts(ex, way, p, facet) for way in ways),
+        clear if shown else differs_from,
+    )  # fmt: skip
 
 
 def _one_right(ex: Exercise, play: Play, facet: str) -> bool:
     """One of several ranks has got this facet right, by a change, and no other one has."""
     if not play.done or play.case.world < 2 or found("argument changed")(play):
         return False
-    right = [r for r, (g, w) in enumerate(zip(play.seen[0], ex.expected(play), strict=True))
-             if same(facets([g])[facet], facets([w])[facet], ex.tolerance)]  # fmt: skip
-    before = facets([Seen(None, left(play.inputs[0][r])) for r in right])[facet]
-    return len(right) == 1 and not same(before, facets([play.seen[0][right[0]]])[facet])
 
+    def alike(one: Seen, other: Seen) -> bool:
+        return facet not in ex.differing(Outcome([one]), Outcome([other]))
 
-UNTOUCHED = Mistake("left-unwritten", "Something may have arrived, and on every rank the caller's "
-                    "tensors are what they were before: the result is in a tensor that nobody "
-                    "looks at. A name can be given a new tensor; the caller still holds the old "
-                    "one.", (lambda given: None,))  # fmt: skip
+    pairs = zip(play.seen[0], play.expected[0], strict=True)
+    right = [rank for rank, (got, want) in enumerate(pairs) if alike(got, want)]
+    before = [Seen(None, left(play.inputs[0][rank])) for rank in right]
+    return len(right) == 1 and not alike(play.got(right[0]), before[0])
 
 
 # ---- the explanation -----------------------------------------------------------------------------
 
 
-def diagnose(ex: Exercise, evidence: Evidence) -> Explanation:
+def diagnose(ex: Exercise, level: Level) -> Explanation:
     """Why this level fails; its id has the lesson's number in front: ``04.divides``."""
-    found = _diagnose(ex, evidence)
-    lesson = ex.number.split(".")[0]
-    return Explanation(f"{lesson}.{found.id}", found.hint, found.play, found.holds, found.foretells)
+    by_value = any(p.findings for p in level.failed)
+    found = _of_core(ex, level) if by_value else _of_budget(ex, level)
+    return replace(found, id=f"{ex.number.split('.')[0]}.{found.id}")
 
 
-def _diagnose(ex: Exercise, evidence: Evidence) -> Explanation:
-    if not any(p.findings for p in evidence.failed):
-        return _of_budget(ex, evidence)
-    shown = min(evidence.failed, key=lambda p: _rank_of(ex, p))
-    few = [shown, *(p for p in evidence.failed if p is not shown and _alike(ex, p, shown))]
+def _of_core(ex: Exercise, level: Level) -> Explanation:
+    shown = min(level.failed, key=lambda p: _gravity(ex, p))
+    few = [shown, *(p for p in level.failed if p is not shown
+                    and type(p.error) is type(shown.error)
+                    and ex.features(p.case) <= ex.features(shown.case))]  # fmt: skip
+    names = _only_with(ex, level)
     talk = TALK if ex.blank else TALK[:-1]
     first = _first([*CUT_OFF, *ex.diagnoses, *ERRORS, *talk], few)
-    names = _only_with(ex, evidence)
     if first is None and shown.done:
         # one number is easily another mistake's as well: of a formula the feature says more
-        where = _only_where(names) if names and ex.in_ranks else ""
-        first = _by_mistake(ex, few, evidence.passed, where) or _first(DONE, few)
+        where = _only_where(names) if ex.in_ranks else ""
+        first = _by_mistake(ex, few, level.fine, where) or _first(DONE, few)
     if names and (first is None or first.id in VAGUE):
-        first = _where(ex, names, first, few)
-    return first or _as_said(NONE_FITS if ex.in_ranks else BY_HAND, few)
+        said = f"{_only_where(names)} {first.hint if first else ''}".strip()
+        id = f"only-{'-or-'.join(names)}".replace(" ", "-")
+        return Explanation(id, said, shown, lambda p: bool(set(names) & ex.features(p.case)))
+    return first or _as_said(NONE_FITS, few)
 
 
-def _rank_of(ex: Exercise, play: Play) -> tuple:
+def _gravity(ex: Exercise, play: Play) -> tuple:
     """Grave errors first, then small worlds and lengths, then few features."""
-    kinds = play.kinds()
-    grave = next((i for i, kind in enumerate(GRAVE) if kind in kinds), len(GRAVE))
+    grave = next((i for i, kind in enumerate(GRAVE) if kind in play.kinds()), len(GRAVE))
     return grave, play.case.size, len(ex.features(play.case))
-
-
-def _alike(ex: Exercise, play: Play, shown: Play) -> bool:
-    """It fails in the same manner, and has no feature that the shown play lacks."""
-    manner = type(play.error) is type(shown.error)
-    return manner and ex.features(play.case) <= ex.features(shown.case)
 
 
 def _first(diagnoses: Sequence[Diagnosis], plays: list[Play]) -> Explanation | None:
@@ -387,43 +379,35 @@ def _as_said(diagnosis: Diagnosis, plays: list[Play]) -> Explanation:
     return Explanation(diagnosis.id, diagnosis.hint, plays[0], diagnosis.when)
 
 
-def _of_budget(ex: Exercise, evidence: Evidence) -> Explanation:
+def _of_budget(ex: Exercise, level: Level) -> Explanation:
     """A pattern shows where more than three ranks have something to say to one another."""
-    own = _first([*ex.diagnoses, *TALK], evidence.failed)
-    large = [p for p in evidence.plays if p.case.world > 3 and p.case.length >= p.case.world]
+    if own := _first([*ex.diagnoses, *TALK], level.failed):
+        return own
+    large = [p for p in level.plays if p.case.world > 3 and p.case.length >= p.case.world]
     pattern = _first(PATTERNS, large)
-    if own is None and pattern is not None and (shown := [p for p in large if p.broken]):
-        return Explanation(pattern.id, pattern.hint, shown[0], lambda p: p.case.world > 3 and
-                           pattern.holds(p))  # fmt: skip
-    few = sorted(evidence.failed, key=lambda p: p.case.size)
-    return own or _first(BUDGET, few[:1]) or _as_said(BUDGET[-1], few)
+    if pattern and (shown := [p for p in large if p.broken]):
+        return replace(pattern, play=shown[0], holds=lambda p: p.case.world > 3
+                       and pattern.holds(p))  # fmt: skip
+    few = sorted(level.failed, key=lambda p: p.case.size)
+    return _first(BUDGET, few[:1]) or _as_said(BUDGET[-1], few)
 
 
-def _only_with(ex: Exercise, evidence: Evidence) -> list[str]:
+def _only_with(ex: Exercise, level: Level) -> list[str]:
     """One feature or two, of which all that fails has one and nothing that passes has any."""
-    fine: set[str] = set().union(*(ex.features(p.case) for p in evidence.passed))
-    failed = list(evidence.failed)
+    fine: set[str] = set().union(*(ex.features(p.case) for p in level.fine))
+    failed = [ex.features(p.case) - fine for p in level.failed]
     names: list[str] = []
-    while failed and len(names) < 2 and evidence.passed:
-        count = Counter(f for p in failed for f in sorted(ex.features(p.case) - fine))
+    while failed and len(names) < 2 and level.fine:
+        count = Counter(name for features in failed for name in sorted(features))
         if not count:
             return []
         names.append(count.most_common(1)[0][0])
-        failed = [p for p in failed if names[-1] not in ex.features(p.case)]
+        failed = [features for features in failed if names[-1] not in features]
     return [] if failed else names
 
 
 def _only_where(names: list[str]) -> str:
-    """The features in a sentence, and a question about each."""
-    features, questions = zip(*map(clause, names), strict=True)
-    where = ", or where ".join(features)
-    return " ".join(["In all that was played it goes wrong only where", where + ".",
-                     *filter(None, questions)])  # fmt: skip
-
-
-def _where(
-    ex: Exercise, names: list[str], error: Explanation | None, few: list[Play]
-) -> Explanation:
-    said = " ".join(filter(None, (_only_where(names), error.hint if error else "")))
-    return Explanation(f"only-{'-or-'.join(names)}".replace(" ", "-"), said, few[0],
-                       lambda p: bool(set(names) & ex.features(p.case)))  # fmt: skip
+    """The features in a sentence, and a question about each; nothing where there are none."""
+    clauses, questions = [clause(name)[0] for name in names], [clause(name)[1] for name in names]
+    sentence = f"In all that was played it goes wrong only where {', or where '.join(clauses)}."
+    return " ".join([sentence, *filter(None, questions)]) if names else ""

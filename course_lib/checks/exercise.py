@@ -1,25 +1,13 @@
 """What an exercise is: one function of all ranks' arguments at once, its mistakes, and its cases.
 
-    def swap(given, of=lambda rank, partner: partner):
-        return [given[of(r, partner)][0].clone() for r, (_, partner) in enumerate(given)]
-
-    wrong = turned(swap)
-    declare(Exercise(
-        "01.1", "exchange", swap,
-        inputs=lambda case, rank: (tensor(case, rank), partner(case, rank)),
-        core=lambda rng: cases((2, 4), (1, 3)),
-        sturdy=lambda rng: hostile(2, 6),
-        mistakes=[wrong("returns-own", "Each rank returns what it came with.", of=lambda r, p: r)],
-    ))
-
 The right function gets, by rank, a fresh copy of the arguments. It works in place on them, as the
 ranks should, and returns what each rank returns: a list by rank, or None for all. A mistake is the
-same function with a knob turned. The engine plays both, and no message is needed for it.
+same function with a knob turned. The engine plays both, and no message is needed for it; see
+``docs/adding-an-exercise.md``.
 """
 
 from __future__ import annotations
 
-import copy
 import importlib
 import pkgutil
 import random
@@ -30,13 +18,12 @@ from functools import cached_property, partial
 from typing import Any
 
 from course_lib.checks.cases import Case, features, smaller
-from course_lib.checks.compare import FACETS, facet, leaves, left
+from course_lib.checks.compare import FACETS, facet, leaves, left, same
 from course_lib.checks.kept import Kept
 from course_lib.errors import CheckFailed, CourseError
 from course_lib.trace import Run
 
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
-BY_OPTIMIZERS = ("torch._dynamo",)  # what the first step of an optimizer needs; a second or more
 Right = Callable[[list[tuple]], list | None]
 
 
@@ -51,6 +38,20 @@ class Seen:
     returned: Any = None
     args: tuple = ()
     notes: tuple[str, ...] = ()
+
+
+class Outcome(list[Seen]):
+    """What every rank has after one call."""
+
+    @cached_property
+    def facets(self) -> dict[str, dict[str, Any]]:
+        """By facet, each leaf by its rank and the way to it."""
+        out: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
+        for rank, one in enumerate(self):
+            for path, leaf in leaves(one.args):
+                out[facet(path)][f"{rank}{path}"] = leaf
+            out["returned"] |= {f"{rank}{path}": leaf for path, leaf in leaves(one.returned)}
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,20 +73,20 @@ class Prepared:
     def __init__(self, rounds: list[list[tuple]]) -> None:
         self.rounds = rounds  # [call][rank]
         self._packed = [Kept(by_rank) for by_rank in rounds]
-        self._outcomes: dict[tuple[Right, int], list[Seen]] = {}
+        self._outcomes: dict[tuple[Right, int], Outcome] = {}
 
     @cached_property
     def by_rank(self) -> list[Kept]:
         """For each rank the arguments of every call."""
         return [Kept(list(rounds)) for rounds in zip(*self.rounds, strict=True)]
 
-    def outcome(self, fn: Right, call: int = 0) -> list[Seen]:
-        """What every rank would have after the call if ``fn`` were what they do."""
+    def outcome(self, fn: Right, call: int = 0) -> Outcome:
+        """What would come of the call if ``fn`` were what the ranks do."""
         if (fn, call) not in self._outcomes:
             given = self._packed[call].value
             returned = fn(given) or [None] * len(given)
             ends = [Seen(r, left(tuple(a))) for r, a in zip(returned, given, strict=True)]
-            self._outcomes[fn, call] = ends
+            self._outcomes[fn, call] = Outcome(ends)
         return self._outcomes[fn, call]
 
 
@@ -95,12 +96,14 @@ class Play:
 
     case: Case
     prepared: Prepared
-    seen: list[list[Seen]] = field(default_factory=list)  # [call][rank]
+    seen: list[Outcome] = field(default_factory=list)  # [call][rank]
+    expected: list[Outcome] = field(default_factory=list)  # the same, as it should be
     run: Run | None = None
     error: CourseError | None = None
     world: str = "simulated"
     findings: list[Finding] = field(default_factory=list)
     broken: list[Finding] = field(default_factory=list)  # of the budget
+    wrong: list[str] = field(default_factory=list)  # facets that are not what they should be
 
     @property
     def inputs(self) -> list[list[tuple]]:
@@ -121,16 +124,6 @@ class Play:
 
     def kinds(self) -> set[str]:
         return {f.kind for f in self.findings + self.broken}
-
-
-def facets(seen: list[Seen]) -> dict[str, dict[str, Any]]:
-    """What a call has left on all ranks, by facet and by the way to each leaf."""
-    out: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
-    for rank, one in enumerate(seen):
-        for path, leaf in leaves(one.args):
-            out[facet(path)][f"{rank}{path}"] = leaf
-        out["returned"] |= {f"{rank}{path}": leaf for path, leaf in leaves(one.returned)}
-    return out
 
 
 @dataclass(frozen=True)
@@ -184,8 +177,7 @@ class Exercise:
     level of its own. ``settle(want, got)`` says what is wanted where several outcomes are right: it
     may change ``want``. Facets in ``free`` are the answer's own affair. ``tolerance`` is relative,
     0 for exactly equal. ``blank`` is false where the answer does not hang on what others say.
-    ``ddp``: models are wrapped in DistributedDataParallel, in the rank. ``needs`` are modules that
-    torch would import in the middle of a play, on its time.
+    ``ddp``: models are wrapped in DistributedDataParallel, in the rank.
     """
 
     number: str
@@ -207,7 +199,6 @@ class Exercise:
     in_ranks: bool = True  # False: a plain function, which is called and asks nobody
     blank: bool = True
     ddp: bool = False
-    needs: tuple[str, ...] = ()
     length_is: str = "length"  # what a case's length is called; "" where it means nothing
 
     @property
@@ -225,10 +216,10 @@ class Exercise:
     def features(self, case: Case) -> set[str]:
         return (features(case) if self.in_ranks else set()) | self.special(case)
 
-    def expected(self, play: Play, call: int = 0) -> list[Seen]:
-        """What every rank must have after this call of a play."""
-        want = play.prepared.outcome(self.right, call)
-        return self.settle(copy.deepcopy(want), play.seen[call]) if self.settle else want
+    def differing(self, one: Outcome, other: Outcome) -> set[str]:
+        """The facets in which two outcomes of a call are not the same."""
+        return {name for name in FACETS if name not in self.free
+                and not same(one.facets[name], other.facets[name], self.tolerance)}  # fmt: skip
 
     def describe(self, case: Case) -> str:
         """The case in words: ``3 ranks, length 7, float64, strided``."""
@@ -250,9 +241,6 @@ _declared: dict[str, Exercise] = {}
 
 def declare(exercise: Exercise) -> Exercise:
     """Make the exercise known by its function's name."""
-    known = _declared.setdefault(exercise.name, exercise)
-    if known.number != exercise.number:
-        raise ValueError(f"two exercises are called {exercise.name}: {known.number} and this one")
     _declared[exercise.name] = exercise
     return exercise
 

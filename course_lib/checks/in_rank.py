@@ -9,18 +9,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from course_lib.checks.compare import left, overlap, snapshot, tensors
+from course_lib.checks.compare import leaves, left, overlap, snapshot
 from course_lib.checks.exercise import Seen
 from course_lib.user_code import show_lines
 
 NOT_WRITTEN = "not written yet"
+Places = dict[str, tuple[Tensor, int]]  # by name a tensor, and where its memory is
+
+
+class AtImport(Exception):
+    """The answer's own file cannot be run, before anything in it is called."""
 
 
 class BadSignature(TypeError):
@@ -46,7 +51,11 @@ class Answer:
         show_lines(self.file, self.source)
         space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
                                  "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
-        exec(compile(self.source, self.file, "exec", dont_inherit=True), space)
+        try:
+            exec(compile(self.source, self.file, "exec", dont_inherit=True), space)
+        except (Exception, SystemExit) as error:
+            text = f"the answer's file raises {type(error).__name__}: {error}"
+            raise AtImport(text) from error
         return space[self.name]
 
 
@@ -55,55 +64,24 @@ def this_rank() -> int:
 
 
 def call_all(function: Callable, rounds: list[tuple], ddp: bool = False) -> list[Seen]:
-    """Call the answer once for each round of arguments; what is there afterwards.
-
-    Tensors and models like those of the call before are the same ones, with other numbers in them:
-    so does a loop that keeps its buffers.
-    """
-    mine: tuple = ()
+    """Call the answer once for each round of arguments; what is there afterwards."""
     ends: list[tuple] = []
     returned: list[Any] = []
     for args in rounds:
-        mine = _refilled(mine, _wrapped(args) if ddp else args)
-        before, lists = _places(mine), [list(a) for a in mine if isinstance(a, list)]
+        mine = tuple(map(_wrapped, args)) if ddp else args
+        before = _places(mine)
         value = _call(function, mine)
-        notes = _notes(mine, before, lists, value, returned)
-        # What is the argument's own memory will not be what it was after another call.
-        returned.append(snapshot(value) if "argument's memory" in notes else value)
+        notes = _notes(before, _places(mine), value, returned)
+        returned.append(value)
         ends.append((left(mine), notes))
     # Only now, after the last call: one that writes into what an earlier one returned shows.
     return [Seen(snapshot(v), *end) for v, end in zip(returned, ends, strict=True)]
 
 
-def _wrapped(args: tuple) -> tuple:
+def _wrapped(arg: Any) -> Any:
     from torch.nn.parallel import DistributedDataParallel
 
-    return tuple(DistributedDataParallel(a) if isinstance(a, nn.Module) else a for a in args)
-
-
-def _refilled(before: tuple, args: tuple) -> tuple:
-    """The arguments of the call before, with the numbers of the new ones, where they fit."""
-    return tuple(map(_refill, before, args)) if len(before) == len(args) else args
-
-
-def _refill(old: Any, new: Any) -> Any:
-    if isinstance(old, nn.Module):
-        with torch.no_grad():
-            for mine, theirs in zip(_state(old), _state(new), strict=True):
-                mine.copy_(theirs)
-                mine.grad = theirs.grad
-        return old
-    if isinstance(old, torch.optim.Optimizer):  # of the model's parameters, as before
-        old.load_state_dict(new.state_dict())
-        return old
-    if isinstance(old, Tensor) and isinstance(new, Tensor) and (
-        old.shape, old.dtype, old.stride()) == (new.shape, new.dtype, new.stride()):  # fmt: skip
-        return old.copy_(new)
-    return new
-
-
-def _state(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]
+    return DistributedDataParallel(arg) if isinstance(arg, nn.Module) else arg
 
 
 def _call(function: Callable, args: tuple) -> Any:
@@ -121,35 +99,31 @@ def _call(function: Callable, args: tuple) -> Any:
         raise
 
 
-def _places(args: tuple) -> dict[str, tuple[Tensor, int]]:
+def _places(args: tuple) -> Places:
     """By name every tensor among the arguments, and where its memory is."""
-    found: dict[str, Tensor] = {}
-    for number, arg in enumerate(args):
+    found: dict[str, Any] = {}
+    for number, arg in enumerate(args, 1):
         if isinstance(arg, nn.Module):
             found |= dict(arg.named_parameters()) | dict(arg.named_buffers())
-            grads = {f"{name}.grad": p.grad for name, p in arg.named_parameters()}
-            found |= {name: grad for name, grad in grads.items() if grad is not None}
-        for place, t in enumerate(arg if isinstance(arg, list) else [arg]):
-            if isinstance(t, Tensor):
-                found[f"argument {number + 1}" + f"[{place}]" * isinstance(arg, list)] = t
-    return {name: (t, t.data_ptr()) for name, t in found.items()}
+            found |= {f"{name}.grad": p.grad for name, p in arg.named_parameters()}
+        else:
+            found |= leaves(arg, f"argument {number}")
+    return {name: (t, t.data_ptr()) for name, t in found.items() if isinstance(t, Tensor)}
 
 
-def _notes(
-    args: tuple, before: dict[str, tuple[Tensor, int]], lists: list, returned: Any, earlier: list
-) -> tuple[str, ...]:
+def _notes(before: Places, after: Places, returned: Any, earlier: list) -> tuple[str, ...]:
     """What the values do not show: which memory is whose."""
-    notes, parts, now = [], tensors(returned), _places(args)
-    own = [t for t, _ in before.values()]
-    if any(overlap(a, b) for a, b in combinations(parts, 2)):
-        notes.append("shared")
-    if any(part is argument or overlap(part, argument) for part in parts for argument in own):
-        notes.append("argument's memory")
-    if any(overlap(part, old) for part in parts for old in tensors(earlier)):
-        notes.append("earlier memory")
-    if any(len(a) != len(b) for a, b in zip([a for a in args if isinstance(a, list)], lists,
-                                            strict=True)):  # fmt: skip
-        notes.append("other entries")
-    notes += [name for name, (t, place) in before.items()
-              if name in now and (now[name][0] is not t or now[name][1] != place)]  # fmt: skip
-    return tuple(notes)
+    parts, own = _tensors(returned), [t for t, _ in before.values()]
+    shared = {
+        "shared": combinations(parts, 2),
+        "argument's memory": product(parts, own),
+        "earlier memory": product(parts, _tensors(earlier)),
+    }
+    notes = [name for name, pairs in shared.items() if any(overlap(a, b) for a, b in pairs)]
+    moved = [name for name, (tensor, place) in before.items() if name in after
+             and (after[name][0] is not tensor or after[name][1] != place)]  # fmt: skip
+    return tuple(notes + moved)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]

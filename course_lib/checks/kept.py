@@ -36,11 +36,11 @@ class Kept:
         return pickle.loads(self.parcel)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Kept):
-            return NotImplemented
         from course_lib.simulated.hazards import equal
 
-        return self.parcel == other.parcel or equal(self.value, other.value)
+        return isinstance(other, Kept) and (
+            self.parcel == other.parcel or equal(self.value, other.value)
+        )
 
 
 class Pickler(cloudpickle.Pickler):
@@ -49,17 +49,15 @@ class Pickler(cloudpickle.Pickler):
             return _parameter, (obj.data, obj.grad, obj.requires_grad)
         if type(obj) is Tensor and _is_plain(obj):
             raw = torch.empty(0, dtype=torch.uint8).set_(obj.untyped_storage())
-            what = str(obj.dtype), obj.storage_offset(), tuple(obj.shape), obj.stride()
-            return _tensor, (raw.numpy().tobytes(), *what, obj.requires_grad)
+            where = obj.storage_offset(), tuple(obj.shape), obj.stride()
+            return _tensor, (raw.numpy().tobytes(), obj.dtype, *where, obj.requires_grad)
         return super().reducer_override(obj)
 
 
 def _is_plain(t: Tensor) -> bool:
     """Whether a tensor is its memory, dtype, shape and strides, and nothing else."""
-    return (
-        t.layout == torch.strided and t.device.type == "cpu" and not t.is_quantized
-        and not t.is_nested and not t.is_conj() and not t.is_neg() and not t.__dict__
-    )  # fmt: skip
+    lies_in_memory = t.layout == torch.strided and t.device.type == "cpu" and not t.is_quantized
+    return lies_in_memory and not (t.is_nested or t.is_conj() or t.is_neg() or t.__dict__)
 
 
 def _parameter(data: Tensor, grad: Tensor | None, requires_grad: bool) -> nn.Parameter:
@@ -68,13 +66,11 @@ def _parameter(data: Tensor, grad: Tensor | None, requires_grad: bool) -> nn.Par
     return made
 
 
-def _tensor(
-    memory: bytes, dtype: str, offset: int, shape: tuple, stride: tuple, requires_grad: bool
-) -> Tensor:
+def _tensor(memory: bytes, dtype: torch.dtype, *where: Any) -> Tensor:
     """The tensor again, in memory of its own: no two share theirs, as when torch unpickles."""
+    *place, requires_grad = where
     raw = torch.empty(len(memory), dtype=torch.uint8)
     if memory:
         raw.copy_(torch.frombuffer(bytearray(memory), dtype=torch.uint8))
-    kind = getattr(torch, dtype.removeprefix("torch."))
-    made = torch.empty(0, dtype=kind).set_(raw.untyped_storage(), offset, shape, stride)
+    made = torch.empty(0, dtype=dtype).set_(raw.untyped_storage(), *place)
     return made.requires_grad_(requires_grad)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from course_lib.checks.cases import Case, crowd
-from course_lib.checks.exercise import BY_OPTIMIZERS, Exercise, Seen, declare, turned
+from course_lib.checks.exercise import Exercise, Seen, declare, turned
 from course_lib.checks.models import columns, give_gradients, model, models
 
 MISSING = "without gradient"
@@ -302,7 +302,7 @@ declare(Exercise(
     special=lambda case: ({"an empty batch"} if 0 in case.options[SIZES] else set()) | (
         {"batches of unequal size"} if len(set(case.options[SIZES])) > 1 else set()),
     smaller=smaller_steps, fits=lambda case: case.world > 1, length_is="", tolerance=2e-5,
-    free=["grad"], needs=BY_OPTIMIZERS,
+    free=["grad"],
     mistakes=[
         wrong("no-step", "No weight has changed: nobody takes the step.", steps=False),
         wrong("steps-first", "Every rank has taken the step of its own batch, and the models part "

@@ -21,7 +21,6 @@ from course_lib.checks.cases import Case, chunked, crowd
 from course_lib.checks.compare import ANYTHING, real, same
 from course_lib.checks.diagnose import OfPlay, found, only
 from course_lib.checks.exercise import (
-    BY_OPTIMIZERS,
     Diagnosis,
     Exercise,
     Finding,
@@ -273,7 +272,7 @@ declare(Exercise(
     smaller=lambda case: [replace(case, world=w, length=n) for w in (2, case.world)
                           for n in (5, 8, 9) if case.calls == 1],
     special=chunked, fits=lambda case: 1 < case.world <= case.length,
-    tolerance=CLOSE, needs=BY_OPTIMIZERS, length_is="samples", blank=False,
+    tolerance=CLOSE, length_is="samples", blank=False,
     rules=[trained_well, from_seed], budget=[reduced_by_ddp],
     diagnoses=[
         Diagnosis("uneven-shares", "Where samples cannot be divided evenly, one rank takes a step "
@@ -379,7 +378,7 @@ declare(Exercise(
         *steps((2, 2, 100.0), options={"gradients": "left over"}),
         *steps((2, 2, 100.0), options={"gradients": "left over", "model": "first layer frozen"}),
         *steps((2, 2, 100.0), calls=2)],
-    free=["grad"], ddp=True, tolerance=CLOSE, needs=BY_OPTIMIZERS, length_is="micro-batches",
+    free=["grad"], ddp=True, tolerance=CLOSE, length_is="micro-batches",
     fits=lambda case: case.world > 1 and case.length > 1, budget=[reduced_once],
     special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
     diagnoses=[

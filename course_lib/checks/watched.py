@@ -26,7 +26,6 @@ class Watched(TensorDataset):
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self.passes: list[dict[str, Any]] = []
-        self.fetched: list[int] = []
         super().__init__(images, labels)
 
     @property
@@ -38,11 +37,6 @@ class Watched(TensorDataset):
     @tensors.setter
     def tensors(self, value: tuple[Tensor, ...]) -> None:
         self.data = value
-
-    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        if isinstance(index, int):
-            self.fetched.append(index)
-        return super().__getitem__(index)
 
     def __repr__(self) -> str:
         return f"{len(self.data[0])} images"
@@ -62,14 +56,13 @@ class Watched(TensorDataset):
             for p in passes)  # fmt: skip
 
     def which(self, batch: Tensor) -> list[int]:
-        """The numbers of these samples: by their look, whatever their scale and shape; where they
-        have been changed beyond that, by what was fetched last. Empty where they are none."""
+        """The numbers of these samples, by their look, whatever their scale and shape. Empty where
+        they are none."""
         rows, known = _looks(batch), _looks(self.data[0])
-        if rows.shape[1:] == known.shape[1:]:
-            alike, numbers = (rows @ known.T).max(dim=1)
-            if alike.min() > ALIKE:
-                return numbers.tolist()
-        return self.fetched[-len(batch) :] if len(self.fetched) >= len(batch) else []
+        if rows.shape[1:] != known.shape[1:]:
+            return []
+        alike, numbers = (rows @ known.T).max(dim=1)
+        return numbers.tolist() if alike.min() > ALIKE else []
 
     def note(self, module: nn.Module, batch: Tensor, logits: Tensor) -> None:
         samples = self.which(batch)

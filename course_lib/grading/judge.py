@@ -22,6 +22,7 @@ from typing import Any
 from course_lib import Network, load_factor, simulate
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
+from course_lib.checks.diagnose import Level
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
 from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import (
@@ -30,7 +31,7 @@ from course_lib.checks.play import (
     settle,
     simulator_works,
 )
-from course_lib.checks.verdict import LevelResult, Verdict
+from course_lib.checks.verdict import Verdict
 from course_lib.errors import CourseError, Hang, RankDied
 from course_lib.grading.carrier import Stage, be_rank
 from course_lib.grading.frames import Ended
@@ -227,7 +228,7 @@ def _level(verdict: Verdict, name: str, worth: int) -> dict[str, Any]:
     level = verdict.levels.get(name)
     state = "not graded"
     if level is not None:
-        state = "failed" if level.evidence.failed else "not reached"
+        state = "failed" if level.failed else "not reached"
         if level.passed:
             state = "passed" if verdict.pays(name) else "without core"
     diagnosis = level.explanation.id if level and level.explanation else None
@@ -247,7 +248,7 @@ def _reason(verdict: Verdict, ended: list[str], space: Namespace) -> str:
     return f"a rank's process was lost: {ended[0]}" if ended else ""
 
 
-def _public(level: LevelResult, with_pictures: bool) -> dict[str, Any]:
+def _public(level: Level, with_pictures: bool) -> dict[str, Any]:
     """The hint, and of the case what a learner may see: nothing where its numbers are hidden."""
     assert level.explanation is not None and level.play is not None
     hint = {"hint": level.explanation.hint}

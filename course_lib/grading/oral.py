@@ -21,7 +21,7 @@ HOW_MANY = 3
 
 def questions(exercise: Exercise, verdict: Verdict, space: Namespace) -> list[dict[str, str]]:
     """Questions with the trace's own answers; empty where nothing was played."""
-    plays = [p for level in verdict.levels.values() for p in level.evidence.plays
+    plays = [p for level in verdict.levels.values() for p in level.plays
              if p.run is not None and p.case.seed < 1 << 60]  # fmt: skip
     if not plays:
         return []

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from copy import copy
 from functools import cached_property, lru_cache
 from operator import attrgetter
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -24,7 +25,8 @@ from course_lib.user_code import is_user_code, line_at
 
 _CALL, _LIBRARY, _USER = 1, 2, 3  # whose code a file is: the way into a group of ours, …
 _kinds: dict[str, int] = {}
-_HERE = os.path.dirname(__file__) + os.sep
+# In a process of real ranks, frames of their recorder are on the way as well.
+_OURS = tuple(str(Path(__file__).parents[1] / part) + os.sep for part in ("simulated", "ranks"))
 _SEND, _RECV = compat.blocking_calls()
 _OBJECTS = compat.object_calls()
 
@@ -77,7 +79,7 @@ def call_site(depth: int = 1) -> Site:
 
 
 def _kind(filename: str) -> int:
-    if filename in compat.call_files() or filename.startswith(_HERE):
+    if filename in compat.call_files() or filename.startswith(_OURS):
         kind = _CALL
     else:
         kind = _USER if is_user_code(filename) else _LIBRARY

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from course_lib.checks.cases import Case, tensor
+from course_lib.checks.compare import show_apart
 from course_lib.checks.kept import Kept
 
 
@@ -71,3 +72,9 @@ def test_equal_where_the_values_are_bit_by_bit() -> None:
     assert Kept(torch.tensor([float("nan")])) == Kept(torch.tensor([float("nan")]))
     assert Kept(torch.tensor([1.0])) != Kept(torch.tensor([2.0]))
     assert Kept(torch.tensor([1.0])) != Kept(torch.tensor([1]))
+
+
+def test_what_differs_in_kind_alone_does_not_look_alike() -> None:
+    for got, want in ((2.0, 2), ([1.0], [1]), (1.0, 1.0000001)):
+        one, other = show_apart(got, want)
+        assert one != other
