@@ -8,77 +8,31 @@
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from course_lib.errors import (
-    CheckFailed,
-    CourseError,
-    Deadlock,
-    Hang,
-    Hazard,
-    Mismatch,
-    RankDied,
-    RankFailed,
-    expect,
-)
-from course_lib.trace import Event, Run, Span, Trace
+# Everything public, by the module that has it. Each is imported when it is first used, so that
+# ``import course_lib`` brings no matplotlib and no torchvision, and ``python -m course_lib doctor``
+# can say what is wrong with a torch that does not import.
+_PUBLIC = {
+    "checks": ("check",),
+    "context": ("compute", "device", "span"),
+    "data": ("load_digits", "load_mnist"),
+    "draw": ("draw",),
+    "errors": ("CheckFailed", "CourseError", "Deadlock", "Hang", "Hazard", "Mismatch", "RankDied",
+               "RankFailed", "expect"),
+    "ranks": ("run",),
+    "simulated": ("Network", "explore", "simulate"),
+    "trace": ("Event", "Run", "Span", "Trace"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
-if TYPE_CHECKING:
-    import course_lib.draw as draw
-    from course_lib.checks import check
-    from course_lib.context import compute, device, span
-    from course_lib.data import load_digits, load_mnist
-    from course_lib.ranks import run
-    from course_lib.simulated import Network, explore, simulate
-
-# Imported when first used, so that ``import course_lib`` brings no matplotlib and no torchvision,
-# and ``python -m course_lib doctor`` can say what is wrong with a torch that does not import.
-_LATER = {
-    "Network": "course_lib.simulated",
-    "check": "course_lib.checks",
-    "compute": "course_lib.context",
-    "device": "course_lib.context",
-    "draw": "course_lib.draw",
-    "explore": "course_lib.simulated",
-    "load_digits": "course_lib.data",
-    "load_mnist": "course_lib.data",
-    "run": "course_lib.ranks",
-    "simulate": "course_lib.simulated",
-    "span": "course_lib.context",
-}
-
-__all__ = [
-    "CheckFailed",
-    "CourseError",
-    "Deadlock",
-    "Event",
-    "Hang",
-    "Hazard",
-    "Mismatch",
-    "Network",
-    "RankDied",
-    "RankFailed",
-    "Run",
-    "Span",
-    "Trace",
-    "check",
-    "compute",
-    "device",
-    "draw",
-    "expect",
-    "explore",
-    "load_digits",
-    "load_mnist",
-    "run",
-    "simulate",
-    "span",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _HOME:
         raise AttributeError(f"module 'course_lib' has no attribute {name!r}")
-    module = importlib.import_module(_LATER[name])
+    module = importlib.import_module(f"course_lib.{_HOME[name]}")
     return module if name == "draw" else getattr(module, name)
 
 

@@ -33,7 +33,8 @@ from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
 from course_lib.checks.in_rank import Answer
 from course_lib.ranks import recorder
-from course_lib.ranks.spare import stock
+from course_lib.ranks.plan import Deadline
+from course_lib.ranks.standby import standby
 
 RANKS = 4
 ROOT = Path(__file__).resolve().parents[1]
@@ -179,12 +180,12 @@ def launching(quick: bool) -> Iterator[Row | Missing]:
         run(_work, world_size=RANKS)
         for _ in range(repeats):
             bare.append(1e3 * _timed(lambda: _bare_launch(context)))
-            with _setting("COURSE_LIB_SPARE", "0"):
+            with _setting("COURSE_LIB_STANDBY", "0"):
                 run(_work, world_size=RANKS)  # ends the spare
                 cold.append(1e3 * _timed(lambda: run(_work, world_size=RANKS)))
             run(_work, world_size=RANKS)  # starts a spare
-            assert stock.spare is not None
-            stock.spare.form()
+            assert standby.world is not None
+            standby.world.form(Deadline(60))
             warm.append(1e3 * _timed(lambda: run(_work, world_size=RANKS)))
     reference = "bare forkserver launch"
     yield _row("run() without a spare world", "ms", cold, reference, bare, 1.3)
@@ -196,9 +197,9 @@ def launching(quick: bool) -> Iterator[Row | Missing]:
 def _spare_memory() -> Iterator[Row | Missing]:
     """What the ranks of a spare world hold that they share with nobody (Linux only)."""
     run(_work, world_size=RANKS)
-    assert stock.spare is not None
-    stock.spare.form()
-    rollups = [Path(f"/proc/{rank.pid}/smaps_rollup") for rank in stock.spare.ranks]
+    assert standby.world is not None
+    standby.world.form(Deadline(60))
+    rollups = [Path(f"/proc/{rank.pid}/smaps_rollup") for rank in standby.world.ranks]
     if all(path.exists() for path in rollups):
         own = [_own_kilobytes(path.read_text()) / 1024 for path in rollups]
         yield _row("memory of a spare rank, its own", "MiB", own, "20 MiB", [20.0], 1.0)
@@ -221,7 +222,7 @@ def _in_turns(length: int, repeats: int, on_one_core: bool) -> tuple[list[float]
         for thread in os.listdir("/proc/self/task"):
             os.sched_setaffinity(int(thread), {core})
     x = torch.ones(length)
-    at_work = recorder.at_work
+    active = recorder.active_recorder
     groups: list[Any] = [dist.new_group(), dist.new_group()]
     recorder.stop()
     groups += [dist.new_group(), dist.new_group()]  # nothing records: these have no hooks
@@ -230,10 +231,10 @@ def _in_turns(length: int, repeats: int, on_one_core: bool) -> tuple[list[float]
     for turn in range(repeats):
         x.fill_(1.0)
         for which in orders[turn % 4]:
-            recorder.resume(at_work if which < 2 else None)
+            recorder.resume(active if which < 2 else None)
             seconds[which].append(_timed(lambda: dist.all_reduce(x, group=groups[which])))  # noqa: B023
             recorder.stop()
-    recorder.resume(at_work)
+    recorder.resume(active)
     return seconds
 
 

@@ -26,7 +26,6 @@ from course_lib import CourseError, doctor
 from course_lib.doctor import PROBES, Finding, Probe, examine, lessons, main, probes
 from course_lib.doctor.lessons import uses
 from course_lib.doctor.probes import Problem
-from course_lib.ranks import recorder
 from course_lib.simulated import compat
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -143,7 +142,6 @@ BROKEN: dict[str, list[tuple[Callable[[pytest.MonkeyPatch], None], str]]] = {
     ],
     "rendezvous": [(slow_names, "took 12 s"), (comes_back([1.0, 1.0]), "came back wrong")],
     "recording": [
-        (lambda p: p.setattr(recorder, "unavailable", lambda: "torch 2.11 has no hooks"), "2.11"),
         (comes_back([3.0, 3.0], trace=SimpleNamespace(events=[])), "the trace shows []"),
     ],
     "simulate": [

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.ranks import recorder
-from course_lib.ranks.recorder import speaking
+from course_lib.ranks.recorder import current_call
 
 # Each with what it is recorded as; None: what it consists of.
 _CALLS = {
@@ -29,11 +29,10 @@ _CALLS = {
     "all_gather_into_tensor": "all_gather_single", "reduce_scatter": "reduce_scatter",
     "reduce_scatter_single": "reduce_scatter_single", "barrier": "barrier",
     "reduce_scatter_tensor": "reduce_scatter_single", "all_to_all": "all_to_all",
-    "all_to_all_single": "all_to_all_single", "monitored_barrier": "monitored_barrier",
-    "all_gather_object": None, "gather_object": None, "scatter_object_list": None,
-    "broadcast_object_list": None,
+    "all_to_all_single": "all_to_all_single", "all_gather_object": None, "gather_object": None,
+    "scatter_object_list": None, "broadcast_object_list": None,
 }  # fmt: skip
-_GROUP_MAKERS = ("init_process_group", "new_group", "split_group")
+_GROUP_MAKERS = ("init_process_group", "new_group")
 
 
 def install() -> None:
@@ -41,11 +40,9 @@ def install() -> None:
     if hasattr(dist.Work.wait, "__wrapped__"):
         return  # a fork has inherited them
     for name in _CALLS:
-        if hasattr(c10d, name):
-            _replace(name, _wrap_call(name, getattr(c10d, name)))
+        _replace(name, _wrap_call(name, getattr(c10d, name)))
     for name in _GROUP_MAKERS:
-        if hasattr(c10d, name):
-            _replace(name, _wrap_maker(getattr(c10d, name)))
+        _replace(name, _wrap_maker(getattr(c10d, name)))
     for name in ("send", "recv"):
         setattr(dist.ProcessGroup, name, _wrap_message(getattr(dist.ProcessGroup, name)))
     dist.Work.wait = _wrap_wait(dist.Work.wait)  # type: ignore[method-assign]
@@ -81,14 +78,13 @@ def _whole(value: Any) -> int:
 def _wrap_call(name: str, function: Callable) -> Callable:
     tag_of, op_of = _argument(function, "tag"), _argument(function, "op")
     op, blocking = _CALLS[name], name in ("send", "recv")
-    issue = functools.partial(_monitored_barrier, function) if "monitor" in name else function
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        log = recorder.at_work
+        log = recorder.active_recorder
         if log is None:
             return function(*args, **kwargs)
-        now = speaking.call
+        now = current_call
         if tag_of:
             now.tag = _whole(tag_of(args, kwargs))
         if now.caller is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
@@ -97,15 +93,15 @@ def _wrap_call(name: str, function: Callable) -> Callable:
         if op_of:
             now.reduce_op = op_of(args, kwargs)
         try:
-            result = issue(*args, **kwargs)
+            result = function(*args, **kwargs)
             if now.seq >= 0:
-                log.completed(now.seq, result if op == "recv" else -1)
+                log.completed(now.seq, result if op == "recv" else None)
             return result
         except BaseException:
             if now.asked >= 0:
                 log.refused(now.asked)
             elif now.seq >= 0:
-                log.ended(now.seq)
+                log.raised(now.seq)
             raise
         finally:
             now.caller = now.op = now.reduce_op = None
@@ -114,21 +110,12 @@ def _wrap_call(name: str, function: Callable) -> Callable:
     return call
 
 
-def _monitored_barrier(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """It passes no hook: write it down before the call."""
-    log = recorder.at_work
-    assert log is not None
-    group: Any = (args[0] if args else kwargs.get("group")) or dist.group.WORLD
-    speaking.call.seq = log.issued("monitored_barrier", group.group_name, -1, (), (), False)
-    return function(*args, **kwargs)
-
-
 def _wrap_maker(function: Callable) -> Callable:
     ranks_of = _argument(function, "ranks")
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
-        log = recorder.at_work
+        log = recorder.active_recorder
         if log is None:
             return function(*args, **kwargs)
         world = dist.group.WORLD if dist.is_initialized() else None
@@ -137,7 +124,7 @@ def _wrap_maker(function: Callable) -> Callable:
         if world is not None and function.__name__ != "init_process_group" and not alone:
             ranks = ranks_of(args, kwargs) if ranks_of else None
             shape = tuple(map(_whole, ranks)) if isinstance(ranks, Sequence) else ()
-            seq = log.issued(function.__name__, world.group_name, -1, (), (), False, shape)
+            seq = log.issued(function.__name__, world.group_name, None, (), (), False, shape)
         try:
             made = function(*args, **kwargs)
         except BaseException:
@@ -170,7 +157,7 @@ def _wrap_message(method: Callable) -> Callable:
 def _wrap_wait(wait: Callable) -> Callable:
     @functools.wraps(wait)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        log, call = recorder.at_work, speaking.call
+        log, call = recorder.active_recorder, current_call
         if log is None or (call.op and call.seq >= 0):  # a blocking call tells when it returns
             return wait(self, *args, **kwargs)
         log.waiting(self)
@@ -191,8 +178,8 @@ def _wrap_taking(method: Callable) -> Callable:
     @functools.wraps(method)
     def taking(self: Any) -> Any:
         answer = method(self)
-        if answer and recorder.at_work is not None:
-            recorder.at_work.taken(self)
+        if answer and recorder.active_recorder is not None:
+            recorder.active_recorder.taken(self)
         return answer
 
     return taking

@@ -99,7 +99,6 @@ def test_every_collective_is_recorded_by_its_name():
         dist.all_to_all(outs, [x, x])
         dist.all_to_all_single(torch.empty(4), x)
         dist.barrier()
-        dist.monitored_barrier()
 
     events = run(talk, world_size=2).trace.of(0)
     assert [(e.op, e.peer, e.reduce_op, e.nbytes) for e in events] == [
@@ -108,7 +107,6 @@ def test_every_collective_is_recorded_by_its_name():
         ("gather", 0, None, 32), ("scatter", 0, None, 32), ("reduce_scatter", None, "SUM", 32),
         ("reduce_scatter_single", None, "SUM", 16), ("all_to_all", None, None, 32),
         ("all_to_all_single", None, None, 16), ("barrier", None, None, 0),
-        ("monitored_barrier", None, None, 0),
     ]  # fmt: skip
     assert all(e.completed is not None for e in events)
 
@@ -147,7 +145,7 @@ def test_what_is_done_is_written_down_before_the_rank_ends():
         if dist.get_rank() == 1:
             dist.recv(word, 0)
             return dist.all_reduce(torch.ones(1))
-        mine = recorder.at_work
+        mine = recorder.active_recorder
         rank_waits = threading.Event()
 
         class Told(threading.Condition):
@@ -159,7 +157,7 @@ def test_what_is_done_is_written_down_before_the_rank_ends():
             rank_waits.wait()
             done(*args)
 
-        mine._told, mine._done = Told(), late
+        mine._future_done, mine._done = Told(), late
         work = dist.all_reduce(torch.ones(1), async_op=True)
         dist.send(word, 1)  # only now can it be done: gloo's thread will tell, not this one
         return work.get_future().wait()

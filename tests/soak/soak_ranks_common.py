@@ -19,7 +19,8 @@ from typing import Any
 import cloudpickle
 import torch
 
-from course_lib.ranks.spare import stock
+from course_lib.ranks.plan import Deadline
+from course_lib.ranks.standby import standby
 
 REPORTS = Path(__file__).resolve().parents[2] / "build" / "soak"
 MARK = "COURSE_LIB_SOAK"  # in the environment of every process that a run here starts
@@ -95,10 +96,10 @@ def marked_world() -> Iterator[Leftovers]:
 
 def start_afresh() -> None:
     """End the worlds that are kept, and the fork server."""
-    for world in [*stock._ended, *filter(None, [stock.spare])]:
+    for world in [*standby._ended, *filter(None, [standby.world])]:
         world.close()
-    stock._ended, stock.spare = [], None
-    stock.drop_server()
+    standby._ended, standby.world = [], None
+    standby.drop_server()
 
 
 class Leftovers:
@@ -119,9 +120,9 @@ class Leftovers:
 
     def wait(self, seconds: float = SECONDS) -> tuple[float, list[str]]:
         """Wait until nothing is left: how long that took, and what is there at the end."""
-        if stock.spare is not None:
+        if standby.world is not None:
             with suppress(Exception):  # a spare that cannot form is the next run's to tell
-                stock.spare.form()
+                standby.world.form(Deadline(60))
         start = time.perf_counter()
         while (left := self.found()) and time.perf_counter() - start < seconds:
             time.sleep(0.005)
@@ -150,14 +151,14 @@ class Leftovers:
     @staticmethod
     def _expected() -> set[int]:
         """The fork server, and the ranks of the spare world."""
-        server = stock._server
-        spare = stock.spare.ranks if stock.spare is not None else []
+        server = standby._server
+        spare = standby.world.ranks if standby.world is not None else []
         return {rank.pid for rank in spare} | ({server._process.pid} if server else set())
 
     def _ports(self, ours: set[int]) -> list[int]:
         """On which we listen: this process, or what is left of ranks. The ranks of a spare world
         do, which is how gloo's pairs find one another."""
-        spare = stock.spare.ranks if stock.spare is not None else []
+        spare = standby.world.ranks if standby.world is not None else []
         watched = {os.getpid(), *ours} - {rank.pid for rank in spare}
         held = {link for pid in watched for link in _links(pid)}
         return [port for port, inode in _listening() if f"socket:[{inode}]" in held]
@@ -176,8 +177,8 @@ class Leftovers:
         """Those of the fork server, its door and its complaints; and those of the worlds that are
         kept, the spare and the one that ended last: selector, socket and store, and four per rank.
         """
-        kept = [*stock._ended, *filter(None, [stock.spare])]
-        server = 2 if stock._server is not None else 0
+        kept = [*standby._ended, *filter(None, [standby.world])]
+        server = 2 if standby._server is not None else 0
         return server + sum(3 + 4 * len(world.ranks) for world in kept)
 
 

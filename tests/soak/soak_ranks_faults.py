@@ -279,7 +279,7 @@ def test_faults_in_a_row_leave_nothing(monkeypatch):
         warm_up(leftovers)
         faults = mixed(count(200), seed=len(FAULTS))
         for number, fault in enumerate(faults):
-            monkeypatch.setenv("COURSE_LIB_SPARE", "0" if number // 10 % 2 else "60")
+            monkeypatch.setenv("COURSE_LIB_STANDBY", "0" if number // 10 % 2 else "60")
             start = time.perf_counter()
             error = provoke(fault)
             told.append(time.perf_counter() - start)

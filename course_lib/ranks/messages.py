@@ -1,4 +1,6 @@
-"""Messages between the notebook's process and its ranks: a length, then that many bytes.
+"""What the notebook and its ranks say to each other: a length, then that many bytes of pickle.
+
+    notebook ── Setup, Job ──► rank          rank ── "ready", Outcome ──► notebook
 
 Both ends are ours, on one machine, and connected before the rank runs anybody's code.
 """
@@ -10,9 +12,39 @@ import selectors
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from course_lib.ranks.plan import Plan
+
 _LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Who a rank is, and the world that it lives in."""
+
+    rank: int
+    plan: Plan
+    environ: dict[str, str]
+    idle: float  # seconds after which a rank that was given no job leaves
+
+    @property
+    def device(self) -> str:
+        return f"cuda:{self.rank}" if self.plan.backend == "nccl" else "cpu"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What it shall do. ``call`` is what ``pack_call`` made of the function and its arguments."""
+
+    call: bytes
+    t0: float  # time.perf_counter() that counts as zero
+    cwd: str
+    path: list[str]
+    record: bool
+    cells: dict[str, str]  # file name → "cell [7]"
+    sources: dict[str, list[str]]  # file name → its lines
 
 
 def packed(message: Any) -> bytes:
