@@ -33,8 +33,8 @@ import weakref
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from course_lib.ranks import messages
 from course_lib.ranks.log import nameless_file
+from course_lib.ranks.messages import packed
 
 PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle", "course_lib.ranks.worker")
 FDS_PER_RANK = 5
@@ -114,7 +114,7 @@ class Processes:
 
     def tell(self, message: tuple) -> None:
         try:
-            messages.send(self.sock, message)
+            self.sock.sendall(packed(message))
         except OSError:
             self.kill()  # the notebook has closed this world; its end is on the way
 

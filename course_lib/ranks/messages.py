@@ -1,8 +1,9 @@
-"""What the notebook and its ranks say to each other: a length, then that many bytes of pickle.
+"""What the notebook and its ranks say to each other, and how.
 
     notebook ── Setup, Job ──► rank          rank ── "ready", Outcome ──► notebook
 
-Both ends are ours, on one machine, and connected before the rank runs anybody's code.
+A rank has a ``multiprocessing`` Connection, which pickles and waits. The notebook, which must never
+wait for one rank alone, has a Channel that speaks the same: a length, then so many bytes of pickle.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from course_lib.ranks.plan import Plan
 
-_LENGTH = struct.Struct("<Q")
+_LENGTH = struct.Struct("!i")  # as a Connection writes it
 
 
 @dataclass(frozen=True)
@@ -48,35 +49,13 @@ class Job:
 
 
 def packed(message: Any) -> bytes:
-    """One picklable message as it goes over the wire: in one piece, which wakes its reader once."""
+    """One message in one piece, which wakes its reader once."""
     body = pickle.dumps(message, protocol=5)
     return _LENGTH.pack(len(body)) + body
 
 
-def send(sock: socket.socket, message: Any) -> None:
-    """Send one message; returns when the last byte is on its way."""
-    sock.sendall(packed(message))
-
-
-def receive(sock: socket.socket) -> Any:
-    """Wait for one message. Raises EOFError when the other end has gone."""
-    (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
-    return pickle.loads(_exactly(sock, length))
-
-
-def _exactly(sock: socket.socket, count: int) -> bytearray:
-    body = bytearray(count)
-    view, at = memoryview(body), 0
-    while at < count:
-        got = sock.recv_into(view[at:])
-        if not got:
-            raise EOFError("the other end has gone")
-        at += got
-    return body
-
-
 class Channel:
-    """The same for a socket that must never block: serve it when its selector says so."""
+    """For a socket that must never block: serve it when its selector says so."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

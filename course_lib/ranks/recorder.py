@@ -68,7 +68,6 @@ class Recorder:
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
         self._live: dict[int, tuple[Any, int, tuple[int, ...]]] = {}
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
-        self._future_done = threading.Condition()
         # by instruction, as looking up the line takes long, and by the id of its code, as hashing
         # that does, too; the code is kept alive. −1 is none of the reader's
         self._lines: dict[tuple[int, int], tuple[int, CodeType]] = {}
@@ -197,21 +196,18 @@ class Recorder:
 
     def _done(self, seq: int, key: int | None, _future: Any) -> None:
         """An asynchronous collective is done; nobody may ever wait for one of torch's own."""
-        self.completed(seq, waited=False)
+        if self._futures.pop(seq, None) is not None:
+            self.completed(seq, waited=False)
         if key is not None:
             self._live.pop(key, None)
-        with self._future_done:
-            self._futures.pop(seq, None)
-            self._future_done.notify_all()
 
     def settle(self) -> None:
-        """Wait until everything that is done is written down: gloo's thread says so, a moment
-        after it has let go those who waited in C++.
+        """Write down what is done and not written down yet: gloo's thread does, but a moment after
+        it has let go those who waited in C++.
         """
-        with self._future_done:
-            self._future_done.wait_for(
-                lambda: not any(f.done() for f in self._futures.values()), 1.0
-            )
+        for seq, future in list(self._futures.items()):
+            if future.done():
+                self._done(seq, None, future)
 
     def waiting(self, work: Any) -> None:
         """Somebody begins to wait for this Work; if that never ends, here is where it stood."""

@@ -19,7 +19,6 @@ import os
 import queue
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ import types
 from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing import process, util
+from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 import torch
@@ -35,7 +35,7 @@ import torch.distributed as dist
 from course_lib import context
 from course_lib.failures import Outcome
 from course_lib.pickling import CannotTravel, TooLarge, pack, unpack, unpack_call, why
-from course_lib.ranks import messages, recorder
+from course_lib.ranks import recorder
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.messages import Job, Setup
 from course_lib.user_code import name_cells, show_lines
@@ -74,7 +74,7 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
-    control = socket.socket(fileno=control_fd)
+    control = Connection(control_fd)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(control, orders), daemon=True).start()
     setup: Setup = orders.get()
@@ -82,16 +82,16 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
         _set_up(setup, store_fd)
         log = recorder.Recorder(log_fd)
     except Exception as error:
-        messages.send(control, _refused(setup.rank, f"{type(error).__name__}: {error}"))
+        control.send(_refused(setup.rank, f"{type(error).__name__}: {error}"))
         _stay(orders)
-    messages.send(control, "ready")
+    control.send("ready")
     try:
         job: Job = orders.get(timeout=setup.idle)
     except queue.Empty:
         os._exit(0)  # nobody wants this world
     outcome = _work(setup, job, log)
     outcome.imports = [m for m in list(sys.modules) if m not in inherited and _SHARED.match(m)]
-    messages.send(control, outcome)
+    control.send(outcome)
     _stay(orders)
 
 
@@ -100,12 +100,12 @@ def _stay(orders: queue.SimpleQueue[Any]) -> NoReturn:
         orders.get()
 
 
-def _listen(control: socket.socket, orders: queue.SimpleQueue[Any]) -> None:
+def _listen(control: Connection, orders: queue.SimpleQueue[Any]) -> None:
     """Hand on what the notebook says; when it is gone, so are we and our children."""
     try:
         while True:
-            orders.put(messages.receive(control))
-    except (EOFError, ConnectionResetError):
+            orders.put(control.recv())
+    except (EOFError, OSError):
         os.killpg(0, signal.SIGKILL)
 
 

@@ -138,7 +138,7 @@ def test_ddp_shows_its_bucket_all_reduces():
 
 def test_what_is_done_is_written_down_before_the_rank_ends():
     """gloo's thread tells the recorder a moment after those who wait have gone on. Here that moment
-    lasts until rank 0, at its end, waits for what is to be written down."""
+    lasts until rank 0, at its end, has written down what is done."""
 
     def talk():
         word = torch.zeros(1)
@@ -146,18 +146,18 @@ def test_what_is_done_is_written_down_before_the_rank_ends():
             dist.recv(word, 0)
             return dist.all_reduce(torch.ones(1))
         mine = recorder.active_recorder
-        rank_waits = threading.Event()
+        settled = threading.Event()
 
-        class Told(threading.Condition):
-            def wait(self, timeout=None):
-                rank_waits.set()
-                return super().wait(timeout)
+        def settle(usual=mine.settle):
+            mine._done = done
+            usual()
+            settled.set()
 
-        def late(*args, done=mine._done):
-            rank_waits.wait()
+        def late(*args):
+            settled.wait()
             done(*args)
 
-        mine._future_done, mine._done = Told(), late
+        done, mine._done, mine.settle = mine._done, late, settle
         work = dist.all_reduce(torch.ones(1), async_op=True)
         dist.send(word, 1)  # only now can it be done: gloo's thread will tell, not this one
         return work.get_future().wait()
