@@ -1,4 +1,4 @@
-"""The world that is ready before it is asked for, and the one that is done with."""
+"""The world that is ready before it is asked for."""
 
 from __future__ import annotations
 
@@ -30,14 +30,11 @@ class Standby:
         self.world: World | None = None
         self._server: ForkServer | None = None
         self._lock = threading.Lock()
-        self._ended: list[World] = []
         self._all: weakref.WeakSet[World] = weakref.WeakSet()
 
     def take(self, plan: Plan) -> World:
         """A world for this plan: the one that stands by if it fits, else a new one."""
         with self._lock:
-            while self._ended:
-                self._ended.pop().release()
             ready, self.world = self.world, None
             if ready is not None:
                 if ready.plan == plan and ready.fresh:
@@ -73,11 +70,7 @@ class Standby:
         plan, answered = world.plan, any(rank.pid for rank in world.ranks)
         wanted = _seconds() > 0 and plan.init and plan.backend == "gloo"
         with self._lock:
-            world.end()
-            if plan.init:
-                self._ended.append(world)  # to give back its files can wait for the next call
-            else:
-                world.release()  # a port cannot
+            world.close()
             if not answered:
                 self.drop_server()  # the next run shall not wait for this one
                 return

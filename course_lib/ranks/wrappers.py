@@ -12,7 +12,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -32,7 +32,6 @@ _CALLS = {
     "all_to_all_single": "all_to_all_single", "all_gather_object": None, "gather_object": None,
     "scatter_object_list": None, "broadcast_object_list": None,
 }  # fmt: skip
-_GROUP_MAKERS = ("init_process_group", "new_group")
 
 
 def install() -> None:
@@ -41,8 +40,8 @@ def install() -> None:
         return  # a fork has inherited them
     for name in _CALLS:
         _replace(name, _wrap_call(name, getattr(c10d, name)))
-    for name in _GROUP_MAKERS:
-        _replace(name, _wrap_maker(getattr(c10d, name)))
+    _replace("init_process_group", _wrap_init(c10d.init_process_group))
+    _replace("new_group", _wrap_new_group(c10d.new_group))
     for name in ("send", "recv"):
         setattr(dist.ProcessGroup, name, _wrap_message(getattr(dist.ProcessGroup, name)))
     dist.Work.wait = _wrap_wait(dist.Work.wait)  # type: ignore[method-assign]
@@ -110,21 +109,30 @@ def _wrap_call(name: str, function: Callable) -> Callable:
     return call
 
 
-def _wrap_maker(function: Callable) -> Callable:
+def _wrap_init(function: Callable) -> Callable:
+    @functools.wraps(function)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        function(*args, **kwargs)
+        if recorder.active_recorder is not None:
+            recorder.active_recorder.watch(dist.group.WORLD)
+
+    return init_process_group
+
+
+def _wrap_new_group(function: Callable) -> Callable:
     ranks_of = _argument(function, "ranks")
+    assert ranks_of is not None
 
     @functools.wraps(function)
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def new_group(*args: Any, **kwargs: Any) -> Any:
         log = recorder.active_recorder
-        if log is None:
+        if log is None or not dist.is_initialized():
             return function(*args, **kwargs)
-        world = dist.group.WORLD if dist.is_initialized() else None
         seq = None
-        alone = kwargs.get("use_local_synchronization")  # then only members call it
-        if world is not None and function.__name__ != "init_process_group" and not alone:
-            ranks = ranks_of(args, kwargs) if ranks_of else None
+        if not kwargs.get("use_local_synchronization"):  # else only members call it
+            ranks, name = ranks_of(args, kwargs), dist.group.WORLD.group_name  # type: ignore[union-attr]
             shape = tuple(map(_whole, ranks)) if isinstance(ranks, Sequence) else ()
-            seq = log.issued(function.__name__, world.group_name, None, (), (), False, shape)
+            seq = log.issued("new_group", name, None, (), (), False, shape)
         try:
             made = function(*args, **kwargs)
         except BaseException:
@@ -133,12 +141,10 @@ def _wrap_maker(function: Callable) -> Callable:
             raise
         if seq is not None:
             log.completed(seq)
-        groups: Iterable[Any] = made if isinstance(made, (list, tuple)) else [made]
-        for group in (dist.group.WORLD, *groups):
-            log.watch(group)
+        log.watch(made)
         return made
 
-    return make
+    return new_group
 
 
 def _wrap_message(method: Callable) -> Callable:
