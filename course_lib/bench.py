@@ -185,7 +185,7 @@ def launching(quick: bool) -> Iterator[Row | Missing]:
                 cold.append(1e3 * _timed(lambda: run(_work, world_size=RANKS)))
             run(_work, world_size=RANKS)  # starts a spare
             assert standby.world is not None
-            standby.world.form(Deadline(60))
+            standby.world.rendezvous(Deadline(60))
             warm.append(1e3 * _timed(lambda: run(_work, world_size=RANKS)))
     reference = "bare forkserver launch"
     yield _row("run() without a spare world", "ms", cold, reference, bare, 1.3)
@@ -198,7 +198,7 @@ def _spare_memory() -> Iterator[Row | Missing]:
     """What the ranks of a spare world hold that they share with nobody (Linux only)."""
     run(_work, world_size=RANKS)
     assert standby.world is not None
-    standby.world.form(Deadline(60))
+    standby.world.rendezvous(Deadline(60))
     rollups = [Path(f"/proc/{rank.pid}/smaps_rollup") for rank in standby.world.ranks]
     if all(path.exists() for path in rollups):
         own = [_own_kilobytes(path.read_text()) / 1024 for path in rollups]

@@ -64,7 +64,7 @@ def run(
         world = standby.take(plan)
         try:
             with interrupts.allowed():
-                world.form(deadline)
+                world.rendezvous(deadline)
                 return world.work(call, deadline, record)
         finally:
             standby.done(world)

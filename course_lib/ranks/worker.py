@@ -162,7 +162,7 @@ def _warm_up(device: str) -> None:
     of memory that a fork shares until it is touched.
     """
     function, args = unpack(pack((dist.all_reduce, (torch.zeros(1, device=device),))))
-    file = nameless_file("rehearsal")
+    file = nameless_file("warm-up")
     log = recorder.Recorder(file)
     recorder.begin(log, 0.0)
     function(*args)

@@ -93,9 +93,9 @@ class World:
         for key, _ in self._selector.select(max(0.0, until - time.perf_counter())):
             key.data()
 
-    # -- forming ------------------------------------------------------------------------------
+    # -- meeting ------------------------------------------------------------------------------
 
-    def form(self, deadline: Deadline) -> None:
+    def rendezvous(self, deadline: Deadline) -> None:
         """Wait until the processes are there and have formed their process group."""
         while not all(rank.ready for rank in self.ranks):
             self._react(deadline.at)

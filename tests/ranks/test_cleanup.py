@@ -143,7 +143,7 @@ def test_a_world_that_stands_by_dies_with_the_notebook_also_when_a_fork_of_it_li
             os.close(1); os.close(2)
             time.sleep(1000)
         world = standby.world
-        world.form(Deadline(60))
+        world.rendezvous(Deadline(60))
         with open({str(tmp_path / "pids")!r}, "w") as file:
             print(child, file=file)
             print(*[rank.pid for rank in world.ranks], file=file)
@@ -214,7 +214,7 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
         usual(world)
 
     run(lambda: None, world_size=2)
-    standby.world.form(Deadline(60))
+    standby.world.rendezvous(Deadline(60))
     ranks = [rank.pid for rank in standby.world.ranks]
     monkeypatch.setattr(standby, "take", take)
     monkeypatch.setattr(standby, "done", done)
@@ -238,7 +238,7 @@ def test_a_rank_that_answers_while_it_is_being_sent_its_job_is_heard(monkeypatch
 
 def test_a_timeout_covers_what_is_sent():
     run(lambda: None, world_size=2)
-    standby.world.form(Deadline(60))
+    standby.world.rendezvous(Deadline(60))
     os.kill(standby.world.ranks[1].pid, signal.SIGSTOP)
     start = time.perf_counter()
     with pytest.raises(Hang, match="rank 1 did not answer"):
@@ -259,7 +259,7 @@ def test_a_fork_server_that_does_not_answer_is_in_time_and_replaced(monkeypatch)
 def test_a_fork_server_killed_while_a_world_stands_by_is_replaced_and_leaves_no_file():
     def server():
         pids = run(os.getppid, world_size=2).results
-        standby.world.form(Deadline(60))
+        standby.world.rendezvous(Deadline(60))
         return pids[:1], open_files()
 
     killed, before = server()
@@ -295,7 +295,7 @@ def test_a_killed_fork_server_is_told_and_replaced():
 def test_the_next_run_takes_the_world_that_stands_by_and_starts_another():
     run(lambda: None, world_size=2)
     ready = standby.world
-    ready.form(Deadline(60))
+    ready.rendezvous(Deadline(60))
     waiting = [rank.pid for rank in ready.ranks]
     assert run(os.getpid, world_size=2).results == waiting
     assert standby.world is not ready
@@ -304,7 +304,7 @@ def test_the_next_run_takes_the_world_that_stands_by_and_starts_another():
 @pytest.mark.parametrize("change", ["size", "environment", "age"])
 def test_a_world_that_does_not_fit_is_thrown_away(change, monkeypatch):
     run(lambda: None, world_size=2)
-    standby.world.form(Deadline(60))
+    standby.world.rendezvous(Deadline(60))
     waiting = [rank.pid for rank in standby.world.ranks]
     if change == "environment":
         monkeypatch.setenv("COURSE_TEST_WORD", "new")
@@ -323,7 +323,7 @@ def test_a_world_that_does_not_fit_is_thrown_away(change, monkeypatch):
 def test_ranks_that_nobody_wants_leave_by_themselves(monkeypatch):
     monkeypatch.setenv("COURSE_LIB_STANDBY", "3")
     run(lambda: None, world_size=2)
-    standby.world.form(Deadline(60))
+    standby.world.rendezvous(Deadline(60))
     pids = [rank.pid for rank in standby.world.ranks]
     assert all(map(alive, pids))
     assert gone(pids, 10.0) == []
@@ -418,7 +418,7 @@ def test_too_few_files_is_one_clear_line(poor):
 
 def test_a_standby_in_which_a_rank_has_died_is_replaced():
     run(lambda: None, world_size=2)
-    standby.world.form(Deadline(60))
+    standby.world.rendezvous(Deadline(60))
     os.kill(standby.world.ranks[1].pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
     while standby.world.fresh and time.monotonic() < deadline:
@@ -430,7 +430,7 @@ def test_a_rank_that_dies_before_its_job_is_told():
     run(lambda: None, world_size=2)
     world = standby.take(standby.world.plan)
     try:
-        world.form(Deadline(60))
+        world.rendezvous(Deadline(60))
         os.kill(world.ranks[1].pid, signal.SIGKILL)
         assert gone([world.ranks[1].pid]) == []
         with pytest.raises(RankDied, match="SIGKILL"):

@@ -103,7 +103,7 @@ def start_afresh() -> None:
 
 
 class Leftovers:
-    """What there is that was not there before, and that no spare world accounts for."""
+    """What there is that was not there before, and that no world which stands by accounts for."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -114,15 +114,15 @@ class Leftovers:
 
     def warm(self) -> None:
         """Count open files from here on: the first runs open some for good (torch's, the fork
-        server's door).
+        server's socket).
         """
         self.files = len(os.listdir("/proc/self/fd")) - self._files_of_worlds()
 
     def wait(self, seconds: float = SECONDS) -> tuple[float, list[str]]:
         """Wait until nothing is left: how long that took, and what is there at the end."""
         if standby.world is not None:
-            with suppress(Exception):  # a spare that cannot form is the next run's to tell
-                standby.world.form(Deadline(60))
+            with suppress(Exception):  # one that cannot form is the next run's to tell
+                standby.world.rendezvous(Deadline(60))
         start = time.perf_counter()
         while (left := self.found()) and time.perf_counter() - start < seconds:
             time.sleep(0.005)
@@ -150,16 +150,16 @@ class Leftovers:
 
     @staticmethod
     def _expected() -> set[int]:
-        """The fork server, and the ranks of the spare world."""
+        """The fork server, and the ranks of the world that stands by."""
         server = standby._server
-        spare = standby.world.ranks if standby.world is not None else []
-        return {rank.pid for rank in spare} | ({server._process.pid} if server else set())
+        ready = standby.world.ranks if standby.world is not None else []
+        return {rank.pid for rank in ready} | ({server._process.pid} if server else set())
 
     def _ports(self, ours: set[int]) -> list[int]:
-        """On which we listen: this process, or what is left of ranks. The ranks of a spare world
-        do, which is how gloo's pairs find one another."""
-        spare = standby.world.ranks if standby.world is not None else []
-        watched = {os.getpid(), *ours} - {rank.pid for rank in spare}
+        """On which we listen: this process, or what is left of ranks. Ranks that stand
+        by do, which is how gloo's pairs find one another."""
+        ready = standby.world.ranks if standby.world is not None else []
+        watched = {os.getpid(), *ours} - {rank.pid for rank in ready}
         held = {link for pid in watched for link in _links(pid)}
         return [port for port, inode in _listening() if f"socket:[{inode}]" in held]
 
