@@ -37,7 +37,7 @@ _HOOK = 0xC0E5  # our id among a group's hooks
 _get_future = dist.Work.get_future
 
 
-class CurrentCall(threading.local):
+class Call:
     """What the wrapper around a thread's current call knows, for the hooks that fire inside it."""
 
     def __init__(self) -> None:
@@ -51,7 +51,12 @@ class CurrentCall(threading.local):
         self.asked = -1  # of the event that torch is yet to accept, between pre- and post-hook
 
 
-current_call = CurrentCall()
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.call = Call()
+
+
+_thread = _Thread()
 active_recorder: Recorder | None = None
 
 
@@ -78,7 +83,7 @@ class Recorder:
     def issued(self, op: str, group: str, peer: int | None, reads: Any, writes: Any,
                is_async: bool, shape: tuple[int, ...] = ()) -> int:  # fmt: skip
         """Write down a call that begins now; returns its number."""
-        call = current_call
+        call = _thread.call
         line = self._line(call.caller)
         call.user_holds_work = by_user = line >= 0
         if not by_user:
@@ -86,7 +91,7 @@ class Recorder:
         tensors = (*reads, *writes)
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
-            dtype, shape = str(tensors[0].dtype)[6:], tuple(tensors[0].shape)  # "torch.float32"
+            dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
             for tensor in tensors:
                 dense = dense and (tensor.is_contiguous() or _is_dense(tensor))
             for tensor in reads:
@@ -157,7 +162,7 @@ class Recorder:
         dist.group.WORLD.unregister_post_hook(_HOOK)  # type: ignore[union-attr]
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        call = current_call
+        call = _thread.call
         if call.seq >= 0:  # one of several that a call consists of
             self.completed(call.seq)
         op, root = call.op or _op(args.name), args.root
@@ -172,7 +177,7 @@ class Recorder:
             call.seq = seq
 
     def _after(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        call = current_call
+        call = _thread.call
         call.asked = -1
         if call.seq >= 0:
             return
@@ -211,7 +216,7 @@ class Recorder:
 
     def waiting(self, work: Any) -> None:
         """Somebody begins to wait for this Work; if that never ends, here is where it stood."""
-        if current_call.caller is not None or threading.get_ident() != self._main:
+        if _thread.call.caller is not None or threading.get_ident() != self._main:
             return  # inside a blocking call: its own record says where it stands
         entry = self._live.get(id(work))
         if entry is not None:
@@ -219,7 +224,7 @@ class Recorder:
 
     def waited(self, work: Any) -> None:
         """Somebody's ``wait()`` on this Work has returned."""
-        call = current_call
+        call = _thread.call
         if call.seq >= 0:
             self.completed(call.seq)
             call.seq = -1
@@ -235,6 +240,16 @@ class Recorder:
         entry = self._live.get(id(work))
         if entry is not None:
             self._log.append("taken", entry[1])
+
+
+def current_call() -> Call:
+    """That of the thread that asks."""
+    return _thread.call
+
+
+@functools.cache
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 @functools.cache

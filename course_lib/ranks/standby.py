@@ -30,11 +30,14 @@ class Standby:
         self.world: World | None = None
         self._server: ForkServer | None = None
         self._lock = threading.Lock()
+        self._ended: list[World] = []
         self._all: weakref.WeakSet[World] = weakref.WeakSet()
 
     def take(self, plan: Plan) -> World:
         """A world for this plan: the one that stands by if it fits, else a new one."""
         with self._lock:
+            while self._ended:
+                self._ended.pop().release()
             ready, self.world = self.world, None
             if ready is not None:
                 if ready.plan == plan and ready.fresh:
@@ -70,7 +73,11 @@ class Standby:
         plan, answered = world.plan, any(rank.pid for rank in world.ranks)
         wanted = _seconds() > 0 and plan.init and plan.backend == "gloo"
         with self._lock:
-            world.close()
+            world.end()
+            if plan.init:
+                self._ended.append(world)  # its files take long to close while its ranks die
+            else:
+                world.release()  # a port cannot wait for the next call
             if not answered:
                 self.drop_server()  # the next run shall not wait for this one
                 return

@@ -71,10 +71,14 @@ class World:
             setup = Setup(number, self.plan, environ | {"COURSE_LIB_STANDBY": "0"}, self._idle)
             self._send(rank, packed(setup))
 
-    def close(self) -> None:
-        """Have the fork server kill the ranks and all that they started; give back the files."""
+    def end(self) -> None:
+        """Have the fork server kill the ranks, and all that they started."""
         with contextlib.suppress(OSError):  # the fork server may have died before
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End it, and give back its files."""
+        self.end()
         self.release()
 
     def release(self) -> None:

@@ -83,7 +83,7 @@ def _wrap_call(name: str, function: Callable) -> Callable:
         log = recorder.active_recorder
         if log is None:
             return function(*args, **kwargs)
-        now = current_call
+        now = current_call()
         if tag_of:
             now.tag = _whole(tag_of(args, kwargs))
         if now.caller is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
@@ -163,7 +163,7 @@ def _wrap_message(method: Callable) -> Callable:
 def _wrap_wait(wait: Callable) -> Callable:
     @functools.wraps(wait)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        log, call = recorder.active_recorder, current_call
+        log, call = recorder.active_recorder, current_call()
         if log is None or (call.op and call.seq >= 0):  # a blocking call tells when it returns
             return wait(self, *args, **kwargs)
         log.waiting(self)

@@ -96,9 +96,9 @@ def marked_world() -> Iterator[Leftovers]:
 
 def start_afresh() -> None:
     """End the worlds that are kept, and the fork server."""
-    if standby.world is not None:
-        standby.world.close()
-    standby.world = None
+    for world in [*standby._ended, *filter(None, [standby.world])]:
+        world.close()
+    standby._ended, standby.world = [], None
     standby.drop_server()
 
 
@@ -174,11 +174,13 @@ class Leftovers:
 
     @staticmethod
     def _files_of_worlds() -> int:
-        """Those of the fork server, its socket and its complaints; and those of the world that
-        stands by: selector, socket and store, and four per rank.
+        """Those of the fork server, its socket and its complaints; and those of the worlds that are
+        kept, the one that stands by and the one that ended last: selector, socket and store, and
+        four per rank.
         """
+        kept = [*standby._ended, *filter(None, [standby.world])]
         server = 2 if standby._server is not None else 0
-        return server + (3 + 4 * len(standby.world.ranks) if standby.world is not None else 0)
+        return server + sum(3 + 4 * len(world.ranks) for world in kept)
 
 
 def _is_torchs(path: Path) -> bool:
