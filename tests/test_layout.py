@@ -47,7 +47,7 @@ LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
     "base": 859,  # the words that all parts share: BASE and data
     "draw": 800,
-    "ranks": 1617,
+    "ranks": 1634,
     "simulated": 2375,
     "checks": 1850,  # the engine
     "lessons": 1560,  # the exercises, modules lesson_*.py of the checks
