@@ -34,7 +34,11 @@ class Outcome:
     lines: list[Line] = field(default_factory=list)  # the reader's lines, outermost first
     code: int = 0  # exit code, or minus the signal
     exception: BaseException | None = None
-    last_call: Event | None = None  # the one that it stood in, or else had made last
+    last_call: Event | None = None  # of one that died: the call it stood in, or had made last
+    # What only a rank with a process of its own sends:
+    began: float = 0.0  # when its function did
+    result: bytes = b""  # what it returned or raised, pickled
+    imports: Sequence[str] = ()  # modules that others will need, too
 
     @classmethod
     def of_exception(cls, rank: int, at: float, error: BaseException) -> Self:
@@ -46,10 +50,6 @@ class Outcome:
         return cls(rank, "raised", at, type(error).__name__, str(error), lines, exception=error)
 
     @property
-    def failed(self) -> bool:
-        return self.state in ("raised", "left", "died")
-
-    @property
     def lost_its_peer(self) -> bool:
         return self.state == "raised" and bool(_LOST_PEER.search(self.message))
 
@@ -57,9 +57,9 @@ class Outcome:
 # ---- ranks that fail -----------------------------------------------------------------------------
 
 
-def root_cause(outcomes: Sequence[Outcome]) -> CourseError:
-    """The error for a world in which at least one rank has failed."""
-    failed = sorted((s for s in outcomes if s.failed), key=lambda s: (s.lost_its_peer, s.at))
+def root_cause(failures: Sequence[Outcome]) -> CourseError:
+    """The error for these failures, one at least."""
+    failed = sorted(failures, key=lambda s: (s.lost_its_peer, s.at))
     first = failed[0]
     same = [s for s in failed if _alike(s, first)]
     first = min(same, key=lambda s: s.rank)
@@ -70,7 +70,9 @@ def root_cause(outcomes: Sequence[Outcome]) -> CourseError:
 
 
 def _alike(a: Outcome, b: Outcome) -> bool:
-    return (a.state, a.kind, a.lines, a.code) == (b.state, b.kind, b.lines, b.code)
+    """Whether one sentence says it of both; ranks that died did so wherever they were."""
+    same = (a.state, a.kind, a.code) == (b.state, b.kind, b.code)
+    return same and (a.state == "died" or a.lines == b.lines)
 
 
 def _consequences(others: Sequence[Outcome]) -> Iterator[str]:

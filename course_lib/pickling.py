@@ -23,7 +23,7 @@ import torch
 from course_lib.errors import CourseError
 
 _Cached = type(functools.lru_cache(int))
-LARGEST = 1 << 31  # bytes that may be sent at once
+LARGEST = 2_000_000_000  # bytes that may be sent at once
 _FUNCTION = "the function"
 
 

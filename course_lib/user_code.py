@@ -12,7 +12,9 @@ import linecache
 import os
 import sys
 import sysconfig
+from collections.abc import Iterable
 from functools import lru_cache
+from traceback import walk_tb
 from types import FrameType, TracebackType
 
 from course_lib.trace import Line
@@ -84,15 +86,21 @@ def find_line(depth: int = 1) -> Line | None:
 
 def stack_lines(traceback: TracebackType | None) -> list[Line]:
     """The reader's lines in a traceback, outermost first."""
+    return user_lines(
+        (frame.f_code.co_filename, number, frame.f_code.co_name)
+        for frame, number in walk_tb(traceback)
+    )
+
+
+def user_lines(frames: Iterable[tuple[str, int, str]]) -> list[Line]:
+    """The reader's lines among these frames (file, line number, function), outermost first; that
+    of a comprehension is left out where its function has the same.
+    """
     lines: list[Line] = []
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if is_user_code(code.co_filename):
-            line = _line_at(code.co_filename, traceback.tb_lineno, code.co_name)
-            in_a_line = line.function.startswith("<")  # a comprehension: its function has the line
-            if not (in_a_line and line in lines[-1:]):
-                lines.append(line)
-        traceback = traceback.tb_next
+    for file, number, function in frames:
+        line = line_at(file, number, function)
+        if line is not None and not (function.startswith("<") and line in lines[-1:]):
+            lines.append(line)
     return lines
 
 

@@ -45,9 +45,9 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 855,  # the words that all parts share: BASE and data
+    "base": 859,  # the words that all parts share: BASE and data
     "draw": 800,
-    "ranks": 1762,
+    "ranks": 1634,
     "simulated": 2120,
     "checks": 1731,  # the engine
     "lessons": 1552,  # the exercises, modules lesson_*.py of the checks

@@ -34,7 +34,8 @@ from course_lib.checks.checking import verdict_on  # noqa: E402
 from course_lib.checks.exercise import find  # noqa: E402
 from course_lib.checks.in_rank import Answer  # noqa: E402
 from course_lib.ranks import recorder  # noqa: E402
-from course_lib.ranks.spare import stock  # noqa: E402
+from course_lib.ranks.plan import Deadline  # noqa: E402
+from course_lib.ranks.standby import standby  # noqa: E402
 
 RANKS = 4
 
@@ -115,9 +116,9 @@ def bare_launch(context) -> None:
 def run_and_wait_for_the_standby() -> list[int]:
     """The standby's process ids."""
     run(add_up, world_size=RANKS)
-    assert stock.spare is not None
-    stock.spare.form()
-    return [rank.pid for rank in stock.spare.ranks]
+    assert standby.world is not None
+    standby.world.form(Deadline(60))
+    return [rank.pid for rank in standby.world.ranks]
 
 
 def launching(quick: bool) -> Iterator[str]:
@@ -127,19 +128,19 @@ def launching(quick: bool) -> Iterator[str]:
     context.set_forkserver_preload(["bench"])
     settings = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     settings["PYTHONPATH"] = os.pathsep.join(sys.path)
-    without, standby, bare = [], [], []
+    without, ready, bare = [], [], []
     with mock.patch.dict(os.environ, settings):
         bare_launch(context)
         run(add_up, world_size=RANKS)
         for _ in range(2 if quick else 20):
             bare.append(1e3 * timed(lambda: bare_launch(context)))
-            with mock.patch.dict(os.environ, COURSE_LIB_SPARE="0"):
+            with mock.patch.dict(os.environ, COURSE_LIB_STANDBY="0"):
                 run(add_up, world_size=RANKS)  # ends the standby
                 without.append(1e3 * timed(lambda: run(add_up, world_size=RANKS)))
             run_and_wait_for_the_standby()
-            standby.append(1e3 * timed(lambda: run(add_up, world_size=RANKS)))
+            ready.append(1e3 * timed(lambda: run(add_up, world_size=RANKS)))
     yield row("run() without a standby", without, "ms", 1.3, "a bare forkserver launch", bare)
-    yield row("run() with the standby ready", standby, "ms", 15)
+    yield row("run() with the standby ready", ready, "ms", 15)
     smaps = [Path(f"/proc/{pid}/smaps_rollup") for pid in run_and_wait_for_the_standby()]
     own = [own_mebibytes(path.read_text()) for path in smaps if path.exists()]
     if own:
@@ -164,7 +165,7 @@ def in_turns(length: int, repeats: int, on_one_core: bool) -> tuple[list[float],
         for thread in os.listdir("/proc/self/task"):
             os.sched_setaffinity(int(thread), {core})
     x = torch.ones(length)
-    at_work = recorder.at_work
+    active = recorder.active_recorder
     groups = [dist.new_group(), dist.new_group()]
     recorder.stop()
     groups += [dist.new_group(), dist.new_group()]  # nothing records: these have no hooks
@@ -173,10 +174,10 @@ def in_turns(length: int, repeats: int, on_one_core: bool) -> tuple[list[float],
     for turn in range(repeats):
         x.fill_(1.0)
         for which in orders[turn % 4]:
-            recorder.resume(at_work if which < 2 else None)
+            recorder.resume(active if which < 2 else None)
             seconds[which].append(timed(lambda: dist.all_reduce(x, group=groups[which])))  # noqa: B023
             recorder.stop()
-    recorder.resume(at_work)
+    recorder.resume(active)
     return seconds
 
 

@@ -1,18 +1,19 @@
-"""The process that ranks are forked from.
+"""The process that ranks are forked from, and the notebook's end of it.
 
-    notebook ──"a new world"──► forkserver ──fork──► rank 0, rank 1, …
+    notebook ──"a new world"──► fork server ──fork──► rank 0, rank 1, …
         │                           │
-        └────── world socket ───────┘      one per world
+        └────── world's socket ─────┘      one per world
 
 It imports torch once and then only forks: no autograd, no CUDA, no threads of its own, so its
 children start in milliseconds and in a clean state (a fork of the notebook itself would hang
 after the first ``backward()``). A world lives exactly as long as its socket: when the notebook
-closes it, or dies, the world's ranks and everything that they started are killed.
+closes it, or dies, the world's ranks and everything that they started are killed. That is why it
+is not the one of ``multiprocessing``, which starts four ranks as fast, within the noise, and does
+not end them: when the notebook is killed, its ranks and what they have started live on.
 
-Protocol on a world's socket: the notebook sends one byte with the rank's file descriptors
-(control, output, log, stack, store); back come ("pid", pid) and, in time, ("exit", pid, code).
-A rank that had to import more of torch says so here when its function has ended, and what it names
-is imported before the next rank is forked: once for all ranks to come.
+The notebook sends the names of modules to import, and a world's socket. On that it sends one byte
+with a rank's file descriptors (control, output, log, stack, store); back come ("pid", pid) and, in
+time, ("exit", pid, code).
 """
 
 from __future__ import annotations
@@ -23,21 +24,85 @@ import gc
 import importlib
 import os
 import selectors
+import shutil
 import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from course_lib.ranks import scratch, wire
+from course_lib.ranks.log import nameless_file
+from course_lib.ranks.messages import packed
 
 PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle", "course_lib.ranks.worker")
 FDS_PER_RANK = 5
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_MOST_NAMES = 1 << 16  # bytes of names of modules
 
 
-class World:
-    """The ranks that were started for one socket."""
+# ---- in the notebook ---------------------------------------------------------------------------
+
+
+class ForkServer:
+    """The notebook's end.
+
+    Nobody waits for the process to come up. Requests lie in its socket until it reads them; if it
+    dies instead, the sockets of the worlds that were asked for close.
+    """
+
+    def __init__(self) -> None:
+        self.imports: set[str] = set()  # what ranks had to import: once for all ranks to come
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._complaints = nameless_file("complaints")
+        self._give_back = weakref.finalize(self, os.close, self._complaints)
+        path = os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                env=os.environ | {"PYTHONPATH": path},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._complaints,
+                start_new_session=True,
+            )
+
+    def open_world(self) -> socket.socket:
+        """A socket on which ranks can be asked for; shutting it down ends them all."""
+        here, there = socket.socketpair()
+        names = " ".join(["torch", *self.imports]).encode()[:_MOST_NAMES]
+        self.imports.clear()
+        with there:
+            socket.send_fds(self._control, [names], [there.fileno()])
+        return here
+
+    def last_words(self) -> str:
+        """The last line that it wrote on its standard error, in brackets; "" once it was killed."""
+        text = os.pread(self._complaints, 1 << 20, 0) if self._give_back.alive else b""
+        return "".join(
+            f" ({line})" for line in text.decode(errors="replace").strip().splitlines()[-1:]
+        )
+
+    def release(self) -> None:
+        """Give back this process's end of its socket: it ends when nobody holds that."""
+        self._control.close()
+
+    def kill(self) -> None:
+        """End one that has died, or does not answer and may never look at its socket."""
+        self._process.kill()
+        self._process.wait()
+        self.release()
+        self._give_back()  # a world that is done with may still know this server
+
+
+# ---- in the fork server's process ----------------------------------------------------------------
+
+
+class Processes:
+    """The ranks that were started for one world's socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -47,39 +112,34 @@ class World:
         for pid in self.pids:
             kill_group(pid)
 
-
-def kill_group(pid: int) -> None:
-    """Kill a child (alive, or not yet reaped) and every process that belongs to its group."""
-    for kill in (os.killpg, os.kill):
+    def tell(self, message: tuple) -> None:
         try:
-            kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # it has not made its group yet
+            self.sock.sendall(packed(message))
+        except OSError:
+            self.kill()  # the notebook has closed this world; its end is on the way
 
 
-class Server:
-    """The loop: new worlds, new ranks, dead ranks."""
+class Loop:
+    """New worlds, new ranks, dead ranks."""
 
-    def __init__(self, door: socket.socket) -> None:
-        self.door = door
-        self.imports, self.ranks_imports = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.worlds: list[World] = []
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.open = True
+        self.worlds: list[Processes] = []
         self.selector = selectors.DefaultSelector()
-        self.selector.register(door, selectors.EVENT_READ, self._new_world)
+        self.selector.register(control, selectors.EVENT_READ, self._new_world)
         self._listen_for_deaths()
 
     def _listen_for_deaths(self) -> None:
-        here, there = socket.socketpair()
-        for end in (here, there):
+        here, there = self._wakeup = socket.socketpair()
+        for end in self._wakeup:
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-        self._wakeup = (here, there)
         self.selector.register(here, selectors.EVENT_READ, self._deaths)
 
     def serve(self) -> None:
         """Serve until the notebook's process is gone."""
-        self.open = True
         while self.open:
             for key, _ in self.selector.select():
                 key.data()
@@ -87,28 +147,17 @@ class Server:
             world.kill()
         self._kill_strays()
 
-    def _import_what_ranks_did(self) -> None:
-        names: list[str] = []
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                names += self.imports.recv(1 << 20, socket.MSG_DONTWAIT).decode().split()
-        if new := [name for name in names if name not in sys.modules]:
-            for name in new:
-                with contextlib.suppress(Exception):  # a rank that needs it will say so
-                    importlib.import_module(name)
-            gc.collect()
-            gc.freeze()  # a rank's garbage collector shall not copy what it only inherits
-
     def _new_world(self) -> None:
-        data, fds, _, _ = socket.recv_fds(self.door, 1, 1)
-        if not data:
+        names, fds, _, _ = socket.recv_fds(self.control, _MOST_NAMES, 1)
+        if not names:
             self.open = False
             return
-        world = World(socket.socket(fileno=fds[0]))
+        import_modules(names.decode().split())
+        world = Processes(socket.socket(fileno=fds[0]))
         self.worlds.append(world)
-        self.selector.register(world.sock, selectors.EVENT_READ, lambda: self._request(world))
+        self.selector.register(world.sock, selectors.EVENT_READ, lambda: self._new_rank(world))
 
-    def _request(self, world: World) -> None:
+    def _new_rank(self, world: Processes) -> None:
         try:
             data, fds, _, _ = socket.recv_fds(world.sock, 1, FDS_PER_RANK)
         except ConnectionResetError:
@@ -116,25 +165,18 @@ class Server:
         if not data:
             self._end(world)
             return
-        self._import_what_ranks_did()
-        pid = fork_rank([*fds, self.ranks_imports.fileno()])
+        pid = fork_rank(fds)
         for fd in fds:
             os.close(fd)
         world.pids.add(pid)
-        self._tell(world, ("pid", pid))
+        world.tell(("pid", pid))
 
-    def _end(self, world: World) -> None:
+    def _end(self, world: Processes) -> None:
         self.selector.unregister(world.sock)
         world.sock.close()
         world.kill()
         if not world.pids:
             self.worlds.remove(world)
-
-    def _tell(self, world: World, message: tuple) -> None:
-        try:
-            wire.send(world.sock, message)
-        except OSError:
-            world.kill()  # the notebook has closed this world; its end is on the way
 
     def _deaths(self) -> None:
         self._wakeup[0].recv(4096)
@@ -147,7 +189,7 @@ class Server:
                 break
             kill_group(dead.si_pid)  # what it started goes with it; its number is still its own
             _, status = os.waitpid(dead.si_pid, 0)
-            scratch.clear(dead.si_pid)
+            shutil.rmtree(scratch_folder(dead.si_pid), ignore_errors=True)
             self._died(dead.si_pid, os.waitstatus_to_exitcode(status))
         self._kill_strays()
 
@@ -156,7 +198,7 @@ class Server:
             if pid in world.pids:
                 world.pids.remove(pid)
                 if world.sock.fileno() >= 0:
-                    self._tell(world, ("exit", pid, code))
+                    world.tell(("exit", pid, code))
                 elif not world.pids:
                     self.worlds.remove(world)
                 return
@@ -164,17 +206,34 @@ class Server:
     def _kill_strays(self) -> None:
         """Descendants that left their group come to us when their parent dies."""
         ranks = {pid for world in self.worlds for pid in world.pids}
-        for pid in _children():
-            if pid not in ranks:
-                kill_group(pid)
+        with open(f"/proc/self/task/{os.getpid()}/children") as children:
+            for pid in map(int, children.read().split()):
+                if pid not in ranks:
+                    kill_group(pid)
 
 
-def _children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return [int(pid) for pid in file.read().split()]
-    except FileNotFoundError:
-        return []  # a kernel that keeps no such list: what leaves its group there is on its own
+def import_modules(names: Iterable[str]) -> None:
+    """Import what is not there yet, for every rank that is forked from now on."""
+    for name in (new := [name for name in names if name not in sys.modules]):
+        with contextlib.suppress(Exception):  # a rank that needs it will say so
+            importlib.import_module(name)
+    if new:
+        gc.collect()
+        gc.freeze()  # a rank's garbage collector shall not copy what it only inherits
+
+
+def kill_group(pid: int) -> None:
+    """Kill a child (alive, or not yet reaped) and every process that belongs to its group."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError):  # it has not made its group yet
+            kill(pid, signal.SIGKILL)
+
+
+def scratch_folder(rank_pid: int) -> str:
+    """Where a rank's ``multiprocessing`` keeps its sockets. Ranks, and what they have started, end
+    by being killed, and then nobody tidies up but the fork server, which knows this name.
+    """
+    return os.path.join(os.environ.get("TMPDIR", "/tmp"), f"course_lib-{os.getuid()}-{rank_pid}")
 
 
 def fork_rank(fds: Sequence[int]) -> int:
@@ -189,7 +248,7 @@ def fork_rank(fds: Sequence[int]) -> int:
         close_all_but(fds)
         from course_lib.ranks import worker
 
-        worker.main(fds)
+        worker.main(fds, scratch_folder(os.getpid()))
     finally:
         os._exit(1)
 
@@ -200,7 +259,7 @@ def close_all_but(keep: Sequence[int]) -> None:
         os.closerange(before + 1, after)
 
 
-def main(door_fd: int) -> None:
+def main(control_fd: int) -> None:
     """Serve the notebook at the other end of this socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans come to us
@@ -210,8 +269,10 @@ def main(door_fd: int) -> None:
 
     wrappers.install()  # every rank needs them, and a fork inherits them
     gc.freeze()
-    Server(socket.socket(fileno=door_fd)).serve()
+    Loop(socket.socket(fileno=control_fd)).serve()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    from course_lib.ranks import forkserver  # as everybody else knows it
+
+    forkserver.main(int(sys.argv[1]))

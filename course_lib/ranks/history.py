@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isnan
 from typing import Any
 
 from course_lib.ranks.log import Reader
 from course_lib.ranks.matching import CallMatcher
-from course_lib.ranks.recorder import unavailable
 from course_lib.trace import Event, Line, Span, Trace
 
 _set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
@@ -28,40 +26,29 @@ class History:
         self._inside: Event | None = None  # the last call, while it blocks its rank
         self._waiting: tuple[Event, Line | None] | None = None  # whose Work is being waited for
         self._lines: dict[int, Line] = {}
-        self._kinds: dict[int, tuple] = {}  # what calls have in common, by the number they give
-        self.reader = Reader(fd)
+        self._log = Reader(fd)
 
     def update(self) -> None:
         """Read on."""
-        for record in self.reader.read():
+        for record in self._log.read():
             getattr(self, "_read_" + record[0])(*record[1:])
 
-    def _read_kind(self, number: int, *kind: Any) -> None:
-        (op, peer, group, bytes_in, bytes_out, dtype, shape, line, tag, reduce_op, is_async, direct,
-         contiguous) = kind  # fmt: skip
-        waited = not (is_async and direct)  # nobody has to wait for a Work of torch's own
-        self._kinds[number] = (
-            (self.rank, op, None if peer < 0 else peer, group, max(bytes_in, bytes_out), dtype,
-             shape),
-            (None, self._lines.get(line), tag, reduce_op, is_async, waited, bytes_in, bytes_out,
-             contiguous),
-        )  # fmt: skip
-
-    def _read_issued(self, seq: int, kind: int, issued: float) -> None:
-        before, after = self._kinds[kind]
-        event = Event(*before, issued, *after, seq)  # type: ignore[call-arg]
+    def _read_issued(self, *fields: Any) -> None:
+        """The fields of an Event, but for its rank, its completion, and its line, a number here."""
+        line = self._lines.get(fields[7])
+        event = Event(self.rank, *fields[:7], None, line, *fields[8:])  # type: ignore[call-arg]
         self.events.append(event)
         self._inside = None if event.async_op else event
         self._matcher.add(event)
 
-    def _read_ended(self, seq: int, at: float, peer: int, waited: bool) -> None:
+    def _read_ended(self, seq: int, at: float | None, source: int | None, waited: bool) -> None:
         event = self.events[seq]
         if event is self._inside:
             self._inside = None
-        if event.completed is None and not isnan(at):
+        if event.completed is None:
             _set(event, "completed", at)
-        if event.is_recv and event.peer is None and peer >= 0:
-            _set(event, "peer", peer)
+        if event.is_recv and event.peer is None and source is not None:
+            _set(event, "peer", source)
             self._matcher.found_source(event)
         if waited:
             self._waiting = None
@@ -97,8 +84,14 @@ class History:
         self._lines[key] = Line(where, number, source, function)
 
     @property
-    def last(self) -> Event | None:
-        return self.events[-1] if self.events else None
+    def full(self) -> bool:
+        """Whether the log had no room for all that was said."""
+        return self._log.full
+
+    @property
+    def last_call(self) -> Event | None:
+        """The call that it stands in, or else has made last."""
+        return self.blocked_in or (self.events[-1] if self.events else None)
 
     @property
     def blocked_in(self) -> Event | None:
@@ -110,7 +103,7 @@ class History:
         """The line that it stands in: of the wait, where that is not the line of the call."""
         if self._waiting is not None:
             return self._waiting[1]
-        return self.last.line if self.last else None
+        return self._inside.line if self._inside else None
 
     @property
     def unwaited(self) -> Event | None:
@@ -118,18 +111,14 @@ class History:
         return next((event for event in self.events if not event.waited), None)
 
 
-def to_trace(histories: Sequence[History], recorded: bool = True) -> Trace:
+def to_trace(histories: Sequence[History], recorded: bool) -> Trace:
     """One Trace from all ranks' logs."""
     events = [e for h in histories for e in h.events if e.seq not in h.refused]
     events.sort(key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for h in histories for s in h.spans), key=lambda s: (s.start, s.rank))
     groups = {name: ranks for h in histories for name, ranks in h.groups.items()}
-    return Trace(events, spans, groups, _note(histories, recorded))
-
-
-def _note(histories: Sequence[History], recorded: bool) -> str | None:
-    if not recorded:
-        return "nothing was recorded: record=False"
-    if any(history.reader.full for history in histories):
-        return "the log was full: later events are missing"
-    return unavailable()
+    full = any(history.full for history in histories)
+    note = None if recorded else "nothing was recorded: record=False"
+    return Trace(
+        events, spans, groups, "the log was full: later events are missing" if full else note
+    )

@@ -5,23 +5,22 @@
        │ Setup ────────────────────────────────────────────────►│ init_process_group
        │◄──────────────────────────────────────────────── ready │
        │ Job ──────────────────────────────────────────────────►│ fn(*args)
-       │◄─────────────────────────────────────── output, result │
+       │◄────────────────────────────────────── output, Outcome │
        │ shuts the world's socket ──► kill, reap
 
-The first three lines have usually happened before ``run`` is called: see ``spare``.
+The first three lines have usually happened before ``run`` is called: see ``standby``.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from course_lib.errors import interruptible
 from course_lib.pickling import pack_call
-from course_lib.ranks import job
 from course_lib.ranks.interrupts import Interrupts
-from course_lib.ranks.spare import stock
+from course_lib.ranks.plan import Deadline, check_plan
+from course_lib.ranks.standby import standby
 from course_lib.trace import Run
 
 
@@ -58,14 +57,14 @@ def run(
         RankFailed, RankDied, Deadlock, Hang, Mismatch, Hazard: see ``course_lib.errors``;
         CourseError for bad arguments. Whatever is raised, no process is left.
     """
-    called = time.perf_counter()
-    plan = job.plan(world_size, backend, timeout, init, record)
-    parcel = pack_call(fn, args)
+    deadline = Deadline(timeout)
+    plan = check_plan(world_size, backend, init)
+    call = pack_call(fn, args)
     with Interrupts() as interrupts:
-        world = stock.take(plan)
+        world = standby.take(plan)
         try:
             with interrupts.allowed():
-                world.form(called + plan.timeout)
-                return world.work(parcel, called + plan.timeout)
+                world.rendezvous(deadline)
+                return world.work(call, deadline, record)
         finally:
-            stock.done(world)
+            standby.done(world)

@@ -4,24 +4,24 @@
     collectives  the k-th collective of a group meets the k-th of every other member
 
 Both rules count calls that were *issued*, so a rank that is slow, or a transfer that takes long,
-never looks like one that does not come. Each pair is compared once, when the second of the two
-becomes known.
+never looks like one that does not come. Each call is compared once, with the first that is known
+of those that it meets. A recv from any source holds up the recvs behind it with its tag: whose
+message it takes decides who meets whom from there on.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import defaultdict, deque
 from operator import attrgetter
 
 from course_lib import explain
 from course_lib.errors import Mismatch
 from course_lib.trace import Event
 
-Key = tuple[str, int, int, int]  # group, source, destination, tag
-
-_seq = attrgetter("seq")
+# What calls have in common that meet: ("call", group), or ("message", group, source, destination,
+# tag). Mismatches of collectives are told before those of messages, in order of these keys.
+Key = tuple
 
 
 class CallMatcher:
@@ -29,132 +29,108 @@ class CallMatcher:
 
     def __init__(self) -> None:
         self.groups: dict[str, tuple[int, ...]] = {}
-        self._sends: dict[Key, list[Event]] = defaultdict(list)
-        self._recvs: dict[Key, list[Event]] = defaultdict(list)
-        self._compared: Counter[Key] = Counter()
-        self._open: Counter[tuple[str, int, int]] = Counter()  # recvs from a source yet unknown
-        # by group and rank, and by group alone whichever rank's k-th call became known first
-        self._collectives: dict[str, dict[int, list[Event]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
-        self._first: dict[str, list[Event]] = defaultdict(list)
-        # the smallest of those that do not fit, so that a program always gets the same answer
-        self._bad_collective: tuple[str, int] | None = None
-        self._bad_message: tuple[Key, int] | None = None
+        self._calls: dict[Key, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+        self._first: dict[Key, list[Event]] = defaultdict(list)  # whichever k-th was known first
+        # by group, rank and tag: a recv from any source, and the recvs that it holds up
+        self._held_up: dict[tuple[str, int, int], deque[Event]] = defaultdict(deque)
+        # the smallest place of those that do not fit: a program always gets the same answer
+        self._bad: tuple[Key, int] | None = None
         self._strided: Event | None = None
 
     def add(self, event: Event) -> None:
         """Take in the next call of a rank."""
-        if event.is_collective:
-            self._add_collective(event)
-        elif event.peer is not None:
-            self._queue(event).append(event)
-            self._compare(_key(event))
-        elif event.is_recv:
-            self._open[event.group, event.rank, event.tag] += 1
+        held_up = self._held_up[event.group, event.rank, event.tag] if event.is_recv else None
+        if event.is_send and event.peer is None:
+            return  # there is no such rank, as torch is about to say
+        if held_up is not None and (held_up or event.peer is None):
+            held_up.append(event)
+        else:
+            self._take_place(event)
 
     def found_source(self, recv: Event) -> None:
         """A recv from any source has been served: now its ``peer`` is known."""
-        insort(self._queue(recv), recv, key=_seq)
-        self._open[recv.group, recv.rank, recv.tag] -= 1
-        for source in self.groups.get(recv.group, ()):
-            self._compare((recv.group, source, recv.rank, recv.tag))
+        held_up = self._held_up[recv.group, recv.rank, recv.tag]
+        while held_up and held_up[0].peer is not None:
+            self._take_place(held_up.popleft())
 
     def withdraw(self, event: Event) -> None:
         """torch has refused this call, which meets nobody then: begin again without it."""
-        queues = [*self._sends.values(), *self._recvs.values()]
-        queues += [calls for ranks in self._collectives.values() for calls in ranks.values()]
-        groups, still_open = self.groups, self._open
-        if event.is_recv and event.peer is None:
-            still_open[event.group, event.rank, event.tag] -= 1
+        calls = (calls for ranks in self._calls.values() for calls in ranks.values())
+        known = [e for line in (*calls, *self._held_up.values()) for e in line]
+        groups = self.groups
         self.__init__()  # type: ignore[misc]
-        self.groups, self._open = groups, still_open
-        for other in (other for queue in queues for other in queue if other is not event):
-            self.add(other)
+        self.groups = groups
+        for other in sorted(known, key=attrgetter("seq")):
+            if other is not event:
+                self.add(other)
 
-    def _queue(self, event: Event) -> list[Event]:
-        """The sends, or the recvs, that a call between two known ranks stands in line with."""
-        return (self._sends if event.is_send else self._recvs)[_key(event)]
+    def _take_place(self, event: Event) -> None:
+        key = _key(event)
+        calls, first = self._calls[key][event.rank], self._first[key]
+        place = key, len(calls)
+        calls.append(event)
+        if len(first) < len(calls):
+            first.append(event)
+        elif place <= (self._bad or place) and explain.mismatch(first[place[1]], event):
+            self._bad = place
+        if not event.contiguous and event.op in ("all_reduce", "broadcast", "reduce"):
+            self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
 
     # -- who is missing -----------------------------------------------------------------------
 
     def missing(self, event: Event) -> tuple[int, ...]:
         """The ranks whose counterpart of this call has not been issued; () if all have been."""
         members = self.groups.get(event.group, ())
-        if event.is_collective:
-            calls = self._collectives[event.group]
-            k = _place(event, calls[event.rank])
-            return tuple(r for r in members if len(calls[r]) <= k)
-        if event.peer is None:
+        if event.is_recv and event.peer is None:
             others = tuple(r for r in members if r != event.rank)
-            return others if event.is_recv and self._nothing_sent_to(event, others) else ()
-        k = _place(event, self._queue(event))
-        arrived = len(self._recvs[_key(event)] if event.is_send else self._sends[_key(event)])
-        if event.is_send:
-            arrived += self._open[event.group, event.peer, event.tag]
+            return () if any(self._has_message_for(event, r) for r in others) else others
+        key = _key(event)
+        k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
+        if event.peer is None or event.is_collective:
+            return tuple(r for r in members if len(self._issued(key, r)) <= k)
+        arrived = len(self._issued(key, event.peer))
+        if event.is_send:  # a recv from any source could take it
+            held_up = self._held_up[event.group, event.peer, event.tag]
+            arrived += sum(recv.peer is None for recv in held_up)
         return () if arrived > k else (event.peer,)
 
-    def _nothing_sent_to(self, recv: Event, others: Sequence[int]) -> bool:
-        """Whether every message with this tag has already gone to a recv that names its source."""
-        return all(
-            len(self._sends[key]) <= len(self._recvs[key])
-            for key in ((recv.group, r, recv.rank, recv.tag) for r in others)
-        )
+    def _issued(self, key: Key, rank: int) -> list[Event]:
+        """A rank's calls with this key, with the recvs that are held up."""
+        calls = self._calls[key][rank]
+        if key[0] == "call" or rank != key[3]:
+            return calls
+        _, group, source, _, tag = key
+        return calls + [recv for recv in self._held_up[group, rank, tag] if recv.peer == source]
+
+    def _has_message_for(self, recv: Event, source: int) -> bool:
+        """Whether a message with this tag has been sent that no recv names the source of."""
+        key = "message", recv.group, source, recv.rank, recv.tag
+        return len(self._issued(key, source)) > len(self._issued(key, recv.rank))
 
     def absence(self) -> Mismatch | None:
         """For ranks that have all returned: the first collective that some member never called."""
         for group, members in sorted(self.groups.items()):
-            queues = [self._collectives[group][r] for r in members]
-            k = min(map(len, queues), default=0)
-            calls = [q[k] for q in queues if len(q) > k]
+            by_rank = {r: self._calls["call", group][r] for r in members}
+            k = min(map(len, by_rank.values()), default=0)
+            calls = [calls[k] for calls in by_rank.values() if len(calls) > k]
             if calls:
-                absent = [r for r, q in zip(members, queues, strict=True) if len(q) <= k]
-                return explain.absent(calls[0], absent)
+                return explain.absent(calls[0], [r for r, c in by_rank.items() if len(c) <= k])
         return None
 
     # -- what does not fit ----------------------------------------------------------------------
 
-    def _add_collective(self, event: Event) -> None:
-        calls, first = self._collectives[event.group][event.rank], self._first[event.group]
-        place = event.group, len(calls)
-        calls.append(event)
-        if len(first) < len(calls):
-            first.append(event)
-        elif place <= (self._bad_collective or place) and explain.mismatch(first[place[1]], event):
-            self._bad_collective = place
-        if not event.contiguous and event.op in ("all_reduce", "broadcast", "reduce"):
-            self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
-
-    def _compare(self, key: Key) -> None:
-        """Compare the pairs that have met since the last time."""
-        group, _, destination, tag = key
-        if self._open[group, destination, tag]:
-            return  # whose message that recv takes decides who meets whom from there on
-        sends, recvs = self._sends[key], self._recvs[key]
-        for k in range(self._compared[key], min(len(sends), len(recvs))):
-            self._compared[key] = k + 1
-            place = key, k
-            if place <= (self._bad_message or place) and explain.mismatch(sends[k], recvs[k]):
-                self._bad_message = place
-
     def mismatch(self) -> Mismatch | None:
-        """The first pair of calls that met and do not fit together, or None."""
-        if self._bad_collective:
-            group, k = self._bad_collective
-            ranks = sorted(self._collectives[group].items())
-            first, *others = (calls[k] for _, calls in ranks if len(calls) > k)
+        """The first calls that met and do not fit together, or None."""
+        if self._bad:
+            key, k = self._bad
+            by_rank = sorted(self._calls[key].items())
+            first, *others = (calls[k] for _, calls in by_rank if len(calls) > k)
             return next(filter(None, (explain.mismatch(first, other) for other in others)))
-        if self._bad_message:
-            key, k = self._bad_message
-            return explain.mismatch(self._sends[key][k], self._recvs[key][k])
         return explain.strided(self._strided) if self._strided else None
 
 
-def _place(event: Event, calls: Sequence[Event]) -> int:
-    return bisect_left(calls, event.seq, key=_seq)
-
-
 def _key(event: Event) -> Key:
-    """What a send and its recv have in common; both ends are known."""
+    if event.is_collective:
+        return "call", event.group
     ends = (event.rank, event.peer) if event.is_send else (event.peer, event.rank)
-    return event.group, *ends, event.tag
+    return "message", event.group, *ends, event.tag

@@ -12,14 +12,14 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.ranks import recorder
-from course_lib.ranks.recorder import speaking
+from course_lib.ranks.recorder import current_call
 
 # Each with what it is recorded as; None: what it consists of.
 _CALLS = {
@@ -29,11 +29,9 @@ _CALLS = {
     "all_gather_into_tensor": "all_gather_single", "reduce_scatter": "reduce_scatter",
     "reduce_scatter_single": "reduce_scatter_single", "barrier": "barrier",
     "reduce_scatter_tensor": "reduce_scatter_single", "all_to_all": "all_to_all",
-    "all_to_all_single": "all_to_all_single", "monitored_barrier": "monitored_barrier",
-    "all_gather_object": None, "gather_object": None, "scatter_object_list": None,
-    "broadcast_object_list": None,
+    "all_to_all_single": "all_to_all_single", "all_gather_object": None, "gather_object": None,
+    "scatter_object_list": None, "broadcast_object_list": None,
 }  # fmt: skip
-_GROUP_MAKERS = ("init_process_group", "new_group", "split_group")
 
 
 def install() -> None:
@@ -41,11 +39,9 @@ def install() -> None:
     if hasattr(dist.Work.wait, "__wrapped__"):
         return  # a fork has inherited them
     for name in _CALLS:
-        if hasattr(c10d, name):
-            _replace(name, _wrap_call(name, getattr(c10d, name)))
-    for name in _GROUP_MAKERS:
-        if hasattr(c10d, name):
-            _replace(name, _wrap_maker(getattr(c10d, name)))
+        _replace(name, _wrap_call(name, getattr(c10d, name)))
+    _replace("init_process_group", _wrap_init(c10d.init_process_group))
+    _replace("new_group", _wrap_new_group(c10d.new_group))
     for name in ("send", "recv"):
         setattr(dist.ProcessGroup, name, _wrap_message(getattr(dist.ProcessGroup, name)))
     dist.Work.wait = _wrap_wait(dist.Work.wait)  # type: ignore[method-assign]
@@ -81,14 +77,13 @@ def _whole(value: Any) -> int:
 def _wrap_call(name: str, function: Callable) -> Callable:
     tag_of, op_of = _argument(function, "tag"), _argument(function, "op")
     op, blocking = _CALLS[name], name in ("send", "recv")
-    issue = functools.partial(_monitored_barrier, function) if "monitor" in name else function
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        log = recorder.at_work
+        log = recorder.active_recorder
         if log is None:
             return function(*args, **kwargs)
-        now = speaking.call
+        now = current_call()
         if tag_of:
             now.tag = _whole(tag_of(args, kwargs))
         if now.caller is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
@@ -97,15 +92,15 @@ def _wrap_call(name: str, function: Callable) -> Callable:
         if op_of:
             now.reduce_op = op_of(args, kwargs)
         try:
-            result = issue(*args, **kwargs)
+            result = function(*args, **kwargs)
             if now.seq >= 0:
-                log.completed(now.seq, result if op == "recv" else -1)
+                log.completed(now.seq, result if op == "recv" else None)
             return result
         except BaseException:
             if now.asked >= 0:
                 log.refused(now.asked)
             elif now.seq >= 0:
-                log.ended(now.seq)
+                log.raised(now.seq)
             raise
         finally:
             now.caller = now.op = now.reduce_op = None
@@ -114,30 +109,30 @@ def _wrap_call(name: str, function: Callable) -> Callable:
     return call
 
 
-def _monitored_barrier(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """It passes no hook: write it down before the call."""
-    log = recorder.at_work
-    assert log is not None
-    group: Any = (args[0] if args else kwargs.get("group")) or dist.group.WORLD
-    speaking.call.seq = log.issued("monitored_barrier", group.group_name, -1, (), (), False)
-    return function(*args, **kwargs)
+def _wrap_init(function: Callable) -> Callable:
+    @functools.wraps(function)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        function(*args, **kwargs)
+        if recorder.active_recorder is not None:
+            recorder.active_recorder.watch(dist.group.WORLD)
+
+    return init_process_group
 
 
-def _wrap_maker(function: Callable) -> Callable:
+def _wrap_new_group(function: Callable) -> Callable:
     ranks_of = _argument(function, "ranks")
+    assert ranks_of is not None
 
     @functools.wraps(function)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        log = recorder.at_work
-        if log is None:
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        log = recorder.active_recorder
+        if log is None or not dist.is_initialized():
             return function(*args, **kwargs)
-        world = dist.group.WORLD if dist.is_initialized() else None
         seq = None
-        alone = kwargs.get("use_local_synchronization")  # then only members call it
-        if world is not None and function.__name__ != "init_process_group" and not alone:
-            ranks = ranks_of(args, kwargs) if ranks_of else None
+        if not kwargs.get("use_local_synchronization"):  # else only members call it
+            ranks, name = ranks_of(args, kwargs), dist.group.WORLD.group_name  # type: ignore[union-attr]
             shape = tuple(map(_whole, ranks)) if isinstance(ranks, Sequence) else ()
-            seq = log.issued(function.__name__, world.group_name, -1, (), (), False, shape)
+            seq = log.issued("new_group", name, None, (), (), False, shape)
         try:
             made = function(*args, **kwargs)
         except BaseException:
@@ -146,12 +141,10 @@ def _wrap_maker(function: Callable) -> Callable:
             raise
         if seq is not None:
             log.completed(seq)
-        groups: Iterable[Any] = made if isinstance(made, (list, tuple)) else [made]
-        for group in (dist.group.WORLD, *groups):
-            log.watch(group)
+        log.watch(made)
         return made
 
-    return make
+    return new_group
 
 
 def _wrap_message(method: Callable) -> Callable:
@@ -170,7 +163,7 @@ def _wrap_message(method: Callable) -> Callable:
 def _wrap_wait(wait: Callable) -> Callable:
     @functools.wraps(wait)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        log, call = recorder.at_work, speaking.call
+        log, call = recorder.active_recorder, current_call()
         if log is None or (call.op and call.seq >= 0):  # a blocking call tells when it returns
             return wait(self, *args, **kwargs)
         log.waiting(self)
@@ -191,8 +184,8 @@ def _wrap_taking(method: Callable) -> Callable:
     @functools.wraps(method)
     def taking(self: Any) -> Any:
         answer = method(self)
-        if answer and recorder.at_work is not None:
-            recorder.at_work.taken(self)
+        if answer and recorder.active_recorder is not None:
+            recorder.active_recorder.taken(self)
         return answer
 
     return taking

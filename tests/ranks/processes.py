@@ -38,7 +38,7 @@ def first_child(pid, seconds=60):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             with suppress(OSError):  # what an import starts is gone at once
                 words = Path(f"/proc/{child}/cmdline").read_text()
-                if "ranks.forkserver" in words and os.getsid(int(child)) == int(child):
+                if "ranks/forkserver" in words and os.getsid(int(child)) == int(child):
                     return int(child)
         time.sleep(0.001)
     raise AssertionError("it has started nothing")

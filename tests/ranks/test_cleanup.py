@@ -18,7 +18,8 @@ from processes import alive, gone, open_files, started
 from course_lib import CourseError, Hang, RankDied, RankFailed, run
 from course_lib.pickling import pack_call
 from course_lib.ranks import launcher
-from course_lib.ranks.spare import Stock, stock
+from course_lib.ranks.plan import Deadline
+from course_lib.ranks.standby import Standby, standby
 from course_lib.ranks.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -130,18 +131,19 @@ def test_ranks_die_with_the_notebook(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_a_spare_world_dies_with_the_notebook_also_when_a_fork_of_it_lives_on(tmp_path):
+def test_a_world_that_stands_by_dies_with_the_notebook_also_when_a_fork_of_it_lives_on(tmp_path):
     notebook = start_notebook(f"""
         import os, time
         from course_lib import run
-        from course_lib.ranks.spare import stock
+        from course_lib.ranks.plan import Deadline
+        from course_lib.ranks.standby import standby
         run(lambda: None, world_size=2)
         child = os.fork()
         if child == 0:
             os.close(1); os.close(2)
             time.sleep(1000)
-        world = stock.spare
-        world.form()
+        world = standby.world
+        world.rendezvous(Deadline(60))
         with open({str(tmp_path / "pids")!r}, "w") as file:
             print(child, file=file)
             print(*[rank.pid for rank in world.ranks], file=file)
@@ -202,20 +204,20 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
     """One when the world has just been opened, and another while it is ended."""
     worlds = []
 
-    def take(plan, usual=stock.take):
+    def take(plan, usual=standby.take):
         worlds.append(usual(plan))
         signal.raise_signal(signal.SIGINT)
         return worlds[0]
 
-    def done(world, usual=stock.done):
+    def done(world, usual=standby.done):
         signal.raise_signal(signal.SIGINT)
         usual(world)
 
     run(lambda: None, world_size=2)
-    stock.spare.form()
-    ranks = [rank.pid for rank in stock.spare.ranks]
-    monkeypatch.setattr(stock, "take", take)
-    monkeypatch.setattr(stock, "done", done)
+    standby.world.rendezvous(Deadline(60))
+    ranks = [rank.pid for rank in standby.world.ranks]
+    monkeypatch.setattr(standby, "take", take)
+    monkeypatch.setattr(standby, "done", done)
     with pytest.raises(KeyboardInterrupt, match="nothing that it started is left"):
         run(dist.get_rank, world_size=2)
     assert gone(ranks) == []
@@ -228,7 +230,7 @@ def test_a_rank_that_answers_while_it_is_being_sent_its_job_is_heard(monkeypatch
         world._from_rank(rank)
 
     monkeypatch.setattr(World, "_send", send)
-    monkeypatch.setenv("COURSE_LIB_SPARE", "0")
+    monkeypatch.setenv("COURSE_LIB_STANDBY", "0")
     with pytest.raises(RankFailed, match="ZeroDivisionError"):
         run(lambda: 1 / 0, world_size=1)
     assert run(dist.get_rank, world_size=1).results == [0]
@@ -236,8 +238,8 @@ def test_a_rank_that_answers_while_it_is_being_sent_its_job_is_heard(monkeypatch
 
 def test_a_timeout_covers_what_is_sent():
     run(lambda: None, world_size=2)
-    stock.spare.form()
-    os.kill(stock.spare.ranks[1].pid, signal.SIGSTOP)
+    standby.world.rendezvous(Deadline(60))
+    os.kill(standby.world.ranks[1].pid, signal.SIGSTOP)
     start = time.perf_counter()
     with pytest.raises(Hang, match="rank 1 did not answer"):
         run(len, torch.zeros(5_000_000), world_size=2, timeout=1)
@@ -245,7 +247,7 @@ def test_a_timeout_covers_what_is_sent():
 
 
 def test_a_fork_server_that_does_not_answer_is_in_time_and_replaced(monkeypatch):
-    monkeypatch.setenv("COURSE_LIB_SPARE", "0")
+    monkeypatch.setenv("COURSE_LIB_STANDBY", "0")
     stopped = run(os.getppid, world_size=1).results
     os.kill(stopped[0], signal.SIGSTOP)
     with pytest.raises(Hang, match="did not start within 1 s"):
@@ -254,10 +256,10 @@ def test_a_fork_server_that_does_not_answer_is_in_time_and_replaced(monkeypatch)
     assert run(dist.get_rank, world_size=2).results == [0, 1]
 
 
-def test_a_fork_server_killed_while_a_spare_waits_is_replaced_and_leaves_no_file():
+def test_a_fork_server_killed_while_a_world_stands_by_is_replaced_and_leaves_no_file():
     def server():
         pids = run(os.getppid, world_size=2).results
-        stock.spare.form()
+        standby.world.rendezvous(Deadline(60))
         return pids[:1], open_files()
 
     killed, before = server()
@@ -270,7 +272,7 @@ def test_a_fork_server_killed_while_a_spare_waits_is_replaced_and_leaves_no_file
 
 def test_a_fork_server_that_cannot_start_says_why(tmp_path, monkeypatch):
     (tmp_path / "cloudpickle.py").write_text("raise ImportError('broken on purpose')")
-    monkeypatch.setattr(launcher, "stock", Stock())
+    monkeypatch.setattr(launcher, "standby", Standby())
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(CourseError, match=r"has died \(ImportError: broken on purpose\): run"):
         run(dist.get_rank, world_size=2)
@@ -287,27 +289,27 @@ def test_a_killed_fork_server_is_told_and_replaced():
     assert run(dist.get_rank, world_size=2).results == [0, 1]
 
 
-# ---- the spare world ----------------------------------------------------------------------------
+# ---- the world that stands by --------------------------------------------------------------------
 
 
-def test_the_next_run_takes_the_spare_and_starts_another():
+def test_the_next_run_takes_the_world_that_stands_by_and_starts_another():
     run(lambda: None, world_size=2)
-    spare = stock.spare
-    spare.form()
-    waiting = [rank.pid for rank in spare.ranks]
+    ready = standby.world
+    ready.rendezvous(Deadline(60))
+    waiting = [rank.pid for rank in ready.ranks]
     assert run(os.getpid, world_size=2).results == waiting
-    assert stock.spare is not spare
+    assert standby.world is not ready
 
 
 @pytest.mark.parametrize("change", ["size", "environment", "age"])
-def test_a_spare_that_does_not_fit_is_thrown_away(change, monkeypatch):
+def test_a_world_that_does_not_fit_is_thrown_away(change, monkeypatch):
     run(lambda: None, world_size=2)
-    stock.spare.form()
-    waiting = [rank.pid for rank in stock.spare.ranks]
+    standby.world.rendezvous(Deadline(60))
+    waiting = [rank.pid for rank in standby.world.ranks]
     if change == "environment":
         monkeypatch.setenv("COURSE_TEST_WORD", "new")
     if change == "age":
-        monkeypatch.setattr(stock.spare, "_born", 0.0)
+        monkeypatch.setattr(standby.world, "_born", 0.0)
     size = 3 if change == "size" else 2
     results = run(
         lambda: (os.getpid(), os.environ.get("COURSE_TEST_WORD")), world_size=size
@@ -319,35 +321,35 @@ def test_a_spare_that_does_not_fit_is_thrown_away(change, monkeypatch):
 
 @pytest.mark.slow
 def test_ranks_that_nobody_wants_leave_by_themselves(monkeypatch):
-    monkeypatch.setenv("COURSE_LIB_SPARE", "3")
+    monkeypatch.setenv("COURSE_LIB_STANDBY", "3")
     run(lambda: None, world_size=2)
-    stock.spare.form()
-    pids = [rank.pid for rank in stock.spare.ranks]
+    standby.world.rendezvous(Deadline(60))
+    pids = [rank.pid for rank in standby.world.ranks]
     assert all(map(alive, pids))
     assert gone(pids, 10.0) == []
     assert run(dist.get_rank, world_size=2).results == [0, 1]
 
 
-def test_results_and_seeds_are_the_same_with_and_without_a_spare(monkeypatch):
+def test_results_and_seeds_are_the_same_with_and_without_a_standby(monkeypatch):
     def draw():
         dist.barrier()
         return torch.rand(2).tolist()
 
     run(draw, world_size=2)
-    with_spare = run(draw, world_size=2).results
-    monkeypatch.setenv("COURSE_LIB_SPARE", "0")
+    with_standby = run(draw, world_size=2).results
+    monkeypatch.setenv("COURSE_LIB_STANDBY", "0")
     without = run(draw, world_size=2).results
-    assert stock.spare is None
-    assert with_spare == without
+    assert standby.world is None
+    assert with_standby == without
 
 
 @pytest.mark.slow
-def test_a_rank_starts_no_spare_of_its_own():
+def test_a_rank_starts_no_standby_of_its_own():
     def nested():
-        from course_lib.ranks.spare import stock
+        from course_lib.ranks.standby import standby
 
         run(lambda: None, world_size=1)
-        return stock.spare is None
+        return standby.world is None
 
     assert run(nested, world_size=1, init=False).results == [True]
 
@@ -414,24 +416,24 @@ def test_too_few_files_is_one_clear_line(poor):
     assert len(poor) == 4
 
 
-def test_a_spare_in_which_a_rank_has_died_is_replaced():
+def test_a_standby_in_which_a_rank_has_died_is_replaced():
     run(lambda: None, world_size=2)
-    stock.spare.form()
-    os.kill(stock.spare.ranks[1].pid, signal.SIGKILL)
+    standby.world.rendezvous(Deadline(60))
+    os.kill(standby.world.ranks[1].pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while stock.spare.fresh and time.monotonic() < deadline:
+    while standby.world.fresh and time.monotonic() < deadline:
         time.sleep(0.01)
     assert run(dist.get_rank, world_size=2).results == [0, 1]
 
 
 def test_a_rank_that_dies_before_its_job_is_told():
     run(lambda: None, world_size=2)
-    world = stock.take(stock.spare.plan)
+    world = standby.take(standby.world.plan)
     try:
-        world.form()
+        world.rendezvous(Deadline(60))
         os.kill(world.ranks[1].pid, signal.SIGKILL)
         assert gone([world.ranks[1].pid]) == []
         with pytest.raises(RankDied, match="SIGKILL"):
-            world.work(pack_call(dist.barrier, ()), time.perf_counter() + 60)
+            world.work(pack_call(dist.barrier, ()), Deadline(60), True)
     finally:
-        stock.done(world)
+        standby.done(world)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import marshal
 import os
 
-import torch
 import torch.distributed as dist
 
 from course_lib import run, span
-from course_lib.ranks import log, recorder
+from course_lib.ranks import log
 from course_lib.ranks.log import Reader, Writer, nameless_file
 
 
@@ -58,18 +57,3 @@ def test_a_run_that_says_too_much_tells_that_its_trace_is_cut_short():
     assert said.results == [300]
     assert said.trace.note == "the log was full: later events are missing"
     assert 100 < len(said.trace.events) < 300
-
-
-def test_calls_that_differ_in_more_ways_than_are_numbered_are_told_apart():
-    def tags() -> None:
-        x = torch.zeros(1)
-        me = dist.get_rank()
-        recorder._KINDS = 16
-        for tag in range(100):
-            if me == 0:
-                dist.send(x, 1, tag=tag)
-            else:
-                dist.recv(x, 0, tag=tag)
-
-    trace = run(tags, world_size=2).trace
-    assert [e.tag for e in trace.events if e.op == "recv"] == list(range(100))

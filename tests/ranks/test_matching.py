@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib import explain, run
-from course_lib.ranks import world
+from course_lib.ranks import deadlock
 from course_lib.ranks.history import History
 from course_lib.ranks.matching import CallMatcher
 from course_lib.trace import Event
@@ -43,7 +43,7 @@ def test_each_pair_is_compared_once_however_often_one_looks(monkeypatch: pytest.
     mismatch, update = explain.mismatch, History.update
     monkeypatch.setattr(explain, "mismatch", lambda a, b: compared.append(a) or mismatch(a, b))
     monkeypatch.setattr(History, "update", lambda self: looked.append(self) or update(self))
-    monkeypatch.setattr(world, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(deadlock, "LOOK_SECONDS", 0.01)
     assert len(run(chatter, world_size=2).trace.events) == 4000
     assert len(looked) > 2 * 10
     assert len(compared) == 2000

@@ -99,7 +99,6 @@ def test_every_collective_is_recorded_by_its_name():
         dist.all_to_all(outs, [x, x])
         dist.all_to_all_single(torch.empty(4), x)
         dist.barrier()
-        dist.monitored_barrier()
 
     events = run(talk, world_size=2).trace.of(0)
     assert [(e.op, e.peer, e.reduce_op, e.nbytes) for e in events] == [
@@ -108,7 +107,6 @@ def test_every_collective_is_recorded_by_its_name():
         ("gather", 0, None, 32), ("scatter", 0, None, 32), ("reduce_scatter", None, "SUM", 32),
         ("reduce_scatter_single", None, "SUM", 16), ("all_to_all", None, None, 32),
         ("all_to_all_single", None, None, 16), ("barrier", None, None, 0),
-        ("monitored_barrier", None, None, 0),
     ]  # fmt: skip
     assert all(e.completed is not None for e in events)
 
@@ -140,26 +138,26 @@ def test_ddp_shows_its_bucket_all_reduces():
 
 def test_what_is_done_is_written_down_before_the_rank_ends():
     """gloo's thread tells the recorder a moment after those who wait have gone on. Here that moment
-    lasts until rank 0, at its end, waits for what is to be written down."""
+    lasts until rank 0, at its end, has written down what is done."""
 
     def talk():
         word = torch.zeros(1)
         if dist.get_rank() == 1:
             dist.recv(word, 0)
             return dist.all_reduce(torch.ones(1))
-        mine = recorder.at_work
-        rank_waits = threading.Event()
+        mine = recorder.active_recorder
+        settled = threading.Event()
 
-        class Told(threading.Condition):
-            def wait(self, timeout=None):
-                rank_waits.set()
-                return super().wait(timeout)
+        def settle(usual=mine.settle):
+            mine._done = done
+            usual()
+            settled.set()
 
-        def late(*args, done=mine._done):
-            rank_waits.wait()
+        def late(*args):
+            settled.wait()
             done(*args)
 
-        mine._told, mine._done = Told(), late
+        done, mine._done, mine.settle = mine._done, late, settle
         work = dist.all_reduce(torch.ones(1), async_op=True)
         dist.send(word, 1)  # only now can it be done: gloo's thread will tell, not this one
         return work.get_future().wait()

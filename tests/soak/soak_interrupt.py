@@ -146,7 +146,7 @@ FIRST_RUN = """
     import json, os, signal, sys, threading, time
     import torch, torch.distributed as dist
     from course_lib import run
-    from course_lib.ranks.spare import stock
+    from course_lib.ranks.standby import standby
     from soak_ranks_common import marked_world
 
     def endless():
@@ -158,19 +158,19 @@ FIRST_RUN = """
         asked.append(time.perf_counter())
         os.kill(os.getpid(), signal.SIGINT)
 
-    asked, back, words, done = [], None, None, stock.done
+    asked, back, words, done = [], None, None, standby.done
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     if sys.argv[2] == "forget":
-        stock.done = lambda world: None
+        standby.done = lambda world: None
     with marked_world() as leftovers:
         threading.Thread(target=interrupt).start()
         try:
             run(endless, world_size=2, timeout=1000)
         except KeyboardInterrupt as error:
             back, words = time.perf_counter() - asked[0], str(error)
-        answered = stock.spare is not None
+        answered = standby.world is not None
         _, left = leftovers.wait()
-        stock.done = done
+        standby.done = done
         results = run(dist.get_rank, world_size=2).results
         _, left_at_the_end = leftovers.wait()
     told = dict(back=back, words=words, answered=answered, results=results,

@@ -19,7 +19,8 @@ from typing import Any
 import cloudpickle
 import torch
 
-from course_lib.ranks.spare import stock
+from course_lib.ranks.plan import Deadline
+from course_lib.ranks.standby import standby
 
 REPORTS = Path(__file__).resolve().parents[2] / "build" / "soak"
 MARK = "COURSE_LIB_SOAK"  # in the environment of every process that a run here starts
@@ -95,14 +96,14 @@ def marked_world() -> Iterator[Leftovers]:
 
 def start_afresh() -> None:
     """End the worlds that are kept, and the fork server."""
-    for world in [*stock._ended, *filter(None, [stock.spare])]:
+    for world in [*standby._ended, *filter(None, [standby.world])]:
         world.close()
-    stock._ended, stock.spare = [], None
-    stock.drop_server()
+    standby._ended, standby.world = [], None
+    standby.drop_server()
 
 
 class Leftovers:
-    """What there is that was not there before, and that no spare world accounts for."""
+    """What there is that was not there before, and that no world which stands by accounts for."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -113,15 +114,15 @@ class Leftovers:
 
     def warm(self) -> None:
         """Count open files from here on: the first runs open some for good (torch's, the fork
-        server's door).
+        server's socket).
         """
         self.files = len(os.listdir("/proc/self/fd")) - self._files_of_worlds()
 
     def wait(self, seconds: float = SECONDS) -> tuple[float, list[str]]:
         """Wait until nothing is left: how long that took, and what is there at the end."""
-        if stock.spare is not None:
-            with suppress(Exception):  # a spare that cannot form is the next run's to tell
-                stock.spare.form()
+        if standby.world is not None:
+            with suppress(Exception):  # one that cannot form is the next run's to tell
+                standby.world.rendezvous(Deadline(60))
         start = time.perf_counter()
         while (left := self.found()) and time.perf_counter() - start < seconds:
             time.sleep(0.005)
@@ -149,16 +150,16 @@ class Leftovers:
 
     @staticmethod
     def _expected() -> set[int]:
-        """The fork server, and the ranks of the spare world."""
-        server = stock._server
-        spare = stock.spare.ranks if stock.spare is not None else []
-        return {rank.pid for rank in spare} | ({server._process.pid} if server else set())
+        """The fork server, and the ranks of the world that stands by."""
+        server = standby._server
+        ready = standby.world.ranks if standby.world is not None else []
+        return {rank.pid for rank in ready} | ({server._process.pid} if server else set())
 
     def _ports(self, ours: set[int]) -> list[int]:
-        """On which we listen: this process, or what is left of ranks. The ranks of a spare world
-        do, which is how gloo's pairs find one another."""
-        spare = stock.spare.ranks if stock.spare is not None else []
-        watched = {os.getpid(), *ours} - {rank.pid for rank in spare}
+        """On which we listen: this process, or what is left of ranks. Ranks that stand
+        by do, which is how gloo's pairs find one another."""
+        ready = standby.world.ranks if standby.world is not None else []
+        watched = {os.getpid(), *ours} - {rank.pid for rank in ready}
         held = {link for pid in watched for link in _links(pid)}
         return [port for port, inode in _listening() if f"socket:[{inode}]" in held]
 
@@ -173,11 +174,12 @@ class Leftovers:
 
     @staticmethod
     def _files_of_worlds() -> int:
-        """Those of the fork server, its door and its complaints; and those of the worlds that are
-        kept, the spare and the one that ended last: selector, socket and store, and four per rank.
+        """Those of the fork server, its socket and its complaints; and those of the worlds that are
+        kept, the one that stands by and the one that ended last: selector, socket and store, and
+        four per rank.
         """
-        kept = [*stock._ended, *filter(None, [stock.spare])]
-        server = 2 if stock._server is not None else 0
+        kept = [*standby._ended, *filter(None, [standby.world])]
+        server = 2 if standby._server is not None else 0
         return server + sum(3 + 4 * len(world.ranks) for world in kept)
 
 

@@ -269,7 +269,7 @@ def mixed(number: int, seed: int) -> list[Fault]:
 @pytest.mark.timeout(3600)
 def test_faults_in_a_row_leave_nothing(monkeypatch):
     """200 faults: the right class each time, and within a second no process, port, file, shared
-    memory or open file, with a spare world (which is then all that is there) and without.
+    memory or open file, with a world that stands by (which is then all that is there) and without.
     """
     wrong: list[str] = []
     cleared: list[float] = []
@@ -279,7 +279,7 @@ def test_faults_in_a_row_leave_nothing(monkeypatch):
         warm_up(leftovers)
         faults = mixed(count(200), seed=len(FAULTS))
         for number, fault in enumerate(faults):
-            monkeypatch.setenv("COURSE_LIB_SPARE", "0" if number // 10 % 2 else "60")
+            monkeypatch.setenv("COURSE_LIB_STANDBY", "0" if number // 10 % 2 else "60")
             start = time.perf_counter()
             error = provoke(fault)
             told.append(time.perf_counter() - start)

@@ -1,6 +1,9 @@
-"""Messages between the notebook's process and its ranks: a length, then that many bytes.
+"""What the notebook and its ranks say to each other, and how.
 
-Both ends are ours, on one machine, and connected before the rank runs anybody's code.
+    notebook ── Setup, Job ──► rank          rank ── "ready", Outcome ──► notebook
+
+A rank has a ``multiprocessing`` Connection, which pickles and waits. The notebook, which must never
+wait for one rank alone, has a Channel that speaks the same: a length, then so many bytes of pickle.
 """
 
 from __future__ import annotations
@@ -10,41 +13,49 @@ import selectors
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-_LENGTH = struct.Struct("<Q")
+from course_lib.ranks.plan import Plan
+
+_LENGTH = struct.Struct("!i")  # as a Connection writes it
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Who a rank is, and the world that it lives in."""
+
+    rank: int
+    plan: Plan
+    environ: dict[str, str]
+    idle: float  # seconds after which a rank that was given no job leaves
+
+    @property
+    def device(self) -> str:
+        return f"cuda:{self.rank}" if self.plan.backend == "nccl" else "cpu"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What it shall do. ``call`` is what ``pack_call`` made of the function and its arguments."""
+
+    call: bytes
+    t0: float  # time.perf_counter() that counts as zero
+    cwd: str
+    path: list[str]
+    record: bool
+    cells: dict[str, str]  # file name → "cell [7]"
+    sources: dict[str, list[str]]  # file name → its lines
 
 
 def packed(message: Any) -> bytes:
-    """One picklable message as it goes over the wire: in one piece, which wakes its reader once."""
+    """One message in one piece, which wakes its reader once."""
     body = pickle.dumps(message, protocol=5)
     return _LENGTH.pack(len(body)) + body
 
 
-def send(sock: socket.socket, message: Any) -> None:
-    """Send one message; returns when the last byte is on its way."""
-    sock.sendall(packed(message))
-
-
-def receive(sock: socket.socket) -> Any:
-    """Wait for one message. Raises EOFError when the other end has gone."""
-    (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
-    return pickle.loads(_exactly(sock, length))
-
-
-def _exactly(sock: socket.socket, count: int) -> bytearray:
-    body = bytearray(count)
-    view, at = memoryview(body), 0
-    while at < count:
-        got = sock.recv_into(view[at:])
-        if not got:
-            raise EOFError("the other end has gone")
-        at += got
-    return body
-
-
 class Channel:
-    """The same for a socket that must never block: serve it when its selector says so."""
+    """For a socket that must never block: serve it when its selector says so."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
