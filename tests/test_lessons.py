@@ -6,14 +6,23 @@ Lessons are found, not listed: a new one in notebooks/src is tested from its fir
 from __future__ import annotations
 
 import ast
+import difflib
+import math
 import re
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
 
+from course_lib import Deadlock, Network, simulate
 from course_lib.grading.release import solution_lines, told_in
 from course_lib.notebooks.build import LARGEST, drift, strangers
 from course_lib.notebooks.copies import learner_copy, to_text
@@ -112,6 +121,140 @@ def test_stored_outputs_tell_nothing_of_the_machine(source: Path):
     ]
     for foreign in (str(ROOT), str(Path.home()) + "/", "/tmp/", "\x1b[", "ipykernel_"):
         assert not [text for text in texts if foreign in text], foreign
+
+
+# ------------------------------------------------------------------------------- what 04 to 06 say
+
+
+def given(lesson: str, *cells: str) -> dict[str, Any]:
+    """The names that these code cells of a lesson define, each run as it stands."""
+    (source,) = COURSE.sources.glob(f"{lesson}_*.py")
+    text = {cell.id: cell.text for cell in read_lesson(source).cells}
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for cell in cells:
+        exec(compile(text[f"{lesson}-{cell}"], f"<{cell}>", "exec"), names)
+    return names
+
+
+def test_04_a_tree_takes_two_logarithms_of_whole_tensors():
+    network, size = Network(collectives="messages"), 65_536
+
+    def there_and_back():
+        total = torch.zeros(size // 4)
+        dist.reduce(total, dst=0)
+        dist.broadcast(total, src=0)
+
+    for n in (2, 8, 64):
+        seconds = simulate(there_and_back, world_size=n, network=network).seconds
+        expected = 2 * math.ceil(math.log2(n)) * (network.latency + size / network.bandwidth)
+        assert math.isclose(seconds, expected, rel_tol=1e-9)
+
+
+def test_04_rings_take_the_time_and_send_the_bytes_of_the_formulas():
+    names = given("04", "2e7bc8", "f6e553", "b0abad", "b18987")
+    network, size = Network(), names["S"]
+    for n, job in names["rings"].items():
+        step = network.latency + size / n / network.bandwidth
+        assert math.isclose(job.seconds, 2 * (n - 1) * step, rel_tol=1e-9)
+        assert {job.trace.bytes_sent(r) for r in range(n)} == {2 * (n - 1) * size // n}
+    for n, job in names["wholes"].items():
+        assert {job.trace.bytes_sent(r) for r in range(n)} == {(n - 1) * size}
+
+
+def test_05_disjoint_parts_are_for_the_twin_and_not_for_equal_ranks():
+    """Ranks that all train on the same samples stay equal, and differ from one process."""
+    names = given("05", "5683b6", "33fc05")
+    samples = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+
+    def gradient(takes_rank):
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1)
+        model(samples.tensor_split(dist.get_world_size())[takes_rank]).square().mean().backward()
+        names["share_gradients"](model)
+        return model.weight.grad.tolist()
+
+    ranks, twin = (simulate(gradient, 0, world_size=n).results for n in (2, 1))
+    assert ranks[0] == ranks[1] != twin[0]
+
+
+def test_05_the_transfer_of_a_ring_never_doubles():
+    """Without latency 64 ranks take less than twice as long as two."""
+    network = Network(latency=1e-15, bandwidth=1e9, collectives="messages")
+    two, many = (
+        simulate(lambda: dist.all_reduce(torch.zeros(2**16)), world_size=n, network=network).seconds
+        for n in (2, 64)
+    )
+    assert 1.9 * two < many < 2 * two
+
+
+def test_06_the_gradient_that_marks_the_end_of_backward_is_the_last_one():
+    names, order = given("06", "af21f2", "bc81ee"), []
+    model = names["network"]()
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(order.append)
+    names["loss_of"](model, 4).backward()
+    assert order[-1] is model[1].weight
+
+
+def test_06_one_bucket_cannot_overlap_and_three_do():
+    """What the picture shows is not so in the first step, whose only bucket fills last."""
+    names = given("06", "af21f2", "bd98a8", "bc81ee", "032e9d", "55ff42")
+    _, last_gradient, calls = names["window"](names["wrapped"], step=0)
+    assert calls and all(call.issued > last_gradient for call in calls)
+    for step in (1, 2):
+        _, last_gradient, calls = names["window"](names["wrapped"], step)
+        reductions = [call.issued for call in calls if call.op == "all_reduce"]
+        assert len(reductions) == 3
+        assert reductions[0] < last_gradient < reductions[2]
+    assert [e.op for e in names["wrapped"].trace.of(0)].count("all_reduce") == 1 + 3 * 3
+
+
+def test_06_shares_cover_the_data_with_two_padded_draws():
+    for epoch in (0, 1):
+        samplers = [DistributedSampler(range(10), num_replicas=4, rank=r) for r in range(4)]
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        drawn = [sample for sampler in samplers for sample in sampler]
+        assert len(drawn) == 12
+        assert set(drawn) == set(range(10))
+
+
+def test_06_a_loader_refuses_sampler_and_shuffle():
+    sampler = DistributedSampler(range(10), num_replicas=2, rank=0)
+    with pytest.raises(ValueError, match="mutually exclusive"):
+        DataLoader(range(10), sampler=sampler, shuffle=True)
+
+
+def test_06_the_wrapper_on_rank_0_alone_waits_forever_and_does_not_convert_batch_norm():
+    def evaluated_on_rank_0():
+        ddp = DistributedDataParallel(nn.BatchNorm1d(2))
+        assert type(ddp.module) is nn.BatchNorm1d
+        ddp.eval()
+        if dist.get_rank() == 0:
+            ddp(torch.ones(1, 2))
+
+    with pytest.raises(Deadlock):
+        simulate(evaluated_on_rank_0, world_size=2)
+
+
+def test_06_adam_takes_16_bytes_per_parameter():
+    model = nn.Linear(1000, 1000)
+    adam = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 1000)).sum().backward()
+    adam.step()
+    averages = [s[key] for s in adam.state.values() for key in ("exp_avg", "exp_avg_sq")]
+    held = [*model.parameters(), *(p.grad for p in model.parameters()), *averages]
+    assert sum(t.nbytes for t in held) == 16 * sum(p.numel() for p in model.parameters())
+
+
+def test_06_the_change_to_ddp_names_the_device_three_times():
+    """It is short enough to be read, and has what turns CPU code into GPU code."""
+    before, after = ((ROOT / "jobs" / f"{name}.py").read_text() for name in ("single", "ddp"))
+    changes = difflib.ndiff(before.splitlines(), after.splitlines())
+    added = [line for line in changes if line.startswith("+ ")]
+    assert len(added) <= 32
+    for device in ("set_device(local_rank)", "device_id=device", "device_ids=[local_rank]"):
+        assert sum(device in line for line in added) == 1
 
 
 # ------------------------------------------------------------------------------- nbval
