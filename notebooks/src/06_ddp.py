@@ -542,7 +542,7 @@ def follow(*jobs):
         for agent in agents:
             at_the_end.callback(agent.terminate)  # one that still runs takes its ranks with it
         for line in lines:
-            print(re.sub(r"\d+\.\d+", r"~\g<0>", line), end="", flush=True)
+            print(re.sub(r"\d+\.\d+|\d{3,}", r"~\g<0>", line), end="", flush=True)
         assert not any(agent.wait() for agent in agents), errors.read_text()
 
 follow(f"--standalone --nproc-per-node=2 {folder}/ddp.py")
