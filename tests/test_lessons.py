@@ -209,16 +209,6 @@ def test_06_one_bucket_cannot_overlap_and_three_do():
     assert [e.op for e in names["wrapped"].trace.of(0)].count("all_reduce") == 1 + 3 * 3
 
 
-def test_06_shares_cover_the_data_with_two_padded_draws():
-    for epoch in (0, 1):
-        samplers = [DistributedSampler(range(10), num_replicas=4, rank=r) for r in range(4)]
-        for sampler in samplers:
-            sampler.set_epoch(epoch)
-        drawn = [sample for sampler in samplers for sample in sampler]
-        assert len(drawn) == 12
-        assert set(drawn) == set(range(10))
-
-
 def test_06_a_loader_refuses_sampler_and_shuffle():
     sampler = DistributedSampler(range(10), num_replicas=2, rank=0)
     with pytest.raises(ValueError, match="mutually exclusive"):
