@@ -9,7 +9,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 02_collectives.png  who has what, before and after five collectives
 03_cost_model.png   lesson 03's own message times and fit, its cells taken from the lesson
 04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step, animated
-05_gradient_averaging.png  how far the weights of four ranks and of one process are apart
+05_gradient_averaging.png  how far the weights of four ranks are from those of one process
 06_ddp.png          one step of lesson 06's network under DDP, its cells taken from the lesson
 
 Times in the pictures of real runs are those of the machine that drew them.
@@ -174,37 +174,34 @@ def collectives() -> Picture:
 
 
 def gradient_averaging() -> Picture:
-    """Lesson 05's heat map: the lesson's code cells up to the one that draws it."""
+    """Lesson 05's distance from the twin: the lesson's code cells up to the one that draws it."""
     names: dict = {"__name__": "__main__"}
     for cell in read_lesson(ROOT / "notebooks" / "src" / "05_gradient_averaging.py").cells:
-        if cell.kind == "code":
+        if cell.kind == "code" and "differences" not in names:
             exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
-            if "maps" in names:
-                break
-    return draw.heat(
-        names["rows"],
+    return draw.lines(
+        {dtype: (range(1, 73), row) for dtype, row in names["differences"].items()},
         xlabel="training step",
-        label="relative difference",
+        ylabel="largest relative difference",
+        loglog=True,
         caption="Weights of four ranks against those of one process, step by step, in two "
         "precisions. What differs is rounding: it is one model.",
     )
 
 
 def ddp() -> Picture:
-    """A step under DDP as lesson 06 records it: its cells up to the window, as they stand there."""
-    lesson = read_lesson(ROOT / "notebooks" / "src" / "06_ddp.py")
+    """A step under DDP as lesson 06 records it: its cells up to the recording."""
     names: dict = {"__name__": "__main__"}
-    for cell in (cell for cell in lesson.cells if cell.kind == "code"):
-        text = cell.text.split("between, backward")[0]
-        exec(compile(text, f"<{cell.id}>", "exec"), names)
-        if "def window" in text:
-            break
-    between, _, _ = names["window"](names["wrapped"])
+    with contextlib.redirect_stdout(io.StringIO()):  # what the cells print
+        for cell in read_lesson(ROOT / "notebooks" / "src" / "06_ddp.py").cells:
+            if cell.kind == "code" and "wrapped" not in names:
+                exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+    between, *_ = names["window"](names["wrapped"])
     return draw.timeline(
         names["wrapped"],
         between=between,
-        caption="One training step of two ranks under DDP, as recorded: the first bucket is being "
-        "reduced while backward still computes.",
+        caption="One training step of two ranks under DDP, as recorded: the first bucket leaves "
+        "while backward still computes. Hatched: nothing is left to compute.",
     )
 
 

@@ -4,13 +4,18 @@
 
 torchrun starts the processes and tells each who it is; everything else is in here. On GPUs there is
 one process per GPU, and they talk through NCCL; on CPUs they talk through gloo. train.sbatch and
-train.yaml start the same file on several machines.
+train.yaml start the same file on several machines, which have to share the checkpoint's disk.
+
+Read single.py and ddp.py first: the same training in its shortest form, on one device and on many.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import tempfile
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -18,6 +23,7 @@ import torch._dynamo  # see below
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from course_lib import load_digits
@@ -29,15 +35,17 @@ from course_lib import load_digits
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=10, help="how often through the data")
-    parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
-    parser.add_argument("--lr", type=float, default=0.01, help="learning rate of Adam")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and the shuffles")
+    parser.add_argument("--epochs", type=int, default=10, help="passes through the data")
+    parser.add_argument(
+        "--batch-size", type=int, default=64, help="samples per step, all ranks together"
+    )
+    parser.add_argument("--lr", type=float, default=0.01, help="Adam's learning rate in epoch 0")
+    parser.add_argument("--seed", type=int, default=0, help="for weights and shuffles")
     parser.add_argument(
         "--checkpoint",
         type=Path,
         default=Path("digits.pt"),
-        help="written after each epoch; a job that finds it there goes on from it",
+        help="written after each epoch; a job that finds one continues from it",
     )
     return parser.parse_args()
 
@@ -65,13 +73,27 @@ def digit_model() -> nn.Module:
 
 
 def say(*words: object) -> None:
-    """Print once, not once a rank."""
+    """Print once, not once per rank."""
     if dist.get_rank() == 0:
         print(*words, flush=True)
 
 
+def ranks_without(folder: Path) -> list[int]:
+    """The ranks that do not see what rank 0 writes to this folder."""
+    with ExitStack() as until_all_have_looked:
+        name = [""]
+        if dist.get_rank() == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = until_all_have_looked.enter_context(tempfile.NamedTemporaryFile(dir=folder))
+            name = [Path(probe.name).name]
+        dist.broadcast_object_list(name, src=0)
+        sees = [False] * dist.get_world_size()
+        dist.all_gather_object(sees, (folder / name[0]).exists())
+    return [rank for rank, there in enumerate(sees) if not there]
+
+
 def save(path: Path, state: dict) -> None:
-    """Write the file on rank 0: all of it, or none. The others wait until it is there."""
+    """Write the file on rank 0, completely or not at all. The others wait until it is there."""
     if dist.get_rank() == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(path.name + ".unfinished")
@@ -89,7 +111,7 @@ def load(path: Path, device: torch.device) -> dict:
 
 
 def found(path: Path) -> bool:
-    """Whether rank 0 sees the file: one answer for all, whatever other machines see."""
+    """Whether rank 0 sees the file: one answer, the same on all ranks."""
     answer = [path.exists()]
     dist.broadcast_object_list(answer, src=0)
     return answer[0]
@@ -98,6 +120,7 @@ def found(path: Path) -> bool:
 def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader,
                 device: torch.device) -> float:  # fmt: skip
     """One pass over this rank's share; returns the mean loss over all ranks' samples."""
+    model.train()
     total = torch.zeros(2, dtype=torch.float32, device=device)
     for images, labels in loader:
         images, labels = images.to(device), labels.to(device)
@@ -112,7 +135,11 @@ def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: Data
 
 @torch.no_grad()
 def accuracy(model: nn.Module, dataset: TensorDataset, device: torch.device) -> float:
-    """Over the whole dataset, every sample counted once: no padding, one sum over the ranks."""
+    """Over the whole dataset, every sample counted once: no padding, one sum over the ranks.
+
+    ``model`` is the module itself, not DDP's wrapper: evaluating it needs no communication.
+    """
+    model.eval()
     images, labels = dataset[dist.get_rank() :: dist.get_world_size()]
     right = (model(images.to(device)).argmax(1) == labels.to(device)).sum()
     dist.all_reduce(right)
@@ -122,6 +149,12 @@ def accuracy(model: nn.Module, dataset: TensorDataset, device: torch.device) -> 
 def train(args: argparse.Namespace, device: torch.device) -> None:
     world_size = dist.get_world_size()
     say(f"{world_size} ranks, {dist.get_backend()}, rank 0 on {device}")
+    if blind := ranks_without(args.checkpoint.parent):
+        line = (
+            f"rank 0 saves to {args.checkpoint.resolve()}, and ranks {blind} do not see it: give "
+        )
+        line += "--checkpoint a path on a disk that all machines share"
+        raise SystemExit(line if dist.get_rank() == 0 else 1)
     digits, test = load_digits(), load_digits(train=False)
     sampler = DistributedSampler(digits, seed=args.seed)
     loader = DataLoader(digits, max(1, args.batch_size // world_size), sampler=sampler)
@@ -129,26 +162,32 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     torch.manual_seed(args.seed)  # the weights; the sampler has its own
     model = digit_model().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+    scheduler = ExponentialLR(optimizer, gamma=0.9)
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     start = 0
     if found(args.checkpoint):
         state = load(args.checkpoint, device)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
         start = state["epoch"] + 1
-        say(f"goes on from {args.checkpoint.name} after epoch {state['epoch']}")
+        say(f"continues from {args.checkpoint.name} after epoch {state['epoch']}")
     ddp = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
 
     for epoch in range(start, args.epochs):
         sampler.set_epoch(epoch)
+        began = time.perf_counter()
         loss = train_epoch(ddp, optimizer, loader, device)
-        say(f"epoch {epoch}  loss {loss:.4f}  test accuracy {accuracy(model, test, device):.4f}")
-        save(args.checkpoint, {"epoch": epoch, "model": model.state_dict(),
-                               "optimizer": optimizer.state_dict()})  # fmt: skip
+        rate = len(digits) / (time.perf_counter() - began)
+        scheduler.step()
+        say(f"epoch {epoch}  loss {loss:.4f}  test accuracy {accuracy(model, test, device):.4f}  "
+            f"{rate:.0f} images/s")  # fmt: skip
+        state = {name: part.state_dict() for name, part in parts.items()}
+        save(args.checkpoint, state | {"epoch": epoch})
 
     fresh = digit_model().to(device)
     fresh.load_state_dict(load(args.checkpoint, device)["model"])
-    said = accuracy(fresh, test, device)
-    say(f"loaded on all {world_size} ranks: test accuracy {said:.4f}")
+    right = accuracy(fresh, test, device)
+    say(f"loaded on all {world_size} ranks: test accuracy {right:.4f}")
 
 
 def main() -> None:

@@ -185,6 +185,12 @@ def test_boxes_lie_at_their_times_and_waiting_apart() -> None:
     ]
 
 
+def test_a_span_that_is_called_waiting_is_hatched() -> None:
+    spans = (Span(0, "backward", 0.0, 1.0), Span(0, "waiting", 1.0, 2.0))
+    bands = draw.timeline(a_run([], spans)).axes[0].collections[:2]
+    assert [band.get_hatch() is not None for band in bands] == [False, True]
+
+
 @pytest.mark.parametrize(("posted", "leaves"), [(1.0, 2.0), (3.0, 3.0)])
 def test_an_arrow_goes_from_when_both_have_called_to_the_end_of_the_recv(
     posted: float, leaves: float
@@ -365,7 +371,7 @@ def test_frames_are_a_small_animation() -> None:
     data, _ = picture._repr_png_()
     with Image.open(io.BytesIO(data)) as image:
         assert image.n_frames == 2 * ranks - 1
-        assert image.info["loop"] == 0
+        assert image.info["loop"] == 2, "it ends by itself"
     assert len(data) < 100_000
     assert picture.words.splitlines()[-1] == f"rank {ranks - 1}: " + "  ".join(
         [f"{{0-{ranks - 1}}}"] * ranks

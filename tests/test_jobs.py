@@ -1,5 +1,5 @@
-"""The training script outside of a notebook: how it saves, and the files that Slurm and Kubernetes
-take. Lesson 06 starts it by torchrun, and goes on with it as if on two machines."""
+"""The training scripts outside of a notebook: the one for one device, how they save, and the files
+that Slurm and Kubernetes take. Lesson 06 starts ddp.py and train.py by torchrun."""
 
 from __future__ import annotations
 
@@ -35,6 +35,35 @@ def free_port() -> int:
 
 def accuracies(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"test accuracy (\d\.\d+)", text)]
+
+
+@pytest.mark.slow
+def test_the_script_for_one_device_trains(tmp_path: Path):
+    """Lesson 06 shows how ddp.py differs from it, and runs ddp.py."""
+    done = subprocess.run([sys.executable, JOBS / "single.py"], cwd=tmp_path, env=ENVIRONMENT,
+                          capture_output=True, text=True, timeout=100)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert accuracies(done.stdout)[-1] >= 0.95
+    assert (tmp_path / "digits.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_only_one_machine_sees_is_refused_before_training(tmp_path: Path):
+    """Two agents, each in a folder of its own, as on two machines without a common disk."""
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
+    options = ["--nnodes=2", "--nproc-per-node=1", "--local-addr=127.0.0.1", *meeting]
+    job = [sys.executable, "-m", "torch.distributed.run", *options, JOBS / "train.py", "--epochs=1"]
+    agents = []
+    for machine in ("a", "b"):
+        (tmp_path / machine).mkdir()
+        agents.append(subprocess.Popen(job, cwd=tmp_path / machine, env=ENVIRONMENT, text=True,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE))  # fmt: skip
+    outputs = [agent.communicate(timeout=100) for agent in agents]
+    said = "".join(out + err for out, err in outputs)
+    assert [agent.returncode for agent in agents] == [1, 1], said
+    assert said.count("--checkpoint a path on a disk that all machines share") == 1
+    assert "epoch 0" not in said
+    assert not list(tmp_path.glob("*/*")), "a file is left behind"
 
 
 @pytest.mark.slow

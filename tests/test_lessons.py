@@ -6,20 +6,14 @@ Lessons are found, not listed: a new one in notebooks/src is tested from its fir
 from __future__ import annotations
 
 import ast
-import math
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
-from datetime import timedelta
 from pathlib import Path
 
 import nbformat
 import pytest
-import torch.distributed as dist
 
-from course_lib import Network
 from course_lib.grading.release import solution_lines, told_in
 from course_lib.notebooks.build import LARGEST, drift, strangers
 from course_lib.notebooks.execute import compare
@@ -110,28 +104,6 @@ def test_stored_outputs_tell_nothing_of_the_machine(source: Path):
         assert not [text for text in texts if foreign in text], foreign
 
 
-# ------------------------------------------------------------------------------- what they say
-
-LESSONS = {source.stem[:2]: source for source in SOURCES}
-
-
-def played(lesson: str, *ids: str) -> dict:
-    """The names that these cells of a lesson define, run here."""
-    cells = {cell.id: cell for cell in read_lesson(LESSONS[lesson]).cells}
-    names: dict = {"__name__": "__main__"}
-    for id in ids:
-        exec(compile(cells[id].text, f"<{id}>", "exec"), names)
-    return names
-
-
-def quoted(lesson: str, id: str) -> list[re.Pattern]:
-    """The lines of the ``text`` that a cell quotes, for any numbers and anything in place of …"""
-    [cell] = [cell for cell in read_lesson(LESSONS[lesson]).cells if cell.id == id]
-    lines = re.search(r"```text\n(.+?)```", cell.text, re.DOTALL)[1].splitlines()
-    patterns = [re.sub(r"\d+", r"\\d+", re.escape(line)) for line in lines]
-    return [re.compile(pattern.replace("…", ".*")) for pattern in patterns]
-
-
 @each_lesson
 def test_the_cover_and_the_table_of_lessons_give_the_same_minutes(source: Path):
     cover = read_lesson(source).cells[0].text
@@ -140,83 +112,6 @@ def test_the_cover_and_the_table_of_lessons_give_the_same_minutes(source: Path):
         rf"\]\({source.stem}\.ipynb\) \|(.+)", (COURSE.learner / "README.md").read_text()
     )
     assert re.findall(r"\d+", row.split("|")[1]) == re.findall(r"\d+", time)
-
-
-PLAIN = """
-import sys, torch, torch.distributed as dist
-store, rank = f"file://{sys.argv[1]}", int(sys.argv[2])
-dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-if rank == 0:
-    dist.all_reduce(torch.ones(1))
-elif sys.argv[3] == "dies":
-    1 / 0
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("other", ["dies", "returns"])
-def test_plain_gloo_says_of_a_rank_that_has_ended_what_lesson_00_quotes(other: str, tmp_path: Path):
-    """Lessons 00 and 02: within seconds, not after the 30 minutes for a rank that is alive."""
-    command = [sys.executable, "-c", PLAIN, str(tmp_path / "store")]
-    ranks = [subprocess.Popen([*command, rank, other], stderr=subprocess.PIPE, text=True)
-             for rank in "01"]  # fmt: skip
-    waiting, _ = [rank.communicate(timeout=300)[1] for rank in ranks]
-    for line in quoted("00", "00-c27bba"):
-        assert line.search(waiting), waiting
-    assert dist.constants.default_pg_timeout == timedelta(minutes=30)
-
-
-FORKED = """
-import multiprocessing, torch
-def work():
-    torch.randn(4_000_000).exp()
-def outcome(patience):
-    child = multiprocessing.get_context("fork").Process(target=work, daemon=True)
-    child.start()
-    child.join(patience)
-    hangs = child.is_alive()
-    child.kill()
-    return "hangs" if hangs else child.exitcode
-torch.set_num_threads(2)
-torch.ones(3, requires_grad=True).sum().backward()
-before = outcome(100)
-work()
-print(before, outcome(3))
-"""
-
-
-@pytest.mark.slow
-def test_a_fork_hangs_once_its_parent_has_computed_something_large():
-    """Lesson 00: it is the pool of threads that a large operator starts, not backward()."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=300
-    )
-    assert done.stdout == "0 hangs\n", done.stderr
-
-
-def test_the_presets_are_those_of_lesson_03s_table():
-    text = LESSONS["03"].read_text()
-    rows = re.findall(r"\| `(\w+)\(\)` \| (\S+) µs \| (\S+) GB/s \|", text)
-    assert len(rows) == 5
-    for name, microseconds, gigabytes in rows:
-        assert getattr(Network, name)() == Network(
-            float(microseconds) / 1e6, float(gigabytes) * 1e9
-        )
-
-
-def test_the_model_gives_the_times_that_lesson_03_tells():
-    given = "03-76ac89", "03-26ffa6", "03-d18c5b"
-    names = played("03", *given, "03-d496e2", "03-3e960a")
-    at_128, ethernet, useful = names["at_128"], names["ethernet"], names["useful"]
-    assert math.isclose(at_128["tree"], 1e6 * 2 * 7 * ethernet.seconds(262_144), rel_tol=1e-9)
-    bytes_alone = 1e6 * 262_144 / ethernet.bandwidth
-    assert 1.9 < at_128["bandwidth bound"] / bytes_alone < 2, "it levels off at 2·S·β"
-    latency = at_128["best_formula"] - at_128["bandwidth bound"]
-    assert math.isclose(latency, 1e6 * 14 * ethernet.latency, rel_tol=1e-9)
-    assert [round(percent[-1]) for _, percent in useful.values()] == [96, 86, 38]
-    from_8_to_128 = [percent[2] - percent[-1] for _, percent in useful.values()]
-    assert max(from_8_to_128) < 4, "the number of ranks hardly matters"
-    assert round(25_557_032 * 4 / 1e6) == 102
 
 
 # ------------------------------------------------------------------------------- nbval

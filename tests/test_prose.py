@@ -30,6 +30,7 @@ FROM_SOURCES = {
     "02_collectives": {"2.11"},  # a PyTorch without all_gather_single
     "04_ring_all_reduce": {"2.4"},  # NCCL's version with double binary trees
     "05_gradient_averaging": {"8,192"},  # Goyal and others 2017
+    "06_ddp": {"2.15"},  # the PyTorch whose NCCL backend is new
 }
 AVOIDED = re.compile(
     r"\b(simply|obviously|trivial(ly)?|of course|easy|easily|merely)\b", re.IGNORECASE

@@ -54,7 +54,7 @@ def values(*grids: Any, titles: Sequence[str] = (), caption: str = "") -> Pictur
 
 @drawn
 def frames(steps: Any, seconds: float = 0.9, caption: str = "") -> Picture:
-    """Draw grids that follow one another: an animation, with its frames side by side below.
+    """Draw grids that follow one another: a film that plays twice, its frames side by side below.
 
     ``steps`` is a list of grids as ``values`` takes them, or a Run in which every rank returned
     its list of snapshots. What changed since the step before has a bold edge. Of a long film
@@ -70,7 +70,8 @@ def frames(steps: Any, seconds: float = 0.9, caption: str = "") -> Picture:
     stills = []
     for k in range(len(panels)):
         still = Picture(0.3 * min(len(panels[0]), 16) + 0.4, "", _FILM_WIDTH)
-        _draw_panel(still.add_subplot(), panels, k, titles[k], _FILM_WIDTH - _NAMES, is_film=True)
+        title = f"film: {titles[k]}"
+        _draw_panel(still.add_subplot(), panels, k, title, _FILM_WIDTH - _NAMES, is_film=True)
         stills.append(still.pixels())
     picture.animate(stills, seconds)
     return picture

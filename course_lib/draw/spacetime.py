@@ -65,7 +65,8 @@ class _Sheet:
 def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = None) -> Picture:
     """Draw who did what when: calls as boxes, messages as arrows, spans as bands behind.
 
-    The hatched part of a box is waiting: the other side had not called yet. The boxes of one
+    The hatched part of a box is waiting: the other side had not called yet. A span that is named
+    "waiting" is hatched as well. The boxes of one
     collective are tied by a line at the moment when the last of its ranks came, or at their ends
     where they left before. A box that stays open on its right is a call whose end nobody
     recorded. ``between``, in seconds, shows a part of a long run.
@@ -105,9 +106,10 @@ def _prepare_axes(sheet: _Sheet, world_size: int) -> None:
 
 def _draw_spans(sheet: _Sheet) -> None:
     for span in sheet.trace.spans:
-        width = span.end - span.start
-        sheet.axes.broken_barh([(span.start, width)], (span.rank - 0.45, 0.9), facecolor=COMPUTE,
-                               alpha=0.3, edgecolor=FAINT, linewidth=0.5)  # fmt: skip
+        width, waits = span.end - span.start, span.name == "waiting"
+        sheet.axes.broken_barh([(span.start, width)], (span.rank - 0.45, 0.9), alpha=0.3,
+                               facecolor=WAITING if waits else COMPUTE, edgecolor=FAINT,
+                               hatch=_HATCH if waits else None, linewidth=0.5)  # fmt: skip
         if sheet.inches(width) > 0.053 * len(span.name) + 0.05 and sheet.lane > 0.4:
             sheet.axes.text(span.start + sheet.seconds(0.03), span.rank - 0.43, span.name,
                             fontsize=6.5, va="top", clip_on=True)  # fmt: skip

@@ -80,7 +80,9 @@ class Picture(Figure):
         return Image.open(buffer).convert("RGB")
 
     def animate(self, stills: Sequence[Image.Image], seconds: float) -> None:
-        """Show ``stills`` one after another above the picture, ``seconds`` each, without end.
+        """Show ``stills`` one after another above the picture, ``seconds`` each, twice.
+
+        It ends by itself, because nobody can pause it.
 
         As an animated PNG: one of 24 colours takes few bytes, and where nothing moves, none.
         """
@@ -92,7 +94,7 @@ class Picture(Figure):
             canvas.paste(still, (0, 0))
             canvas.paste(below, (0, top))
             canvases.append(canvas.quantize(palette=palette, dither=Image.Dither.NONE))
-        self._png = _png(canvases[0], save_all=True, append_images=canvases[1:], loop=0,
+        self._png = _png(canvases[0], save_all=True, append_images=canvases[1:], loop=2,
                          duration=int(seconds * 1000))  # fmt: skip
         self._shown_width = below.width
 

@@ -3,24 +3,24 @@
 #
 # **Train one model on many ranks, and prove that it is the same model.**
 #
-# ![A heat map over the training steps: weights of four ranks and of one process differ by about a millionth in float32, and by a hundred millionth of that or less in float64](../../figures/05_gradient_averaging.png)
+# ![The largest difference between the weights of four ranks and those of one process, step by step, on logarithmic axes: about a millionth in float32, and a hundred million times less in float64](../../figures/05_gradient_averaging.png)
 #
-# *The end of this lesson's first half: how far the weights of four ranks are from those of one process, step by step. What differs is rounding; with twice the digits it all but vanishes.*
+# *The end of this lesson's first half: how far the weights of four ranks are from those of one process, step by step. The difference is rounding; with twice the digits it all but vanishes.*
 #
 # | | |
 # |---|---|
-# | **Do** | train the digits on 1, 2 and 4 ranks by hand; average gradients, begin alike, take a step on batches of any size; count a parameter server |
+# | **Do** | train the digits on 1, 2 and 4 ranks by hand; average gradients, start alike, take a step on batches of any size; count what a parameter server sends |
 # | **Learn** | why averaging gradients trains one model and not four; when the average is wrong; what becomes of the learning rate; strong and weak scaling |
 # | **Need** | [lesson 04](04_ring_all_reduce.ipynb): `all_reduce`, and what it costs |
-# | **Time** | 60 minutes (estimated), one required exercise, three optional ones |
+# | **Time** | 60 minutes with the required exercise, 45 more with the optional ones (estimated) |
 #
 # ## The problem in one process
 #
-# Four samples and a model with a single weight: *w·x* is to be 2*x*, for *x* = 1, 2, 3, 4, and we begin at *w* = 0. The loss is the mean of the squared errors, (*w·x* − 2*x*)². Its gradient for one sample is 2(*w·x* − 2*x*)·*x*, at *w* = 0 therefore −4*x*²: that is −4, −16, −36, −64. Their mean, **−30**, is our reference.
+# Take four samples and a model with a single weight: *w·x* should be 2*x*, for *x* = 1, 2, 3, 4, and we start at *w* = 0. The loss is the mean of the squared errors, (*w·x* − 2*x*)². Its gradient for one sample is 2(*w·x* − 2*x*)·*x*. At *w* = 0 that is −4*x*²: −4, −16, −36 and −64. Their mean, **−30**, is our reference.
 #
-# Now divide the samples between two ranks. Each computes the mean over its own samples: −10 over the first two, −50 over the last two. The mean of these two means is −30 again. A gradient is a mean over samples, and a mean of means over *equal* parts is the mean of all. The whole of data parallelism rests on that sentence.
+# Now divide the samples between two ranks. Each computes the mean over its own samples: −10 over the first two, −50 over the last two. The mean of these two means is −30 again. A gradient is a mean over samples, and the mean of the means of *equal* parts is the mean of all. All of data parallelism rests on that sentence.
 #
-# **Predict.** Rank 0 gets one sample, rank 1 the other three. What is the mean of their two means now?
+# **Predict.** Rank 0 gets one sample, and rank 1 the other three. What is the mean of their two means now?
 
 # %% id="05-5683b6"
 import torch
@@ -50,19 +50,26 @@ assert gradient(x) == sum(even) / 2 == -30 and even == [-10, -50]
 assert round(sum(uneven) / 2, 2) == -21.33 and round(uneven[1], 2) == -38.67
 
 # %% [markdown] id="05-d34e50"
-# One sample of four had half of the say. Weighted by the number of samples, (1·(−4) + 3·(−38.67)) / 4, it comes right. Equal parts first; the others have an exercise of their own below.
+# One sample out of four counted for half. Weighted by the number of samples, (1·(−4) + 3·(−38.67)) / 4, the mean is right again. We begin with equal parts; uneven ones have an exercise of their own below.
 #
 # ## Synchronous SGD
 #
-# *Data parallelism*: every rank has the whole model and a part of every batch. One step is
+# In *data parallelism* every rank holds the whole model and takes a part of every batch:
 #
-# 1. each rank computes the gradient of its own part;
-# 2. `all_reduce` replaces it by the mean, the same on all;
-# 3. each rank takes the same step with it.
+# ```text
+#                  one batch
+# ┌─────────┬─────────┬─────────┬─────────┐
+# │ rank 0  │ rank 1  │ rank 2  │ rank 3  │    forward and backward, each on its own part
+# └────┬────┴────┬────┴────┬────┴────┬────┘
+#      └─────────┴─ all_reduce ──────┘         replaces each gradient by the mean
+# ┌────┴────┬────┴────┬────┴────┬────┴────┐
+# │  step   │  step   │  step   │  step   │    with the same gradient
+# └─────────┴─────────┴─────────┴─────────┘
+# ```
 #
-# Nobody ever sends weights. They stay equal by induction: **equal before the step, equal gradient, equal step, so equal after it.** It takes three things: an equal beginning, parts that do not overlap, and an optimizer whose step depends on nothing but weights, gradients and its own state. The price is that in every step all wait for the slowest; hence *synchronous*.
+# Weights never travel. They stay equal by induction: **equal weights before the step, equal gradients, equal steps, so equal weights after it.** This takes an equal start, and an optimizer whose step depends only on weights, gradients and its own state. For the result to equal that of one process, the parts must also add up to its batch: equally large, and no sample twice. The price is that in every step all ranks wait for the slowest; hence *synchronous*.
 #
-# Partitioning comes first. Every rank draws the same order of all images, from a seed that is the epoch's number, and takes its block of each batch. No message is needed: they all know the whole plan. (The classic tutorials cut the data set into one piece a rank before training begins. That works too, but a rank then never sees the rest, and batches mix less.)
+# Partitioning comes first. Every rank draws the same order of all images, from a seed that is the epoch's number, and takes its own block of each batch. No message is needed, because every rank knows the whole plan. (The classic tutorials cut the dataset into one piece per rank before training begins. That works too, but a rank then never sees the rest, and batches are mixed less well.)
 
 # %% id="05-eeb606"
 def batches(epoch, size):
@@ -76,23 +83,23 @@ def my_part(batch):
 # %% id="05-f99d56"
 parts = run(lambda: my_part(batches(epoch=0, size=12)[0])).results
 assert torch.equal(torch.cat(parts), batches(0, 12)[0])
-draw.values(parts, caption="A batch of 12: three images a rank, by their number; together the "
-            "batch that one process would take.")
+draw.values(parts, caption="A batch of 12: three images per rank, by their numbers. Together they "
+            "are the batch that one process would take.")
 
 # %% [markdown] id="05-b01fc9"
 # ## The training loop
 #
-# A small convolutional network of 5,450 parameters, SGD with momentum, the 1,442 training digits. Compare `train` with a loop for one device: it asks for its part of the batch, it shares the gradients between `backward()` and `step()`, and at the end it averages the losses that it has written down. Everything else is as you know it.
+# The model is a small convolutional network with 5,450 parameters, trained by SGD with momentum on 1,442 digits. Compare `train` with a loop for one device. It asks for its part of the batch; it shares the gradients between `backward()` and `step()`; and at the end it averages the losses that it has collected. The rest is as you know it.
 #
-# `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, one call a parameter. All parameters of this model have a gradient in every step. In your own version, further down, you will not rely on that.
+# `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, with one call per parameter. It relies on every parameter having a gradient in every step. In this model that is so. Your own version, further down, will not rely on it.
 #
-# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, with the whole batch for its part. If data parallelism is what it claims to be, more ranks must give the twin's curve and the twin's accuracy, not similar ones. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
+# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, whose part is the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and the twin's accuracy, not similar ones. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
 
 # %% id="05-33fc05"
 from collections import OrderedDict
 
 def make_model(dtype=torch.float32):
-    torch.manual_seed(0)  # an equal beginning
+    torch.manual_seed(0)  # an equal start
     layers = OrderedDict(conv=nn.Conv2d(1, 32, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2))
     layers.update(flat=nn.Flatten(), linear=nn.Linear(512, 10))
     return nn.Sequential(layers).to(dtype)
@@ -130,44 +137,39 @@ curve = {n: torch.tensor(job.results[0]["loss"]) for n, job in runs.items()}
 assert len(images) == 1442 and len(curve[1]) == 72  # steps
 for n, job in runs.items():
     accuracies = [result["accuracy"] for result in job.results]
-    assert min(accuracies) == max(accuracies) >= 0.97
     apart = (curve[n] - curve[1]).abs().max()
-    assert apart < 1e-4
+    assert min(accuracies) == max(accuracies) >= 0.97 and apart < 1e-4
     print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f} %   curve differs by: ~{apart:.0e}")
-draw.lines({"four ranks": (range(72), curve[4]), "the twin": (range(72), curve[1])},
-           xlabel="training step", ylabel="loss", formulas=["the twin"],
-           caption="Four ranks, each with a quarter of every batch, follow the curve of "
-           "one process.")
+draw.lines({"four ranks": (range(72), curve[4])}, xlabel="training step", ylabel="loss",
+           caption="Four ranks, each with a quarter of every batch. The twin's curve is not drawn: "
+           "it would lie on this one.")
 
 # %% [markdown] id="05-38e749"
 # ## Prove it: rounding, not a bug
 #
-# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four partial sums are another order than one long sum. In float32 a single rounding is about 6·10⁻⁸ of the number, in float64 about 10⁻¹⁶. If the difference is rounding, it has to shrink by that factor, some hundred million. A bug does not care how many digits you carry.
+# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four partial sums are another order than one long sum. A single rounding changes a number by about 6·10⁻⁸ of its size in float32, and by about 10⁻¹⁶ in float64. If the difference is rounding, it has to shrink by that factor, some hundred million. A bug does not care how many digits you carry.
 #
-# The map shows, for each parameter and after each step, the largest difference between rank 3 of four and the twin, relative to the parameter's largest weight. Rounding grows along the way, since each step starts from weights that are a little different.
+# After each step the cell takes the largest difference between the weights of rank 3 of four and those of the twin, relative to the largest weight of the same parameter. Rounding adds up along the way, since each step starts from weights that already differ a little.
 
 # %% id="05-fab620"
 def difference(job, twin):
-    pairs = list(zip(job.results[-1]["weights"], twin.results[0]["weights"], strict=True))
-    return {name: [((a[name] - b[name]).abs().max() / b[name].abs().max()).item() for a, b in pairs]
-            for name in pairs[0][0]}
+    pairs = zip(job.results[-1]["weights"], twin.results[0]["weights"], strict=True)
+    return [max(((a[name] - b[name]).abs().max() / b[name].abs().max()).item() for name in a)
+            for a, b in pairs]
 
 double = {n: run(lambda: train(dtype=torch.float64), world_size=n) for n in (1, 4)}
-maps = {"float32": difference(runs[4], runs[1]), "float64": difference(double[4], double[1])}
-assert all(row[0] < 1e-6 for row in maps["float32"].values())  # after the first step
-assert all(max(row) < 1e-10 for row in maps["float64"].values())
-largest = {dtype: max(max(row) for row in rows.values()) for dtype, rows in maps.items()}
-assert 1e7 < largest["float32"] / largest["float64"] < 1e10
-assert 1e8 < torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps < 1e9
-losses = [torch.tensor(double[n].results[0]["loss"]) for n in (1, 4)]
-assert (losses[0] - losses[1]).abs().max() < 1e-8  # the whole curve
-rows = {f"{name}, {dtype}": row for dtype, map in maps.items() for name, row in map.items()}
-draw.heat(rows, xlabel="training step", label="relative difference",
-          caption="Rank 3 of four against the twin. With float64 the difference is smaller by "
-          "eight orders of magnitude: it was rounding.")
+differences = {"float32": difference(runs[4], runs[1]),
+               "float64": difference(double[4], double[1])}
+single_digits, twice_the_digits = map(max, differences.values())
+assert differences["float32"][0] < 1e-6 and twice_the_digits < 1e-10
+assert 1e7 < single_digits / twice_the_digits < 1e10
+draw.lines({dtype: (range(1, 73), row) for dtype, row in differences.items()}, loglog=True,
+           xlabel="training step", ylabel="largest relative difference",
+           caption="Weights of rank 3 of four against the twin's. In float64 the difference is "
+           "about a hundred million times smaller: it was rounding.")
 
 # %% [markdown] id="05-1266d2"
-# This is the test to remember. Whenever distributed code is to equal undistributed code, run both in float64 for a few steps and compare the weights.
+# This is the test to remember: whenever distributed code should equal undistributed code, run both in float64 for a few steps and compare the weights.
 #
 # ## Your turn: average_gradients
 #
@@ -175,14 +177,14 @@ draw.heat(rows, xlabel="training step", label="relative difference",
 #
 # `share_gradients` takes for granted that every gradient exists. A rank lacks one where its part of the batch did not use a layer, and frozen parameters have none at all.
 #
-# **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; what is missing on all ranks may stay None or become zero. Work in place: a gradient that exists stays the same tensor object, of the same dtype; weights and buffers are not touched. Any pattern of communication will do.
+# **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; a gradient that is missing on all ranks may stay None or become zero. Work in place: an existing gradient stays the same tensor object, of the same dtype, because others may hold on to it. (DDP's gradients can be views of its buffers.) Weights and buffers are not touched. Any pattern of communication will do.
 #
-# The *core* level has 2 to 5 ranks and float32. *Sturdy* adds one rank, eight and more, other dtypes, empty models.
+# *Core* has 2 to 5 ranks and float32. *Sturdy* adds one rank, eight and more, other dtypes, and models without parameters.
 #
 # <details>
 # <summary>Hint: who calls what?</summary>
 #
-# The k-th collective of one rank meets the k-th of the others. A rank may therefore not leave a call out because it has nothing to say: what number can it contribute that changes no sum?
+# The k-th collective of one rank meets the k-th of the others. So a rank may not leave out a call because it has nothing to contribute. Which contribution changes no sum?
 #
 # </details>
 
@@ -193,9 +195,9 @@ def average_gradients(model: nn.Module) -> None:
     Every rank calls it after backward(), with a model of equal structure.
 
     Args:
-        model: its gradients are averaged, each in its own dtype. A gradient lies in memory as
-            its parameter does, in any order. Where ``.grad`` is None on some ranks it counts as
-            zero there, and is the mean afterwards; where it is None on all, it may stay None or
+        model: its gradients are averaged, each in its own dtype. A gradient has its parameter's
+            memory layout, whatever that is. Where ``.grad`` is None on some ranks, it counts as
+            zero there and is the mean afterwards; where it is None on all, it may stay None or
             become zero. An existing ``.grad`` keeps its object and dtype.
     """
     ### BEGIN SOLUTION
@@ -214,26 +216,26 @@ def one_has_none():
     average_gradients(model)
     return model.weight.grad[0]
 
-draw.values(run(one_has_none), caption="Rank 2 had none: (4 + 40 + 0 + 4000) / 4 on every rank.")
+draw.values(run(one_has_none), caption="Rank 2 had none: all should hold (4 + 40 + 0 + 4000) / 4.")
 
 # %% exercise="average_gradients" role="check"
 check(average_gradients)
 
 # %% [markdown] id="05-3a418b"
-# ## Begin alike
+# ## Start alike
 #
-# `make_model` seeds each rank with the same number, so all begin alike. That is luck that you arrange, and it does not last: one rank loads a checkpoint, or draws a random number more than the others, and the models differ from the first step on. Equal gradients keep equal models equal; they never make different ones equal. The safe way is to send one rank's model to everybody, once. A model is more than what is trained: frozen parameters are part of it, and buffers such as BatchNorm's running means and its counter, an int64.
+# `make_model` seeds every rank with the same number, so all ranks start alike. You cannot count on that. One rank loads a checkpoint, or draws one random number more than the others, and the models differ from the first step on. Equal gradients keep equal models equal; they never make different models equal. The safe way is to send one rank's model to all the others, once. A model is more than its trained parameters: it also has frozen ones, and buffers such as BatchNorm's running means and its counter, an int64.
 #
 # ### Your turn: broadcast_parameters
 #
 # **Optional · 05.2 · difficulty ●○○ · about 10 minutes**
 #
-# **Goal.** Afterwards every rank holds the parameters and buffers of rank `src`, in the same tensor objects as before: the optimizer knows those. *Sturdy* adds other dtypes and buffers of every kind.
+# **Goal.** Afterwards every rank holds the parameters and buffers of rank `src`, in the same tensor objects as before, because the optimizer refers to those. *Sturdy* adds other dtypes and buffers of every kind.
 #
 # <details>
 # <summary>Hint: what is in a model?</summary>
 #
-# `model.parameters()` has the parameters, frozen ones included, and `model.buffers()` all buffers, also those that are not saved. `dist.broadcast` writes in place; `.detach()` gives you a parameter's own memory, and autograd does not watch what is written there.
+# `model.parameters()` yields the parameters, frozen ones included, and `model.buffers()` all buffers, also those that are not saved. `dist.broadcast` writes in place. `.detach()` gives you a parameter's own memory, and autograd does not watch what is written there.
 #
 # </details>
 
@@ -241,8 +243,8 @@ check(average_gradients)
 def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
     """Give every rank the parameters, frozen ones too, and the buffers of rank ``src``, in place.
 
-    Every rank calls it, with a model of equal structure and the same ``src``. The tensors, of any
-    dtype and in any order in memory, equal on all ranks, are overwritten on all ranks but src.
+    Every rank calls it, with a model of equal structure and the same ``src``. A tensor may have
+    any dtype and memory layout, the same on all ranks. All ranks but src are overwritten.
     """
     ### BEGIN SOLUTION
     for tensor in (*model.parameters(), *model.buffers()):
@@ -256,7 +258,7 @@ def four_models():
     broadcast_parameters(model, src=2)
     return dict(model.state_dict())
 
-draw.values(run(four_models), caption="BatchNorm on four ranks: all of it is now that of rank 2.")
+draw.values(run(four_models), caption="BatchNorm on four ranks: every tensor should be rank 2's.")
 
 # %% exercise="broadcast_parameters" role="check"
 check(broadcast_parameters)
@@ -266,14 +268,14 @@ check(broadcast_parameters)
 #
 # **Optional · 05.3 · difficulty ●●○ · about 15 minutes**
 #
-# And how would you notice that ranks have drifted apart? The loss will not tell, as you will see below. A cheap test, called every few hundred steps, will.
+# How would you notice that ranks have drifted apart? The loss does not tell, as you will see below. A cheap test, called every few hundred steps, does.
 #
-# **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal: a difference in the last bit counts. *Sturdy* adds one rank, eight and more, other dtypes, buffers that are not saved with the model, and NaN, which is not equal to itself although its bits are.
+# **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal means that a difference in the last bit counts. *Sturdy* adds one rank, eight and more, other dtypes, models without any tensor, buffers that are not saved with the model, and NaN, which is not equal to itself although its bits are.
 #
 # <details>
 # <summary>Hint: look at bytes</summary>
 #
-# `t.contiguous().reshape(-1).view(torch.uint8)` is a tensor's memory as whole numbers from 0 to 255. Beware of sums: two differences can cancel.
+# `t.contiguous().reshape(-1).view(torch.uint8)` shows a tensor's memory as whole numbers from 0 to 255. Beware of sums: two differences can cancel.
 #
 # </details>
 
@@ -308,18 +310,18 @@ check(same_everywhere)
 # %% [markdown] id="05-3a18d5"
 # ## Uneven and empty batches
 #
-# The last batch of an epoch is seldom divisible by the number of ranks, and some ranks may go without. Averaging means is then wrong, as −21.33 was. What is right follows from the definition: the global mean is the sum over all samples, divided by their number, **g = Σᵣ Σᵢ gᵣᵢ / Σᵣ Bᵣ**, where rank *r* has Bᵣ samples. An empty batch adds nothing to either sum. Its mean, however, is 0/0, and a single NaN in a sum makes NaN of everything; and a rank that skips the step leaves the others waiting.
+# The size of an epoch's last batch is seldom divisible by the number of ranks, and some ranks may get no sample. Averaging the means is then wrong, as −21.33 was. What is right follows from the definition. The global mean is the sum over all samples divided by their number, **g = Σᵣ Σᵢ gᵣᵢ / Σᵣ Bᵣ**, where rank *r* has Bᵣ samples. An empty batch adds nothing to either sum. Its mean, however, is 0/0, and a single NaN makes the whole sum NaN. And a rank that skips the step leaves the others waiting.
 #
 # ### Your turn: train_step
 #
 # **Optional · 05.4 · difficulty ●●● · about 20 minutes**
 #
-# **Goal.** One step with cross-entropy that equals the step of a single process on the union of all ranks' batches, of whatever sizes, empty on some ranks, never on all. Gradients left over from before do not count. Every rank returns the same float: the mean loss over all samples. *Sturdy* adds one rank, eight and more, float64, and models in which a layer is frozen or shared.
+# **Goal.** Take one step with cross-entropy that equals the step of a single process on the union of all ranks' batches. Batches have any sizes; some may be empty, but never all. Gradients left over from before do not count. Every rank returns the same float: the mean loss over all samples. *Sturdy* adds one rank, eight and more, float64, and models in which a layer is frozen or shared.
 #
 # <details>
 # <summary>Hint: two sums</summary>
 #
-# `cross_entropy(…, reduction="sum")` of an empty batch is 0, not NaN, and its gradients are zeros. How many samples there are in all is a sum over the ranks, too.
+# `cross_entropy(…, reduction="sum")` of an empty batch is 0, not NaN, and its gradients are zeros. The number of samples is a sum over the ranks, too.
 #
 # </details>
 
@@ -330,14 +332,14 @@ def train_step(model, optimizer, inputs, targets) -> float:
     Every rank calls it, with equal weights and optimizers.
 
     Args:
-        model: without BatchNorm or dropout; each trained parameter has a part in its output.
-            Gradients left from before are ignored.
+        model: without BatchNorm or dropout; every trained parameter takes part in its output.
+            Gradients left over from before are ignored.
         optimizer: of all the parameters of this model.
-        inputs, targets: this rank's batch, of a size of its own; empty on some ranks, not on all.
+        inputs, targets: this rank's batch, of its own size; empty on some ranks, but not on all.
 
     Returns:
         The mean cross-entropy over all samples of all ranks, before the step: the same float on
-        every rank, to the digits of float32.
+        every rank, to float32 precision.
     """
     ### BEGIN SOLUTION
     samples = torch.tensor(len(targets))
@@ -371,9 +373,9 @@ check(train_step)
 # %% [markdown] id="05-9971da"
 # ## What becomes of the learning rate
 #
-# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, *k* times fewer steps an epoch. With the old learning rate the model then learns less in an epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. One step with the mean of *k* batches and *k* times the rate is nearly *k* small steps, as long as the gradient changes little on the way.
+# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, *k* times fewer steps per epoch. With the old learning rate the model then learns less in each epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. One step with the mean gradient of *k* batches and *k* times the rate is nearly the same as *k* small steps, as long as the gradient changes little along the way. The rule is for SGD. For Adam, theory suggests the square root of *k* (Malladi and others, 2022).
 #
-# Four ranks follow the twin, so the twin is all we need to try it. Batches of 32·*k*, six epochs each, plain SGD, rate 0.2 or 0.2·*k*; shown is the mean training loss of the last epoch. That is seven trainings, some seconds.
+# Four ranks follow the twin, so the twin is all we need to try it: batches of 32·*k*, six epochs each, plain SGD, and a rate of 0.2 or of 0.2·*k*. The picture shows the mean training loss of the last epoch. These are seven trainings and take some seconds.
 
 # %% id="05-e5d27d"
 def last_epoch(k, lr):
@@ -384,24 +386,24 @@ ks = (1, 2, 4, 8)
 
 def sweep():
     fixed = [last_epoch(k, 0.2) for k in ks]
-    return fixed, fixed[:1] + [last_epoch(k, 0.2 * k) for k in ks[1:]]  # for k = 1 they are one
+    return fixed, fixed[:1] + [last_epoch(k, 0.2 * k) for k in ks[1:]]  # for k = 1 the same
 
 fixed, scaled = run(sweep, world_size=1, timeout=300).results[0]
 assert fixed == sorted(fixed) and max(scaled[:3]) < 0.2 < fixed[1]
 assert scaled[2] < fixed[2] / 2 and scaled[3] > fixed[3] and 0.2 * ks[3] == 1.6
 sizes = [32 * k for k in ks]
 draw.lines({"rate 0.2": (sizes, fixed), "rate 0.2·k": (sizes, scaled)}, xlabel="global batch, 32·k",
-           ylabel="training loss, sixth epoch", caption="With the rate scaled the loss hardly "
-           "depends on the batch, until the rule breaks: at a batch of 256 it trains worse.")
+           ylabel="training loss, sixth epoch", caption="With the scaled rate the loss hardly "
+           "depends on the batch until the rule breaks, at a batch of 256.")
 
 # %% [markdown] id="05-4e5a7a"
-# With a fixed rate the loss rises with every doubling. Scaled, it stays below 0.2 up to a batch of 128, where it has not half of the fixed rate's loss; at 256, with a rate of 1.6, it is worse than without. The paper met trouble early in training, too, and got over it by *warm-up*: begin with the small rate and raise it over the first epochs. So they trained ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
+# With a fixed rate the loss rises with every doubling of the batch. With the scaled rate it stays below 0.2 up to a batch of 128, less than half of the loss at the fixed rate. At 256, with a rate of 1.6, scaling makes it worse. The paper met trouble early in training, too, and overcame it by *warm-up*: begin with the small rate and raise it over the first epochs. In this way they trained ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
 #
 # ## The road not taken: a parameter server
 #
-# Before all_reduce took over, one process held the weights: workers sent it gradients and got new weights back (Dean and others, 2012; Li and others, 2014). Here it is, with rank 0 as server and as worker. S is the size of the gradient, for our model 4 · 5,450 = 21,800 bytes.
+# Before all_reduce took over, one process held the weights: workers sent gradients to it and got new weights back (Dean and others, 2012; Li and others, 2014). In the cell, rank 0 is both the server and a worker. S is the size of the gradient, for our model 4 · 5,450 = 21,800 bytes.
 #
-# **2(n−1)·S** bytes pass through the server's link, 130,800 with four ranks. In a ring, as you know, each rank's link carries 2(n−1)/n · S a direction: 32,700 bytes, and never more than 2·S. The server's load grows with every worker, the ring's does not. In time, with lesson 03's model: 2(α + (n−1)·S·β) for the server, 2(n−1)(α + S/n·β) for the ring. The cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
+# **(n−1)·S** bytes go into the server, and as many come out: with four ranks, 65,400 in each direction. In a ring each rank's link carries 2(n−1)/n·S in each direction: 32,700 bytes, and never more than 2·S. The server's load grows with every worker, the ring's does not. In time, with lesson 03's model, that is 2(α + (n−1)·S·β) for the server and 2(n−1)(α + S/n·β) for the ring. The second cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
 
 # %% id="05-ff8efe"
 def server_step(grad):
@@ -419,9 +421,9 @@ def server_step(grad):
         dist.send(weights, dst)
 
 served = run(server_step, torch.ones(5450))
-at_server = sum(m.nbytes for m in served.trace.messages if 0 in (m.src, m.dst))
+into = sum(message.nbytes for message in served.trace.messages if message.dst == 0)
 assert 4 * sum(p.numel() for p in make_model().parameters()) == 4 * 5450 == 21_800
-assert at_server == 2 * 3 * 21_800 == 130_800 == 4 * 32_700
+assert into == 3 * 21_800 == 65_400 == 2 * 32_700
 draw.traffic(served, caption="Every byte goes into rank 0 or comes out of it; nobody else talks.")
 
 # %% id="05-5651b5"
@@ -436,21 +438,22 @@ server, ring = ([seconds(step, n) for n in worlds] for step in (server_step, dis
 for n, star, circle in zip(worlds, server, ring, strict=True):
     assert abs(star / (2 * (alpha + (n - 1) * nbytes * beta)) - 1) < 1e-9
     assert abs(circle / (2 * (n - 1) * (alpha + nbytes / n * beta)) - 1) < 1e-9
-draw.lines({"parameter server": (worlds, server), "ring": (worlds, ring)}, xlabel="ranks",
-           ylabel="s, simulated", loglog=True, exact=True, caption="Twice the workers, twice the "
-           "time at a server. In a ring only latency grows.")
+times = {"parameter server": server, "ring": ring}
+draw.lines({name: (worlds, [1e3 * s for s in took]) for name, took in times.items()}, "ranks",
+           "time, ms (simulated)", loglog=True, exact=True, caption="With twice the workers a "
+           "server takes twice the time. A ring's transfer never doubles; its latency does.")
 
 # %% [markdown] id="05-239897"
-# Real systems use several servers, each with a share of the weights; with as many servers as workers the load is that of the ring. What a server offers is freedom: workers need not wait for one another, need not be equally fast, and may come and go. The price is gradients that were computed with old weights. Where only few of many weights are touched, in embedding tables of recommender systems, servers live on (Liu and others, 2022). PyTorch's tool for this style was `torch.distributed.rpc`; it is in maintenance, and new work goes into collectives.
+# Real systems use several servers, each with a share of the weights. With as many servers as workers, the load is that of the ring. A server also offers freedom: workers need not wait for one another, need not be equally fast, and may come and go. The price is gradients that were computed with old weights. Servers live on where only a few of many weights are touched, in the embedding tables of recommender systems (Liu and others, 2022). PyTorch's tool for this style was `torch.distributed.rpc`. It is in maintenance, and new work goes into collectives.
 #
 # ## Strong and weak scaling
 #
-# How good is it to have *n* ranks? Two questions, two answers.
+# How good is it to have *n* ranks? There are two questions, with two answers.
 #
 # * **Strong scaling** (Amdahl, 1967): the same global batch on more ranks. Efficiency is T₁ / (n·Tₙ).
 # * **Weak scaling** (Gustafson, 1988): the same batch *per rank*, so that the work grows with *n*. Efficiency is T₁ / Tₙ.
 #
-# We simulate, since four processes on one machine share its cores and would tell about those. Modelled: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, the network from above.
+# We simulate, because four processes on one machine share its cores, and a measurement would show those. The model: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
 
 # %% id="05-b1fb08"
 def step_time(n, samples):
@@ -464,21 +467,21 @@ one = step_time(1, 256)
 strong = [one / (n * step_time(n, 256 // n)) for n in worlds]
 weak = [one / step_time(n, 256) for n in worlds]
 print(f"on 8 ranks: strong {strong[3]:.0%}, weak {weak[3]:.0%}")
-assert (round(strong[3], 2), round(weak[3], 2)) == (0.31, 0.78)
 eight, busy = step_time(8, 32), 25e-6 * 32
 assert [round(1e3 * t, 1) for t in (one, eight, busy, eight - busy)] == [6.4, 2.6, 0.8, 1.8]
-draw.lines({"weak: 256 samples a rank": (worlds, weak), "strong: 256 in all": (worlds, strong)},
-           xlabel="ranks", ylabel="efficiency, simulated", exact=True, caption="Communication "
-           "costs the same in both; strong scaling leaves less and less to compute beside it.")
+draw.lines({"weak: 256 samples per rank": (worlds, weak), "strong: 256 in all": (worlds, strong)},
+           xlabel="ranks", ylabel="efficiency (simulated)", logx=True, exact=True,
+           caption="Both send the same bytes per step; strong scaling leaves each rank less and "
+           "less to compute meanwhile.")
 
 # %% [markdown] id="05-edaea6"
-# Eight ranks finish the same batch in 2.6 ms in place of 6.4, less than three times as fast, since each computes for 0.8 ms and talks for 1.8. Whoever reports scaling has to say which of the two. Weak looks better and is paid for in learning: see the learning rate.
+# Eight ranks finish the same batch in 2.6 ms instead of 6.4. That is less than three times as fast, since each computes for 0.8 ms and communicates for 1.8. Whoever reports scaling has to say which of the two it is. Weak scaling looks better and is paid for in learning: its global batch grows.
 #
 # ## Break it
 #
-# **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others two. (Had the shapes been alike, nobody would have hung: the ranks would have averaged one layer's gradient with another's, in silence.)
+# **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others have two. (In a loop over many steps it can be worse: rank 0's third call meets the others' first call of the *next* step. If the shapes are alike, nobody hangs, and the ranks silently average one layer's gradient with another's.)
 #
-# **Second**, a bug that trains. `share_weights` averages the parameter in place of its gradient: one word is different. It happened in a published trainer, whose hook was handed the parameter and not its gradient ([picotron#39](https://github.com/huggingface/picotron/issues/39)). Each rank steps with its own gradient, and the weights are pulled together at the next step. **Predict:** what will the accuracy be?
+# **Second**, a bug that trains. `share_weights` averages the parameter instead of its gradient: one word is different. (A reader of a published trainer asks whether its hook does so, in [picotron#39](https://github.com/huggingface/picotron/issues/39).) Each rank steps with its own gradient, and the weights are pulled together in the next step. Will the accuracy give it away?
 
 # %% id="05-9e84da"
 def two_tasks():
@@ -502,37 +505,37 @@ for share, job in {share_gradients: runs[4],
     results = job.results
     first, last = (results[rank]["weights"][-1] for rank in (0, 3))
     apart = max((first[name] - last[name]).abs().max() / last[name].abs().max() for name in first)
-    least = min(result["accuracy"] for result in results)
-    print(f"{share.__name__:<16} least accuracy: ~{100 * least:.1f} %   "
-          f"ranks 0 and 3 apart: ~{apart:.0e}")
-    assert (apart == 0) == (share is share_gradients) and least > 0.9
+    lowest = min(result["accuracy"] for result in results)
+    print(f"{share.__name__:<16} lowest accuracy: ~{100 * lowest:.1f} %   "
+          f"ranks 0 and 3 differ by: ~{apart:.0e}")
+    assert (apart == 0) == (share is share_gradients) and lowest > 0.9
 
 # %% [markdown] id="05-fd4334"
-# It learns nearly as well: the mean of four slightly different steps is nearly the step of the mean, and a loss curve forgives a lot. What gives it away is that the ranks have four different models. That is what `same_everywhere` is for, and why this lesson compared weights and not curves.
+# It does not. The mean of four slightly different steps is nearly the step of the mean, and a loss curve forgives a lot. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why this lesson compared weights and not curves.
 #
 # ## In practice
 #
-# Nobody writes this loop by hand. `DistributedDataParallel` sends the model round when it is made, as `broadcast_parameters` does, and averages gradients while `backward()` still runs. It takes the mean of means, so uneven batches are yours to weight. On GPUs every line of `train` stays, with model and batches moved to `device()` and `backend="nccl"`; `all_reduce` and AVG are the same calls. Nothing on this page was measured on a GPU.
+# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so uneven batches are yours to weight. On GPUs every line of `train` stays, with model and batches moved to `device()` and `backend="nccl"`; `all_reduce` and AVG are the same calls.
 #
 # ## More roads not taken
 #
-# * **Local SGD** averages weights on purpose, every so many steps, to talk less (Stich, 2019).
-# * **Compressed gradients**: fewer bytes on the wire, and a gradient that is only nearly the average (Vogels and others, 2019).
-# * **`nn.DataParallel`**: one process, threads, a root GPU that gathers; slower, and no longer advised.
+# * **Local SGD** averages weights on purpose, once every so many steps, to communicate less (Stich, 2019).
+# * **Compressed gradients** put fewer bytes on the wire, and the gradient is then only nearly the average (Vogels and others, 2019).
+# * **`nn.DataParallel`** is one process with a thread per GPU and a root GPU that gathers. It is slower, and no longer recommended.
 #
 # ## What you can do now
 #
 # * ☑ train one model on many ranks, and prove with float64 that it is the same model;
-# * ☑ average gradients also where some are missing, and begin alike;
+# * ☑ average gradients even where some are missing, and start alike;
 # * ☑ take an exact step on uneven and empty batches;
-# * ☑ say how the learning rate goes with the global batch, and where that ends;
+# * ☑ say how the learning rate depends on the global batch, and where that ends;
 # * ☑ count what a parameter server costs, and tell strong from weak scaling.
 #
 # **Next:** [the real one, DistributedDataParallel](06_ddp.ipynb), and out of the notebook.
 #
 # ## Sources
 #
-# * P. Goyal and others, *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, 2017, [arXiv:1706.02677](https://arxiv.org/abs/1706.02677)
+# * P. Goyal and others, *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, 2017, [arXiv:1706.02677](https://arxiv.org/abs/1706.02677) · S. Malladi and others, *On the SDEs and Scaling Rules for Adaptive Gradient Algorithms*, NeurIPS 2022, [arXiv:2205.10287](https://arxiv.org/abs/2205.10287)
 # * J. Dean and others, *Large Scale Distributed Deep Networks*, NeurIPS 2012 · M. Li and others, *Scaling Distributed Machine Learning with the Parameter Server*, [OSDI 2014](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu) · Z. Liu and others, *Monolith: Real Time Recommendation System With Collisionless Embedding Table*, 2022, [arXiv:2209.07663](https://arxiv.org/abs/2209.07663) (a parameter server of today)
 # * G. M. Amdahl, *Validity of the single processor approach to achieving large scale computing capabilities*, AFIPS 1967, [doi:10.1145/1465482.1465560](https://doi.org/10.1145/1465482.1465560) · J. L. Gustafson, *Reevaluating Amdahl's law*, CACM 31(5), 1988, [doi:10.1145/42411.42415](https://doi.org/10.1145/42411.42415)
 # * P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 69(2), 2009, [doi:10.1016/j.jpdc.2008.09.002](https://doi.org/10.1016/j.jpdc.2008.09.002) (the ring's bytes)

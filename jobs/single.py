@@ -1,0 +1,44 @@
+"""Train on the digits on one device:  python single.py
+
+ddp.py beside it is the same script on many devices. Compare them line by line.
+"""
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import ExponentialLR
+from torch.utils.data import DataLoader
+
+from course_lib import load_digits
+
+EPOCHS, BATCH = 4, 64
+digits, test = load_digits(), load_digits(train=False)
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+loader = DataLoader(digits, BATCH, shuffle=True, drop_last=True)
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                      nn.Flatten(), nn.Linear(1024, 10)).to(device)  # fmt: skip
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+scheduler = ExponentialLR(optimizer, gamma=0.9)
+
+for epoch in range(EPOCHS):
+    model.train()
+    for images, labels in loader:
+        loss = cross_entropy(model(images.to(device)), labels.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    scheduler.step()
+
+    model.eval()
+    with torch.no_grad():
+        images, labels = test[:]
+        right = (model(images.to(device)).argmax(1) == labels.to(device)).sum()
+    print(f"epoch {epoch}  test accuracy {right.item() / len(test):.4f}", flush=True)
+
+parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+state = {name: part.state_dict() for name, part in parts.items()} | {"epoch": epoch}
+torch.save(state, "digits.pt")

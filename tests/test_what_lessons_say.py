@@ -1,0 +1,230 @@
+"""What single lessons say in prose, as far as no cell of theirs asserts it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+from course_lib import Deadlock, Network, simulate
+from course_lib.notebooks.source import read_lesson
+
+ROOT = Path(__file__).resolve().parents[1]
+
+LESSONS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks" / "src").glob("*.py"))}
+
+
+def played(lesson: str, *ids: str) -> dict:
+    """The names that these cells of a lesson define, run here."""
+    cells = {cell.id: cell for cell in read_lesson(LESSONS[lesson]).cells}
+    names: dict = {"__name__": "__main__"}
+    for id in ids:
+        exec(compile(cells[id].text, f"<{id}>", "exec"), names)
+    return names
+
+
+def quoted(lesson: str, id: str) -> list[re.Pattern]:
+    """The lines of the ``text`` that a cell quotes, for any numbers and anything in place of …"""
+    [cell] = [cell for cell in read_lesson(LESSONS[lesson]).cells if cell.id == id]
+    lines = re.search(r"```text\n(.+?)```", cell.text, re.DOTALL)[1].splitlines()
+    patterns = [re.sub(r"\d+", r"\\d+", re.escape(line)) for line in lines]
+    return [re.compile(pattern.replace("…", ".*")) for pattern in patterns]
+
+
+PLAIN = """
+import sys, torch, torch.distributed as dist
+store, rank = f"file://{sys.argv[1]}", int(sys.argv[2])
+dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+if rank == 0:
+    dist.all_reduce(torch.ones(1))
+elif sys.argv[3] == "dies":
+    1 / 0
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["dies", "returns"])
+def test_plain_gloo_says_of_a_rank_that_has_ended_what_lesson_00_quotes(other: str, tmp_path: Path):
+    """Lessons 00 and 02: within seconds, not after the 30 minutes for a rank that is alive."""
+    command = [sys.executable, "-c", PLAIN, str(tmp_path / "store")]
+    ranks = [subprocess.Popen([*command, rank, other], stderr=subprocess.PIPE, text=True)
+             for rank in "01"]  # fmt: skip
+    waiting, _ = [rank.communicate(timeout=300)[1] for rank in ranks]
+    for line in quoted("00", "00-c27bba"):
+        assert line.search(waiting), waiting
+    assert dist.constants.default_pg_timeout == timedelta(minutes=30)
+
+
+FORKED = """
+import multiprocessing, torch
+def work():
+    torch.randn(4_000_000).exp()
+def outcome(patience):
+    child = multiprocessing.get_context("fork").Process(target=work, daemon=True)
+    child.start()
+    child.join(patience)
+    hangs = child.is_alive()
+    child.kill()
+    return "hangs" if hangs else child.exitcode
+torch.set_num_threads(2)
+torch.ones(3, requires_grad=True).sum().backward()
+before = outcome(100)
+work()
+print(before, outcome(3))
+"""
+
+
+@pytest.mark.slow
+def test_a_fork_hangs_once_its_parent_has_computed_something_large():
+    """Lesson 00: it is the pool of threads that a large operator starts, not backward()."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout == "0 hangs\n", done.stderr
+
+
+def test_the_presets_are_those_of_lesson_03s_table():
+    text = LESSONS["03"].read_text()
+    rows = re.findall(r"\| `(\w+)\(\)` \| (\S+) µs \| (\S+) GB/s \|", text)
+    assert len(rows) == 5
+    for name, microseconds, gigabytes in rows:
+        assert getattr(Network, name)() == Network(
+            float(microseconds) / 1e6, float(gigabytes) * 1e9
+        )
+
+
+def test_the_model_gives_the_times_that_lesson_03_tells():
+    given = "03-76ac89", "03-26ffa6", "03-d18c5b"
+    names = played("03", *given, "03-d496e2", "03-3e960a")
+    at_128, ethernet, useful = names["at_128"], names["ethernet"], names["useful"]
+    assert math.isclose(at_128["tree"], 1e6 * 2 * 7 * ethernet.seconds(262_144), rel_tol=1e-9)
+    bytes_alone = 1e6 * 262_144 / ethernet.bandwidth
+    assert 1.9 < at_128["bandwidth bound"] / bytes_alone < 2, "it levels off at 2·S·β"
+    latency = at_128["best_formula"] - at_128["bandwidth bound"]
+    assert math.isclose(latency, 1e6 * 14 * ethernet.latency, rel_tol=1e-9)
+    assert [round(percent[-1]) for _, percent in useful.values()] == [96, 86, 38]
+    from_8_to_128 = [percent[2] - percent[-1] for _, percent in useful.values()]
+    assert max(from_8_to_128) < 4, "the number of ranks hardly matters"
+    assert round(25_557_032 * 4 / 1e6) == 102
+
+
+def test_04_a_tree_takes_two_logarithms_of_whole_tensors():
+    network, size = Network(collectives="messages"), 65_536
+
+    def there_and_back():
+        total = torch.zeros(size // 4)
+        dist.reduce(total, dst=0)
+        dist.broadcast(total, src=0)
+
+    for n in (2, 8, 64):
+        seconds = simulate(there_and_back, world_size=n, network=network).seconds
+        expected = 2 * math.ceil(math.log2(n)) * (network.latency + size / network.bandwidth)
+        assert math.isclose(seconds, expected, rel_tol=1e-9)
+
+
+def test_04_rings_take_the_time_and_send_the_bytes_of_the_formulas():
+    names = played("04", "04-2e7bc8", "04-f6e553", "04-b0abad", "04-b18987")
+    network, size = Network(), names["S"]
+    for n, job in names["rings"].items():
+        step = network.latency + size / n / network.bandwidth
+        assert math.isclose(job.seconds, 2 * (n - 1) * step, rel_tol=1e-9)
+        assert {job.trace.bytes_sent(r) for r in range(n)} == {2 * (n - 1) * size // n}
+    for n, job in names["wholes"].items():
+        assert {job.trace.bytes_sent(r) for r in range(n)} == {(n - 1) * size}
+
+
+def test_05_disjoint_parts_are_for_the_twin_and_not_for_equal_ranks():
+    """Ranks that all train on the same samples stay equal, and differ from one process."""
+    names = played("05", "05-5683b6", "05-33fc05")
+    samples = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+
+    def gradient(takes_rank):
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1)
+        model(samples.tensor_split(dist.get_world_size())[takes_rank]).square().mean().backward()
+        names["share_gradients"](model)
+        return model.weight.grad.tolist()
+
+    ranks, twin = (simulate(gradient, 0, world_size=n).results for n in (2, 1))
+    assert ranks[0] == ranks[1] != twin[0]
+
+
+def test_05_the_transfer_of_a_ring_never_doubles():
+    """Without latency 64 ranks take less than twice as long as two."""
+    network = Network(latency=1e-15, bandwidth=1e9, collectives="messages")
+    two, many = (
+        simulate(lambda: dist.all_reduce(torch.zeros(2**16)), world_size=n, network=network).seconds
+        for n in (2, 64)
+    )
+    assert 1.9 * two < many < 2 * two
+
+
+def test_06_the_gradient_that_marks_the_end_of_backward_is_the_last_one():
+    names, order = played("06", "06-af21f2", "06-bc81ee"), []
+    model = names["network"]()
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(order.append)
+    names["loss_of"](model, 4).backward()
+    assert order[-1] is model[1].weight
+
+
+def test_06_one_bucket_cannot_overlap_and_three_do():
+    """What the picture shows is not so in the first step, whose only bucket fills last."""
+    names = played("06", "06-af21f2", "06-bd98a8", "06-bc81ee", "06-032e9d", "06-55ff42")
+    _, last_gradient, calls = names["window"](names["wrapped"], step=0)
+    assert calls and all(call.issued > last_gradient for call in calls)
+    for step in (1, 2):
+        _, last_gradient, calls = names["window"](names["wrapped"], step)
+        reductions = [call.issued for call in calls if call.op == "all_reduce"]
+        assert len(reductions) == 3
+        assert reductions[0] < last_gradient < reductions[2]
+    assert [e.op for e in names["wrapped"].trace.of(0)].count("all_reduce") == 1 + 3 * 3
+
+
+def test_06_a_loader_refuses_sampler_and_shuffle():
+    sampler = DistributedSampler(range(10), num_replicas=2, rank=0)
+    with pytest.raises(ValueError, match="mutually exclusive"):
+        DataLoader(range(10), sampler=sampler, shuffle=True)
+
+
+def test_06_the_wrapper_on_rank_0_alone_waits_forever_and_does_not_convert_batch_norm():
+    def evaluated_on_rank_0():
+        ddp = DistributedDataParallel(nn.BatchNorm1d(2))
+        assert type(ddp.module) is nn.BatchNorm1d
+        ddp.eval()
+        if dist.get_rank() == 0:
+            ddp(torch.ones(1, 2))
+
+    with pytest.raises(Deadlock):
+        simulate(evaluated_on_rank_0, world_size=2)
+
+
+def test_06_adam_takes_16_bytes_per_parameter():
+    model = nn.Linear(1000, 1000)
+    adam = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 1000)).sum().backward()
+    adam.step()
+    averages = [s[key] for s in adam.state.values() for key in ("exp_avg", "exp_avg_sq")]
+    held = [*model.parameters(), *(p.grad for p in model.parameters()), *averages]
+    assert sum(t.nbytes for t in held) == 16 * sum(p.numel() for p in model.parameters())
+
+
+def test_06_the_change_to_ddp_names_the_device_three_times():
+    """It is short enough to be read, and has what turns CPU code into GPU code."""
+    before, after = ((ROOT / "jobs" / f"{name}.py").read_text() for name in ("single", "ddp"))
+    changes = difflib.ndiff(before.splitlines(), after.splitlines())
+    added = [line for line in changes if line.startswith("+ ")]
+    assert len(added) <= 32
+    for device in ("set_device(local_rank)", "device_id=device", "device_ids=[local_rank]"):
+        assert sum(device in line for line in added) == 1
