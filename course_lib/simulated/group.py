@@ -12,6 +12,7 @@ It turns what c10d passes (lists of lists, options) into tensors that a rank giv
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -309,7 +310,7 @@ class SimulatedGroup(_ProcessGroup):
 
     alltoall_base = all_to_all_single
 
-    def barrier(self, opts: Any = None) -> Any:
+    def barrier(self, opts: Any) -> Any:
         return self._issue("barrier", [], [], opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
@@ -336,3 +337,17 @@ class SimulatedGroup(_ProcessGroup):
                 )
             sizes = [tensor.shape[0] // self._size] * self._size
         return list(tensor.split(list(sizes)))
+
+
+def _or_plain(ours: Any, torchs: Any) -> Any:
+    """Take what torch's own method takes, as ``broadcast(tensor, 0)``: that one makes lists and
+    options of it, and comes back."""
+    options = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
+    return lambda self, *args, **named: (
+        ours if args and type(args[-1]) in options else torchs
+    )(self, *args, **named)  # fmt: skip
+
+
+for _name, _ours in list(vars(SimulatedGroup).items()):
+    if callable(_ours) and list(inspect.signature(_ours).parameters)[-1] == "opts":
+        setattr(SimulatedGroup, _name, _or_plain(_ours, getattr(_ProcessGroup, _name)))

@@ -248,6 +248,11 @@ class Mail:
         if known is None:
             if tag < 0:
                 raise RuntimeError(f"tag={tag}: a tag is a whole number, zero or more")
+            if me == peer:  # torch refuses it of a send; in a batch, and of a recv, gloo does
+                raise RuntimeError(
+                    f"rank {self.ranks[me]} cannot {kind} to or from itself: "
+                    "gloo has no such connection, copy"
+                )
             sent = tensor.nbytes if kind == "send" else 0
             op = Op(
                 kind, self.ranks[me], None if peer < 0 else self.ranks[peer], self.name, sent,

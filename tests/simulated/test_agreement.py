@@ -92,13 +92,22 @@ def every_other_call():
     dist.gather_object(rank, objects if root else None)
     dist.broadcast_object_list(objects)
     dist.scatter_object_list([None], objects if root else None)
-    dist.monitored_barrier()
     dist.new_subgroups(1)
-    dist.split_group(split_ranks=[[0, 1], [2]])
     dist.all_gather_into_tensor(x_n, x)
     dist.reduce_scatter_tensor(xs[1], x_n)
     dist.all_reduce_coalesced([x, xs[2]])
     dist.all_gather_coalesced([[torch.zeros(4), torch.zeros(4)] for _ in range(n)], [x, xs[1]])
+    for call in (
+        lambda: world.broadcast(x, 1), lambda: world.allreduce(x),
+        lambda: world.allreduce([x], dist.ReduceOp.MAX), lambda: world.reduce(x + 0, 0),
+        lambda: world.allgather([xs], [x]), lambda: world.allgather(xs, x),
+        lambda: world.gather(xs if root else [], x, 0),
+        lambda: world.scatter(x, xs if root else [], 0), lambda: world.reduce_scatter(x, xs),
+        lambda: world.alltoall(xs, [x] * n), lambda: world.all_gather_single(x_n, x),
+        lambda: world.all_to_all_single(torch.zeros(4 * n), x_n, [], []), world.barrier,
+        lambda: world.allreduce_coalesced([x]), lambda: world._reduce_scatter_base(x, x_n),
+    ):  # fmt: skip
+        call().wait()
     out = [
         functional.broadcast(x, 1, world),
         functional.all_reduce(x, "avg", world),

@@ -294,6 +294,10 @@ def test_a_simulation_inside_a_simulation_is_refused():
         simulate(simulates, world_size=2)
 
 
+def receives_from_itself():
+    dist.irecv(torch.ones(1), dist.get_rank())
+
+
 def sends_strided():
     dist.send(torch.ones(4)[::2], 1 - dist.get_rank())
 
@@ -306,7 +310,9 @@ def adds_int16():
     dist.all_reduce(torch.ones(2, dtype=torch.int16))
 
 
-@pytest.mark.parametrize("program", [sends_strided, averages_integers, adds_int16])
+@pytest.mark.parametrize(
+    "program", [receives_from_itself, sends_strided, averages_integers, adds_int16]
+)
 def test_what_gloo_refuses_is_refused(program):
     with pytest.raises(RankFailed) as caught:
         simulate(program, world_size=2)
