@@ -35,6 +35,7 @@ class Outcome:
     code: int = 0  # exit code, or minus the signal
     exception: BaseException | None = None
     last_call: Event | None = None  # of one that died: the call it stood in, or had made last
+    last_words: str = ""  # of one that C++ ended
     # What only a rank with a process of its own sends:
     began: float = 0.0  # when its function did
     result: bytes = b""  # what it returned or raised, pickled
@@ -100,6 +101,7 @@ def _died(first: Outcome, others: Sequence[Outcome]) -> RankDied:
         lines.append(f"  it was at {first.lines[-1]}")
     elif event is not None:
         lines.append(f"  the last thing it did: {explain.call_text(event)}   {event.line or ''}")
+    lines += [f"  it said: {' '.join(first.last_words.split())}"] if first.last_words else []
     lines += _consequences(others)
     lines.append(_advice(first.code))
     return RankDied("\n".join(lines), first.rank, first.code, [s.rank for s in others])

@@ -254,6 +254,7 @@ class World:
             if rank.outcome and rank.outcome.state == "died":
                 rank.outcome.lines = lines_in_dump(rank.stack)
                 rank.outcome.last_call = rank.history.last_call
+                rank.outcome.last_words = rank.output.last_words
 
     def _ask_for_stacks(self) -> list[Rank]:
         """Have every rank that still runs write down where it stands; returns those ranks."""

@@ -462,3 +462,28 @@ def test_errors_travel_between_processes():
     error = told(RankFailed, lambda: 1 / 0, 1)
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.rank, copy.kind) == (str(error), 0, "ZeroDivisionError")
+
+
+def ends_in_cpp():
+    dist.barrier()
+    if dist.get_rank() == 1:
+        said = b"terminate called after throwing an instance of 'Error'\n  what():  no more\n"
+        os.write(2, b"before\n" + said)
+        os.abort()
+    dist.barrier()
+
+
+def test_what_cpp_says_at_its_end_is_part_of_the_error_and_not_of_the_output(capsys):
+    with pytest.raises(RankDied, match=r"it said: terminate called .* what\(\): no more"):
+        run(ends_in_cpp, world_size=2)
+    assert capsys.readouterr().out == "[1] before\n"
+
+
+def adds_up_unequal_lengths():
+    dist.all_reduce(torch.ones(4 if dist.get_rank() else 400_000))
+
+
+def test_where_a_mismatch_is_told_gloos_last_words_are_not(capsys):
+    with pytest.raises(Mismatch):
+        run(adds_up_unequal_lengths, world_size=2)
+    assert capsys.readouterr().out == ""
