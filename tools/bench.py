@@ -117,7 +117,7 @@ def run_and_wait_for_the_standby() -> list[int]:
     """The standby's process ids."""
     run(add_up, world_size=RANKS)
     assert standby.world is not None
-    standby.world.form(Deadline(60))
+    standby.world.rendezvous(Deadline(60))
     return [rank.pid for rank in standby.world.ranks]
 
 
