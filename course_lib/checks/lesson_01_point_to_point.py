@@ -66,7 +66,7 @@ declare(Exercise(
     ],
     diagnoses=[
         Diagnosis("in-step", "Both partners do the same thing first: both send, or both receive. "
-                  "The rule tells some pairs apart (an even and an odd rank, say), but not this one. "
+                  "The rule tells some pairs apart (even and odd ranks, say), but not this one. "
                   "Which rule works for any two ranks?", in_step),
     ],
 ))  # fmt: skip
@@ -93,7 +93,7 @@ declare(Exercise(
     sturdy=lambda rng: [Case(1, 2), Case(3, 0), Case(8, 5), Case(crowd(rng), 3), *hostile(3, 6)],
     special=lambda case: set() if case.length else {"empty"}, rules=[no_collectives],
     mistakes=[
-        wrong("passes-left", "Every rank has its right-hand neighbour's tensor: tensors went to the "
+        wrong("passes-left", "Every rank has its right-hand neighbour's tensor: all went to the "
               "left. To whom does a rank send?", of=lambda rank, n: (rank + 1) % n),
         wrong("returns-own", "Each rank returns what it came with. Which of the two tensors has "
               "the neighbour's numbers?", of=lambda rank, n: rank),
