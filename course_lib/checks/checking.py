@@ -78,7 +78,7 @@ def verdict_on(
         plays = player.simulated(exercise, answer, core + sturdy + blank)
     else:  # values only; the rest is named, not graded
         core, sturdy = _for_real(core)[:5], []
-        plays = _until_one_fails(exercise, answer, core)
+        plays = _until_one_fails(exercise, answer, core, player)
     if not_written(plays):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
@@ -125,11 +125,15 @@ def _for_real(core: list[Case]) -> list[Case]:
     return [c for c in core if c.world <= 3] or core[:1]
 
 
-def _until_one_fails(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
+def _until_one_fails(
+    exercise: Exercise, answer: Answer, cases: list[Case], player: Player
+) -> list[Play]:
     plays: list[Play] = []
     for case in cases:
-        plays.append(playing.real(exercise, answer, case))
-        if plays[-1].error:
+        if (play := player.real(exercise, answer, case)) is None:
+            break
+        plays.append(play)
+        if play.error:
             break
     return plays
 
