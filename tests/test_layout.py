@@ -45,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 859,  # the words that all parts share: BASE and data
+    "base": 857,  # the words that all parts share: BASE and data
     "draw": 800,
     "ranks": 1634,
     "simulated": 2136,

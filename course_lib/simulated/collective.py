@@ -67,13 +67,12 @@ class CollectiveWork(dist.Work):
         if self.values is None:
             return
         values, self.values = self.values, None
-        touched = any(
-            p and not p.intact(t) for p, t in zip(self.poisons, self.places, strict=False)
-        )
-        if touched or not all(
-            hazards.same(a, b) for a, b in zip(self.given, self.inputs, strict=False)
-        ):
-            self.calls.scheduler.fail(explain.written_before_wait(self.record.event()))
+        pairs = zip(self.poisons, self.places, strict=False)
+        touched = any(poison and not poison.intact(place) for poison, place in pairs)
+        pairs = zip(self.given, self.inputs, strict=False)
+        if touched or not all(hazards.same(before, now) for before, now in pairs):
+            hazard = explain.written_into if touched else explain.written_before_wait
+            self.calls.scheduler.fail(hazard(self.record.event()))
             raise Abandoned
         self.given = []
         with torch.no_grad():

@@ -70,7 +70,9 @@ def simulate(
     poisoned = play.poisons.asked
     note = None
     if poisoned > hazards.MOST:
-        note = f"{poisoned:,} receives: more than {hazards.MOST:,} are not searched for early reads"
+        note = (
+            f"{poisoned:,} buffers to fill: past {hazards.MOST:,}, early reads are not searched for"
+        )
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
         error = hazards.find_read(play, partial(play_fast, program)) or error
     error = error or play.unwaited()

@@ -178,7 +178,7 @@ class RecvWork(_Message):
         place = self.rank.number, buffer.data_ptr()
         if self.poison is not None and not self.poison.intact(buffer):
             twice = mail.filled.get(place, 0) > self.number
-            mail.scheduler.fail(hazards.written_into(self.record.event(), twice))
+            mail.scheduler.fail(explain.written_into(self.record.event(), twice))
             raise Abandoned
         data = self.data or b""
         hazards.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)

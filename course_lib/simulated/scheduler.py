@@ -82,7 +82,7 @@ class Rank:
         self.result: Any = None
         self.log: Any = None  # what it has done ahead of time: see ahead.py
         self.state: Any = None  # what is private to this rank: see private.py
-        self.poisoned: list[Record] = []  # the receive of each buffer that was poisoned
+        self.poisoned: list[Record] = []  # the call that fills each poisoned buffer
         self.digests: list[tuple[int, int]] = []  # of what it sent: how many calls before, digest
 
     def record(self, op: Op) -> Record:
