@@ -1,6 +1,6 @@
 """simulate(): from a function to a Run.
 
-check the arguments ──► pickle ──► one play ──► a second, with other poison ──► Run or error
+check the arguments ──► pickle ──► one play ──► others, with other poison ──► Run or error
                                      │
           Scheduler (who runs when)  │  Fabric (what a message costs)
           Groups (what c10d asks)    │  Privacy (what a process has to itself)
@@ -110,7 +110,7 @@ def prepare(
         raise CourseError(str(error)) from None
     if current() is not None:
         raise CourseError("a simulated rank cannot simulate a world of its own")
-    notebook_cells()
+    notebook_cells()  # names them, for the lines in events and errors
     with _by_value(fn):
         parcel = pack_call(fn, args)
     return Program(parcel, world_size, network, bool(buffered), seed, float(limit))
