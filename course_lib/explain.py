@@ -80,10 +80,10 @@ def find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
     return ()
 
 
-def deadlock(waits: Sequence[Wait], left: Collection[int] = (), world_size: int = 0) -> Deadlock:
-    """The error for ranks that wait only for one another, or for ranks that have ``left``."""
+def deadlock(waits: Sequence[Wait], returned: Collection[int], world_size: int) -> Deadlock:
+    """The error for ranks that wait only for one another, or for ranks that have ``returned``."""
     waits = sorted(waits, key=lambda w: w.rank)
-    gone = sorted({r for w in waits for r in w.on if r in left})
+    gone = sorted({r for w in waits for r in w.on if r in returned})
     cycle = () if gone else find_cycle(waits)
     rows = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
     lines = [_headline(waits, gone, world_size), *_cut(columns(rows)), _way_out(waits, gone, cycle)]

@@ -228,11 +228,11 @@ class Play:
             return unfinished
         waits = {rank.number: rank.waits for rank in parked if rank.waits is not None}
         return deadlock_error(
-            {r: w.record.event() for r, w in waits.items()},
-            {r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
-            {r: w.on for r, w in waits.items()},
-            [rank.number for rank in self.ranks if rank.gone],
-            len(self.ranks),
+            blocked={r: w.record.event() for r, w in waits.items()},
+            lines={r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
+            on={r: w.on for r, w in waits.items()},
+            returned=[rank.number for rank in self.ranks if rank.gone],
+            world_size=len(self.ranks),
         )
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
