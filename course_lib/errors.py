@@ -3,8 +3,9 @@
     CourseError
      ├── RankFailed    a rank raised an exception
      ├── RankDied      a rank's process ended without returning
-     ├── Deadlock      ranks wait for one another, and nobody else can free them
-     ├── Hang          nothing came back within the timeout
+     ├── Standstill    ranks wait, each in the call that ``waits`` has of it:
+     │    ├── Deadlock   for one another, and nobody else can free them
+     │    └── Hang       or work, and nothing came back within the timeout
      ├── Mismatch      ranks called operations that do not fit together
      ├── Hazard        a buffer was touched too early, or a Work was never waited for
      └── CheckFailed   an exercise's check found a wrong answer

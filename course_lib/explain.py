@@ -80,10 +80,10 @@ def find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
     return ()
 
 
-def deadlock(waits: Sequence[Wait], left: Collection[int] = (), world_size: int = 0) -> Deadlock:
-    """The error for ranks that wait only for one another, or for ranks that have ``left``."""
+def deadlock(waits: Sequence[Wait], returned: Collection[int], world_size: int) -> Deadlock:
+    """The error for ranks that wait only for one another, or for ranks that have ``returned``."""
     waits = sorted(waits, key=lambda w: w.rank)
-    gone = sorted({r for w in waits for r in w.on if r in left})
+    gone = sorted({r for w in waits for r in w.on if r in returned})
     cycle = () if gone else find_cycle(waits)
     rows = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
     lines = [_headline(waits, gone, world_size), *_cut(columns(rows)), _way_out(waits, gone, cycle)]
@@ -138,7 +138,7 @@ def _differences(a: Event, b: Event) -> list[tuple[str, object, object]]:
     out: list[tuple[str, object, object]] = [("op", a.op, b.op), ("root", a.peer, b.peer)]
     if a.op != b.op:
         return out
-    if a.op == "new_group":  # its shape is the list of members
+    if a.op == "new_group":  # of real ranks, where its shape is the list of members
         return [*out, ("group", str(list(a.shape)), str(list(b.shape)))]
     out += [("reduce op", a.reduce_op, b.reduce_op), ("dtype", a.dtype, b.dtype)]
     if a.op in _READS_EQUAL and a.bytes_in != b.bytes_in:
@@ -215,24 +215,18 @@ def peers_differ(send: Event, recv: Event) -> Mismatch:
 
 def absent(event: Event, ranks: Collection[int]) -> Mismatch:
     """The error for a collective that some members of its group never called, though all ended."""
-    text = _alone(
-        event,
-        f"calls {event.op}, and {ranks_text(ranks)} never did.",
-        "Every rank of a group has to make the same calls; for new_group, that is every rank.",
-    )
-    return Mismatch(text, "op", (event.rank, *ranks), (event.line,))
+    what = f"calls {event.op}, and {ranks_text(ranks)} never did."
+    advice = "Every rank of a group has to make the same calls; for new_group, that is every rank."
+    return Mismatch(_alone(event, what, advice), "op", (event.rank, *ranks), (event.line,))
 
 
 def strided(event: Event) -> Mismatch:
     """The error for a tensor whose elements do not lie side by side, given to a call that would
     silently read or write the memory between them.
     """
-    text = _alone(
-        event,
-        f"gives {event.op} a strided tensor, whose elements do not lie side by side.",
-        "The backend touches the memory between them: use x.contiguous(), then copy back.",
-    )
-    return Mismatch(text, "stride", (event.rank,), (event.line,))
+    what = f"gives {event.op} a strided tensor, whose elements do not lie side by side."
+    advice = "The backend touches the memory between them: use x.contiguous(), then copy back."
+    return Mismatch(_alone(event, what, advice), "stride", (event.rank,), (event.line,))
 
 
 def _alone(event: Event, what: str, advice: str) -> str:
@@ -246,29 +240,40 @@ def _alone(event: Event, what: str, advice: str) -> str:
 
 def unwaited(event: Event) -> Hazard:
     """The error for a Work that was returned to the reader's code and never waited for."""
-    text = _alone(
-        event,
-        f"never waits for its {call_text(event)}.",
-        "Until wait() returns, nobody knows whether the data has moved: keep the Work and wait.",
+    what = f"never waits for its {call_text(event)}."
+    advice = (
+        "Until wait() returns, nobody knows whether the data has moved: keep the Work and wait."
     )
-    return Hazard(text, "never waited for", event.rank, event.line)
+    return _hazard(event, "never waited for", what, advice)
 
 
 def written_before_wait(event: Event) -> Hazard:
-    """The error for an ``isend`` buffer that was changed before ``wait()``."""
-    text = _alone(
-        event,
-        f"writes to a buffer that {call_text(event)} is still sending.",
-        "The receiver may get either value: wait for the Work before you write, or send a copy.",
+    """The error for a buffer that a call still reads, and that was changed before ``wait()``."""
+    what = f"writes to a buffer that {call_text(event)} is still sending."
+    advice = (
+        "The receiver may get either value: wait for the Work before you write, or send a copy."
     )
-    return Hazard(text, "written before wait", event.rank, event.line)
+    return _hazard(event, "written before wait", what, advice)
+
+
+def written_into(event: Event, twice: bool = False) -> Hazard:
+    """The error for a buffer that a call has yet to fill, and that was written to before
+    ``wait()``, or that another message has filled as well: then it happened ``twice``.
+    """
+    what = f"writes to a buffer that {call_text(event)} is still filling."
+    advice = "Whether it or what arrives comes last is left to chance: wait for the Work first."
+    if twice:
+        what = f"calls {call_text(event)}, and another message fills the same tensor."
+        advice = "Whichever comes last stays: give each message a tensor of its own."
+    return _hazard(event, "written before wait", what, advice)
 
 
 def read_before_wait(event: Event) -> Hazard:
-    """The error for an ``irecv`` buffer that was used before ``wait()``."""
-    text = _alone(
-        event,
-        f"reads a buffer that {call_text(event)} has not filled yet.",
-        "What it finds there is left to chance: wait for the Work before you read.",
-    )
-    return Hazard(text, "read before wait", event.rank, event.line)
+    """The error for a buffer that a call has yet to fill, and that was used before ``wait()``."""
+    what = f"reads a buffer that {call_text(event)} has not filled yet."
+    advice = "What it finds there is left to chance: wait for the Work before you read."
+    return _hazard(event, "read before wait", what, advice)
+
+
+def _hazard(event: Event, kind: str, what: str, advice: str) -> Hazard:
+    return Hazard(_alone(event, what, advice), kind, event.rank, event.line)

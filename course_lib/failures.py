@@ -142,31 +142,31 @@ def _advice(code: int) -> str:
 def deadlock_error(
     blocked: Mapping[int, Event],
     lines: Mapping[int, Line | None],
-    lost: Mapping[int, tuple[int, ...]],
-    left: Collection[int],
+    on: Mapping[int, tuple[int, ...]],
+    returned: Collection[int],
     world_size: int,
 ) -> CourseError:
     """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
-    Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``lost`` whom it waits for
-    in vain, and ``left`` who has returned.
+    Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
+    in vain, and ``returned`` who will call nothing more.
     """
-    events = {r: blocked[r] for r in sorted(lost)}
-    if found := _near_miss(events, left, lost):
+    events = {r: blocked[r] for r in sorted(on)}
+    if found := _near_miss(events, on, returned):
         return found
     waits = [
-        Wait(r, explain.call_text(e), lines.get(r) or e.line, lost[r], e.group)
+        Wait(r, explain.call_text(e), lines.get(r) or e.line, on[r], e.group)
         for r, e in events.items()
     ]
-    return explain.deadlock(waits, left, world_size)
+    return explain.deadlock(waits, returned, world_size)
 
 
 def _near_miss(
-    events: Mapping[int, Event], left: Collection[int], lost: Mapping[int, tuple[int, ...]]
+    events: Mapping[int, Event], on: Mapping[int, tuple[int, ...]], returned: Collection[int]
 ) -> CourseError | None:
     """Two calls that were meant for each other and differ in one word."""
     for a in events.values():
-        for b in (events[r] for r in lost[a.rank] if r in events):
-            if a.rank not in lost[b.rank]:
+        for b in (events[r] for r in on[a.rank] if r in events):
+            if a.rank not in on[b.rank]:
                 continue
             pair = {a.op, b.op} == {"send", "recv"}
             if pair and a.group == b.group and a.tag != b.tag:
@@ -175,6 +175,6 @@ def _near_miss(
                 return explain.groups_differ(a, b)
     for send in (e for e in events.values() if e.is_send):
         recv = events.get(send.peer if send.peer is not None else -1)
-        if recv is not None and recv.is_recv and recv.peer in left:
+        if recv is not None and recv.is_recv and recv.peer in returned:
             return explain.peers_differ(send, recv)
     return None

@@ -114,7 +114,7 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
     """Pickle a function and its arguments; raises CourseError that names what will not go."""
     if not callable(fn):
         raise CourseError(
-            f"run() needs a function, and was given {type(fn).__name__}: write run(f), not run(f())"
+            f"ranks need a function, and were given {type(fn).__name__}: write f, not f()"
         )
     _check_signature(fn, args)
     try:
@@ -124,7 +124,7 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
     if name == _FUNCTION:
         name, reason = next(_culprits(fn), (name, reason))
     raise CourseError(
-        f"{name} cannot be sent to another process ({reason}): "
+        f"{name} cannot be sent to the ranks ({reason}): "
         "create it inside the function, where each rank makes its own"
     )
 
@@ -136,7 +136,7 @@ def _check_signature(fn: Callable, args: Sequence[Any]) -> None:
         name = getattr(fn, "__name__", "the function")
         raise CourseError(
             f"{name}() cannot be called with {len(args)} arguments: {error}. "
-            "run(fn, a, b) calls fn(a, b); inside, dist.get_rank() tells the rank"
+            "(fn, a, b) calls fn(a, b) in each rank, where dist.get_rank() tells which it is"
         ) from None
     except ValueError:
         return  # a builtin that tells nobody its signature

@@ -1,7 +1,7 @@
 """Which line of the reader's own code are we in?
 
 A call into torch.distributed passes through frames of torch and of this library before it comes
-to the line that somebody wrote. ``find_line`` walks outwards to that line. Notebook cells live in
+to the line that somebody wrote. ``find_frame`` walks outwards to that line. Notebook cells live in
 files with unreadable names; ``name_cells`` says what to call them ("cell [7]"), and
 ``notebook_cells`` finds all of this notebook's.
 """
@@ -33,7 +33,9 @@ def name_cells(names: dict[str, str]) -> None:
 
 
 def notebook_cells() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """This notebook's cells: file name → "cell [7]", and file name → source lines."""
+    """Find this notebook's cells, and name them from now on: file name → "cell [7]", and file
+    name → source lines.
+    """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is None:
         return {}, {}

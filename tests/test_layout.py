@@ -45,11 +45,11 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 859,  # the words that all parts share: BASE and data
+    "base": 857,  # the words that all parts share: BASE and data
     "draw": 800,
     "ranks": 1634,
-    "simulated": 2136,
-    "checks": 1731,  # the engine
+    "simulated": 2112,
+    "checks": 1720,  # the engine
     "lessons": 1552,  # the exercises, modules lesson_*.py of the checks
     "notebooks": 522,
     "doctor": 154,

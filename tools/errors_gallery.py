@@ -597,7 +597,7 @@ run(work)
                 HELLO,
             ),
             Example(
-                "Something that cannot be sent to another process",
+                "Something that cannot be sent to the ranks",
                 """
 import threading
 lock = threading.Lock()

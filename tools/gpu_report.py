@@ -176,7 +176,7 @@ def exercises(machine: Machine) -> Iterator[Item]:
         cases = cases[: 6 if machine.gpus else 1]
         wrong = ""
         for case in cases:
-            play = make(exercise, case, world="on GPUs")
+            play = make(exercise, case, where="on GPUs")
             outcome: Run | CourseError
             try:
                 results = machine.launch(play_there, answer, play.prepared.by_rank, exercise.ddp,

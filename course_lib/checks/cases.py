@@ -4,7 +4,7 @@ The numbers in a tensor are small integers, so that sums are exact in any order 
 worlds rank r holds (i + 1) · 10^r: a sum then spells who is in it, 111 is three ranks once each.
 
 ``features`` names what is special about a case. When an answer fails only where a case has some
-feature, ``clauses`` says so in words; exercises never have to.
+feature, ``clause`` says so in words; exercises never have to.
 """
 
 from __future__ import annotations

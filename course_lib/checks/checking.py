@@ -14,9 +14,9 @@ from typing import Protocol
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
 from course_lib.checks.diagnose import Explanation, Level, diagnose
-from course_lib.checks.exercise import Exercise, Play, find
+from course_lib.checks.exercise import Exercise, Finding, Play, find
 from course_lib.checks.in_rank import NOT_WRITTEN, Answer
-from course_lib.checks.judge import heard_of_nobody, judge
+from course_lib.checks.judge import judge, right_with_zeros
 from course_lib.checks.light import lightly
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import CheckFailed, Hang, RankDied, interruptible
@@ -78,7 +78,7 @@ def verdict_on(
         plays = player.simulated(exercise, answer, core + sturdy + blank)
     else:  # values only; the rest is named, not graded
         core, sturdy = _for_real(core)[:5], []
-        plays = _until_one_fails(exercise, answer, core)
+        plays = _until_one_fails(exercise, answer, core, player)
     if not_written(plays):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
@@ -86,9 +86,11 @@ def verdict_on(
     in_core, in_sturdy = plays[: len(core)], plays[len(core) :][: len(sturdy)]
     first = Level("core", list(in_core), reached=len(in_core) == len(core))
     levels = {"core": first}
-    unheard = plays[len(core + sturdy) :]
-    if all(heard_of_nobody(p) for p in unheard):
-        first.plays += unheard
+    blank_plays = plays[len(core + sturdy) :]
+    if all(map(right_with_zeros, blank_plays)):  # so the numbers came beside the messages
+        for play in blank_plays:
+            play.findings = [Finding("beside", "it is right, though all messages carried zeros")]
+        first.plays += blank_plays
     if complete and first.passed and exercise.in_ranks:
         real = player.real(exercise, answer, max(_for_real(core), key=lambda c: c.size))
         if real is not None:
@@ -99,10 +101,10 @@ def verdict_on(
     if complete and exercise.budget:
         several = [p for p in in_core if p.case.world > 1]
         levels["budget"] = Level("budget", several, first.passed,
-                                 fails=lambda p: first.passed and bool(p.broken))  # fmt: skip
+                                 fails=lambda p: first.passed and bool(p.over_budget))  # fmt: skip
     if sturdy:
         levels["sturdy"] = Level("sturdy", in_sturdy, len(in_sturdy) == len(sturdy), first.plays,
-                                 lambda p: bool(p.findings or p.broken))  # fmt: skip
+                                 lambda p: bool(p.findings or p.over_budget))  # fmt: skip
     failing = [level for level in levels.values() if level.failed]
     for level in failing:
         level.explanation = diagnose(exercise, level)
@@ -125,11 +127,15 @@ def _for_real(core: list[Case]) -> list[Case]:
     return [c for c in core if c.world <= 3] or core[:1]
 
 
-def _until_one_fails(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
+def _until_one_fails(
+    exercise: Exercise, answer: Answer, cases: list[Case], player: Player
+) -> list[Play]:
     plays: list[Play] = []
     for case in cases:
-        plays.append(playing.real(exercise, answer, case))
-        if plays[-1].error:
+        if (play := player.real(exercise, answer, case)) is None:
+            break
+        plays.append(play)
+        if play.error:
             break
     return plays
 
@@ -143,7 +149,7 @@ def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, play
     """The smallest world and length on which what is said can be seen."""
     known = explanation.play
     ended_all = isinstance(known.error, RankDied | Hang | playing.Broken)
-    if ended_all or known.world != "simulated" or known.case.blank:
+    if ended_all or known.where != "simulated" or known.case.blank:
         return known
     special, usual = exercise.features(known.case), exercise.fits(known.case)
     less = (c for c in takewhile(lambda c: c != known.case, exercise.smaller(known.case))
@@ -154,7 +160,7 @@ def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, play
         few = list(islice(promising, 6))
         for play in player.simulated(exercise, answer, few) if few else []:
             judge(exercise, play)
-            if (play.findings or play.broken) and explanation.holds(play):
+            if (play.findings or play.over_budget) and explanation.holds(play):
                 return play
     return known
 

@@ -1,4 +1,4 @@
-"""From what was seen to one explanation, and to the smallest case on which it can be seen.
+"""From what was seen to one explanation, and how to know it again in a smaller case.
 
     1  the shown play     the smallest that fails in the gravest way
     2  its like           failing plays with no feature that the shown one lacks
@@ -76,7 +76,7 @@ class Level:
     @property
     def findings(self) -> list[Finding]:
         """What is wrong in the case that is shown."""
-        return self.play.findings or self.play.broken if self.play else []
+        return self.play.findings or self.play.over_budget if self.play else []
 
 
 # ---- what a play tells by itself -----------------------------------------------------------------
@@ -107,8 +107,8 @@ def all_wait_in(call: str) -> OfPlay:
         call in w.call for w in p.error.waits)  # fmt: skip
 
 
-def wait_for_absent(p: Play) -> bool:
-    """Ranks wait in a collective for ranks that have left, or that are in none."""
+def wait_in_collective(p: Play) -> bool:
+    """Some rank waits in a collective."""
     messages = "send", "recv", "isend", "irecv"
     waits = p.error.waits if isinstance(p.error, Standstill) else []
     return any(not w.call.startswith(messages) for w in waits)
@@ -165,7 +165,7 @@ ERRORS = [
     Diagnosis("no-such-rank", "Ranks are counted from 0 to n − 1. Which line computes another "
               "number?", says("there is no rank")),
     Diagnosis("not-everybody", "A collective needs every rank of its group. Some ranks are in one "
-              "here, and others never come: which condition keeps them away?", wait_for_absent),
+              "here, and others never come: which condition keeps them away?", wait_in_collective),
     Diagnosis("waits-in-vain", "The rank that it waits for has come to its end already. Which of "
               "the two makes a call too many, or has one too few?",
               lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
@@ -339,18 +339,18 @@ def _one_right(ex: Exercise, play: Play, facet: str) -> bool:
 
 def diagnose(ex: Exercise, level: Level) -> Explanation:
     """Why this level fails; its id has the lesson's number in front: ``04.divides``."""
-    by_value = any(p.findings for p in level.failed)
-    found = _of_core(ex, level) if by_value else _of_budget(ex, level)
-    return replace(found, id=f"{ex.number.split('.')[0]}.{found.id}")
+    wrong = any(p.findings for p in level.failed)
+    explanation = _of_findings(ex, level) if wrong else _of_budget(ex, level)
+    return replace(explanation, id=f"{ex.number.split('.')[0]}.{explanation.id}")
 
 
-def _of_core(ex: Exercise, level: Level) -> Explanation:
+def _of_findings(ex: Exercise, level: Level) -> Explanation:
     shown = min(level.failed, key=lambda p: _gravity(ex, p))
     few = [shown, *(p for p in level.failed if p is not shown
                     and type(p.error) is type(shown.error)
                     and ex.features(p.case) <= ex.features(shown.case))]  # fmt: skip
     names = _only_with(ex, level)
-    talk = TALK if ex.blank else TALK[:-1]
+    talk = TALK if ex.blank else TALK[:-1]  # all but nothing-sent
     first = _first([*CUT_OFF, *ex.diagnoses, *ERRORS, *talk], few)
     if first is None and shown.done:
         # one number is easily another mistake's as well: of a formula the feature says more
@@ -385,7 +385,7 @@ def _of_budget(ex: Exercise, level: Level) -> Explanation:
         return own
     large = [p for p in level.plays if p.case.world > 3 and p.case.length >= p.case.world]
     pattern = _first(PATTERNS, large)
-    if pattern and (shown := [p for p in large if p.broken]):
+    if pattern and (shown := [p for p in large if p.over_budget]):
         return replace(pattern, play=shown[0], holds=lambda p: p.case.world > 3
                        and pattern.holds(p))  # fmt: skip
     few = sorted(level.failed, key=lambda p: p.case.size)

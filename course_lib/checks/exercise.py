@@ -31,8 +31,8 @@ Right = Callable[[list[tuple]], list | None]
 class Seen:
     """What one rank has after one call: what came back, and what is left of its arguments.
 
-    ``notes`` are things that values do not show: memory that is shared, a tensor of a model
-    that is another object now.
+    ``notes`` are what values do not show: keys of ``judge.NOTES``, where memory is shared, and
+    names of tensors that are other ones now.
     """
 
     returned: Any = None
@@ -100,9 +100,9 @@ class Play:
     expected: list[Outcome] = field(default_factory=list)  # the same, as it should be
     run: Run | None = None
     error: CourseError | None = None
-    world: str = "simulated"
+    where: str = "simulated"
     findings: list[Finding] = field(default_factory=list)
-    broken: list[Finding] = field(default_factory=list)  # of the budget
+    over_budget: list[Finding] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)  # facets that are not what they should be
 
     @property
@@ -123,7 +123,7 @@ class Play:
         return self.inputs[call][rank][0]
 
     def kinds(self) -> set[str]:
-        return {f.kind for f in self.findings + self.broken}
+        return {f.kind for f in self.findings + self.over_budget}
 
 
 @dataclass(frozen=True)

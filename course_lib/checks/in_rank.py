@@ -1,7 +1,7 @@
 """What happens in a rank: call the answer, and write down what is there afterwards.
 
-Nothing here, and nothing that this module imports, knows what is expected of an answer: in grading
-it runs beside the student's code, which may read it.
+Nothing here knows what is expected of an answer: in grading it runs beside the student's code,
+which may read it.
 """
 
 from __future__ import annotations

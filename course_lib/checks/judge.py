@@ -14,11 +14,11 @@ from course_lib.checks.exercise import Exercise, Finding, Outcome, Play
 from course_lib.checks.play import Broken
 from course_lib.errors import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied
 
-KINDS: dict[type, str] = {
+KINDS: dict[type, str] = {  # by exact class: a plain CourseError says that something cannot travel
     Deadlock: "deadlock", Hang: "hang", Hazard: "hazard", Mismatch: "mismatch",
     RankDied: "died", Broken: "broken", CourseError: "refused",
 }  # fmt: skip
-NOTES = {
+NOTES = {  # any other note is the name of a tensor; diagnose looks for words of these texts
     "shared": "the tensors that are returned share memory with one another",
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
@@ -27,7 +27,7 @@ REPLACED = "{} is another tensor now, or has other memory, than before the call"
 
 
 def judge(exercise: Exercise, play: Play) -> None:
-    """Fill in ``play.findings`` and, for what came to its end, ``wrong`` and ``broken``."""
+    """Fill in ``play.findings`` and, for what came to its end, ``wrong`` and ``over_budget``."""
     if play.error is not None:
         play.findings = [Finding(KINDS.get(type(play.error), "raised"), str(play.error))]
         return
@@ -35,18 +35,15 @@ def judge(exercise: Exercise, play: Play) -> None:
     wrong = set().union(*map(exercise.differing, play.seen, play.expected))
     play.wrong = [name for name in FACETS if name in wrong]
     play.findings = [f for call in range(play.case.calls) for f in _in_call(exercise, play, call)]
-    if play.world == "simulated":
+    if play.where == "simulated":
         play.findings += [f for rule in exercise.rules for f in rule(play)]
         budget = exercise.budget if play.case.calls == 1 else ()  # limits are those of one call
-        play.broken = [f for rule in budget for f in rule(play)]
+        play.over_budget = [f for rule in budget for f in rule(play)]
 
 
-def heard_of_nobody(play: Play) -> bool:
-    """Whether a play whose messages carried zeros is right; its finding then says so."""
-    if not play.done or {f.kind for f in play.findings} & {"returned", "type", "left"}:
-        return False
-    play.findings = [Finding("beside", "everything is right, and no message said what others have")]
-    return True
+def right_with_zeros(play: Play) -> bool:
+    """Whether a play is right although its messages carried zeros."""
+    return play.done and not {f.kind for f in play.findings} & {"returned", "type", "left"}
 
 
 def _expected(exercise: Exercise, play: Play, call: int) -> Outcome:
@@ -62,8 +59,8 @@ def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
         found: list[Finding] = []
         if "returned" not in exercise.free:
             found += _returned(got.returned, want.returned, exercise.tolerance)
-        for old, now, then in zip(before, got.args, want.args, strict=True):
-            found += _argument(exercise, *(_counted(exercise, v) for v in (old, now, then)))
+        for args in zip(before, got.args, want.args, strict=True):
+            found += _argument(exercise, *(_counted(exercise, arg) for arg in args))
         found += [Finding("memory", NOTES.get(note, REPLACED.format(note)))
                   for note in got.notes if facet(note) not in exercise.free]  # fmt: skip
         yield from (replace(finding, rank=rank, call=call) for finding in found)
@@ -80,10 +77,10 @@ def _returned(got: Any, want: Any, tolerance: float) -> Iterator[Finding]:
         yield Finding("returned" if same_kind(got, want) else "type", "returns", got=got, want=want)
 
 
-def _argument(exercise: Exercise, old: Any, now: Any, then: Any) -> Iterator[Finding]:
-    if not same(now, then, exercise.tolerance):
-        kind = "argument changed" if same(old, then, exercise.tolerance) else "left"
-        yield Finding(kind, "has", got=now, want=then)
-    for (_, a), (_, b) in zip(leaves(old), leaves(now), strict=False):
+def _argument(exercise: Exercise, before: Any, got: Any, want: Any) -> Iterator[Finding]:
+    if not same(got, want, exercise.tolerance):
+        kind = "argument changed" if same(before, want, exercise.tolerance) else "left"
+        yield Finding(kind, "has", got=got, want=want)
+    for (_, a), (_, b) in zip(leaves(before), leaves(got), strict=False):
         if isinstance(a, Tensor) and isinstance(b, Tensor) and stray_writes(a, b):
             yield Finding("stray", "memory between the tensor's elements has changed")

@@ -1,6 +1,6 @@
 """Play an answer's cases elsewhere: in the simulator of another process, or on real ranks.
 
-simulated    all cases in one process, each under one of five schedules; results go into a file
+simulated    all cases in one process, under five schedules in turn; results go into a file
              as they come, so that an answer that hangs or dies takes only the rest along
 real         one case, on processes that talk by gloo
 """
@@ -68,7 +68,7 @@ def _play_job(answer: Answer, job: Job, ddp: bool) -> Result:
 
 
 def _play(answer: Answer, rounds: list[Kept], ddp: bool) -> Kept:
-    """Runs in every rank; ``rounds`` are the arguments of all ranks."""
+    """Runs in every rank; ``rounds`` are by rank the arguments of every call."""
     os.environ["LOCAL_RANK"] = str(this_rank() % 2)  # as on machines that have two ranks each
     seen = Kept(call_all(answer.load(), rounds[this_rank()].value, ddp))
     _ = seen.value  # what cannot be unpacked is this rank's failure, and not the judge's
@@ -110,18 +110,18 @@ def simulator_works() -> bool:
 _prepared: dict[tuple[str, str], Prepared] = {}
 
 
-def make(exercise: Exercise, case: Case, world: str = "simulated") -> Play:
+def make(exercise: Exercise, case: Case, where: str = "simulated") -> Play:
     """A play of this case, not yet played."""
     key = exercise.title, repr(replace(case, blank=False))
     if key not in _prepared:
         rounds = [[exercise.inputs(case.call(k), r) for r in range(case.world)]
                   for k in range(case.calls)]  # fmt: skip
         _prepared[key] = Prepared(rounds)
-    return Play(case, _prepared[key], world=world)
+    return Play(case, _prepared[key], where=where)
 
 
 def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
-    """Every case once, each under another schedule; fewer plays where one hangs or dies.
+    """Every case once, under five schedules in turn; fewer plays where one hangs or dies.
 
     The first whose time is up is played again: what a busy machine has held up goes well then.
     """
@@ -172,7 +172,7 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
     """The case on real ranks: processes, gloo."""
     from course_lib import run
 
-    play = make(exercise, case, world="on real ranks")
+    play = make(exercise, case, where="on real ranks")
     try:
         result: Result = run(_play_real, answer, play.prepared.by_rank, exercise.ddp,
                              world_size=case.world, timeout=REAL * load_factor())  # fmt: skip

@@ -120,7 +120,7 @@ def case_of(level: Level) -> Any:
     case = level.play.case
     values = [f for f in level.findings if f.kind in VALUES]
     return {
-        "text": level.case, "where": level.play.world, "ranks": case.world, "length": case.length,
+        "text": level.case, "where": level.play.where, "ranks": case.world, "length": case.length,
         "dtype": case.dtype, "layout": case.layout,
         "options": {name: show(value) for name, value in case.options.items()},
         "values": [row for f in values for row in _rows(level.play, f)][:MOST],
@@ -195,7 +195,7 @@ def _played(level: Level) -> str:
     worlds = sorted({p.case.world for p in level.plays})
     ranks = f"{worlds[0]} to {worlds[-1]} ranks" if len(worlds) > 1 else f"{worlds[0]} ranks"
     ranks = "" if worlds == [1] else f", {ranks}"  # a formula has no ranks
-    real = ", one of them on real ranks" * any(p.world != "simulated" for p in level.plays)
+    real = ", one of them on real ranks" * any(p.where != "simulated" for p in level.plays)
     return f"   {len(level.plays)} cases{ranks}{real}"
 
 

@@ -269,7 +269,7 @@ class Proxy:
         assert rank is not None
         scheduler = rank.state.scheduler
         at = float(request["at"])
-        scheduler.sleep_until(rank, scheduler.now + _seconds(max(0.0, at - scheduler.now)))
+        scheduler.spend(rank, _seconds(max(0.0, at - scheduler.now)))
         return {}
 
     def _make(self, request: dict[str, Any]) -> dict[str, Any]:

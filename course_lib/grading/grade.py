@@ -36,6 +36,7 @@ from course_lib.load_factor import load_factor
 from course_lib.notebooks.execute import clean_environment
 from course_lib.notebooks.folders import Folders, replace_file
 from course_lib.notebooks.lesson import LessonError
+from course_lib.simulated import compat
 
 SLACK = 60.0  # seconds for kernels to start and pictures to be drawn
 LONGEST_NAME = 120  # bytes
@@ -56,6 +57,8 @@ class Job:
 
 def main(args: Namespace) -> int:
     """Exit code 0 when every submission was graded, whatever its marks; 1 where one was not."""
+    if (reason := compat.missing()) is not None:  # the judge's network is the simulator's
+        raise LessonError(f"nothing can be graded here: {reason}")
     files = list(named(args.submissions))
     if not files:
         raise LessonError("no submission to grade")

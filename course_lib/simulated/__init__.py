@@ -11,7 +11,7 @@ records     what is written down of each call
 hazards     buffers that are used too early
 
 README.md follows one call through them.
-Nothing but ``Network`` is imported before the first simulation.
+Nothing but ``Network`` and ``Run`` is imported before the first simulation.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class AheadScheduler(Scheduler):
         if not work.ready:
             self.park(work.rank, work)
 
-    def sleep_until(self, rank: Rank, at: float) -> None:
-        rank.log += SPEND, at
+    def spend(self, rank: Rank, seconds: float) -> None:
+        rank.log += SPEND, seconds
 
     def note(self, rank: Rank, op: Op) -> None:
         rank.log += NOTE, rank.record(op)
@@ -83,7 +83,7 @@ class Replay(Scheduler):
 
     def __init__(self, ranks: list[Rank], groups: Groups, *args: Any) -> None:
         super().__init__(*args)
-        self.ranks = ranks
+        self.ranks = ranks  # those that have run, in place of the new ones
         for mail, calls, _ in groups.shared.values():
             mail.scheduler = calls.scheduler = self
         self._logs = [iter(rank.log) for rank in ranks]

@@ -67,13 +67,12 @@ class CollectiveWork(dist.Work):
         if self.values is None:
             return
         values, self.values = self.values, None
-        touched = any(
-            p and not p.intact(t) for p, t in zip(self.poisons, self.places, strict=False)
-        )
-        if touched or not all(
-            hazards.same(a, b) for a, b in zip(self.given, self.inputs, strict=False)
-        ):
-            self.calls.scheduler.fail(explain.written_before_wait(self.record.event()))
+        pairs = zip(self.poisons, self.places, strict=False)
+        touched = any(poison and not poison.intact(place) for poison, place in pairs)
+        pairs = zip(self.given, self.inputs, strict=False)
+        if touched or not all(hazards.same(before, now) for before, now in pairs):
+            hazard = explain.written_into if touched else explain.written_before_wait
+            self.calls.scheduler.fail(hazard(self.record.event()))
             raise Abandoned
         self.given = []
         with torch.no_grad():
@@ -172,9 +171,9 @@ class Call:
     __slots__ = ("eager", "end", "joined", "reduce_op", "root", "works")
 
     def __init__(self) -> None:
-        self.works: dict[int, CollectiveWork] = {}
+        self.works: dict[int, CollectiveWork] = {}  # of who has called, in whatever order
         self.end: float | None = None  # when everybody is done; None until all have called
-        self.joined = 0  # how many have called
+        self.joined = 0  # how many have called by now; running ahead, ``works`` fills first
         self.eager: set[int] = set()  # who only waits until all have called
         self.root = 0
         self.reduce_op: str | None = None
@@ -234,8 +233,8 @@ class Calls:
         # what is only combined may be used as it is if nobody can change it before all have called
         keep = op.reduce_op is not None and not op.async_op
         work.given = ins if keep else [t.detach().clone() for t in ins]
-        says = not op.site.carries and (op.op != "broadcast" or work.me == work.call.root)
-        if says and rank.poisoned and self.poisons.left > 0:  # others get to see it
+        tells = not op.site.carries and (op.op != "broadcast" or work.me == work.call.root)
+        if tells and rank.poisoned and self.poisons.left > 0:  # others get to see it
             rank.digests += [
                 (len(rank.records), hazards.digest(hazards.contents(t))) for t in work.given
             ]
@@ -292,7 +291,7 @@ class Calls:
         nbytes = max(work.record.op.nbytes for work in call.works.values())
         start = max(self.scheduler.now, *(self.wires[r] for r in self.ranks))
         if self.fabric.network.collectives == "messages":
-            end = self._play(op, nbytes, call.root, start)
+            end = self._last_message(op, nbytes, call.root, start)
         else:
             alpha, beta = self.fabric.between(self.ranks)
             end = start + costs.textbook_seconds(op, len(self.ranks), nbytes, alpha, beta)
@@ -300,8 +299,8 @@ class Calls:
             self.wires[r] = end
         return end
 
-    def _play(self, op: str, nbytes: int, root: int, start: float) -> float:
-        """Send the algorithm's messages over the links, step by step."""
+    def _last_message(self, op: str, nbytes: int, root: int, start: float) -> float:
+        """When the last of the algorithm's messages is in, sent over the links step by step."""
         clocks = [start] * len(self.ranks)
         for step in costs.messages(op, len(self.ranks), nbytes, max(root, 0)):
             after = list(clocks)

@@ -7,13 +7,13 @@ torch keeps one world of process groups per process. Ranks that are threads need
     torch._C …_set_thread_isolation_mode        the same for C++'s registry of groups
 
 ``missing()`` says in one line what this torch lacks. Nothing else in the simulator touches a name
-that begins with an underscore and is not ours, and tests/simulated/test_compat.py says what broke.
+that begins with an underscore and is not ours, but for private.py, where it replaces one.
+tests/simulated/test_compat.py says what broke.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import random
 import sys
 import threading
@@ -166,7 +166,7 @@ def store() -> dist.Store:
 # ---- private copies ---------------------------------------------------------------------------
 
 
-def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any] = pickle.loads) -> Any:
+def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any]) -> Any:
     """Unpickle with classes of its own.
 
     cloudpickle remembers the classes that it has carried and hands out the same object again;
@@ -181,10 +181,9 @@ def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any] = pickle.loads
         by_value._DYNAMIC_CLASS_TRACKER_BY_ID = known
 
 
-def swap_environ(data: Any) -> Any:
-    """Put another mapping behind ``os.environ``; returns the one that was there."""
-    before, os.environ._data = os.environ._data, data  # type: ignore[attr-defined]
-    return before
+def swap_environ(data: Any) -> None:
+    """Put another mapping behind ``os.environ``."""
+    os.environ._data = data  # type: ignore[attr-defined]
 
 
 def shared_generators() -> list[tuple[Any, dict[str, str], Callable[[], Any]]]:

@@ -1,6 +1,6 @@
 """simulate(): from a function to a Run.
 
-check the arguments ──► pickle ──► one play ──► a second, with other poison ──► Run or error
+check the arguments ──► pickle ──► one play ──► others, with other poison ──► Run or error
                                      │
           Scheduler (who runs when)  │  Fabric (what a message costs)
           Groups (what c10d asks)    │  Privacy (what a process has to itself)
@@ -70,7 +70,9 @@ def simulate(
     poisoned = play.poisons.asked
     note = None
     if poisoned > hazards.MOST:
-        note = f"{poisoned:,} receives: more than {hazards.MOST:,} are not searched for early reads"
+        note = (
+            f"{poisoned:,} buffers to fill: past {hazards.MOST:,}, early reads are not searched for"
+        )
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
         error = hazards.find_read(play, partial(play_fast, program)) or error
     error = error or play.unwaited()
@@ -108,7 +110,7 @@ def prepare(
         raise CourseError(str(error)) from None
     if current() is not None:
         raise CourseError("a simulated rank cannot simulate a world of its own")
-    notebook_cells()
+    notebook_cells()  # names them, for the lines in events and errors
     with _by_value(fn):
         parcel = pack_call(fn, args)
     return Program(parcel, world_size, network, bool(buffered), seed, float(limit))
@@ -226,11 +228,11 @@ class Play:
             return unfinished
         waits = {rank.number: rank.waits for rank in parked if rank.waits is not None}
         return deadlock_error(
-            {r: w.record.event() for r, w in waits.items()},
-            {r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
-            {r: w.on for r, w in waits.items()},
-            [rank.number for rank in self.ranks if rank.gone],
-            len(self.ranks),
+            blocked={r: w.record.event() for r, w in waits.items()},
+            lines={r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
+            on={r: w.on for r, w in waits.items()},
+            returned=[rank.number for rank in self.ranks if rank.gone],
+            world_size=len(self.ranks),
         )
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:

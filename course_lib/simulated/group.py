@@ -111,17 +111,8 @@ class Groups:
         for made in self._made:
             others = [r.number for r in self.scheduler.ranks if r.number not in made]
             if others:
-                rows = [(f"rank {r} calls {op.op}({list(ranks)})", op.site.line)
-                        for r, (ranks, op) in sorted(made.items())[:8]]  # fmt: skip
-                text = "\n".join([
-                    f"{explain.ranks_text(list(made))} made a group, "
-                    f"{explain.ranks_text(others)} never did.",
-                    *explain.columns(rows),
-                    "Every rank of the world has to make every group, in the same order, "
-                    "members or not.",
-                ])  # fmt: skip
-                first = min(made)
-                return Mismatch(text, "group", (first, others[0]), (made[first][1].site.line, None))
+                _, op = made[min(made)]
+                return explain.absent(Record(op).event(), others)
         return None
 
 

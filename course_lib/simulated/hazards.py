@@ -6,7 +6,7 @@
 Poison cannot be recognised in what is computed from it, but two kinds can be told apart: the
 program runs twice, with −∞ in place of +∞ (the complement for integers, False for True). If a
 result or a message differs, something was read too early. A program that differs from itself
-with equal poison, too, is not deterministic: then nothing is said. Which irecv was read is found
+with equal poison, too, is not deterministic: then nothing is said. Whose buffer was read is found
 by halving: poison the first k of a rank's buffers the other way, and see whether it matters.
 """
 
@@ -22,9 +22,8 @@ import torch
 from course_lib import explain
 from course_lib.errors import Hang, Hazard
 from course_lib.simulated.scheduler import Rank
-from course_lib.trace import Event
 
-MOST = 8_000  # receives up to which a program is run a second time
+MOST = 8_000  # buffers to fill up to which a program is run a second time
 
 
 def _values(dtype: torch.dtype) -> tuple[Any, Any]:
@@ -117,21 +116,6 @@ def digest(data: bytes) -> int:
     return hash(data)
 
 
-def written_into(event: Event, twice: bool = False) -> Hazard:
-    """The error for an ``irecv`` buffer that was written to before ``wait()``, or that another
-    message has filled as well: then it happened ``twice``.
-    """
-    call = explain.call_text(event)
-    text = "\n".join([
-        f"rank {event.rank}: another message fills the same tensor as {call}." if twice
-        else f"rank {event.rank} writes to a buffer that {call} is still filling.",
-        *explain.columns([(f"rank {event.rank} issues {call}", event.line)]),
-        "Whichever comes last stays: give each message a tensor of its own." if twice
-        else "Whether it or the message comes last is left to chance: wait for the Work first.",
-    ])  # fmt: skip
-    return Hazard(text, "written before wait", event.rank, event.line)
-
-
 # ---- reading before wait -----------------------------------------------------------------
 
 
@@ -143,7 +127,7 @@ class Played(Protocol):
 
 
 def find_read(first: Played, again: Callable[..., Played]) -> Hazard | None:
-    """The Hazard if what the program does depends on what its irecv buffers held before;
+    """The Hazard if what the program does depends on what buffers held that were yet to be filled;
     ``again`` plays it with other Poisons.
     """
     other = again(side=1)

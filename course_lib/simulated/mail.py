@@ -120,8 +120,8 @@ class SendWork(_Message):
         mail, op = self.mail, self.record.op
         assert op.peer is not None
         left, self.there = mail.fabric.send(
-            mail.scheduler.now, op.rank, op.peer, op.nbytes, mail.scheduler.play, self.arrived,
-            announced_late=self.partner is not None and self.partner.key[1] < 0,
+            mail.scheduler.now, op.rank, op.peer, op.nbytes, mail.scheduler.at, self.arrived,
+            already_late=self.partner is not None and self.partner.key[1] < 0,
         )  # fmt: skip
         self.complete(left)
 
@@ -178,7 +178,7 @@ class RecvWork(_Message):
         place = self.rank.number, buffer.data_ptr()
         if self.poison is not None and not self.poison.intact(buffer):
             twice = mail.filled.get(place, 0) > self.number
-            mail.scheduler.fail(hazards.written_into(self.record.event(), twice))
+            mail.scheduler.fail(explain.written_into(self.record.event(), twice))
             raise Abandoned
         data = self.data or b""
         hazards.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)
@@ -305,7 +305,7 @@ class Mail:
             return
         send.partner = recv
         if not self.buffered:
-            self.scheduler.play_last(send.order, send.set_off)
+            self.scheduler.at_last(send.order, send.set_off)
         elif send.delivered is not None:
             recv.complete(send.delivered if send.delivered > now else now)
 
@@ -319,7 +319,7 @@ class Mail:
             if first.there > now:
                 if first.there < looks.get((dst, tag), inf):
                     looks[dst, tag] = first.there
-                    self.scheduler.play(first.there, lambda: self._serve(dst, tag))
+                    self.scheduler.at(first.there, lambda: self._serve(dst, tag))
                 return
             self.sends[first.key].popleft()
             self._match(first, anys.popleft(), now)

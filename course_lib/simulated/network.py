@@ -17,7 +17,6 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 
 def _check(name: str, value: float) -> None:
@@ -157,24 +156,26 @@ class Fabric:
 
     def send(
         self, now: float, src: int, dst: int, nbytes: int,
-        play: Callable[[float, Callable[[], None]], None], delivered: Callable[..., None],
-        *which: Any, announced_late: bool = False,
+        at: Callable[[float, Callable[[], None]], None], delivered: Callable[[float], None],
+        already_late: bool = False,
     ) -> tuple[float, float]:  # fmt: skip
         """Put a message on its way; returns when its last byte has left and when its first reaches
-        the in-link. ``delivered(*which, at)`` is called as soon as it is known when all is in.
+        the in-link. ``at(time, action)`` is how it has something done later; ``delivered(time)`` is
+        called as soon as it is known when all is in. ``already_late``: its lateness was drawn when
+        it was announced, by ``late``.
         """
         out, into, alpha, beta = self.route(src, dst)
         takes = nbytes * beta
         start = now if now > out.free else out.free
         out.free = left = start + takes
         arrives = start + alpha
-        if self._draw is not None and not announced_late:
+        if self._draw is not None and not already_late:
             arrives += self.network.jitter * self._draw() * (alpha + takes)
 
         def arrive(waiting: int = 1) -> None:
             into.coming -= waiting
             into.free = end = max(arrives, into.free) + takes
-            delivered(*which, end)
+            delivered(end)
 
         # In-links serve in order of arrival. Nothing sent later can arrive before now + the least
         # latency, so most messages can be settled at once; the others when their time comes.
@@ -182,7 +183,7 @@ class Fabric:
             arrive(0)
             return left, arrives
         into.coming += 1
-        play(arrives, arrive)
+        at(arrives, arrive)
         return left, arrives
 
     def late(self, nbytes: int) -> float:

@@ -71,7 +71,7 @@ class RankContext:
 
     def compute(self, seconds: float) -> None:
         self._scheduler.check(self._rank)
-        self._scheduler.sleep_until(self._rank, self._scheduler.now + seconds)
+        self._scheduler.spend(self._rank, seconds)
 
 
 class Privacy:
@@ -80,7 +80,6 @@ class Privacy:
     def __init__(self, scheduler: Scheduler, world_size: int) -> None:
         self._scheduler = scheduler
         self._generator = torch.default_generator
-        self._swap_environ = compat.swap_environ
         self._environ = os.environ._data  # type: ignore[attr-defined]
         for rank in scheduler.ranks:
             environ = dict(self._environ)
@@ -101,7 +100,7 @@ class Privacy:
             following, environ = rank.state.torch_state, rank.state.environ
         if following is not None:
             self._generator.set_state(following)
-        self._swap_environ(environ)
+        compat.swap_environ(environ)
 
     def enter(self, rank: Rank) -> None:
         """First thing in a rank's own thread."""
@@ -179,7 +178,7 @@ def _sleep(rank: Rank, seconds: float) -> None:
         raise ValueError(f"sleep({seconds!r}): give a time in seconds, zero or more")
     scheduler = rank.state.scheduler
     scheduler.check(rank)
-    scheduler.sleep_until(rank, scheduler.now + seconds)
+    scheduler.spend(rank, seconds)
 
 
 def _torchrun_names(rank: int, world_size: int) -> dict[str, str]:
@@ -242,5 +241,5 @@ def _shown(rank: Rank) -> str:
     text = rank.state.pages.getvalue()
     lines = text[:MOST_OUTPUT].splitlines()
     if len(text) > MOST_OUTPUT:
-        lines.append(f"… {MOST_OUTPUT:,} of {len(text):,} bytes shown")
+        lines.append(f"… {MOST_OUTPUT:,} of {len(text):,} characters shown")
     return "".join(f"[{rank.number}] {line}\n" for line in lines)

@@ -21,7 +21,7 @@ from typing import Any
 
 from course_lib.simulated import compat
 from course_lib.trace import Event, Line
-from course_lib.user_code import is_user_code, line_at
+from course_lib.user_code import is_user_code, line_at, line_of
 
 _CALL, _LIBRARY, _USER = 1, 2, 3  # whose code a file is: the way into a group of ours, …
 _kinds: dict[str, int] = {}
@@ -99,8 +99,7 @@ def _user_frame(frame: FrameType | None) -> FrameType | None:
 def line_of_thread(ident: int | None) -> Line | None:
     """The user's line that a thread is in now."""
     frame = _user_frame(sys._current_frames().get(ident or -1))
-    return None if frame is None else line_at(
-        frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)  # fmt: skip
+    return None if frame is None else line_of(frame)
 
 
 @lru_cache(maxsize=4096)

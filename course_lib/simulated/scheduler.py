@@ -9,7 +9,8 @@
 
 A rank runs until it has to wait. Then it pops the heap itself: what happens in the network is
 played at once, and the first rank that comes up gets the baton. So everything happens in order of
-virtual time, and in the same order every time. Nobody ready and somebody parked is a deadlock.
+virtual time, and in the same order every time. At one time the network comes first (ties below 1),
+then the ranks, then what is to be ``at_last``. Nobody ready and somebody parked is a deadlock.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Rank:
         self.result: Any = None
         self.log: Any = None  # what it has done ahead of time: see ahead.py
         self.state: Any = None  # what is private to this rank: see private.py
-        self.poisoned: list[Record] = []  # the receive of each buffer that was poisoned
+        self.poisoned: list[Record] = []  # the call that fills each poisoned buffer
         self.digests: list[tuple[int, int]] = []  # of what it sent: how many calls before, digest
 
     def record(self, op: Op) -> Record:
@@ -141,16 +142,17 @@ class Scheduler:
     def wake(self, rank: Rank, at: float) -> None:
         """The rank is ready to run from ``at`` on."""
         rank.waits = None
+        # after what happens in the network at that time, whose ties are below 1
         tie = 1.0 + (self._draw() if self._draw else rank.number)
         self._number += 1
         heapq.heappush(self._heap, (at, tie, self._number, rank))
 
-    def play(self, at: float, action: Callable[[], None]) -> None:
+    def at(self, at: float, action: Callable[[], None]) -> None:
         """Something happens in the network at ``at``, before any rank runs at that time."""
         self._number += 1
         heapq.heappush(self._heap, (at, self.tie(), self._number, action))
 
-    def play_last(self, order: int, action: Callable[[], None]) -> None:
+    def at_last(self, order: int, action: Callable[[], None]) -> None:
         """Something happens in the network when no rank has anything more to do at this time; of
         several such things those of lower ``order`` first.
         """
@@ -175,6 +177,10 @@ class Scheduler:
         self.wake(rank, at)
         self.hand_over(rank)
 
+    def spend(self, rank: Rank, seconds: float) -> None:
+        """The running rank computes, or sleeps, so long."""
+        self.sleep_until(rank, self.now + seconds)
+
     def read_clock(self) -> float:
         """The running rank's clock, for somebody whose next step may depend on it."""
         return self.now
@@ -182,6 +188,8 @@ class Scheduler:
     def mark(self, rank: Rank) -> float:
         """The running rank's clock, for somebody who only writes it down."""
         return self.now
+
+    # -- calls ----------------------------------------------------------------------------------
 
     def note(self, rank: Rank, op: Op) -> None:
         """A call that takes no time."""
@@ -229,7 +237,7 @@ class Scheduler:
                 self.wake(rank, end)
 
         if record.completed is None:
-            self.play(end, give_up)
+            self.at(end, give_up)
             self.park(rank, work)
         elif record.completed > end:
             self.sleep_until(rank, end)

@@ -14,13 +14,18 @@ import zoo
 from conftest import TESTS, answer_cell, code, notebook, written
 
 from course_lib.__main__ import main
+from course_lib.checks.checking import verdict_on
+from course_lib.checks.exercise import find
+from course_lib.checks.in_rank import Answer
 from course_lib.grading import manifest, marks, report
 from course_lib.grading.answers import Found, Submission
 from course_lib.grading.grade import named
+from course_lib.grading.judge import CarriedPlayer, Timing
 from course_lib.grading.policy import Policy
 from course_lib.notebooks.copies import solved_copy, to_text
 from course_lib.notebooks.lesson import LessonError
 from course_lib.notebooks.source import parse_lesson
+from course_lib.simulated import compat
 
 ROOT = TESTS.parent
 HANG = "def ring_reduce_scatter(chunks):\n    while True:\n        pass\n"
@@ -246,3 +251,19 @@ def test_a_policy_that_cannot_be_followed_is_one_line(text, said, tmp_path, caps
     assert code_ == 2
     error = capsys.readouterr().err
     assert re.search(said, error) and error.count("\n") == 1
+
+
+def test_without_the_simulator_grading_refuses_in_one_line(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(compat, "missing", lambda: "this torch cannot")
+    path = written(tmp_path / "submission.ipynb", "{}")
+    assert main(["grade", str(path), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "this torch cannot" in error and error.count("\n") == 1
+
+
+def test_without_the_simulator_no_answer_runs_outside_the_walls(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(compat, "missing", lambda: "this torch cannot")
+    source = f"open({str(tmp_path / 'escaped')!r}, 'w')\ndef exchange(mine): return mine\n"
+    player = CarriedPlayer(None, Timing(), set())
+    verdict = verdict_on(find("exchange"), Answer("exchange", source=source, file="a.py"), player)
+    assert not (tmp_path / "escaped").exists() and not verdict.passed and not verdict.points

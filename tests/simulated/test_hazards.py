@@ -167,6 +167,27 @@ def test_writing_before_wait_is_found(program):
     assert twice == (program is two_messages_into_one_inbox)
 
 
+def gathered_into_a_touched_tensor():
+    parts = [torch.ones(3) for _ in range(2)]
+    work = dist.all_gather(parts, torch.ones(3), async_op=True)
+    parts[0].zero_()
+    work.wait()
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (gathered_into_a_touched_tensor, "writes to a buffer that all_gather() is still filling."),
+        (sum_changed_on_its_way, "writes to a buffer that all_reduce(SUM) is still sending."),
+        (inbox_written, "writes to a buffer that irecv(src=0) is still filling."),
+    ],
+)
+def test_it_says_what_becomes_of_the_buffer(program, said):
+    with pytest.raises(Hazard) as caught:
+        simulate(program, world_size=2)
+    assert said in str(caught.value).splitlines()[0]
+
+
 def unwaited_send():
     x = torch.ones(3)
     if dist.get_rank() == 0:
@@ -265,7 +286,7 @@ def strided():
 
 @pytest.mark.parametrize(
     ("program", "n", "what"),
-    [(tags_crossed, 2, "tag"), (members_only, 4, "group"), (own_group_each, 4, "group"),
+    [(tags_crossed, 2, "tag"), (members_only, 4, "op"), (own_group_each, 4, "group"),
      (one_element_more, 3, "shape"), (another_dtype, 3, "dtype"), (another_op, 3, "op"),
      (another_root, 3, "root"), (another_reduce_op, 3, "reduce op"), (short_inbox, 2, "shape"),
      (strided, 2, "stride")],
@@ -371,7 +392,7 @@ def test_right_programs_are_not_accused(program, n, seed):
 def test_what_is_not_searched_is_said(monkeypatch):
     monkeypatch.setattr(hazards, "MOST", 0)
     sim = simulate(empty_messages, world_size=2)
-    assert "not searched for early reads" in sim.trace.note
+    assert "early reads are not searched for" in sim.trace.note
 
 
 def objects_behind_an_irecv():

@@ -351,7 +351,7 @@ def test_what_cannot_be_pickled_gets_one_line():
     lock = threading.Lock()
     with pytest.raises(CourseError, match="lock"):
         simulate(lambda: lock, world_size=2)
-    with pytest.raises(CourseError, match="needs a function"):
+    with pytest.raises(CourseError, match="need a function"):
         simulate(7, world_size=2)
 
 

@@ -136,7 +136,7 @@ def test_output_is_shown_by_rank_and_cut(capsys):
     shown = capsys.readouterr().out
     lines = shown.splitlines()
     assert lines[:4] == ["[0] one from 0", "[0] two", "[1] one from 1", "[1] two"]
-    assert "bytes shown" in lines[-1] and len(shown) < 110_000
+    assert "characters shown" in lines[-1] and len(shown) < 110_000
     assert sim.output == shown
 
 
