@@ -174,10 +174,10 @@ def in_turns(length: int, repeats: int, on_one_core: bool) -> tuple[list[float],
     for turn in range(repeats):
         x.fill_(1.0)
         for which in orders[turn % 4]:
-            recorder.resume(active if which < 2 else None)
+            recorder.active_recorder = active if which < 2 else None
             seconds[which].append(timed(lambda: dist.all_reduce(x, group=groups[which])))  # noqa: B023
             recorder.stop()
-    recorder.resume(active)
+    recorder.active_recorder = active
     return seconds
 
 

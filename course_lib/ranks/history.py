@@ -29,7 +29,7 @@ class History:
         self._log = Reader(fd)
 
     def update(self) -> None:
-        """Read on."""
+        """Read on: each of the Recorder's records goes to the ``_read_`` method of its name."""
         for record in self._log.read():
             getattr(self, "_read_" + record[0])(*record[1:])
 
