@@ -116,9 +116,9 @@ def bare_launch(context) -> None:
 def run_and_wait_for_the_standby() -> list[int]:
     """The standby's process ids."""
     run(add_up, world_size=RANKS)
-    assert standby.world is not None
-    standby.world.form(Deadline(60))
-    return [rank.pid for rank in standby.world.ranks]
+    assert standby.ready is not None
+    standby.ready.wait_until_ready(Deadline(60))
+    return [rank.pid for rank in standby.ready.ranks]
 
 
 def launching(quick: bool) -> Iterator[str]:
