@@ -23,9 +23,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-SENDS = ("send", "isend")
-RECEIVES = ("recv", "irecv")
-
 
 class Line(str):
     """A place in somebody's source that reads as itself: ``cell [7], line 5:  dist.recv(x, 1)``.
@@ -85,11 +82,11 @@ class Event:
 
     @property
     def is_send(self) -> bool:
-        return self.op in SENDS
+        return self.op == "send"
 
     @property
     def is_recv(self) -> bool:
-        return self.op in RECEIVES
+        return self.op == "recv"
 
     @property
     def is_collective(self) -> bool:

@@ -153,7 +153,7 @@ class World:
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch()
-        if not any(rank.history.full for rank in self.ranks):  # else what is missing had no room
+        if not any(rank.history.log.full for rank in self.ranks):  # else it may have had no room
             works = filter(None, (rank.history.unwaited for rank in self.ranks))
             found = found or self._matcher.absence() or next(map(explain.unwaited, works), None)
         if found:
