@@ -42,14 +42,11 @@ class RankOutput:
             if not block:
                 self.ended = True
                 return new
-            new += self._take(block)
-
-    def _take(self, block: bytes) -> str:
-        self._total += len(block)
-        block = block[: max(0, MOST - self._kept)]
-        self._kept += len(block)
-        *lines, self._rest = (self._rest + block).split(b"\n")
-        return self._add(lines)
+            self._total += len(block)
+            block = block[: max(0, MOST - self._kept)]
+            self._kept += len(block)
+            *lines, self._rest = (self._rest + block).split(b"\n")
+            new += self._add(lines)
 
     def finish(self) -> str:
         """The last line, if it had no end, and the notice, if something was left out."""

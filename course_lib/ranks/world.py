@@ -48,8 +48,7 @@ class World:
         self._idle, self._born = idle, time.perf_counter()
         self._environ = rank_environment()
         self._matcher = CallMatcher()
-        self._socket = server.open_world()
-        self._channel = Channel(self._socket)
+        self._channel = Channel(server.open_world())
         self._last_complaint = server.last_complaint
         self._store = Store(hosted=not plan.init)
         self._selector = DefaultSelector()
@@ -62,10 +61,10 @@ class World:
 
     def _start(self) -> None:
         size = self.plan.world_size
-        self._selector.register(self._socket, READ, self._from_server)
+        self._selector.register(self._channel.sock, READ, self._from_server)
         for number in range(size):
             self.ranks.append(rank := Rank(number, self._matcher))
-            rank.start(self._socket, self._store.fd)
+            rank.start(self._channel.sock, self._store.fd)
             self._selector.register(rank.control, READ, partial(self._serve, rank))
             self._selector.register(rank.output.fd, READ, partial(self._printed, rank))
             environ = self._environ | torchrun_env(number, size, self._store.port)
@@ -75,13 +74,13 @@ class World:
     def end(self) -> None:
         """Have the fork server kill the ranks, and all that they started."""
         with contextlib.suppress(OSError):  # the fork server may have died before
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._channel.sock.shutdown(socket.SHUT_RDWR)
 
     def close_files(self) -> None:
         """Give back this process's files, and leave the ranks alone."""
-        if self._socket.fileno() < 0:
+        if self._channel.sock.fileno() < 0:
             return
-        self._socket.close()
+        self._channel.sock.close()
         self._selector.close()
         for rank in self.ranks:
             rank.close_files()
@@ -136,12 +135,12 @@ class World:
                 if deadline.passed and (running := self._ask_for_stacks()):
                     raise hang_error(running, deadline.seconds)
             self._check_calls()
-            results = [self._result(rank) for rank in self.ranks]
+            ends = [rank.outcome for rank in self.ranks if rank.outcome]
+            results = [_result(end) for end in ends]
         except CourseError as error:
             error.run = self._make_run([None] * len(self.ranks), 0.0, record)
             raise
-        ends = [rank.outcome for rank in self.ranks if rank.outcome]
-        seconds = max(o.at for o in ends) - min(o.began for o in ends)
+        seconds = max(end.at for end in ends) - min(end.began for end in ends)
         return self._make_run(results, seconds, record)
 
     def _failures(self) -> list[Outcome]:
@@ -158,16 +157,6 @@ class World:
             found = found or self._matcher.absence() or next(map(explain.unwaited, works), None)
         if found:
             raise found
-
-    def _result(self, rank: Rank) -> Any:
-        assert rank.outcome is not None
-        kind = rank.outcome.kind
-        try:
-            return unpack(rank.outcome.result)
-        except Exception as error:
-            message = f"rank {rank.number} returned a {kind}, which cannot be unpickled here"
-            message = f"{message} ({why(error)}): return plain data"
-            raise RankFailed(message, rank.number, kind) from error
 
     def _make_run(self, results: list[Any], seconds: float, record: bool) -> Run:
         """The Run, once everything that was printed has been shown."""
@@ -261,3 +250,12 @@ class World:
             self._react(time.perf_counter() + 0.02)
         self._read_logs()
         return [rank for rank in running if rank.outcome is None]
+
+
+def _result(end: Outcome) -> Any:
+    try:
+        return unpack(end.result)
+    except Exception as error:
+        message = f"rank {end.rank} returned a {end.kind}, which cannot be unpickled here"
+        message = f"{message} ({why(error)}): return plain data"
+        raise RankFailed(message, end.rank, end.kind) from error

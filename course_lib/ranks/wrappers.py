@@ -150,13 +150,13 @@ def _wrap_message(method: Callable) -> Callable:
     """``ProcessGroup.send`` and ``recv``: (tensors, rank in the group, tag)."""
 
     @functools.wraps(method)
-    def message(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         peer = args[1] if len(args) > 1 else None
         if isinstance(peer, int) and not 0 <= peer < self.size():
             raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {self.size() - 1}")
         return method(self, *args, **kwargs)
 
-    return message
+    return checked
 
 
 def _wrap_wait(wait: Callable) -> Callable:
