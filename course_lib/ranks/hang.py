@@ -1,4 +1,4 @@
-"""Where ranks stand that did not come back in time."""
+"""Where ranks stand that did not come back in time, or stood when they died."""
 
 from __future__ import annotations
 

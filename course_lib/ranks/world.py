@@ -196,8 +196,7 @@ class World:
         if rank.channel.closed:
             self._selector.unregister(rank.control)
         else:
-            react = self._selector.get_key(rank.control).data
-            self._selector.modify(rank.control, rank.channel.wants, react)
+            self._selector.modify(rank.control, rank.channel.wants, partial(self._serve, rank))
 
     def _ended(self, rank: Rank, outcome: Outcome) -> None:
         rank.outcome = outcome
