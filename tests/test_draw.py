@@ -295,7 +295,7 @@ def test_traffic_of_several_runs_stands_side_by_side_in_one_scale() -> None:
         "rank 0 to rank 1: 4,000 bytes"
     )
     assert [axes.get_title() for axes in picture.axes] == ["small", "large", ""]
-    assert {axes.images[0].norm.vmax for axes in picture.axes} == {1_600_000.0}
+    assert {axes.images[0].norm.vmax for axes in picture.axes} == {2_200_000.0}
     assert picture.get_figwidth() <= style.WIDTH
 
 

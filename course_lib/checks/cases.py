@@ -144,6 +144,7 @@ FEATURES = {
     "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
     "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),
     "n is 1": ("n is 1", "One rank has nothing to send, and nobody to send it to."),
+    "nbytes is 0": ("nbytes is 0", "A message without bytes takes its latency all the same."),
     "empty": ("there are no elements", "An empty tensor is still a tensor, and an empty range "
               "a range."),
     "few": ("there are fewer elements than ranks", "Some parts are empty then, and still parts."),
@@ -208,6 +209,11 @@ def chunked(case: Case) -> set[str]:
     marks = {"empty": case.length == 0, "few": 0 < case.length < case.world,
              "uneven": case.length > case.world and case.length % case.world > 0}  # fmt: skip
     return {name for name, there in marks.items() if there}
+
+
+def divides(case: Case) -> bool:
+    """The ranks' parts are all of one length, and not empty."""
+    return case.world > 1 and case.length > 0 and case.length % case.world == 0
 
 
 def clause(feature: str) -> tuple[str, str]:

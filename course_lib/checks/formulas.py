@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from course_lib.checks.cases import Case
+from course_lib.checks.cases import FEATURES, Case
 from course_lib.checks.compare import real
 from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Play, declare
 from course_lib.checks.rules import without_a_word
@@ -51,7 +51,8 @@ def formula(
                              "something rounded on the way, or computed in float32?",
                              lambda play: nearly(right, play))],
         rules=[without_a_word], smaller=lambda case: [], tolerance=1e-9, in_ranks=False,
-        special=lambda case: {"n is 1"} if case.options.get("n") == 1 else set(),
+        special=lambda case: {f"{name} is {value:g}" for name, value in case.options.items()
+                              if f"{name} is {value:g}" in FEATURES},
     ))  # fmt: skip
 
 

@@ -65,9 +65,9 @@ declare(Exercise(
               "the partner's numbers?", own=True),
     ],
     diagnoses=[
-        Diagnosis("in-step", "These two partners do the same thing first, both send or both "
-                  "receive. What tells other partners apart (an even and an odd rank, rank 0 and "
-                  "another one) does not tell these apart. What would, for any two?", in_step),
+        Diagnosis("in-step", "Both partners do the same thing first: both send, or both receive. "
+                  "The rule tells some pairs apart (even and odd ranks, say), but not this one. "
+                  "Which rule works for any two ranks?", in_step),
     ],
 ))  # fmt: skip
 
@@ -93,10 +93,12 @@ declare(Exercise(
     sturdy=lambda rng: [Case(1, 2), Case(3, 0), Case(8, 5), Case(crowd(rng), 3), *hostile(3, 6)],
     special=lambda case: set() if case.length else {"empty"}, rules=[no_collectives],
     mistakes=[
-        wrong("passes-left", "Every rank has a neighbour's tensor, but that of the right one: it "
-              "has been passed to the left.", of=lambda rank, n: (rank + 1) % n),
+        wrong("passes-left", "Every rank has its right-hand neighbour's tensor: all went to the "
+              "left. To whom does a rank send?", of=lambda rank, n: (rank + 1) % n),
         wrong("returns-own", "Each rank returns what it came with. Which of the two tensors has "
               "the neighbour's numbers?", of=lambda rank, n: rank),
+        wrong("passes-on", "Some ranks pass on what they have just received, not what they came "
+              "with.", of=lambda rank, n: (rank - 1 - (rank - 1) % n % 2) % n),
         wrong("open-ring", "All ranks but rank 0 are right. After the last rank comes rank 0 "
               "again: whose tensor does it get?", row=True),
     ],

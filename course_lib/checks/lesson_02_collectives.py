@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import Case, cases, crowd, hostile, tensor
+from course_lib.checks.cases import Case, cases, crowd, divides, hostile, tensor
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnose import note
 from course_lib.checks.exercise import Diagnosis, Exercise, Play, declare, turned
@@ -111,8 +111,8 @@ OWN_MISSING = ("own-missing", "The others' tensors are all there, and a rank's o
                "something else stands in its place. It needs no message to get into the list.",
                {"own": left_out}, {"own": something_else})  # fmt: skip
 MISPLACED = Diagnosis(
-    "misplaced", "Place r of the list is for rank r's tensor, and here another rank's stands at "
-    "some place. Whose tensor is it that comes in each step?", misplaced,
+    "misplaced", "Entry r of the list should be rank r's tensor, and some entry is another rank's. "
+    "Whose tensor goes into each place? If tensors travel in steps, whose arrives when?", misplaced,
 )  # fmt: skip
 
 wrong = turned(collected)
@@ -206,7 +206,6 @@ declare(Exercise(
 
 # ---- 02.4 my_all_gather --------------------------------------------------------------------------
 
-
 declare(Exercise(
     "02.4", "my_all_gather", collected, inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [*cases((2, 3), (1, 2)), *cases((4, 5), (2,)),
@@ -243,7 +242,7 @@ declare(Exercise(
     sturdy=lambda rng: [Case(1, 2), Case(3, 0), Case(8, 16), (lambda w: Case(w, 2 * w))(crowd(rng)),
                         Case(4, 8, jitter=20.0, calls=8), Case(2, 8, layout="transposed"),
                         *(c for c in hostile(2, 8) if c.layout != "scalar")],
-    special=worlds_and_lengths, rules=[no_collectives],
+    special=worlds_and_lengths, fits=divides, rules=[no_collectives],
     budget=[bytes_at_most(lambda p: (p.case.world - 1) * block_bytes(p)),
             bytes_in_total_at_least(lambda p: (p.case.world - 1) * p.given(0).nbytes)],
     mistakes=[

@@ -10,15 +10,11 @@ import torch
 from torch import Tensor
 
 from course_lib.checks import rules
-from course_lib.checks.cases import Case, cases, chunked, crowd, hostile, tensor
+from course_lib.checks.cases import Case, cases, chunked, crowd, divides, hostile, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.exercise import Diagnosis, Exercise, Play, Seen, declare, turned
 from course_lib.checks.formulas import formula, networks
 from course_lib.checks.formulas import turned as turned_formula
-
-
-def even(case: Case) -> bool:
-    return case.world > 1 and case.length > 0 and case.length % case.world == 0
 
 
 def cut_up(case: Case) -> set[str]:
@@ -102,7 +98,7 @@ declare(Exercise(
     core=ring_core,
     sturdy=lambda rng: [*cases((1,), (3,)), *cases((3, 4), (0, 2, 5)), Case(crowd(rng), 25),
                         Case(2, 10, layout="transposed"), *hostile(3, 8)],
-    fits=even, special=cut_up,
+    fits=divides, special=cut_up,
     budget=[rules.no_collectives, rules.one_way_round, rules.messages_of_at_most(in_sum),
             rules.sends_at_most(lambda p: 2 * (p.case.world - 1)),
             rules.bytes_at_most(lambda p: 2 * (p.case.world - 1) * in_sum(p)),
@@ -120,7 +116,8 @@ declare(Exercise(
             {"into": 0}, {"into": 1}, {"lands": 0}, {"lands": 1}, {"into": 0, "lands": 0})),
         wrong("added-twice", "Some ranks are in the sum more than once. How many steps does the "
               "adding half take, and does the second half add, too?",
-              *any_ring({"adds": 1, "start": 0}, {"gather": add})),
+              *any_ring({"adds": 1, "start": 0}, {"adds": 1, "start": 0, "gathers": -1},
+                        {"gather": add})),
         wrong("gather-short", "The sums are finished, and not all of them have come by every rank. "
               "How many steps does the second half take?",
               *any_ring({"gathers": -1}, {"gathers": -99})),
@@ -170,19 +167,19 @@ declare(Exercise(
     core=ring_core,
     sturdy=lambda rng: [*cases((1,), (3,)), *cases((3, 4), (0, 2, 5)), Case(crowd(rng), 25),
                         *hostile(3, 8)[2:]],
-    fits=even, special=chunked, settle=as_owned, rules=[rules.no_collectives],
+    fits=divides, special=chunked, settle=as_owned, rules=[rules.no_collectives],
     diagnoses=[Diagnosis("owners", "Two ranks name the same chunk. Each finishes one of its own.",
                          lambda p: p.done and p.case.world > len(
                              {str(seen.returned) for seen in p.seen[0]}))],
     mistakes=[
         wrong("nothing-added", "What arrives takes the place of what was there: nothing is added.",
-              *any_ring({"reduce": lambda own, came, sent: came})),
+              *any_ring(*({"reduce": lambda own, came, sent: came, "off": k} for k in (0, 1, -1)))),
         wrong("wrong-buffer", WRONG_BUFFER, *any_ring(*({"reduce": r} for r in OF_ITS_OWN[:2]))),
         wrong("wrong-chunk", WRONG_CHUNK, *any_ring(*({"into": i, "off": k} for i in (0, 1)
                                                       for k in (0, 1, -1)))),
         wrong("wrong-index", "One chunk is complete on each rank, and another one's number is "
               "returned. Follow the last message: which chunk did it carry?",
-              *any_ring({"off": 1}, {"off": -1}, {"off": 2})),
+              *any_ring({"off": 1}, {"off": -1}, {"off": 2}, {"off": -2})),
         wrong("miscounted", "In the chunk that is returned somebody is missing, or is there twice. "
               "How many links does a chunk pass to meet every rank once?",
               *any_ring(*({"adds": a, "off": k} for a in (1, -1) for k in (0, 1, -1)))),
@@ -221,7 +218,7 @@ declare(Exercise(
                         Case(3, 7, "bool", numbers="random", options={"c": 1}),
                         Case(3, 6, calls=3, options={"c": 0}, later=({"c": 1}, {"c": 2})),
                         *hostile(3, 8, options={"c": 1})[2:]],
-    fits=lambda case: even(case) and case.options["c"] < case.world, special=chunked,
+    fits=lambda case: divides(case) and case.options["c"] < case.world, special=chunked,
     rules=[rules.no_collectives],
     mistakes=[
         wrong("assumes-owner", "It is right for one way of owning chunks only. The argument "

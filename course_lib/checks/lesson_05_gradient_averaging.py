@@ -66,6 +66,8 @@ declare(Exercise(
     sturdy=lambda rng: [
         *models("two layers", worlds=(1, crowd(rng))), *models("two dtypes", worlds=(2,)),
         *models("two layers", worlds=(2,), dtype="bfloat16"),
+        *models("two layers", worlds=(2,), dtype="float64",
+                options={MISSING: "the first parameter on rank 0"}),
         *models("two layers", worlds=(2,), layout="transposed"),
         *models("two layers", worlds=(3,), calls=2), *models("buffers", worlds=(2,)),
         *models("two layers", worlds=(2,), options={MISSING: "the first parameter on any rank"})],
@@ -205,14 +207,14 @@ declare(Exercise(
         wrong("local", "Ranks come to different answers. What one rank has found out has to reach "
               "all the others.", {"pairs": lambda rank, n: [(0, rank)]},
               {"pairs": lambda rank, n: [(rank, (rank + 1) % n)]}),
+        wrong("nan-differs", "A NaN equals nothing, not even itself; its bits do.",
+              sees=lambda m: [[float(v) for v in t.flatten()] for t in state(m)]),
         wrong("sums", "Sums can be equal where the numbers are not: two weights swapped, one up "
               "and another down.", {"sees": lambda m: [t.double().sum().item() for t in state(m)]},
               {"sees": lambda m: [sum(t.double().sum().item() for t in state(m))]}),
         wrong("tolerance", "Models that differ in the last bit pass for equal. Training makes more "
               "of a last bit: bit-equal is asked for.",
               sees=lambda m: [(t.double() * 1e4).round().tolist() for t in state(m)]),
-        wrong("nan-differs", "A NaN equals nothing, not even itself; its bits do.",
-              sees=lambda m: [[float(v) for v in t.flatten()] for t in state(m)]),
         wrong("skips-unsaved", "A buffer that is not saved with the model (persistent=False) is "
               "not in its state_dict; here one differs.",
               sees=lambda m: bits(m.state_dict().values())),

@@ -416,7 +416,8 @@ declare(Exercise(
         wrong("local-loss", "Each rank returns the loss of its own micro-batches.",
               told=lambda losses, rank: losses[rank].mean()),
         wrong("last-loss", "The loss that comes back is that of the last micro-batch.",
-              told=lambda losses, rank: losses[rank, -1]),
+              {"told": lambda losses, rank: losses[rank, -1]},
+              {"told": lambda losses, rank: losses[:, -1].mean()}),
         wrong("sum-of-losses", "The losses are added up; their mean is asked for, over the "
               "micro-batches and over the ranks.",
               {"told": lambda losses, rank: losses[rank].sum()},

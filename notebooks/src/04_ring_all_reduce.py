@@ -12,7 +12,7 @@
 # | **Do** | sum a tensor the naive way and count the waste, watch chunks go round, write the ring yourself, run it on 1024 simulated ranks, meet a famous wrong one |
 # | **Learn** | reduce-scatter followed by all-gather; the least that can be sent; when steps cost more than bytes; what Baidu, Horovod, NCCL and gloo made of it |
 # | **Need** | lessons [01](01_point_to_point.ipynb) (`isend`, `recv`, `wait`), [02](02_collectives.ipynb) (reduce_scatter, all_gather) and [03](03_cost_model.ipynb) (α, β) |
-# | **Time** | 70 minutes with the required exercise, 25 more with the optional ones (estimated) |
+# | **Time** | about 70 minutes with the required exercise, 95 with the three optional ones as well |
 
 # %% [markdown] id="04-9e20c7"
 # ## The problem, and two naive answers

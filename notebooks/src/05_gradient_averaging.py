@@ -12,7 +12,7 @@
 # | **Do** | train the digits on 1, 2 and 4 ranks by hand; average gradients, start alike, take a step on batches of any size; count what a parameter server sends |
 # | **Learn** | why averaging gradients trains one model and not four; when the average is wrong; what becomes of the learning rate; strong and weak scaling |
 # | **Need** | [lesson 04](04_ring_all_reduce.ipynb): `all_reduce`, and what it costs |
-# | **Time** | 60 minutes with the required exercise, 45 more with the optional ones (estimated) |
+# | **Time** | about 60 minutes with the required exercise, 105 with the three optional ones as well |
 #
 # ## The problem in one process
 #

@@ -12,7 +12,7 @@
 # | **Do** | wrap a model, read in its trace what the wrapper does, train and evaluate exactly, accumulate, meet uneven data, turn a script for one device into one for many, and start it with `torchrun` |
 # | **Learn** | buckets and overlap; DistributedSampler; `no_sync`; what AMP, clipping, BatchNorm, memory and checkpoints look like under DDP; what carries over to Slurm, Kubernetes and GPUs |
 # | **Need** | [lesson 05](05_gradient_averaging.ipynb): gradients averaged by hand |
-# | **Time** | 80 minutes with the required exercise, 15 more with the optional one (estimated) |
+# | **Time** | about 80 minutes with the required exercise, 95 with the optional one as well |
 
 # %% [markdown] id="06-9ff263"
 # ## The smallest job there is
