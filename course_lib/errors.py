@@ -3,9 +3,9 @@
     CourseError
      ├── RankFailed    a rank raised an exception
      ├── RankDied      a rank's process ended without returning
-     ├── Standstill    ranks wait, each in the call that ``waits`` has of it:
-     │    ├── Deadlock   for one another, and nobody else can free them
-     │    └── Hang       or work, and nothing came back within the timeout
+     ├── Standstill    ranks wait
+     │    ├── Deadlock    for one another, or for ranks that have returned: it can never end
+     │    └── Hang        nothing came back within the timeout
      ├── Mismatch      ranks called operations that do not fit together
      ├── Hazard        a buffer was touched too early, or a Work was never waited for
      └── CheckFailed   an exercise's check found a wrong answer
@@ -30,7 +30,7 @@ class Wait:
     rank: int
     call: str  # as a reader would write it: "recv(src=1)"
     line: Line | None
-    on: tuple[int, ...] = ()  # the ranks any or all of which could free it
+    on: tuple[int, ...] = ()  # who could free it; in a Deadlock, only those of them that will not
     group: str = ""
 
     def __str__(self) -> str:
@@ -90,9 +90,9 @@ class Standstill(CourseError):
 
 
 class Deadlock(Standstill):
-    """Ranks wait for one another or for ranks that have left: it can never end.
+    """Ranks wait for one another or for ranks that have returned: it can never end.
 
-    ``cycle`` lists ranks in waiting order, or is empty where the wait is for one that has left.
+    ``cycle`` lists ranks in waiting order, or is empty where the wait is for one that has returned.
     """
 
     def __init__(self, message: str, waits: Sequence[Wait] = (), cycle: Sequence[int] = ()):
@@ -150,7 +150,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interruptible(what: str) -> Iterator[None]:
-    """Around a call that takes time: whoever stops it in a notebook reads a sentence."""
+    """Around a block, or as a decorator: whoever stops it in a notebook reads a sentence."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,9 +1,9 @@
 """Which line of the reader's own code are we in?
 
 A call into torch.distributed passes through frames of torch and of this library before it comes
-to the line that somebody wrote. ``find_frame`` walks outwards to that line. Notebook cells live in
-files with unreadable names; ``name_cells`` says what to call them ("cell [7]"), and
-``notebook_cells`` finds all of this notebook's.
+to the line that somebody wrote. ``find_frame`` walks outwards to that line, and ``line_of`` names
+it. Notebook cells live in files with unreadable names; ``name_cells`` says what to call them
+("cell [7]"), and ``notebook_cells`` finds all of this notebook's.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ def name_cells(names: dict[str, str]) -> None:
 
 
 def notebook_cells() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Find this notebook's cells, and name them from now on: file name → "cell [7]", and file
-    name → source lines.
-    """
+    """Find and name this notebook's cells: file name → "cell [7]", and file name → source lines."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is None:
         return {}, {}
@@ -78,12 +76,6 @@ def find_frame(depth: int = 1) -> FrameType | None:
 def line_of(frame: FrameType) -> Line:
     """The line at which a frame stands."""
     return _line_at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-
-
-def find_line(depth: int = 1) -> Line | None:
-    """The reader's line that led to this call, or None where no frame is the reader's."""
-    frame = find_frame(depth + 1)
-    return None if frame is None else line_of(frame)
 
 
 def stack_lines(traceback: TracebackType | None) -> list[Line]:

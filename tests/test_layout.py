@@ -47,9 +47,9 @@ LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
     "base": 857,  # the words that all parts share: BASE and data
     "draw": 800,
-    "ranks": 1634,
+    "ranks": 1625,
     "simulated": 2112,
-    "checks": 1720,  # the engine
+    "checks": 1724,  # the engine
     "lessons": 1552,  # the exercises, modules lesson_*.py of the checks
     "notebooks": 522,
     "doctor": 154,

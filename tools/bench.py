@@ -116,9 +116,9 @@ def bare_launch(context) -> None:
 def run_and_wait_for_the_standby() -> list[int]:
     """The standby's process ids."""
     run(add_up, world_size=RANKS)
-    assert standby.world is not None
-    standby.world.rendezvous(Deadline(60))
-    return [rank.pid for rank in standby.world.ranks]
+    assert standby.ready is not None
+    standby.ready.wait_until_ready(Deadline(60))
+    return [rank.pid for rank in standby.ready.ranks]
 
 
 def launching(quick: bool) -> Iterator[str]:
@@ -174,10 +174,10 @@ def in_turns(length: int, repeats: int, on_one_core: bool) -> tuple[list[float],
     for turn in range(repeats):
         x.fill_(1.0)
         for which in orders[turn % 4]:
-            recorder.resume(active if which < 2 else None)
+            recorder.active_recorder = active if which < 2 else None
             seconds[which].append(timed(lambda: dist.all_reduce(x, group=groups[which])))  # noqa: B023
             recorder.stop()
-    recorder.resume(active)
+    recorder.active_recorder = active
     return seconds
 
 

@@ -160,7 +160,8 @@ def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, play
         few = list(islice(promising, 6))
         for play in player.simulated(exercise, answer, few) if few else []:
             judge(exercise, play)
-            if (play.findings or play.over_budget) and explanation.holds(play):
+            fails = play.findings if known.findings else play.over_budget and not play.findings
+            if fails and explanation.holds(play):
                 return play
     return known
 

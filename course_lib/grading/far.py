@@ -23,7 +23,7 @@ from course_lib.simulated.group import SimulatedGroup
 from course_lib.simulated.records import Site, call_site
 from course_lib.simulated.scheduler import Abandoned
 from course_lib.trace import Line
-from course_lib.user_code import find_line
+from course_lib.user_code import find_frame, line_of
 
 
 class Asker:
@@ -73,7 +73,8 @@ class Told:
 
     def wait(self, timeout: Any = None) -> bool:
         if not self._done:
-            line = plain_line(find_line(2))
+            frame = find_frame(2)
+            line = None if frame is None else plain_line(line_of(frame))
             most = min(max(0.0, timeout.total_seconds()), MOST_SECONDS) if timeout else None
             reply = self._ask("wait", work=self._number, news=self._parcel.changed(), line=line,
                               seconds=most)  # fmt: skip

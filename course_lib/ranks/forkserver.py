@@ -34,7 +34,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from course_lib.ranks.log import nameless_file
-from course_lib.ranks.messages import packed
+from course_lib.ranks.messages import framed
 
 PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle", "course_lib.ranks.worker")
 FDS_PER_RANK = 5
@@ -73,13 +73,14 @@ class ForkServer:
     def open_world(self) -> socket.socket:
         """A socket on which ranks can be asked for; shutting it down ends them all."""
         here, there = socket.socketpair()
+        # never empty: an empty message is what the end of the socket looks like
         names = " ".join(["torch", *self.imports]).encode()[:_MOST_NAMES]
         self.imports.clear()
         with there:
             socket.send_fds(self._control, [names], [there.fileno()])
         return here
 
-    def last_words(self) -> str:
+    def last_complaint(self) -> str:
         """The last line that it wrote on its standard error, in brackets; "" once it was killed."""
         text = os.pread(self._complaints, 1 << 20, 0) if self._give_back.alive else b""
         return "".join(
@@ -101,7 +102,7 @@ class ForkServer:
 # ---- in the fork server's process ----------------------------------------------------------------
 
 
-class Processes:
+class WorldProcesses:
     """The ranks that were started for one world's socket."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -114,7 +115,7 @@ class Processes:
 
     def tell(self, message: tuple) -> None:
         try:
-            self.sock.sendall(packed(message))
+            self.sock.sendall(framed(message))
         except OSError:
             self.kill()  # the notebook has closed this world; its end is on the way
 
@@ -125,7 +126,7 @@ class Loop:
     def __init__(self, control: socket.socket) -> None:
         self.control = control
         self.open = True
-        self.worlds: list[Processes] = []
+        self.worlds: list[WorldProcesses] = []
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ, self._new_world)
         self._listen_for_deaths()
@@ -153,11 +154,11 @@ class Loop:
             self.open = False
             return
         import_modules(names.decode().split())
-        world = Processes(socket.socket(fileno=fds[0]))
+        world = WorldProcesses(socket.socket(fileno=fds[0]))
         self.worlds.append(world)
         self.selector.register(world.sock, selectors.EVENT_READ, lambda: self._new_rank(world))
 
-    def _new_rank(self, world: Processes) -> None:
+    def _new_rank(self, world: WorldProcesses) -> None:
         try:
             data, fds, _, _ = socket.recv_fds(world.sock, 1, FDS_PER_RANK)
         except ConnectionResetError:
@@ -171,7 +172,7 @@ class Loop:
         world.pids.add(pid)
         world.tell(("pid", pid))
 
-    def _end(self, world: Processes) -> None:
+    def _end(self, world: WorldProcesses) -> None:
         self.selector.unregister(world.sock)
         world.sock.close()
         world.kill()

@@ -1,4 +1,4 @@
-"""Where ranks stand that did not come back in time."""
+"""Where ranks stand that did not come back in time, or stood when they died."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from course_lib import explain
 from course_lib.errors import Hang, Wait
 from course_lib.ranks.rank import Rank
-from course_lib.trace import Event, Line
+from course_lib.trace import Line
 from course_lib.user_code import user_lines
 
 
@@ -30,14 +30,10 @@ def _wait(rank: Rank, path: Sequence[Line]) -> Wait:
     event = rank.blocked_in
     if event is None:
         return Wait(rank.number, "", path[-1] if path else None)
-    on = _waits_on(event, rank.history.groups.get(event.group, ()))
-    return Wait(rank.number, explain.call_text(event), rank.history.blocked_at, on, event.group)
-
-
-def _waits_on(event: Event, members: Sequence[int]) -> tuple[int, ...]:
+    on = tuple(r for r in rank.history.groups.get(event.group, ()) if r != event.rank)
     if event.peer is not None and not event.is_collective:
-        return (event.peer,)
-    return tuple(r for r in members if r != event.rank)
+        on = (event.peer,)
+    return Wait(rank.number, explain.call_text(event), rank.history.blocked_at, on, event.group)
 
 
 def _doing(wait: Wait, rank: Rank) -> str:

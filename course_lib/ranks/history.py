@@ -26,11 +26,11 @@ class History:
         self._inside: Event | None = None  # the last call, while it blocks its rank
         self._waiting: tuple[Event, Line | None] | None = None  # whose Work is being waited for
         self._lines: dict[int, Line] = {}
-        self._log = Reader(fd)
+        self.log = Reader(fd)
 
     def update(self) -> None:
-        """Read on."""
-        for record in self._log.read():
+        """Read on: each of the Recorder's records goes to the ``_read_`` method of its name."""
+        for record in self.log.read():
             getattr(self, "_read_" + record[0])(*record[1:])
 
     def _read_issued(self, *fields: Any) -> None:
@@ -84,11 +84,6 @@ class History:
         self._lines[key] = Line(where, number, source, function)
 
     @property
-    def full(self) -> bool:
-        """Whether the log had no room for all that was said."""
-        return self._log.full
-
-    @property
     def last_call(self) -> Event | None:
         """The call that it stands in, or else has made last."""
         return self.blocked_in or (self.events[-1] if self.events else None)
@@ -117,7 +112,7 @@ def to_trace(histories: Sequence[History], recorded: bool) -> Trace:
     events.sort(key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for h in histories for s in h.spans), key=lambda s: (s.start, s.rank))
     groups = {name: ranks for h in histories for name, ranks in h.groups.items()}
-    full = any(history.full for history in histories)
+    full = any(history.log.full for history in histories)
     note = None if recorded else "nothing was recorded: record=False"
     return Trace(
         events, spans, groups, "the log was full: later events are missing" if full else note

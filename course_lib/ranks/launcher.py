@@ -8,7 +8,8 @@
        │◄────────────────────────────────────── output, Outcome │
        │ shuts the world's socket ──► kill, reap
 
-The first three lines have usually happened before ``run`` is called: see ``standby``.
+The first three lines have usually happened before ``run`` is called, but for the first call of a
+kernel, nccl and ``init=False``: see ``standby``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from course_lib.errors import interruptible
 from course_lib.pickling import pack_call
 from course_lib.ranks.interrupts import Interrupts
-from course_lib.ranks.plan import Deadline, check_plan
+from course_lib.ranks.plan import Deadline, make_plan
 from course_lib.ranks.standby import standby
 from course_lib.trace import Run
 
@@ -48,7 +49,7 @@ def run(
         timeout: seconds from the call on after which the ranks are stopped and a Hang is raised.
         init: False leaves ``dist.init_process_group`` to ``fn``; the processes are started with
             what torchrun would set, and recording starts inside that call.
-        record: False records no Events.
+        record: False records nothing: no Events, no spans, and a deadlock ends in a Hang.
 
     Returns:
         A Run: ``results`` by rank, ``trace``, ``seconds``, ``output``.
@@ -58,13 +59,13 @@ def run(
         CourseError for bad arguments. Whatever is raised, no process is left.
     """
     deadline = Deadline(timeout)
-    plan = check_plan(world_size, backend, init)
+    plan = make_plan(world_size, backend, init)
     call = pack_call(fn, args)
     with Interrupts() as interrupts:
         world = standby.take(plan)
         try:
             with interrupts.allowed():
-                world.rendezvous(deadline)
+                world.wait_until_ready(deadline)
                 return world.work(call, deadline, record)
         finally:
             standby.done(world)

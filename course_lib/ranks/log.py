@@ -25,7 +25,7 @@ MOST = 1 << 28  # bytes after which recording stops
 
 
 def nameless_file(purpose: str) -> int:
-    """A file descriptor of an empty file in memory that has no name."""
+    """A file descriptor of an empty file in memory that has no name: for logs, and for others."""
     return os.memfd_create(f"course_lib-{purpose}")
 
 
@@ -63,7 +63,7 @@ class Reader:
 
     @property
     def full(self) -> bool:
-        """Whether what came after its end is lost."""
+        """Whether there was no room for all that was said."""
         return os.pread(self._fd, 1, 0) == b"\1"
 
     def read(self) -> Iterator[tuple]:

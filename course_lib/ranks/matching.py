@@ -97,9 +97,11 @@ class CallMatcher:
     def _issued(self, key: Key, rank: int) -> list[Event]:
         """A rank's calls with this key, with the recvs that are held up."""
         calls = self._calls[key][rank]
-        if key[0] == "call" or rank != key[3]:
+        if key[0] == "call":
             return calls
-        _, group, source, _, tag = key
+        _, group, source, destination, tag = key
+        if rank != destination:
+            return calls
         return calls + [recv for recv in self._held_up[group, rank, tag] if recv.peer == source]
 
     def _has_message_for(self, recv: Event, source: int) -> bool:

@@ -2,6 +2,8 @@
 
     notebook ── Setup, Job ──► rank          rank ── "ready", Outcome ──► notebook
 
+An Outcome is in ``failures``: simulated ranks end in one, too.
+
 A rank has a ``multiprocessing`` Connection, which pickles and waits. The notebook, which must never
 wait for one rank alone, has a Channel that speaks the same: a length, then so many bytes of pickle.
 """
@@ -48,7 +50,7 @@ class Job:
     sources: dict[str, list[str]]  # file name → its lines
 
 
-def packed(message: Any) -> bytes:
+def framed(message: Any) -> bytes:
     """One message in one piece, which wakes its reader once."""
     body = pickle.dumps(message, protocol=5)
     return _LENGTH.pack(len(body)) + body

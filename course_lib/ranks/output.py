@@ -16,7 +16,7 @@ _BLOCK = 1 << 16
 # "[W1120 18:50:23.123456789 ProcessGroupGloo.cpp:12] …": the time would differ in every run
 _STAMP = re.compile(rb"\[([IWEFC])\d{4} \d\d:\d\d:\d\d\.\d+ (?:\d+ )?")
 
-_DYING = b"terminate called after throwing"  # what C++ says before it ends the process
+_DYING = "terminate called after throwing"  # what C++ says before it ends the process
 
 
 class RankOutput:
@@ -25,7 +25,7 @@ class RankOutput:
     def __init__(self, rank: int, fd: int) -> None:
         self.rank, self.fd = rank, fd
         self.text = ""  # complete lines, each with its [rank]
-        self.last_words = ""  # of C++ that ended the process: for whoever says why
+        self.terminated_with = ""  # of C++ that ended the process: for whoever says why
         self.ended = False  # nobody can print into it any more
         self._rest = b""
         self._kept = self._total = 0
@@ -42,14 +42,11 @@ class RankOutput:
             if not block:
                 self.ended = True
                 return new
-            new += self._take(block)
-
-    def _take(self, block: bytes) -> str:
-        self._total += len(block)
-        block = block[: max(0, MOST - self._kept)]
-        self._kept += len(block)
-        *lines, self._rest = (self._rest + block).split(b"\n")
-        return self._add(lines)
+            self._total += len(block)
+            block = block[: max(0, MOST - self._kept)]
+            self._kept += len(block)
+            *lines, self._rest = (self._rest + block).split(b"\n")
+            new += self._add(lines)
 
     def finish(self) -> str:
         """The last line, if it had no end, and the notice, if something was left out."""
@@ -62,12 +59,13 @@ class RankOutput:
         return new
 
     def _add(self, lines: list[bytes]) -> str:
-        for i, line in enumerate(lines):
-            if self.last_words or line.startswith(_DYING):
-                self.last_words += "".join(f"{_readable(line)}\n" for line in lines[i:])
-                lines = lines[:i]
-                break
-        text = "".join(f"[{self.rank}] {_readable(line)}\n" for line in lines)
+        """Keep these lines, and show them; but what C++ says at its end is not for the cell."""
+        text = ""
+        for line in map(_readable, lines):
+            if self.terminated_with or line.startswith(_DYING):
+                self.terminated_with += f"{line}\n"
+            else:
+                text += f"[{self.rank}] {line}\n"
         self.text += text
         return text
 

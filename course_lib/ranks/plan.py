@@ -1,4 +1,4 @@
-"""What is asked of a world, checked before anything is started: one line says what to do."""
+"""What is asked of a world, and until when, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Deadline:
         return time.perf_counter() > self.at
 
 
-def check_plan(world_size: int | None, backend: str | None, init: bool) -> Plan:
+def make_plan(world_size: int | None, backend: str | None, init: bool) -> Plan:
     """Fill in the defaults; raises CourseError for a world that cannot be."""
     if not hasattr(dist.ProcessGroup, "register_pre_hook"):
         raise CourseError(f"run() needs torch 2.14 or later, and this is torch {torch.__version__}")

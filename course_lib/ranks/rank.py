@@ -20,23 +20,23 @@ class Rank:
         self.outcome: Outcome | None = None  # None while it runs
         self.control, self._their_control = socket.socketpair()
         out, self._their_out = os.pipe()
-        self._log, self._stack = nameless_file("log"), nameless_file("stack")
+        self._log_fd, self._stack_fd = nameless_file("log"), nameless_file("stack")
         self.channel = Channel(self.control)
         self.output = RankOutput(number, out)
-        self.history = History(number, self._log, matcher)
+        self.history = History(number, self._log_fd, matcher)
 
-    def start(self, world: socket.socket, store: int) -> None:
+    def start(self, world_socket: socket.socket, store_fd: int) -> None:
         """Have the fork server start it, with its own ends of all this."""
-        theirs = [self._their_control.fileno(), self._their_out, self._log, self._stack, store]
+        files = [self._their_out, self._log_fd, self._stack_fd, store_fd]  # as worker.main has them
         try:
-            socket.send_fds(world, [b"r"], theirs)
+            socket.send_fds(world_socket, [b"r"], [self._their_control.fileno(), *files])
         finally:
             self._their_control.close()
             os.close(self._their_out)
 
-    def close(self) -> None:
+    def close_files(self) -> None:
         self.control.close()
-        for fd in (self.output.fd, self._log, self._stack):
+        for fd in (self.output.fd, self._log_fd, self._stack_fd):
             os.close(fd)
 
     @property
@@ -51,5 +51,5 @@ class Rank:
     @property
     def stack(self) -> str:
         """What faulthandler has written: at a crash, or when it was asked by a signal."""
-        size = os.fstat(self._stack).st_size
-        return os.pread(self._stack, size, 0).decode("utf-8", "replace")
+        size = os.fstat(self._stack_fd).st_size
+        return os.pread(self._stack_fd, size, 0).decode("utf-8", "replace")

@@ -1,13 +1,13 @@
 """Writes down what a rank says, at the moment it says it.
 
-Three sources, joined in one log record per call:
+Three sources, joined in one "issued" record per call:
 
     c10d's pre-hook     what is issued: op, tensors, root or peer, of Python and of C++ callers
     c10d's post-hook    the Work that stands for it
     the wrappers        what the hooks do not say: tag, reduce op, whose call it is, new groups
 
-Completion is written when somebody waits for the Work, or, for asynchronous collectives, when
-their future says so.
+Completion is written when a synchronous call returns, by its wrapper; when somebody waits for the
+Work; or, for asynchronous collectives, when their future says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from course_lib.user_code import find_frame, is_user_code, line_of
 
 # HookOpName → the name that a reader of torch.distributed's documentation knows, where it is not
 # the same in small letters.
-OPS = {
+_OPS = {
     "ALLREDUCE": "all_reduce", "ALLREDUCE_COALESCED": "all_reduce_coalesced",
     "ALLGATHER": "all_gather", "ALLGATHER_COALESCED": "all_gather_coalesced",
     "ALLGATHER_BASE": "all_gather_single", "ALLGATHER_INTO_TENSOR_COALESCED": "all_gather_single",
@@ -43,12 +43,12 @@ class Call:
     def __init__(self) -> None:
         self.caller: FrameType | None = None  # who calls; None while nobody does
         self.op: str | None = None  # None: the hook will say
-        self.blocking = False
+        self.blocking_message = False  # send, recv: their hook says async all the same
         self.tag = 0
         self.reduce_op: Any = None
-        self.user_holds_work = False  # the reader's own code calls and gets the Work; or a library
-        self.seq = -1  # of the event that is done when the call returns, if there is one
-        self.asked = -1  # of the event that torch is yet to accept, between pre- and post-hook
+        self.by_user = False  # the reader's own code calls, and gets the Work if there is one
+        self.open_seq = -1  # of the event that is done when the call returns, if there is one
+        self.unaccepted = -1  # of the event between its pre- and post-hook: torch may refuse it
 
 
 class _Thread(threading.local):
@@ -56,12 +56,12 @@ class _Thread(threading.local):
         self.call = Call()
 
 
-_thread = _Thread()
+this_thread = _Thread()
 active_recorder: Recorder | None = None
 
 
 class Recorder:
-    """One rank's. It is made ready with the rank, and records from ``begin`` on."""
+    """One rank's. It is made ready with the rank, and records from ``recorder.begin`` on."""
 
     def __init__(self, fd: int) -> None:
         self.t0 = 0.0
@@ -83,9 +83,9 @@ class Recorder:
     def issued(self, op: str, group: str, peer: int | None, reads: Any, writes: Any,
                is_async: bool, shape: tuple[int, ...] = ()) -> int:  # fmt: skip
         """Write down a call that begins now; returns its number."""
-        call = _thread.call
+        call = this_thread.call
         line = self._line(call.caller)
-        call.user_holds_work = by_user = line >= 0
+        call.by_user = by_user = line >= 0
         if not by_user:
             line = self._line(find_frame())
         tensors = (*reads, *writes)
@@ -105,6 +105,7 @@ class Recorder:
         with self._log.lock:
             seq = self._count
             self._count = seq + 1
+            # Event's fields from op on, but for ``completed``: see History._read_issued
             self._log.append("issued", op, peer, group, max(bytes_in, bytes_out), dtype, shape,
                              time.perf_counter() - self.t0, line, call.tag, reduce_op, is_async,
                              waited, bytes_in, bytes_out, dense, seq)  # fmt: skip
@@ -162,24 +163,24 @@ class Recorder:
         dist.group.WORLD.unregister_post_hook(_HOOK)  # type: ignore[union-attr]
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        call = _thread.call
-        if call.seq >= 0:  # one of several that a call consists of
-            self.completed(call.seq)
+        call = this_thread.call
+        if call.open_seq >= 0:  # one of several that a call consists of
+            self.completed(call.open_seq)
         op, root = call.op or _op(args.name), args.root
-        is_async = args.async_op and not call.blocking
+        is_async = args.async_op and not call.blocking_message
         peer = ranks[root] if 0 <= root < len(ranks) else None  # torch is yet to look at it
         seq = self.issued(op, group, peer, args.input_tensors, args.output_tensors, is_async)
-        call.asked = seq
+        call.unaccepted = seq
         if is_async or call.caller is None:
             self._pending[group, args.op_id] = seq, op
-            call.seq = -1
+            call.open_seq = -1
         else:  # it comes back when it is done: no need to know its Work
-            call.seq = seq
+            call.open_seq = seq
 
     def _after(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        call = _thread.call
-        call.asked = -1
-        if call.seq >= 0:
+        call = this_thread.call
+        call.unaccepted = -1
+        if call.open_seq >= 0:
             return
         seq, op = self._pending.pop((group, args.op_id))
         work = args.work
@@ -189,7 +190,7 @@ class Recorder:
         self._live[id(work)] = (work, seq, ranks if op == "recv" else ())
         collective = op not in ("send", "recv")
         if args.async_op and collective and not torch.cuda.is_initialized():
-            self._write_when_done(work, seq, None if call.user_holds_work else id(work))
+            self._write_when_done(work, seq, None if call.by_user else id(work))
 
     def _write_when_done(self, work: Any, seq: int, key: int | None) -> None:
         try:
@@ -216,18 +217,18 @@ class Recorder:
 
     def waiting(self, work: Any) -> None:
         """Somebody begins to wait for this Work; if that never ends, here is where it stood."""
-        if _thread.call.caller is not None or threading.get_ident() != self._main:
-            return  # inside a blocking call: its own record says where it stands
+        if this_thread.call.caller is not None or threading.get_ident() != self._main:
+            return  # inside a synchronous call: its own record says where it stands
         entry = self._live.get(id(work))
         if entry is not None:
             self._log.append("waiting", entry[1], self._line(find_frame()))
 
     def waited(self, work: Any) -> None:
         """Somebody's ``wait()`` on this Work has returned."""
-        call = _thread.call
-        if call.seq >= 0:
-            self.completed(call.seq)
-            call.seq = -1
+        call = this_thread.call
+        if call.open_seq >= 0:
+            self.completed(call.open_seq)
+            call.open_seq = -1
             return
         entry = self._live.pop(id(work), None)
         if entry is not None:
@@ -242,11 +243,6 @@ class Recorder:
             self._log.append("taken", entry[1])
 
 
-def current_call() -> Call:
-    """That of the thread that asks."""
-    return _thread.call
-
-
 @functools.cache
 def _dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
@@ -254,7 +250,7 @@ def _dtype(dtype: torch.dtype) -> str:
 
 @functools.cache
 def _op(name: Any) -> str:
-    return OPS.get(name.name, name.name.lower())
+    return _OPS.get(name.name, name.name.lower())
 
 
 def _reduce_op(op: Any) -> str:
@@ -273,18 +269,14 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 def begin(recorder: Recorder, t0: float) -> None:
     """Record everything that this process says from now on; ``t0`` on the clock counts as 0."""
+    global active_recorder
     recorder.t0 = t0
     if dist.is_initialized():
         recorder.watch(dist.group.WORLD)
-    resume(recorder)
+    active_recorder = recorder
 
 
 def stop() -> None:
     """Record no more in this process."""
-    resume(None)
-
-
-def resume(recorder: Recorder | None) -> None:
-    """Record with this Recorder again, which has begun before."""
     global active_recorder
-    active_recorder = recorder
+    active_recorder = None

@@ -27,7 +27,7 @@ class Standby:
     """
 
     def __init__(self) -> None:
-        self.world: World | None = None
+        self.ready: World | None = None
         self._server: ForkServer | None = None
         self._lock = threading.Lock()
         self._ended: list[World] = []
@@ -37,16 +37,17 @@ class Standby:
         """A world for this plan: the one that stands by if it fits, else a new one."""
         with self._lock:
             while self._ended:
-                self._ended.pop().release()
-            ready, self.world = self.world, None
+                self._ended.pop().close_files()
+            ready, self.ready = self.ready, None
             if ready is not None:
-                if ready.plan == plan and ready.fresh:
+                if ready.plan == plan and ready.is_fresh():
                     return ready
-                ready.close()
+                ready.end()
+                ready.close_files()
             return self._open(plan)
 
     def _open(self, plan: Plan) -> World:
-        idle = _seconds() or SECONDS
+        idle = _seconds() or SECONDS  # with 0 its ranks would leave before their job comes
         try:
             try:
                 world = World(plan, self._server or self._new_server(), idle)
@@ -77,20 +78,20 @@ class Standby:
             if plan.init:
                 self._ended.append(world)  # its files take long to close while its ranks die
             else:
-                world.release()  # a port cannot wait for the next call
+                world.close_files()  # a port cannot wait for the next call
             if not answered:
                 self.drop_server()  # the next run shall not wait for this one
                 return
             if self._server is not None:
                 self._server.imports |= world.imports
-            if wanted and self.world is None:
+            if wanted and self.ready is None:
                 with contextlib.suppress(CourseError):  # the next run starts its own, and tells
-                    self.world = self._open(plan)
+                    self.ready = self._open(plan)
 
     def after_fork(self) -> None:
         """A fork of the notebook holds copies of all our sockets: let go, and start anew."""
         for world in list(self._all):
-            world.release()
+            world.close_files()
         if self._server is not None:
             self._server.release()
         self.__init__()  # type: ignore[misc]

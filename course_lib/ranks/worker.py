@@ -2,7 +2,7 @@
 
 start: own session, output into a pipe, a thread that watches for the notebook's death
   │
-Setup ──► environment, seeds, process group ──► "ready"
+Setup ──► environment, process group, seeds ──► "ready"
   │
 Job ──► the reader's function ──► Outcome: returned, raised or left
   │
@@ -49,16 +49,16 @@ LARGEST_RESULT = 1 << 28  # bytes
 class RankContext:
     """What this rank answers when the reader's code asks for its device or marks a span."""
 
-    def __init__(self, device: str, t0: float, log: recorder.Recorder | None) -> None:
+    def __init__(self, device: str, t0: float, recording: recorder.Recorder | None) -> None:
         self.device = torch.device(device)
-        self._t0, self._log = t0, log
+        self._t0, self._recording = t0, recording
 
     def now(self) -> float:
         return time.perf_counter() - self._t0
 
     def add_span(self, name: str, start: float, end: float) -> None:
-        if self._log is not None:
-            self._log.span(name, start, end)
+        if self._recording is not None:
+            self._recording.span(name, start, end)
 
     def compute(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -80,16 +80,16 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     setup: Setup = orders.get()
     try:
         _set_up(setup, store_fd)
-        log = recorder.Recorder(log_fd)
+        recording = recorder.Recorder(log_fd)
     except Exception as error:
-        control.send(_refused(setup.rank, f"{type(error).__name__}: {error}"))
+        control.send(_failed(setup.rank, f"{type(error).__name__}: {error}"))
         _stay(orders)
     control.send("ready")
     try:
         job: Job = orders.get(timeout=setup.idle)
     except queue.Empty:
         os._exit(0)  # nobody wants this world
-    outcome = _work(setup, job, log)
+    outcome = _work(setup, job, recording)
     outcome.imports = [m for m in list(sys.modules) if m not in inherited and _SHARED.match(m)]
     control.send(outcome)
     _stay(orders)
@@ -163,15 +163,15 @@ def _warm_up(device: str) -> None:
     """
     function, args = unpack(pack((dist.all_reduce, (torch.zeros(1, device=device),))))
     file = nameless_file("warm-up")
-    log = recorder.Recorder(file)
-    recorder.begin(log, 0.0)
+    recording = recorder.Recorder(file)
+    recorder.begin(recording, 0.0)
     function(*args)
     recorder.stop()
-    log.leave()
+    recording.leave()
     os.close(file)
 
 
-def _work(setup: Setup, job: Job, log: recorder.Recorder) -> Outcome:
+def _work(setup: Setup, job: Job, recording: recorder.Recorder) -> Outcome:
     rank = setup.rank
     os.chdir(job.cwd)
     sys.path[:] = job.path
@@ -179,16 +179,16 @@ def _work(setup: Setup, job: Job, log: recorder.Recorder) -> Outcome:
     for name, lines in job.sources.items():
         show_lines(name, "".join(lines))
     if job.record:
-        recorder.begin(log, job.t0)
-    context.install(RankContext(setup.device, job.t0, log if job.record else None))
+        recorder.begin(recording, job.t0)
+    context.install(RankContext(setup.device, job.t0, recording if job.record else None))
     try:
         function, *args = unpack_call(job.call)
         began = time.perf_counter()
         result = function(*args)
-        log.settle()
+        recording.settle()
         outcome = _returned(rank, began, result)
     except CannotTravel as error:
-        outcome = _refused(
+        outcome = _failed(
             rank,
             f"could not unpickle {error.name} ({error.why}): "
             "pass plain data, and create such objects inside the function",
@@ -210,16 +210,14 @@ def _returned(rank: int, began: float, result: object) -> Outcome:
     try:
         pickled = pack(result, LARGEST_RESULT)
     except TooLarge as error:
-        return _refused(
-            rank, f"returned {error}: return a summary of it (a shape, a norm, a slice)"
-        )
+        return _failed(rank, f"returned {error}: return a summary of it (a shape, a norm, a slice)")
     except Exception as error:
         message = f"returned a {kind}, which cannot travel ({why(error)}): return plain data"
-        return _refused(rank, message)
+        return _failed(rank, message)
     return Outcome(rank, "returned", at, kind, began=began, result=pickled)
 
 
-def _refused(rank: int, message: str) -> Outcome:
+def _failed(rank: int, message: str) -> Outcome:
     """Where the message says it all."""
     return Outcome(rank, "raised", time.perf_counter(), message=message)
 

@@ -26,7 +26,7 @@ from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.hang import hang_error, lines_in_dump
 from course_lib.ranks.history import to_trace
 from course_lib.ranks.matching import CallMatcher
-from course_lib.ranks.messages import Channel, Job, Setup, packed
+from course_lib.ranks.messages import Channel, Job, Setup, framed
 from course_lib.ranks.output import show
 from course_lib.ranks.plan import Deadline, Plan
 from course_lib.ranks.rank import Rank
@@ -39,7 +39,7 @@ STACK_SECONDS = 1.0  # for a rank to write down where it stands
 
 
 class World:
-    """A number of ranks with one process group, for one job."""
+    """A number of ranks with one process group (unless the function forms it), for one job."""
 
     def __init__(self, plan: Plan, server: ForkServer, idle: float) -> None:
         self.plan = plan
@@ -48,47 +48,42 @@ class World:
         self._idle, self._born = idle, time.perf_counter()
         self._environ = rank_environment()
         self._matcher = CallMatcher()
-        self._socket = server.open_world()
-        self._server = Channel(self._socket)
-        self._last_words = server.last_words
+        self._channel = Channel(server.open_world())
+        self._last_complaint = server.last_complaint
         self._store = Store(hosted=not plan.init)
         self._selector = DefaultSelector()
         try:
             self._start()
         except BaseException:
-            self.close()
+            self.end()
+            self.close_files()
             raise
 
     def _start(self) -> None:
         size = self.plan.world_size
-        self._selector.register(self._socket, READ, self._from_server)
+        self._selector.register(self._channel.sock, READ, self._from_server)
         for number in range(size):
             self.ranks.append(rank := Rank(number, self._matcher))
-            rank.start(self._socket, self._store.fd)
-            self._selector.register(rank.control, READ, partial(self._from_rank, rank))
+            rank.start(self._channel.sock, self._store.fd)
+            self._selector.register(rank.control, READ, partial(self._serve, rank))
             self._selector.register(rank.output.fd, READ, partial(self._printed, rank))
             environ = self._environ | torchrun_env(number, size, self._store.port)
-            setup = Setup(number, self.plan, environ | {"COURSE_LIB_STANDBY": "0"}, self._idle)
-            self._send(rank, packed(setup))
+            environ["COURSE_LIB_STANDBY"] = "0"  # a run() inside a rank keeps no world ready
+            self._send(rank, framed(Setup(number, self.plan, environ, self._idle)))
 
     def end(self) -> None:
         """Have the fork server kill the ranks, and all that they started."""
         with contextlib.suppress(OSError):  # the fork server may have died before
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._channel.sock.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
-        """End it, and give back its files."""
-        self.end()
-        self.release()
-
-    def release(self) -> None:
+    def close_files(self) -> None:
         """Give back this process's files, and leave the ranks alone."""
-        if self._socket.fileno() < 0:
+        if self._channel.sock.fileno() < 0:
             return
-        self._socket.close()
+        self._channel.sock.close()
         self._selector.close()
         for rank in self.ranks:
-            rank.close()
+            rank.close_files()
         self.ranks = []
         self._store.close()
 
@@ -99,8 +94,8 @@ class World:
 
     # -- meeting ------------------------------------------------------------------------------
 
-    def rendezvous(self, deadline: Deadline) -> None:
-        """Wait until the processes are there and have formed their process group."""
+    def wait_until_ready(self, deadline: Deadline) -> None:
+        """Wait until the processes are there and have formed their group, if they shall."""
         while not all(rank.ready for rank in self.ranks):
             self._react(deadline.at)
             if failed := self._failures():
@@ -111,8 +106,7 @@ class World:
                     "of a kernel takes longest: give it longer, run(…, timeout=seconds)"
                 )
 
-    @property
-    def fresh(self) -> bool:
+    def is_fresh(self) -> bool:
         """Whether a world that stands by is still what a new one would be."""
         try:
             self._react(until=0.0)  # has one of its ranks died, or the fork server?
@@ -126,7 +120,7 @@ class World:
     def work(self, call: bytes, deadline: Deadline, record: bool) -> Run:
         """Give every rank its job, and wait for all of them."""
         t0 = time.perf_counter()
-        job = packed(Job(call, t0, os.getcwd(), list(sys.path), record, *notebook_cells()))
+        job = framed(Job(call, t0, os.getcwd(), list(sys.path), record, *notebook_cells()))
         for rank in self.ranks:
             self._send(rank, job)
         detector = DeadlockDetector(self.ranks, self._matcher)
@@ -141,13 +135,13 @@ class World:
                 if deadline.passed and (running := self._ask_for_stacks()):
                     raise hang_error(running, deadline.seconds)
             self._check_calls()
-            results = [self._result(rank) for rank in self.ranks]
+            ends = [rank.outcome for rank in self.ranks if rank.outcome]
+            results = [_result(end) for end in ends]
         except CourseError as error:
-            error.run = self._run([None] * len(self.ranks), 0.0, record)
+            error.run = self._make_run([None] * len(self.ranks), 0.0, record)
             raise
-        ends = [rank.outcome for rank in self.ranks if rank.outcome]
-        seconds = max(o.at for o in ends) - min(o.began for o in ends)
-        return self._run(results, seconds, record)
+        seconds = max(end.at for end in ends) - min(end.began for end in ends)
+        return self._make_run(results, seconds, record)
 
     def _failures(self) -> list[Outcome]:
         return [rank.outcome for rank in self.ranks if rank.outcome and not rank.returned]
@@ -158,23 +152,13 @@ class World:
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch()
-        if not any(rank.history.full for rank in self.ranks):  # else what is missing had no room
-            unwaited = filter(None, (rank.history.unwaited for rank in self.ranks))
-            found = found or self._matcher.absence() or next(map(explain.unwaited, unwaited), None)
+        if not any(rank.history.log.full for rank in self.ranks):  # else it may have had no room
+            works = filter(None, (rank.history.unwaited for rank in self.ranks))
+            found = found or self._matcher.absence() or next(map(explain.unwaited, works), None)
         if found:
             raise found
 
-    def _result(self, rank: Rank) -> Any:
-        assert rank.outcome is not None
-        kind = rank.outcome.kind
-        try:
-            return unpack(rank.outcome.result)
-        except Exception as error:
-            message = f"rank {rank.number} returned a {kind}, which cannot be unpickled here"
-            message = f"{message} ({why(error)}): return plain data"
-            raise RankFailed(message, rank.number, kind) from error
-
-    def _run(self, results: list[Any], seconds: float, record: bool) -> Run:
+    def _make_run(self, results: list[Any], seconds: float, record: bool) -> Run:
         """The Run, once everything that was printed has been shown."""
         for rank in self.ranks:
             new = rank.output.read() + rank.output.finish()
@@ -199,9 +183,9 @@ class World:
 
     def _send(self, rank: Rank, message: bytes) -> None:
         rank.channel.put(message)
-        self._from_rank(rank)
+        self._serve(rank)
 
-    def _from_rank(self, rank: Rank) -> None:
+    def _serve(self, rank: Rank) -> None:
         if rank.channel.closed:
             return
         for message in rank.channel.serve():
@@ -212,8 +196,7 @@ class World:
         if rank.channel.closed:
             self._selector.unregister(rank.control)
         else:
-            react = self._selector.get_key(rank.control).data
-            self._selector.modify(rank.control, rank.channel.wants, react)
+            self._selector.modify(rank.control, rank.channel.wants, partial(self._serve, rank))
 
     def _ended(self, rank: Rank, outcome: Outcome) -> None:
         rank.outcome = outcome
@@ -223,19 +206,19 @@ class World:
                 outcome.exception = unpack(outcome.result)
 
     def _from_server(self) -> None:
-        for kind, *values in self._server.serve():
-            if kind == "pid":
+        for kind, *values in self._channel.serve():
+            if kind == "pid":  # they are forked in the order in which they were asked for
                 next(rank for rank in self.ranks if not rank.pid).pid = values[0]
             else:
                 self._died(*values)
-        if self._server.closed:
-            words = self._last_words()
+        if self._channel.closed:
+            words = self._last_complaint()
             raise CourseError(f"the process that starts ranks has died{words}: run the cell again")
 
     def _died(self, pid: int, code: int) -> None:
         rank = next(rank for rank in self.ranks if rank.pid == pid)
-        self._from_rank(rank)  # its last words go before its death
-        if rank.outcome is None or rank.returned:
+        self._serve(rank)  # its Outcome, if it sent one, goes before its death
+        if rank.outcome is None or rank.returned:  # others may not have read what it sent
             message = f"rank {rank.number} ended with code {code}"
             now = time.perf_counter()
             rank.outcome = Outcome(rank.number, "died", now, message=message, code=code)
@@ -254,7 +237,7 @@ class World:
             if rank.outcome and rank.outcome.state == "died":
                 rank.outcome.lines = lines_in_dump(rank.stack)
                 rank.outcome.last_call = rank.history.last_call
-                rank.outcome.last_words = rank.output.last_words
+                rank.outcome.last_words = rank.output.terminated_with
 
     def _ask_for_stacks(self) -> list[Rank]:
         """Have every rank that still runs write down where it stands; returns those ranks."""
@@ -266,3 +249,12 @@ class World:
             self._react(time.perf_counter() + 0.02)
         self._read_logs()
         return [rank for rank in running if rank.outcome is None]
+
+
+def _result(end: Outcome) -> Any:
+    try:
+        return unpack(end.result)
+    except Exception as error:
+        message = f"rank {end.rank} returned a {end.kind}, which cannot be unpickled here"
+        message = f"{message} ({why(error)}): return plain data"
+        raise RankFailed(message, end.rank, end.kind) from error

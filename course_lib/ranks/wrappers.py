@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.ranks import recorder
-from course_lib.ranks.recorder import current_call
 
 # Each with what it is recorded as; None: what it consists of.
 _CALLS = {
@@ -76,35 +75,35 @@ def _whole(value: Any) -> int:
 
 def _wrap_call(name: str, function: Callable) -> Callable:
     tag_of, op_of = _argument(function, "tag"), _argument(function, "op")
-    op, blocking = _CALLS[name], name in ("send", "recv")
+    op, blocking_message = _CALLS[name], name in ("send", "recv")
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        log = recorder.active_recorder
-        if log is None:
+        active = recorder.active_recorder
+        if active is None:
             return function(*args, **kwargs)
-        now = current_call()
+        current = recorder.this_thread.call
         if tag_of:
-            now.tag = _whole(tag_of(args, kwargs))
-        if now.caller is not None:  # batch_isend_irecv calls isend and irecv, each with its own tag
+            current.tag = _whole(tag_of(args, kwargs))
+        if current.caller:  # recv calls irecv, and batch_isend_irecv several, each with its tag
             return function(*args, **kwargs)
-        now.caller, now.op, now.blocking, now.asked = sys._getframe(1), op, blocking, -1
+        current.caller, current.op = sys._getframe(1), op
+        current.blocking_message = blocking_message
         if op_of:
-            now.reduce_op = op_of(args, kwargs)
+            current.reduce_op = op_of(args, kwargs)
         try:
             result = function(*args, **kwargs)
-            if now.seq >= 0:
-                log.completed(now.seq, result if op == "recv" else None)
+            if current.open_seq >= 0:
+                active.completed(current.open_seq, result if op == "recv" else None)
             return result
         except BaseException:
-            if now.asked >= 0:
-                log.refused(now.asked)
-            elif now.seq >= 0:
-                log.raised(now.seq)
+            if current.unaccepted >= 0:
+                active.refused(current.unaccepted)
+            elif current.open_seq >= 0:
+                active.raised(current.open_seq)
             raise
         finally:
-            now.caller = now.op = now.reduce_op = None
-            now.blocking, now.tag, now.seq = False, 0, -1
+            recorder.this_thread.call = recorder.Call()
 
     return call
 
@@ -125,23 +124,23 @@ def _wrap_new_group(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def new_group(*args: Any, **kwargs: Any) -> Any:
-        log = recorder.active_recorder
-        if log is None or not dist.is_initialized():
+        active = recorder.active_recorder
+        if active is None or not dist.is_initialized():
             return function(*args, **kwargs)
         seq = None
         if not kwargs.get("use_local_synchronization"):  # else only members call it
             ranks, name = ranks_of(args, kwargs), dist.group.WORLD.group_name  # type: ignore[union-attr]
             shape = tuple(map(_whole, ranks)) if isinstance(ranks, Sequence) else ()
-            seq = log.issued("new_group", name, None, (), (), False, shape)
+            seq = active.issued("new_group", name, None, (), (), False, shape)
         try:
             made = function(*args, **kwargs)
         except BaseException:
             if seq is not None:
-                log.refused(seq)
+                active.refused(seq)
             raise
         if seq is not None:
-            log.completed(seq)
-        log.watch(made)
+            active.completed(seq)
+        active.watch(made)
         return made
 
     return new_group
@@ -151,28 +150,28 @@ def _wrap_message(method: Callable) -> Callable:
     """``ProcessGroup.send`` and ``recv``: (tensors, rank in the group, tag)."""
 
     @functools.wraps(method)
-    def message(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         peer = args[1] if len(args) > 1 else None
         if isinstance(peer, int) and not 0 <= peer < self.size():
             raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {self.size() - 1}")
         return method(self, *args, **kwargs)
 
-    return message
+    return checked
 
 
 def _wrap_wait(wait: Callable) -> Callable:
     @functools.wraps(wait)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        log, call = recorder.active_recorder, current_call()
-        if log is None or (call.op and call.seq >= 0):  # a blocking call tells when it returns
-            return wait(self, *args, **kwargs)
-        log.waiting(self)
+        active, current = recorder.active_recorder, recorder.this_thread.call
+        if active is None or (current.op and current.open_seq >= 0):
+            return wait(self, *args, **kwargs)  # the call itself tells when it returns
+        active.waiting(self)
         try:
             result = wait(self, *args, **kwargs)
         except RuntimeError:  # its timeout, or a peer that has gone
-            log.taken(self)
+            active.taken(self)
             raise
-        log.waited(self)
+        active.waited(self)
         return result
 
     return waiting

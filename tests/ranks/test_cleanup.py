@@ -142,8 +142,8 @@ def test_a_world_that_stands_by_dies_with_the_notebook_also_when_a_fork_of_it_li
         if child == 0:
             os.close(1); os.close(2)
             time.sleep(1000)
-        world = standby.world
-        world.rendezvous(Deadline(60))
+        world = standby.ready
+        world.wait_until_ready(Deadline(60))
         with open({str(tmp_path / "pids")!r}, "w") as file:
             print(child, file=file)
             print(*[rank.pid for rank in world.ranks], file=file)
@@ -214,8 +214,8 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
         usual(world)
 
     run(lambda: None, world_size=2)
-    standby.world.rendezvous(Deadline(60))
-    ranks = [rank.pid for rank in standby.world.ranks]
+    standby.ready.wait_until_ready(Deadline(60))
+    ranks = [rank.pid for rank in standby.ready.ranks]
     monkeypatch.setattr(standby, "take", take)
     monkeypatch.setattr(standby, "done", done)
     with pytest.raises(KeyboardInterrupt, match="nothing that it started is left"):
@@ -227,7 +227,7 @@ def test_a_rank_that_answers_while_it_is_being_sent_its_job_is_heard(monkeypatch
     def send(world, rank, message, usual=World._send):
         usual(world, rank, message)
         select.select([rank.control], [], [])
-        world._from_rank(rank)
+        world._serve(rank)
 
     monkeypatch.setattr(World, "_send", send)
     monkeypatch.setenv("COURSE_LIB_STANDBY", "0")
@@ -238,8 +238,8 @@ def test_a_rank_that_answers_while_it_is_being_sent_its_job_is_heard(monkeypatch
 
 def test_a_timeout_covers_what_is_sent():
     run(lambda: None, world_size=2)
-    standby.world.rendezvous(Deadline(60))
-    os.kill(standby.world.ranks[1].pid, signal.SIGSTOP)
+    standby.ready.wait_until_ready(Deadline(60))
+    os.kill(standby.ready.ranks[1].pid, signal.SIGSTOP)
     start = time.perf_counter()
     with pytest.raises(Hang, match="rank 1 did not answer"):
         run(len, torch.zeros(5_000_000), world_size=2, timeout=1)
@@ -259,7 +259,7 @@ def test_a_fork_server_that_does_not_answer_is_in_time_and_replaced(monkeypatch)
 def test_a_fork_server_killed_while_a_world_stands_by_is_replaced_and_leaves_no_file():
     def server():
         pids = run(os.getppid, world_size=2).results
-        standby.world.rendezvous(Deadline(60))
+        standby.ready.wait_until_ready(Deadline(60))
         return pids[:1], open_files()
 
     killed, before = server()
@@ -294,22 +294,22 @@ def test_a_killed_fork_server_is_told_and_replaced():
 
 def test_the_next_run_takes_the_world_that_stands_by_and_starts_another():
     run(lambda: None, world_size=2)
-    ready = standby.world
-    ready.rendezvous(Deadline(60))
+    ready = standby.ready
+    ready.wait_until_ready(Deadline(60))
     waiting = [rank.pid for rank in ready.ranks]
     assert run(os.getpid, world_size=2).results == waiting
-    assert standby.world is not ready
+    assert standby.ready is not ready
 
 
 @pytest.mark.parametrize("change", ["size", "environment", "age"])
 def test_a_world_that_does_not_fit_is_thrown_away(change, monkeypatch):
     run(lambda: None, world_size=2)
-    standby.world.rendezvous(Deadline(60))
-    waiting = [rank.pid for rank in standby.world.ranks]
+    standby.ready.wait_until_ready(Deadline(60))
+    waiting = [rank.pid for rank in standby.ready.ranks]
     if change == "environment":
         monkeypatch.setenv("COURSE_TEST_WORD", "new")
     if change == "age":
-        monkeypatch.setattr(standby.world, "_born", 0.0)
+        monkeypatch.setattr(standby.ready, "_born", 0.0)
     size = 3 if change == "size" else 2
     results = run(
         lambda: (os.getpid(), os.environ.get("COURSE_TEST_WORD")), world_size=size
@@ -323,8 +323,8 @@ def test_a_world_that_does_not_fit_is_thrown_away(change, monkeypatch):
 def test_ranks_that_nobody_wants_leave_by_themselves(monkeypatch):
     monkeypatch.setenv("COURSE_LIB_STANDBY", "3")
     run(lambda: None, world_size=2)
-    standby.world.rendezvous(Deadline(60))
-    pids = [rank.pid for rank in standby.world.ranks]
+    standby.ready.wait_until_ready(Deadline(60))
+    pids = [rank.pid for rank in standby.ready.ranks]
     assert all(map(alive, pids))
     assert gone(pids, 10.0) == []
     assert run(dist.get_rank, world_size=2).results == [0, 1]
@@ -339,7 +339,7 @@ def test_results_and_seeds_are_the_same_with_and_without_a_standby(monkeypatch):
     with_standby = run(draw, world_size=2).results
     monkeypatch.setenv("COURSE_LIB_STANDBY", "0")
     without = run(draw, world_size=2).results
-    assert standby.world is None
+    assert standby.ready is None
     assert with_standby == without
 
 
@@ -349,7 +349,7 @@ def test_a_rank_starts_no_standby_of_its_own():
         from course_lib.ranks.standby import standby
 
         run(lambda: None, world_size=1)
-        return standby.world is None
+        return standby.ready is None
 
     assert run(nested, world_size=1, init=False).results == [True]
 
@@ -418,19 +418,19 @@ def test_too_few_files_is_one_clear_line(poor):
 
 def test_a_standby_in_which_a_rank_has_died_is_replaced():
     run(lambda: None, world_size=2)
-    standby.world.rendezvous(Deadline(60))
-    os.kill(standby.world.ranks[1].pid, signal.SIGKILL)
+    standby.ready.wait_until_ready(Deadline(60))
+    os.kill(standby.ready.ranks[1].pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while standby.world.fresh and time.monotonic() < deadline:
+    while standby.ready.is_fresh() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert run(dist.get_rank, world_size=2).results == [0, 1]
 
 
 def test_a_rank_that_dies_before_its_job_is_told():
     run(lambda: None, world_size=2)
-    world = standby.take(standby.world.plan)
+    world = standby.take(standby.ready.plan)
     try:
-        world.rendezvous(Deadline(60))
+        world.wait_until_ready(Deadline(60))
         os.kill(world.ranks[1].pid, signal.SIGKILL)
         assert gone([world.ranks[1].pid]) == []
         with pytest.raises(RankDied, match="SIGKILL"):

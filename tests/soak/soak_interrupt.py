@@ -168,7 +168,7 @@ FIRST_RUN = """
             run(endless, world_size=2, timeout=1000)
         except KeyboardInterrupt as error:
             back, words = time.perf_counter() - asked[0], str(error)
-        answered = standby.world is not None
+        answered = standby.ready is not None
         _, left = leftovers.wait()
         standby.done = done
         results = run(dist.get_rank, world_size=2).results

@@ -96,9 +96,9 @@ def marked_world() -> Iterator[Leftovers]:
 
 def start_afresh() -> None:
     """End the worlds that are kept, and the fork server."""
-    for world in [*standby._ended, *filter(None, [standby.world])]:
+    for world in [*standby._ended, *filter(None, [standby.ready])]:
         world.close()
-    standby._ended, standby.world = [], None
+    standby._ended, standby.ready = [], None
     standby.drop_server()
 
 
@@ -120,9 +120,9 @@ class Leftovers:
 
     def wait(self, seconds: float = SECONDS) -> tuple[float, list[str]]:
         """Wait until nothing is left: how long that took, and what is there at the end."""
-        if standby.world is not None:
+        if standby.ready is not None:
             with suppress(Exception):  # one that cannot form is the next run's to tell
-                standby.world.rendezvous(Deadline(60))
+                standby.ready.wait_until_ready(Deadline(60))
         start = time.perf_counter()
         while (left := self.found()) and time.perf_counter() - start < seconds:
             time.sleep(0.005)
@@ -152,13 +152,13 @@ class Leftovers:
     def _expected() -> set[int]:
         """The fork server, and the ranks of the world that stands by."""
         server = standby._server
-        ready = standby.world.ranks if standby.world is not None else []
+        ready = standby.ready.ranks if standby.ready is not None else []
         return {rank.pid for rank in ready} | ({server._process.pid} if server else set())
 
     def _ports(self, ours: set[int]) -> list[int]:
         """On which we listen: this process, or what is left of ranks. Ranks that stand
         by do, which is how gloo's pairs find one another."""
-        ready = standby.world.ranks if standby.world is not None else []
+        ready = standby.ready.ranks if standby.ready is not None else []
         watched = {os.getpid(), *ours} - {rank.pid for rank in ready}
         held = {link for pid in watched for link in _links(pid)}
         return [port for port, inode in _listening() if f"socket:[{inode}]" in held]
@@ -178,7 +178,7 @@ class Leftovers:
         kept, the one that stands by and the one that ended last: selector, socket and store, and
         four per rank.
         """
-        kept = [*standby._ended, *filter(None, [standby.world])]
+        kept = [*standby._ended, *filter(None, [standby.ready])]
         server = 2 if standby._server is not None else 0
         return server + sum(3 + 4 * len(world.ranks) for world in kept)
 
