@@ -3,7 +3,7 @@
 Python raises KeyboardInterrupt between any two instructions, even between the start of a process
 and the assignment that remembers it. Inside ``with Interrupts() as interrupts``, an interrupt is
 kept until ``with interrupts.allowed()``, where all the waiting is done. After the first one, more
-of them are kept until everything that was started is gone.
+of them are kept until the clearing away is over.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
        │ shuts the world's socket ──► kill, reap
 
 The first three lines have usually happened before ``run`` is called, but for the first call of a
-kernel, nccl and ``init=False``: see ``standby``.
+kernel, one that wants another world than the last, nccl and ``init=False``: see ``standby``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(
 
     Raises:
         RankFailed, RankDied, Deadlock, Hang, Mismatch, Hazard: see ``course_lib.errors``;
-        CourseError for bad arguments. Whatever is raised, no process is left.
+        CourseError for bad arguments. Whatever is raised, its ranks are ended.
     """
     deadline = Deadline(timeout)
     plan = make_plan(world_size, backend, init)

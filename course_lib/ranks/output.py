@@ -59,7 +59,7 @@ class RankOutput:
         return new
 
     def _add(self, lines: list[bytes]) -> str:
-        """Keep these lines, and show them; but what C++ says at its end is not for the cell."""
+        """Keep these lines, and return what is to be shown: not what C++ says at its end."""
         text = ""
         for line in map(_readable, lines):
             if self.terminated_with or line.startswith(_DYING):
