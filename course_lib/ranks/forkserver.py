@@ -4,12 +4,13 @@
         │                           │
         └────── world's socket ─────┘      one per world
 
-It imports torch once, later what ranks had to import, and else only forks: no autograd, no CUDA, no threads of its own, so its
-children start in milliseconds and in a clean state (a fork of the notebook itself would hang
-after the first large operator). A world lives exactly as long as its socket: when the notebook
-closes it, or dies, the world's ranks and everything that they started are killed. That is why it
-is not the one of ``multiprocessing``, which starts four ranks as fast, within the noise, and does
-not end them: when the notebook is killed, its ranks and what they have started live on.
+It imports torch once, later what ranks had to import, and else only forks: no autograd, no CUDA, no
+threads of its own, so its children start in milliseconds and in a clean state (a fork of the
+notebook itself would hang after the first large operator). A world lives exactly as long as its
+socket: when the notebook closes it, or dies, the world's ranks and everything that they started are
+killed. That is why it is not the one of ``multiprocessing``, which starts four ranks as fast,
+within the noise, and does not end them: when the notebook is killed, its ranks and what they have
+started live on.
 
 The notebook sends the names of modules to import, and a world's socket. On that it sends one byte
 with a rank's file descriptors (control, output, log, stack, store); back come ("pid", pid) and, in
