@@ -201,7 +201,8 @@ def ddp() -> Picture:
         names["wrapped"],
         between=between,
         caption="One training step of two ranks under DDP, as recorded: the first bucket leaves "
-        "while backward still computes. Hatched: nothing is left to compute.",
+        "while backward still computes. Hatched background: nothing is left to compute. Hatched "
+        "bar: waits for the other rank.",
     )
 
 

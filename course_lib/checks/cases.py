@@ -138,8 +138,8 @@ def smaller(case: Case) -> Iterator[Case]:
 
 # ---- what is special about a case --------------------------------------------------------------
 
-COPY = ("contiguous() and reshape() make a copy then: does what is done to the copy reach the "
-        "tensor?")  # fmt: skip
+COPY = ("Messages need contiguous memory. contiguous(), and often reshape(), makes a copy: does "
+        "what is done to the copy reach the tensor?")  # fmt: skip
 FEATURES = {
     "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
     "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),

@@ -186,7 +186,7 @@ def show(value: Any, digits: int = 6) -> str:
         return "{" + ", ".join(f"{k!r}: {show(v, digits)}" for k, v in value.items()) + "}"
     if isinstance(value, float):
         text = f"{value:.{digits}g}"
-        return text + ".0" * text.lstrip("-").isdigit()  # an int would look the same
+        return text + ".0" * (text.lstrip("-").isdigit() and value.is_integer())  # unlike an int
     if isinstance(value, nn.Module):
         return "a model"
     if value is None or isinstance(value, int | str | range):

@@ -354,10 +354,10 @@ def _of_findings(ex: Exercise, level: Level) -> Explanation:
     first = _first([*CUT_OFF, *ex.diagnoses, *ERRORS, *talk], few)
     if first is None and shown.done:
         # one number is easily another mistake's as well: of a formula the feature says more
-        where = _only_where(names) if ex.in_ranks else ""
-        first = _by_mistake(ex, few, level.fine, where) or _first(DONE, few)
+        where = _only_where(names, level) if ex.in_ranks else ""
+        first = _by_mistake(ex, few, level.fine, where) or _first(DONE, [shown])
     if names and (first is None or first.id in VAGUE):
-        said = f"{_only_where(names)} {first.hint if first else ''}".strip()
+        said = f"{_only_where(names, level)} {first.hint if first else ''}".strip()
         id = f"only-{'-or-'.join(names)}".replace(" ", "-")
         return Explanation(id, said, shown, lambda p: bool(set(names) & ex.features(p.case)))
     return first or _as_said(NONE_FITS, few)
@@ -406,8 +406,8 @@ def _only_with(ex: Exercise, level: Level) -> list[str]:
     return [] if failed else names
 
 
-def _only_where(names: list[str]) -> str:
+def _only_where(names: list[str], level: Level) -> str:
     """The features in a sentence, and a question about each; nothing where there are none."""
     clauses, questions = [clause(name)[0] for name in names], [clause(name)[1] for name in names]
-    sentence = f"In all that was played it goes wrong only where {', or where '.join(clauses)}."
-    return " ".join([sentence, *filter(None, questions)]) if names else ""
+    said = f"Among the {level.name} cases it goes wrong only where {', or where '.join(clauses)}"
+    return " ".join([f"{said}.", *filter(None, questions)]) if names else ""

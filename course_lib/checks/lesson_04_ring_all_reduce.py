@@ -115,9 +115,8 @@ declare(Exercise(
         wrong("wrong-chunk", WRONG_CHUNK, *any_ring(
             {"into": 0}, {"into": 1}, {"lands": 0}, {"lands": 1}, {"into": 0, "lands": 0})),
         wrong("added-twice", "Some ranks are in the sum more than once. How many steps does the "
-              "adding half take, and does the second half add, too?",
-              *any_ring({"adds": 1, "start": 0}, {"adds": 1, "start": 0, "gathers": -1},
-                        {"gather": add})),
+              "adding half take, and does the second half add, too?", *any_ring(
+                  {"gather": add}, *({"adds": 1, "start": 0, "gathers": k} for k in (0, -1)))),
         wrong("gather-short", "The sums are finished, and not all of them have come by every rank. "
               "How many steps does the second half take?",
               *any_ring({"gathers": -1}, {"gathers": -99})),
@@ -168,9 +167,10 @@ declare(Exercise(
     sturdy=lambda rng: [*cases((1,), (3,)), *cases((3, 4), (0, 2, 5)), Case(crowd(rng), 25),
                         *hostile(3, 8)[2:]],
     fits=divides, special=chunked, settle=as_owned, rules=[rules.no_collectives],
-    diagnoses=[Diagnosis("owners", "Two ranks name the same chunk. Each finishes one of its own.",
-                         lambda p: p.done and p.case.world > len(
-                             {str(seen.returned) for seen in p.seen[0]}))],
+    diagnoses=[Diagnosis("owners", "Each rank finishes its own chunk, 0 to n − 1. Two name the "
+                         "same one here, or one names a chunk that does not exist.",
+                         lambda p: p.done and all(type(s.returned) is int for s in p.seen[0]) and {
+                             s.returned for s in p.seen[0]} != set(range(p.case.world)))],
     mistakes=[
         wrong("nothing-added", "What arrives takes the place of what was there: nothing is added.",
               *any_ring(*({"reduce": lambda own, came, sent: came, "off": k} for k in (0, 1, -1)))),

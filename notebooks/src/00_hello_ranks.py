@@ -60,9 +60,9 @@ def train(steps=60, batch_size=128):
     return losses, accuracy
 
 # %% [markdown] id="00-1543c8"
-# Now run the same job on one, two and four ranks, which takes a few seconds. Each call returns a `Run`, whose `results` hold what the function returned, one entry per rank. Every rank must report the same accuracy to the last digit: all ranks began with equal weights and applied equal averages, so their weights are still equal. The cell asserts this, and also that the model recognises at least 97% of the test digits, on any number of ranks.
+# Now run the same job on one, two and four ranks. Each call returns a `Run`, whose `results` hold what the function returned, one entry per rank. Every rank must report the same accuracy to the last digit: all ranks began with equal weights and applied equal averages, so their weights are still equal. The cell asserts this, and also that the model recognises at least 97% of the test digits, on any number of ranks.
 #
-# Equal accuracy could be luck. An equal *curve* is not: the points of the four ranks lie on the line of the single process. The tiny differences are rounding: four partial sums are added in a different order from one long sum.
+# Equal accuracy could be luck, but equal *curves* could not: the points of the four ranks lie on the line of the single process. The tiny differences are rounding: four partial sums are added in a different order from one long sum.
 
 # %% id="00-bdac7f"
 assert (len(images), len(test_images)) == (1442, 355)
@@ -84,9 +84,9 @@ draw.lines(
 )
 
 # %% [markdown] id="00-9b87ca"
-# `run` also records every `torch.distributed` call, and its times. The timeline shows the quickest two steps of the job. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
+# `run` also records every `torch.distributed` call, and its times. The timeline shows two steps in a row, the quickest such pair. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
 #
-# Do not look for a speed-up here. The model is so small that communicating takes longer than computing, and four ranks share one machine's cores. *When* more ranks pay off is a question for later lessons.
+# Do not look for a speed-up here. The model is so small that communicating takes longer than computing. *When* more ranks pay off is a question for later lessons.
 
 # %% id="00-dc53f1"
 steps = [span.start for span in runs[4].trace.spans if span.rank == 0]
@@ -143,11 +143,11 @@ print("rank and local rank:", [(rank, local_rank) for rank, local_rank, _ in pla
 print("processes:", len(process_ids), "  this notebook is one of them:", os.getpid() in process_ids)
 
 # %% [markdown] id="00-50ff5e"
-# The `[2]` in front of a line names the rank that printed it. The ranks print at the same time. `run` shows the lines of rank 0 as they appear and the others' afterwards, in order, so that the page always reads the same.
+# Under `hello`, the `[2]` in front of a line names the rank that printed it. The ranks print at the same time. `run` shows the lines of rank 0 as they appear and the others' afterwards, in order.
 #
 # ## Nothing is shared
 #
-# The ranks are processes, not threads. When you call `run`, the function travels to each rank *by value*, as a copy, together with the global names that it uses. (In the opening, this is how `images` and `labels` got there.) Whatever a rank changes, it changes in its own copy.
+# The ranks are processes, not threads. When you call `run`, the function travels to each rank *by value*, as a copy, together with the global names that it uses. Whatever a rank changes, it changes in its own copy.
 #
 # **Predict.** Four ranks append their number to `notes`. How long is the list in this notebook afterwards?
 
@@ -173,7 +173,7 @@ assert notes == [] and taken == [[0], [1], [2], [3]]
 #
 # Our problem is small enough for pen and paper: the sum of the squares of 0 to 9. One process says 285. That is our *reference*, and any number of processes must arrive at the same number.
 #
-# The naive way to use four ranks is to let each of them add all ten squares: no message, but four times the work. It is better if each rank adds up its own part, here every fourth number, and one `all_reduce` adds up the parts. The price is one integer per rank, 8 bytes.
+# The naive way to use four ranks is to let each of them add all ten squares. That needs no message, but four times the work. It is better if each rank adds up its own part, here every fourth number, and one `all_reduce` adds up the parts. The price is one integer per rank, 8 bytes.
 
 # %% id="00-c474bd"
 reference = sum(i * i for i in range(10))
@@ -201,14 +201,14 @@ draw.values(parts, caption="80 + 107 + 40 + 58 = 285: all_reduce leaves the same
 #
 # **Goal.** The blocks are contiguous and in rank order. Their sizes differ by at most 1, and the larger ones come first. Together they hold every item exactly once. No communication is needed: the rank, the world size and `n_items` are enough.
 #
-# The *core* level asks for 2 to 5 ranks with at least one item each. The *sturdy* level adds a single rank, more ranks, and fewer items than ranks; you may leave it for later.
+# `check` tests the function on two levels. The *core* level (90 of 100 points) uses 2 to 5 ranks with at least one item each. The *sturdy* level (10 points) adds a single rank, more ranks, and fewer items than ranks; you may leave it for later.
 #
 # Replace the line that raises, and run the three cells. (After a kernel restart, *Run All Above Selected Cell* in the menu *Run* restores what they need.)
 #
 # <details>
 # <summary>Hint: start with two numbers</summary>
 #
-# `divmod(n_items, world_size)` gives two numbers: the size of the smaller blocks, and how many blocks need one item more. The larger blocks come first. Where does block *r* start? It starts after *r* blocks of the smaller size, plus one extra item for each larger block before it. How many larger blocks are there before block *r*?
+# `divmod(n_items, world_size)` gives two numbers: the size of the smaller blocks, and how many blocks need one item more. The larger blocks come first. Where does block *r* start? It starts after *r* blocks of the smaller size, plus one extra item for each larger block before it. How many of the blocks before block *r* are larger ones?
 #
 # </details>
 
@@ -253,7 +253,7 @@ check(my_share)
 # | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, in one machine and between machines | in PyTorch's CUDA builds, on Linux |
 # | **MPI** | CPU; GPU if that MPI can | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
 #
-# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo takes CUDA tensors for collectives such as `all_reduce`, but not for `send` and `recv`. (Old tutorials also name a `tcp` backend, and initialisation by multicast or file locks. All three are gone.)
+# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo takes CUDA tensors for collectives such as `all_reduce`, but not for `send` and `recv`. (Old tutorials also name a `tcp` backend and initialisation by multicast. Both are gone.)
 #
 # **One process, one GPU.** NCCL wants a different GPU for each rank. In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
 #
@@ -269,7 +269,7 @@ check(my_share)
 #
 # ## Why not Python's own multiprocessing?
 #
-# The reason is where a cell's function lives. Python's `spawn` starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it with the real bytes:
+# The reason is where a cell's function lives. Python's `spawn` starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it:
 
 # %% id="00-9f1c69"
 import pickle
@@ -284,15 +284,15 @@ print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode
 # %% [markdown] id="00-20e240"
 # The other classic, `fork`, copies the running process with all its memory, including the function, in a fraction of a second. But it copies only one of the threads: the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever. So a forked job works until you have computed something sizeable in the notebook. PyTorch advises against it.
 #
-# `run` goes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code. That is fast, and it always works.
+# `run` goes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code. That is fast and always works.
 #
 # ## How ranks find one another
 #
 # Four processes start, and none of them knows where the others are. They need a place where all of them can look. That place is the *store*, a small dictionary that every rank can reach. The handshake, called *rendezvous*, is short. Each rank opens a network port and writes its address into the store, under its own number. Then it reads the addresses of the others, waiting for those that are not there yet, and connects to them.
 #
-# Here is the handshake by hand. `init=False` starts the processes and leaves the rest to us. `MASTER_ADDR` and `MASTER_PORT` are the traditional names for the address of the store. Here `run` keeps the store, so no rank is its master.
+# Here is the handshake's first half by hand. The text `knock at door 100` stands for an address: no rank opens a port here. `init=False` starts the processes and leaves the rest to us. `MASTER_ADDR` and `MASTER_PORT` are the traditional names for the address of the store. Here `run` keeps the store, so no rank is its master.
 #
-# What would happen if one rank never came? Let rank 2 `return` at once: the others wait until `run` reports it, after 60 seconds, or until you press ■ in the toolbar.
+# What would happen if one rank never came? Try it: insert `if rank == 2: return` before `store.set`. The others wait until `run` reports it, after 60 seconds, or until you press ■ in the toolbar.
 
 # %% id="00-a608f9"
 def meet():
@@ -311,7 +311,7 @@ run(meet, world_size=3, init=False).results[0]
 # * **`file://`** keeps the store in a new file that every rank can open, for example on a shared disk. No port is needed.
 # * **`tcp://`** names the host and port of the store directly.
 #
-# The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before and after it there is no group. To prove that the group works, each rank contributes a one, and the sum is the number of ranks.
+# The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before the first and after the last there is no group. To prove that the group works, each rank contributes a one, and the sum is the number of ranks.
 
 # %% id="00-a826c1"
 import tempfile
@@ -348,12 +348,12 @@ guess = None
 # %% id="00-ecbf93"
 with expect(RankFailed):
     run(unfair)
-print(f"your guess: {guess}   recorded: 0")
+print(f"your guess: {guess}   correct: 0")
 
 # %% [markdown] id="00-c27bba"
 # Ranks 0, 1 and 3 made no mistake, but they were in `all_reduce`, waiting for a rank that would never come. `run` saw rank 2 fail, ended all four, and told you the rank, the error and the line in the cell.
 #
-# Without `run`, the innocent ranks are the loudest. When rank 2 dies, its connections close, and within seconds the others raise an error of their own:
+# Without `run`, most error messages come from ranks that did nothing wrong. When rank 2 dies, its connections close, and within seconds the others raise an error of their own:
 #
 # ```text
 # RuntimeError: […/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:23981.
@@ -375,9 +375,9 @@ with expect(RankFailed):
 # %% [markdown] id="00-f1cb2a"
 # ## In practice: out of the notebook
 #
-# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. It starts the processes on each machine, keeps the store, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one of the processes fails. The defaults of `main` are those of `init_process_group`: everything comes from the environment.
+# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. It starts the processes on each machine, keeps the store, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one of the processes fails. The defaults of `main` are those of `init_process_group`; a rank or world size of −1 is taken from the environment.
 #
-# The cell writes the file, and then does what you would type in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. The filter shows only what rank 0 prints. Without it you would see every line once per rank.
+# The cell writes the file, and then does what you would type in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. (It calls `torchrun` as `python -m torch.distributed.run`.) The filter shows only what rank 0 prints.
 
 # %% id="00-af113d"
 import inspect
@@ -409,7 +409,7 @@ print(job.stdout)
 # %% [markdown] id="00-77a1ca"
 # ## Measured: what starting costs
 #
-# Rank 0 added up 120 and rank 1 the rest: 285 again. You will have noticed the wait, so let us measure it. The picture compares the torchrun job from above; the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported; a job that does nothing under `run`, the median of five; and, as a yardstick, a new Python that only imports torch. On two busy cores this cell can take half a minute.
+# Rank 0 added up 120 and rank 1 the rest: 285 again. Let us measure the wait. The picture compares the torchrun job from above; the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported; a job that does nothing under `run`, the median of five; and, as a yardstick, a new Python that only imports torch. On two busy cores this cell can take half a minute.
 
 # %% id="00-8f3670"
 from statistics import median
@@ -431,11 +431,12 @@ for n in (1, 2, 4):
     several = [seconds(run, lambda: None, world_size=n) for _ in range(5)]
     took[f"run, {n} rank{'s' * (n > 1)}"] = median(several)
 assert took["run, 2 ranks"] < took["spawn, 2 ranks"]
-draw.bars(took, unit="s", caption="Most of the time goes into importing torch afresh in every "
-          "process. run() forks from a process that has imported it already.")
+draw.bars(took, unit="s", caption="Most of the time is spent on importing torch: in the ranks, "
+          "side by side, and before that in torchrun itself. run() forks from a process that "
+          "has imported it already.")
 
 # %% [markdown] id="00-b9c646"
-# In a long training job a few seconds do not matter. In a cell that you run twenty times an hour, they do.
+# A few seconds do not matter in a long training job, but they do in a cell that you run often.
 #
 # **How `run` differs from torchrun.** It imports torch once, not once per rank. It records every call. It seeds each rank with its number, so ranks draw different random numbers unless you seed them, as `train` did. It works on one machine only.
 #
@@ -443,11 +444,11 @@ draw.bars(took, unit="s", caption="Most of the time goes into importing torch af
 #
 # ## Roads not taken
 #
-# * **Threads** share memory and start at once, but in most Pythons only one runs at a time, and none can be on another machine.
+# * **Threads** share memory and start without delay, but in most Pythons only one runs at any moment, and all are on one machine.
 # * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the limit that you now know.
 # * **ipyparallel** keeps its processes alive between cells, with everything that earlier cells have left behind.
-# * **mpi4py** is Python's way to MPI. It has the same collectives, and no autograd.
-# * **`torch.distributed.launch`** is torchrun's predecessor. Older scripts still use it.
+# * **mpi4py** is Python's way to MPI. It has the same collectives, for any buffer, such as a NumPy array.
+# * **`torch.distributed.launch`** is torchrun's predecessor.
 
 # %% [markdown] id="00-0b8760"
 # ## What you can do now

@@ -5,7 +5,7 @@
 #
 # ![Four simulated ranks hand a tensor to the right: first one after another, each waiting for its turn, then all at once](../../figures/01_point_to_point.png)
 #
-# *Where this goes: the same messages, sent in two ways. On the left each rank listens before it speaks. On the right nobody stands still.*
+# *Where this goes: the same messages, sent in two ways. On the left each rank receives (listens) before it sends (speaks). On the right all messages travel at the same time.*
 #
 # | | |
 # |---|---|
@@ -46,7 +46,7 @@ assert reference.tolist() == [30, 80, 80, -20, 50, 80, -10, -40, -110, -70, -30]
 #
 # Each side must make its call, once per message, or the other side waits in vain. The rank on the other side of a message is called the *peer*. Communication between two ranks is *point-to-point*, in contrast to collectives such as `all_reduce`.
 #
-# Every rank runs the same function, so the function asks for its rank: the first rank has no left neighbour, and the last one has no right neighbour. `listen_first` has good manners and speaks only when it has been spoken to.
+# Every rank runs the same function, so the function asks for its rank: the first rank has no left neighbour, and the last one has no right neighbour. In `listen_first`, rank 0 begins; every other rank speaks (sends) only after it has listened (received).
 
 # %% id="01-b7a5db"
 def listen_first(mine):
@@ -75,7 +75,7 @@ draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
 #
 # **T = latency + S / bandwidth**, in seconds,
 #
-# the first model that people use for networks (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s. Lesson 03 takes this formula apart.
+# the first model that people use for networks (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
 #
 # **Predict.** From the very beginning, every rank has the height that its neighbour needs. After how many seconds does the last of the four ranks have its number?
 
@@ -93,14 +93,14 @@ draw.timeline(slow, caption="Listening first: ranks 1 and 2 hold back a message 
 # %% [markdown] id="01-0221fc"
 # ## Begin now, wait later
 #
-# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture shows it. It is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T. With four ranks that is a nuisance. With a thousand, almost every rank stands still almost all the time.
+# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message, which takes 2 s. The sender's box ends after 1 s, when its bytes have left; for another second, the latency, they travel. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T. With a thousand ranks, almost every rank waits almost all the time.
 #
 # The remedy is to split a call in two. **`isend` and `irecv`** (the i is for *immediate*) begin a message and return at once. They return a `Work`, a receipt for the message under way. **`Work.wait()`** returns when the message is done:
 #
 # * for an `irecv`, when the data are in the tensor;
 # * for an `isend`, when the tensor is yours again, to change or to free.
 #
-# In between, the rank can begin other messages, or compute. `send` is `isend` followed by `wait`, and `recv` is `irecv` followed by `wait`: PyTorch's own code says so.
+# In between, the rank can begin other messages, or compute. `send` is `isend` followed by `wait`, and `recv` is `irecv` followed by `wait`.
 
 # %% id="01-3fac23"
 def all_at_once(mine):
@@ -132,10 +132,10 @@ draw.lines({name: (worlds, t) for name, t in times.items()}, "ranks", "time in u
 # %% [markdown] id="01-6a68d4"
 # ## When is a send over?
 #
-# Rank 0 sends four bytes. Rank 1 is busy and calls `recv` 0.2 seconds later. Two things can happen, and both do in real networks:
+# Rank 0 sends four bytes. Rank 1 is busy and calls `recv` 0.2 seconds later. There are two possibilities, and both occur in real networks:
 #
 # * **Buffered**: the bytes set off at once and are stored where they arrive. The send is over as soon as they have left, whatever the receiver does.
-# * **Rendezvous**: the bytes set off only when the recv has been called as well, so nothing needs to be stored. The send is over when the bytes have left. (Lesson 00 used the same word for something else: there, ranks met to form a group. Here, a message meets its recv.)
+# * **Rendezvous**: the bytes set off only when the recv has been called as well, so nothing needs to be stored. The send is over when the bytes have left. (In lesson 00, the same word stood for ranks that meet to form a group.)
 #
 # **Predict.** This is real gloo, and the message has 4 bytes. How many seconds does rank 0 spend in `send`?
 
@@ -167,11 +167,11 @@ for buffered in (False, True):
 # %% [markdown] id="01-071712"
 # `simulate` follows gloo's rule, unless you ask for the other one with `buffered=True`. The recv shows the same difference. With rendezvous, the message still takes its 5 µs after the recv has been called. Buffered bytes are already there.
 #
-# Which rule will your program meet? MPI's ordinary send may follow either, and its libraries tend to buffer small messages and to wait with large ones. NCCL's send may block until the recv is called. So a program must be right under both rules. **A program that relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
+# Which rule will your program meet? MPI's ordinary send may follow either rule. MPI libraries tend to buffer small messages; with a large one, the send waits for the recv. NCCL's send may block until the recv is called. So a program must be right under both rules. **A program that relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
 #
 # ## Break it: close the circle
 #
-# Make the walk a round trip: the last rank passes its height to rank 0. And since listening first was slow, let everybody speak first. The code reads like the sentence that describes it.
+# Make the walk a round trip: the last rank passes its height to rank 0. And since listening first was slow, let everybody speak first.
 
 # %% id="01-cf523f"
 def speak_first():
@@ -193,7 +193,7 @@ assert lucky.results == [3, 0, 1, 2]
 print("where sends are buffered:", lucky.results)
 
 # %% [markdown] id="01-fb7837"
-# This is a *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions that every deadlock needs (Coffman and others, 1971), and it is the one that the order of calls can rule out. `run` compares what each rank has called, sees that the missing calls can never come, and says so. All four ranks are alive, so gloo alone would wait for its timeout, by default 30 minutes. Where sends are buffered, the same lines give the right answer. That is how they get into programs.
+# This is a *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions that every deadlock needs (Coffman and others, 1971), and it is the one that the order of calls can rule out. `run` compares what each rank has called, sees that the missing calls can never come, and says so. All four ranks are alive, so gloo alone would wait for its timeout, by default 30 minutes. Where sends are buffered, the same lines give the right answer. That is how deadlocks get into programs.
 #
 # ## Your turn: exchange
 #
@@ -203,12 +203,12 @@ print("where sends are buffered:", lucky.results)
 #
 # **Goal.** Each of the two returns a new tensor that holds what the other one had; `mine` stays as it was. A rank may be its own partner. Then it returns a copy and sends nothing, because gloo refuses messages to oneself. Use send and receive, in any of their forms, and nothing else.
 #
-# The *core* level asks for pairs in worlds of 2 and 4 ranks, with contiguous float32 tensors. *Sturdy* adds ranks that are their own partner, empty tensors, other dtypes, and strided tensors, which gloo neither sends nor receives.
+# The *core* level asks for pairs in worlds of 2 and 4 ranks, with contiguous float32 tensors. *Sturdy* adds ranks that are their own partner, empty tensors, other dtypes, and tensors that are not contiguous in memory, such as `x.T`. Gloo neither sends these nor receives into them: send `mine.contiguous()`, and receive into a contiguous tensor. (`torch.empty_like(mine)` and `mine.clone()` keep a transposed layout, unless you add `memory_format=torch.contiguous_format`.)
 #
 # <details>
 # <summary>Hint: two ways out of the circle</summary>
 #
-# In the first way, the two partners do different things: one speaks first, and the other listens first. Both know both ranks, so each can tell which of the two it is. In the second way, neither waits until both messages are under way. You cannot receive into the tensor that you are sending.
+# In the first way, the two partners do different things: one speaks first, and the other listens first. Each knows both ranks, its own and its partner's: let the comparison of the two decide who speaks first. In the second way, each partner first begins both messages, and only then waits. You cannot receive into the tensor that you are sending.
 #
 # </details>
 
@@ -255,7 +255,7 @@ check(exchange)
 # 2. **Do not write** to a tensor that an `isend` is sending. The receiver may get either version. Reading it is fine.
 # 3. **Wait for every Work.** Until you do, you do not know whether the message has left, and you do not hear of its errors.
 #
-# Breaking one of them is a *hazard*: on a fast network, in a small test, you usually get away with it. `simulate` does not rely on luck. It runs the function twice, with different numbers in the tensors that are still to be filled, and compares the results.
+# Breaking one of them is a *hazard*: on a fast network, in a small test, you usually get away with it. `simulate` runs the function twice, with different numbers in the tensors that are still to be filled, and compares the results.
 
 # %% id="01-461354"
 def look_too_soon():
@@ -276,30 +276,30 @@ with expect(Hazard):
 #
 # **Optional · 01.2 · difficulty ●●○ · about 15 minutes**
 #
-# Back to the round trip, without its deadlock. `isend` is one way. The other needs nothing but `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. It looks as if this should fail when n is odd, because the last rank and rank 0 are then both even, and both send. Yet it is right for every n ≥ 2, and here is why.
-#
-# Suppose that some ranks are stuck for ever. A rank stuck in `send` waits for its right neighbour, and a rank stuck in `recv` for its left one. The neighbour is stuck too: had it returned, it would have made both of its calls. Can a sender be stuck next to a receiver?
-#
-# ```text
-# rank 1 in send:   1 ──► 2     waits until rank 2 receives from it
-# rank 2 in recv:   1 ◄── 2     waits until rank 1 sends to it
-# ```
-#
-# No: both wait for the same message, so it goes through. So all arrows point the same way round the circle: either *all* ranks are stuck in `send`, or *all* in `recv`. Now look at rank 0, which sends first, and rank 1, which receives first.
-#
-# * All in `send`? For rank 1 that is its second call. Its first, the recv from rank 0, is over. Then the send of rank 0 is over too.
-# * All in `recv`? For rank 0 that is its second call. Its send to rank 1 is over. Then the recv of rank 1 is over too.
-#
-# Neither is possible. For the proof, one even rank with an odd right neighbour is enough. The other ranks take turns only to save time, because many pairs then move at once.
+# Back to the round trip, without its deadlock. `isend` is one way. The other needs nothing but `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works all the same, for every n ≥ 2; the proof stands below the hint, and you can skip it.
 #
 # **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. A single rank returns a copy. `mine` stays as it was, and only send and receive are used.
 #
 # <details>
 # <summary>Hint: what is left to decide?</summary>
 #
-# First, who your neighbours are: `%` brings the rank after the last one back to 0. Second, where to receive: in a tensor of its own, since `mine` stays as it is. And third, what a single rank does, which is its own neighbour on both sides.
+# First, who your neighbours are: `%` brings the rank after the last one back to 0. Second, where to receive: in a tensor of its own, since `mine` stays as it is. Third, what to do on a single rank, which is its own neighbour on both sides.
 #
 # </details>
+#
+# **Why it never gets stuck.** Suppose that some ranks are stuck for ever. A rank stuck in `send` waits for its right neighbour, and a rank stuck in `recv` for its left one. The neighbour is stuck too, or it would have made both of its calls; so all ranks are. If there are both kinds, then somewhere round the circle a stuck sender has a stuck receiver on its right. Can that be?
+#
+# ```text
+# rank 1 in send:   1 ──► 2     waits until rank 2 receives from it
+# rank 2 in recv:   1 ◄── 2     waits until rank 1 sends to it
+# ```
+#
+# No: both wait for the same message, and both have called, so it goes through. There is only one kind: either *all* ranks are stuck in `send`, or *all* in `recv`. Now look at rank 0, which sends first, and rank 1, which receives first.
+#
+# * All in `send`? For rank 1 that is its second call. Its first, the recv from rank 0, is over. Then the send of rank 0 is over too.
+# * All in `recv`? For rank 0 that is its second call. Its send to rank 1 is over. Then the recv of rank 1 is over too.
+#
+# Neither is possible. For the proof, one even rank with an odd right neighbour is enough; the others take turns only to save time.
 
 # %% exercise="pass_right" role="answer" points=10 required=false difficulty=2
 def pass_right(mine: torch.Tensor) -> torch.Tensor:
@@ -338,7 +338,7 @@ check(pass_right)
 #
 # Which recv takes which message? Between two ranks, messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. So rank 1 can take the second letter first, provided that both letters are under way.
 #
-# **Break it.** The second cell below calls the same function with `at_once=False`. Now the first letter waits for the recv with tag 1. That recv comes after the recv with tag 2, which waits for the second letter, and the second letter is sent after the first. Two ranks and four calls form a circle again. The diagnosis names what differs where the two ranks meet: the tag.
+# **Break it.** The second cell below calls the same function with `at_once=False`. Now the first letter waits for the recv with tag 1. That recv comes after the recv with tag 2, which waits for the second letter, and the second letter is sent after the first. No recv is missing, only the order is wrong: `run` reports what it sees where the two ranks meet, a send with tag 1 and a recv with tag 2.
 
 # %% id="01-e707d9"
 def two_letters(at_once):
@@ -367,14 +367,14 @@ with expect(Mismatch):
 #
 # **Optional · 01.3 · difficulty ●●○ · about 15 minutes**
 #
-# A message carries data, and it also carries *time*: after a recv, you know that everything the sender did before its send has happened (Lamport, 1978). Sometimes that is all you need. Four ranks have to write to one file, rank 0 first, then rank 1, and so on. No clock can arrange that, and no sleep. A word passed along can.
+# A message carries data, and it also carries *time*: after a recv, you know that everything the sender did before its send has happened (Lamport, 1978). Sometimes that is all you need. Four ranks have to write to one file, rank 0 first, then rank 1, and so on. Neither a clock nor `time.sleep` can guarantee that. A message that is passed from rank to rank can.
 #
-# **Goal.** `in_order(work)` calls `work()` once on every rank, on rank 0 first. No rank begins before the previous one has finished, however long that takes. Use send and receive only: a barrier brings all ranks together, and here only two of them need to know.
+# **Goal.** `in_order(work)` calls `work()` once on every rank, on rank 0 first. No rank begins before the previous one has finished, however long that takes. Use send and receive only, and no `barrier()`: there every rank waits for all others, here it has to wait for one.
 #
 # <details>
 # <summary>Hint: what does the message say?</summary>
 #
-# It says nothing: its arrival is the message. Such a *token* may be an empty tensor. Two ranks are special. Which one begins without being told, and which one has nobody left to tell?
+# It needs no content: that it has arrived is all the next rank must know. Such a *token* may be an empty tensor. Two ranks are special. Which one begins without being told, and which one has nobody left to tell?
 #
 # </details>
 
@@ -410,7 +410,7 @@ check(in_order)
 # %% [markdown] id="01-644726"
 # ## Measured: what a message costs
 #
-# Back to real processes. Two ranks play *ping-pong*: rank 0 sends a tensor, rank 1 sends it back, and half of the round trip is one message. They play thirty rounds of twelve sizes, from 4 bytes to 16.8 MB. For each size the shortest time counts, because it was disturbed least by whatever else the machine was doing. Both axes of the picture are logarithmic: each size is four times the one before.
+# Back to real processes. Two ranks play *ping-pong*: rank 0 sends a tensor, rank 1 sends it back, and half of the round trip is one message. They play thirty rounds of twelve sizes, from 4 bytes to 16.8 MB. For each size the shortest time counts, because it was disturbed least. Both axes of the picture are logarithmic.
 
 # %% id="01-d42226"
 def ping_pong(sizes, rounds=30):
@@ -439,11 +439,11 @@ draw.lines({"gloo, two processes": (sizes, [1e6 * one_way[s] for s in sizes])}, 
            caption="Small messages all cost about the same; large ones cost by the byte.")
 
 # %% [markdown] id="01-27c179"
-# Look at the two halves of the curve. On the left it is flat: a message of 4 bytes costs about as much as one of a few thousand, and what you pay for is the latency. On the right it becomes a straight line, and you pay for bandwidth. From the smallest message to the largest, the bytes grow 4,194,304-fold. The time grows far less, and the line above the picture says by how much on your machine: a factor of a hundred would be typical. Lesson 03 puts numbers on both halves.
+# On the left the curve is flat: a message of 4 bytes costs about as much as one of a few thousand, and what you pay for is the latency. On the right it becomes a straight line, and you pay for bandwidth. From the smallest message to the largest, the bytes grow 4,194,304-fold. The time grows far less: the line above the picture says by how much on your machine.
 #
 # ## In practice
 #
-# In training, point-to-point messages carry activations and gradients between the stages of a pipeline. They also carry keys and values around the ring of Ring Attention (Liu and others, 2023). PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here every rank trades edges with both neighbours, a *halo*, to smooth the heights.
+# In training, point-to-point messages carry activations and gradients between the stages of a pipeline, and keys and values around the ring of Ring Attention (Liu and others, 2023). PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here every rank trades edges with both neighbours, a *halo*, to smooth the heights.
 
 # %% id="01-1e93cf"
 def smooth(heights):
@@ -464,18 +464,18 @@ assert torch.equal(torch.cat(smoothed.results), (padded[:-2] + padded[1:-1] + pa
 assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 
 # %% [markdown] id="01-c8cd81"
-# On gloo the batch is a convenience. **On NCCL it is the way to exchange**, and three habits from this page have to go:
+# On gloo the batch is a convenience. **On NCCL it is the way to exchange**, and three things from this page no longer hold:
 #
-# * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error. Rely on the order.
-# * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each waits for a recv that stands behind it. The calls of a batch progress together.
-# * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait. A CPU clock then measures nothing, and a token holds up the GPU but not your file.
+# * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error.
+# * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each send waits for the other rank's recv, which stands behind that rank's send. The calls of a batch progress together.
+# * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait. So a CPU clock measures only the call, and `in_order` would delay the GPU but not the CPU code that writes your file.
 #
 # ## Roads not taken
 #
 # * **One call for both directions**, MPI's `Sendrecv`. PyTorch has none; a batch of two does the same.
 # * **Receiving from anybody**: `recv` without `src` takes whatever comes and returns the sender's rank. The result then depends on who is faster, so name your peer where you can.
-# * **Sending objects**: `send_object_list` pickles them first. It is handy for settings and slow for tensors.
-# * **One-sided access**, as in MPI's windows and in NVSHMEM: a rank writes into another rank's memory, and nobody calls recv. There is no recv to wait for, and none to say that the data may be read.
+# * **Sending objects**: `send_object_list` pickles them first.
+# * **One-sided access**, as in MPI's windows and in NVSHMEM: a rank writes into another rank's memory, and nobody calls recv. No rank has to wait for a recv, but nothing tells the other rank when its data may be read.
 #
 # ## What you can do now
 #

@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | call seven collectives and look at who has what before and after; count their messages; build one of them yourself, or five; break three |
+# | **Do** | call seven collectives and look at who has what before and after; count their messages; build one of them yourself, or all five of the exercises; break a contract in three ways |
 # | **Learn** | the contract of each: who must call, what must agree, who has what afterwards, what stays untouched; reduce operators; what a pattern of messages costs |
 # | **Need** | [01, Send and receive without ever standing still](01_point_to_point.ipynb): send, recv, isend, wait, deadlock, `simulate` |
 # | **Time** | about 60 minutes with the required exercise, 120 with the four optional ones as well |
@@ -40,7 +40,7 @@ assert reference.tolist() == [1111, 2222, 3333, 4444]
 # %% [markdown] id="02-be8089"
 # ## With a root: one to all, all to one
 #
-# In four collectives one rank is special. It is called the *root*: the argument `src` if it gives, `dst` if it takes. A collective has a **contract** of four clauses. *Who must call*: every rank of the group, even one that gets nothing. *What must agree*: shape, dtype, root and operator. *Who has what afterwards*, and *what stays untouched*. The last two differ from call to call:
+# In four collectives one rank is special. It is called the *root*. The argument is named `src` if the root gives data, and `dst` if it takes them. A collective has a **contract** of four clauses. *Who must call*: every rank of the group, even one that gets nothing. *What must agree*: shape, dtype, root and operator. *Who has what afterwards*, and *what stays untouched*. The last two differ from call to call:
 #
 # | call | before | afterwards | untouched |
 # |---|---|---|---|
@@ -76,13 +76,13 @@ draw.values(rooted, caption="A cell has the colour of the rank that it comes fro
             "grey. After reduce, rank 1 has the sums, and the others hold intermediate results.")
 
 # %% [markdown] id="02-ccda35"
-# Did you guess 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4. It helped with the adding and used its own tensor as scratch paper. Ranks 2 and 3 hold partial sums. The documentation promises the result on dst and says nothing about the other ranks: another backend, or a longer tensor, may leave something else there. **What a contract does not promise is not yours.** A rank that needs its row later passes in a `clone`, as `with_a_root` does.
+# Did you guess 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4. It took part in the adding, and gloo used its tensor for intermediate results. Ranks 2 and 3 hold partial sums. The documentation promises the result on dst and says nothing about the other ranks: another backend, or a longer tensor, may leave something else there. **What a contract does not promise is not yours.** A rank that needs its row later passes in a `clone`, as `with_a_root` does.
 #
 # ## What is inside: a pattern of messages
 #
 # Every collective is built on a *pattern*: who sends to whom, in which order. Here are three for a broadcast. In a **star**, the root tells every other rank itself. In a **chain**, each rank tells the next one. In a **tree**, every rank that already knows tells one more, round after round.
 #
-# `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It moves bytes and nothing else: where a message belongs, and what happens to it there, is up to the collective. No list can deadlock. All ranks read it from top to bottom, so the two ranks of the first unfinished message have nothing else to wait for.
+# `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It moves bytes and nothing else: where a message belongs, and what happens to it there, is up to the collective. No list can deadlock, because all ranks read it from top to bottom. The two ranks of the first unfinished message have finished everything before it, so both are at this message, and it goes through.
 #
 # The first cell simulates the three broadcasts, one after another, on a slow link. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. The second cell plays them on real ranks, together with two ways to gather and one to reduce, and counts the bytes. Its picture shows the last three: rows send, columns receive.
 
@@ -131,15 +131,15 @@ draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 k
 # %% [markdown] id="02-126de0"
 # A broadcast needs at least n − 1 messages, since each of the other ranks must hear of it. That makes **(n − 1)·S bytes** in total, here 3 × 4,000, in every pattern. What differs is who sends them and when. The star's root sends all 12,000 bytes, and with a thousand ranks it would send 999 messages through one link. In the chain no rank sends more than S, but the last rank hears only after n − 1 messages in a row. The tree needs two rounds here, and ⌈log₂ n⌉ in general. On the simulated link the star takes 3.1 s, the chain 3.3 s and the tree 2.2 s. Which one is fastest depends on n and S; the next lesson has the two numbers that decide.
 #
-# To *gather* in a chain means that a pile grows from rank to rank, to 24,000 bytes in total. To *reduce* in a chain is cheap, because a sum of three tensors is as long as one.
+# To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. To *reduce* in a chain is cheap, because a sum of three tensors is as long as one.
 #
 # ## Your turn: my_broadcast
 #
 # **Required · 02.1 · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** Afterwards, every rank's `tensor` holds what src's held. Build it from send and receive, in whichever pattern you like; there is no budget. Any rank may be src.
+# **Goal.** Afterwards, every rank's `tensor` holds what src's held. Build it from send and receive, in whichever pattern you like. Bytes and time are not graded here. Any rank may be src.
 #
-# The *core* level plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds a single rank, eight and more ranks, empty tensors, strides and other dtypes; do it now or later. (A tensor with strides travels as `x.contiguous()`, which is a copy. A rank that receives into such a copy has to copy the numbers back.)
+# The *core* level plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds a single rank, eight and more ranks, empty tensors, strides and other dtypes; do it now or later. (*Strides* here means a tensor that is not contiguous in memory, such as `x.T`. Gloo moves only contiguous tensors. So send `x.contiguous()`. To receive, use a new contiguous tensor as an inbox, and then write its numbers into the caller's tensor with `copy_`. An inbox from `torch.empty_like(x)` keeps the layout of a transposed `x`, unless you add `memory_format=torch.contiguous_format`.)
 #
 # <details>
 # <summary>Hint: two roles, and a trap</summary>
@@ -254,12 +254,12 @@ for name in ("SUM", "PRODUCT", "MAX", "MIN", "AVG"):
 #
 # **Goal.** Afterwards, dst's `tensor` holds the reduction of all tensors by `op`: `"sum"`, `"prod"`, `"max"` or `"min"`. Your function promises more than torch's does: **every other rank's tensor is as it was.**
 #
-# A star is right, and so are a chain and a tree, provided that a rank on the way adds up in a tensor of its own.
+# A star works, and so do a chain and a tree, provided that the ranks on the way combine in a new tensor and not in the caller's `tensor`.
 #
 # <details>
 # <summary>Hint: what does it start with?</summary>
 #
-# A sum can start from 0. What may a product start from, and the largest of three negative numbers? One start is right for all four operations: a tensor that is part of the result anyway. Make sure that it is neither lost nor counted twice.
+# A sum can start from 0. What may a product start from, and the largest of three negative numbers? One start is right for all four operations: one of the tensors themselves, for example dst's own. If you start with it, do not combine it a second time.
 #
 # </details>
 
@@ -309,9 +309,9 @@ check(my_reduce)
 # | `all_reduce(x)` | `x` on every rank | the sum in every `x`, in place | nothing: `x` is overwritten |
 # | `reduce_scatter_single(out, x)` | `x` on every rank, n blocks long | rank *r*'s `out` is block *r* of the sum | every `x` |
 #
-# The ending `_single` means one long tensor in place of a list; `all_gather` and `reduce_scatter` take lists. The `_single` names are recent: in PyTorch 2.11 they were still `all_gather_into_tensor` and `reduce_scatter_tensor`, and these still work.
+# The ending `_single` means one long tensor in place of a list; `all_gather` and `reduce_scatter` take lists. The `_single` names are recent: up to PyTorch 2.11 they were `all_gather_into_tensor` and `reduce_scatter_tensor`, and the old names still work.
 #
-# `reduce_scatter` is the one that people have not met. Each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It looks like half a result, and that is exactly what it is: a reduce_scatter followed by an all_gather is an all_reduce, as the assertion inside the function says. When a model is so large that no rank holds all of it, a rank needs only its own block, and the first half is enough.
+# `reduce_scatter` is the one that the fewest people know. Each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It looks like half of an all_reduce, and that is exactly what it is: a reduce_scatter followed by an all_gather is an all_reduce, as the assertion inside the function checks. When a model is so large that no rank holds all of it, a rank needs only its own block of the gradient, and the reduce_scatter alone is enough.
 
 # %% id="02-cf1403"
 def without_a_root():
@@ -407,7 +407,7 @@ draw.traffic(naive, wasteful, blocks,
 #
 # The matrix in the middle is also that of an all_gather, and there no byte is wasted: every rank wants everything, and (n − 1)·S have to come in.
 #
-# `draw.traffic` sees messages, not what a backend does inside `all_reduce`. Of a collective, the record holds the call, its tensors and its times.
+# `draw.traffic` sees messages, not what a backend does inside `all_reduce`. For a collective, the record holds only the call, the size of its tensors and the times.
 #
 # ## Your turn: my_reduce_scatter
 #
@@ -434,7 +434,8 @@ def my_reduce_scatter(tensor: torch.Tensor) -> torch.Tensor:
         tensor: its first dimension is a multiple of the number of ranks, n. It must not change.
 
     Returns:
-        Of the n equal blocks of the sum along the first dimension, the one with this rank's number.
+        This rank's block of the sum: block r on rank r, if the sum is cut into n equal blocks
+        along its first dimension.
     """
     ### BEGIN SOLUTION
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -465,7 +466,7 @@ check(my_reduce_scatter)
 #
 # Two clauses of the contract are often broken. First, *who must call*. The result of a reduce is for dst alone, so why should the other ranks bother to call it? The mistake likes to hide behind `if rank == 0`, in the lines that print or save something.
 #
-# Then, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank takes itself for the root of a broadcast. What would gloo alone make of the two operators? `record=False` switches off our recorder, which compares the calls, and the last line shows the result.
+# Then, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank takes itself for the root of a broadcast. What does gloo do with the two operators when nobody compares the calls? `record=False` switches off our recorder, which compares the calls, and the last line shows the result.
 
 # %% id="02-4172c5"
 def log(loss):
@@ -495,19 +496,19 @@ assert unseen == [[1111, 2222, 3330, 4440]] * 4
 print("gloo alone:", unseen[0], "on every rank")
 
 # %% [markdown] id="02-56e339"
-# **A missing member.** The other ranks never called, so rank 0 cannot finish. Without `run`, you see one of two things. If the other processes have ended, gloo on rank 0 raises `Connection closed by peer` within seconds, as in lesson 00. If they are alive and compute on, rank 0 hangs until the timeout, by default 30 minutes. Keep the collective outside the `if`, and only the print inside.
+# **A missing member.** The other ranks never called, so rank 0 cannot finish. Without `run`, you see one of two things. If the other processes have ended, gloo on rank 0 raises `Connection closed by peer` within seconds, as in lesson 00. If they are alive and go on computing, rank 0 hangs until the timeout, by default 30 minutes. Keep the collective outside the `if`, and only the print inside.
 #
 # **Two operators.** Gloo alone reports no error, and every rank has the same numbers: two correct sums, and two that lack rank 0's part. In a training run nobody would look twice. A mismatch that is *reported* is good luck; it is your job to make the calls agree.
 #
 # ## In practice
 #
 # * **In place or out of place.** `broadcast`, `reduce` and `all_reduce` overwrite their argument. The others fill a tensor that you provide. Only the exercises return new ones.
-# * **Later.** With `async_op=True` a collective returns a Work at once. Until `wait()`, the rules of `isend` hold: do not write to its tensors, and do not read its results.
+# * **Without waiting.** With `async_op=True` a collective returns a Work immediately, as `isend` does. Until `wait()`, the rules of `isend` hold: do not write to its tensors, and do not read its results.
 # * **Order.** Ranks need not be equally fast, but every rank must call the same collectives in the same order: the k-th call of one rank meets the k-th call of the others.
 # * **Strides.** Gloo expects a tensor to be one stretch of memory. Pass `x.contiguous()`, and copy the result back if the call works in place.
 # * **Objects.** `broadcast_object_list`, `all_gather_object` and their relatives pickle anything. Use them for settings, not for tensors. A rank that unpickles runs whatever code the sender chose.
-# * **`barrier()`** moves no data: no rank leaves before all have come. Use it for clocks and for files. Tensors need no barrier, because messages bring their own order.
-# * **On GPUs**, NCCL has the same contracts. A call only puts work into a queue of the GPU and returns; `wait()` orders what comes after it in that queue.
+# * **`barrier()`** moves no data: no rank leaves before all have come. Use it before you read a clock, or before you read a file that another rank writes. Tensors need no barrier: a recv already waits for its message.
+# * **On GPUs**, NCCL has the same contracts. A call only puts work into a queue of the GPU and returns. `wait()` does not stop the CPU either: it makes the GPU work that you queue afterwards wait for the collective.
 #
 # ## Roads not taken
 #
@@ -521,7 +522,7 @@ print("gloo alone:", unseen[0], "on every rank")
 # * ☑ choose a reduce operator, and explain why sums of floats may differ in the last digits;
 # * ☑ count the messages and bytes of a pattern, and read them from a traffic matrix;
 # * ☑ build a broadcast from send and receive, and perhaps a gather, a reduce, an all_gather and a reduce_scatter;
-# * ☑ recognise a missing member, two operators and two roots by what they leave behind.
+# * ☑ recognise a missing member by the hang or the error that it causes, and say why nobody notices two operators.
 #
 # **Next**, how long does a pattern take? Two numbers predict it: [03, the cost model](03_cost_model.ipynb).
 #

@@ -17,13 +17,13 @@
 # %% [markdown] id="03-42d4fe"
 # ## One message, by hand
 #
-# In lesson 01 the curve of message times had two halves, one flat and one rising. Each half is a number. However short a message is, some time passes before its first byte arrives: the call, the way through the operating system and the network. That is the **latency α**, in seconds. The rest grows with the size, because each byte keeps the link busy for a moment. That moment is **β**, in seconds per byte, the inverse of the link's **bandwidth** in bytes per second. A message of S bytes takes
+# In lesson 01 the curve of message times had two halves, one flat and one rising. However short a message is, some time passes before its first byte arrives: the call, the way through the operating system and the network. That is the **latency α**, in seconds. The rest grows with the size, because each byte keeps the link busy for a moment. That moment is **β**, in seconds per byte, the inverse of the link's **bandwidth** in bytes per second. A message of S bytes takes
 #
-# **T(S) = α + S·β** (s = s + byte · s/byte),
+# **T(S) = α + S·β** (seconds = seconds + bytes · seconds per byte),
 #
 # the model of Hockney (1994). `simulate` is built on it. Let us give it a link slow enough for pen and paper: α = 1 s, and 2 bytes per second, so that β = 0.5 s/byte. Eight bytes take 1 + 8 · 0.5 = 5 s.
 #
-# **Predict.** How many seconds do 16 bytes take, twice as many?
+# **Predict.** 16 bytes are twice as many. How many seconds do they take?
 
 # %% id="03-76ac89"
 import math
@@ -51,13 +51,13 @@ print(f"your guess: {guess}   simulated: {recorded:g} s")
 assert recorded == 1 + 16 * 0.5 == 9
 
 # %% [markdown] id="03-cb5144"
-# Not ten: the second eight bytes need no start of their own. One long message is cheaper than two short ones, and much of what communication libraries do follows from that.
+# It is not ten, because the second eight bytes need no latency of their own. One long message is cheaper than two short ones.
 #
 # ## Measured on this machine
 #
 # Now take two real processes on gloo, and play the ping-pong of lesson 01 once more. Why there and back? To time a message one way, we would have to read the sender's clock at the start and the receiver's at the end, and on two machines these clocks do not agree. A round trip needs only one clock.
 #
-# Three habits turn it into a measurement. A **barrier** comes first, so that a late partner does not count as message time. Then we **wait** until the data are there, which `send` and `recv` do by themselves. And we play **many rounds**, of which the *fastest* counts: whatever else this machine does can make a message slower, never faster. Each round goes through all sizes, so that a bad moment does not hit one size alone.
+# Three habits turn it into a measurement. A **barrier** comes first, so that a late partner does not count as message time. Then we **wait** until the data are there, which `send` and `recv` do by themselves. And we play **many rounds**, of which the *fastest* counts: whatever else this machine does can make a message slower, never faster.
 
 # %% id="03-04c904"
 def ping_pong(message):
@@ -77,7 +77,7 @@ sizes = [4**k for k in range(1, 12)]  # bytes: 4 to 4,194,304
 def sweep(rounds=40):
     messages = [torch.zeros(nbytes // 4) for nbytes in sizes]
     best = [math.inf] * len(sizes)
-    for _ in range(rounds):
+    for _ in range(rounds):  # each with all sizes: a bad moment does not hit one size alone
         for i, message in enumerate(messages):
             best[i] = min(best[i], ping_pong(message))
     return best
@@ -88,13 +88,13 @@ for i in (0, 5, 10):
 assert measured[5] < 3 * measured[0] and measured[10] > 3 * measured[5]
 
 # %% [markdown] id="03-cc100b"
-# From the first line to the second, the bytes grow a thousandfold, and the time less than threefold. Another thousandfold, and the bytes are nearly all that counts.
+# From the first line to the second, the bytes grow a thousandfold, and the time less than threefold; now and then it even falls. From the second to the third they grow a thousandfold again, and now make up nearly all of the time.
 #
 # ## The fit, and what it leaves over
 #
-# We want the line that comes nearest to the eleven points, by *least squares*. Nearest in what sense? In plain seconds, the largest message would decide almost alone: a small part of its time is as long as a short message takes altogether. So we divide each point's error by its time t and make the *relative* errors small: α/t + β·S/t should be 1 everywhere. For two unknowns, that is one call of `lstsq`.
+# We want the line that comes nearest to the eleven points, by *least squares*. In plain seconds, the largest message would decide almost alone. So we divide each point's error by its time t and make the *relative* errors small: α/t + β·S/t should be 1 everywhere. For two unknowns, that is one call of `lstsq`.
 #
-# The first picture also shows the two parts of the sum. On the left α rules, and the time does not depend on the size. On the right S·β rules, and the time is proportional to it. The second picture shows the **residuals**, which are what remains when the line is taken away. Look at them before you believe any model. Where neighbouring points lie on the same side of zero, something happens that two numbers cannot express: a buffer is full, a cache is too small, or the library switches to another way of sending. For planning, a model that is right within some tens of percent over a million different sizes is a good one.
+# The first picture also shows the two parts of the sum, from 16 kB on. To the left of that, α is practically all, and the time does not depend on the size. On the far right, it is nearly proportional to the size. The second picture shows the **residuals**, what remains when the line is taken away. Where three or more neighbouring points lie clearly on the same side of zero, and do so each time you measure, something may happen that two numbers cannot express: a buffer is full, a cache is too small, or the library switches to another way of sending. For planning, a model is good if it is right within some tens of percent while the size grows a millionfold.
 
 # %% id="03-1fc486"
 S, t = torch.tensor([sizes, measured], dtype=torch.float64)
@@ -110,7 +110,7 @@ draw.lines(
      "α alone": (large, [1e6 * alpha] * 5), "S·β alone": (large, 1e6 * (S * beta)[6:])},
     xlabel="size S, bytes", ylabel="one way, µs", loglog=True,
     formulas=["α + S·β", "α alone", "S·β alone"],
-    caption="Short messages cost the latency, long ones cost their bytes, and the sum of the two "
+    caption="A short message takes about α, a long one about S·β, and the sum of the two "
     "follows the points from end to end.",
 )
 
@@ -125,7 +125,7 @@ draw.lines(
 # %% [markdown] id="03-a7fb43"
 # ## From a message to an exchange: the star
 #
-# In one process, the problem is to add up four tensors: [1, 1] + [2, 2] + [3, 3] + [4, 4] = [10, 10]. That is the *reference*, and it costs no message. With one tensor on each of four ranks, the naive way is a **star**: every other rank sends its tensor to rank 0, which adds them up and sends the sum back to each of them. You could call it all_reduce.
+# In one process, the problem is to add up four tensors: [1, 1] + [2, 2] + [3, 3] + [4, 4] = [10, 10]. That is the *reference*, and it costs no message. With one tensor on each of four ranks, the naive way is a **star**: every other rank sends its tensor to rank 0, which adds them up and sends the sum back to each of them. The result is that of an all_reduce.
 #
 # Two rules say how long it takes:
 #
@@ -174,22 +174,22 @@ draw.timeline(in_turn, caption="One recv after another: 28 s. Hatched: a call wa
               "partner, and no byte moves before both have called.")
 
 # %% [markdown] id="03-e66413"
-# In the second picture, rank 0 calls its recvs *one after another*, each when the previous message is in. Ranks 2 and 3 have called send, but by the first rule their messages have not set off. Their latencies no longer overlap, and the way in takes 15 s instead of 13.
+# In the second picture, rank 0 calls its recvs *one after another*. Ranks 2 and 3 have called send, but by the first rule their messages have not set off. Their latencies no longer overlap, and the way in takes 15 s instead of 13.
 #
 # ## Your turn: star_seconds
 #
 # **Required · 03.1 · difficulty ●○○ · about 10 minutes**
 #
-# Back to the first picture, where the root calls everything at once. You found its 26 seconds by following two messages. Turn what you did into a formula for any number of ranks, any size and any link.
+# Back to the first picture, where the root calls everything at once. Turn its 26 seconds into a formula for any number of ranks, any size and any link.
 #
 # **Goal.** A function of four numbers that needs no loop and no communication. `nbytes` is the size of one rank's tensor, S, in bytes.
 #
-# From this lesson on, *core* and *sturdy* are both asked for. Here, sturdy means a single rank, an empty tensor, and a link without latency or with unlimited bandwidth. What does a star cost that has no other ranks?
+# From this lesson on, *core* and *sturdy* are both asked for. Here, sturdy means a single rank, an empty tensor, and a link without latency or with unlimited bandwidth. What does a star cost when rank 0 is alone?
 #
 # <details>
-# <summary>Hint: two ways, two parts</summary>
+# <summary>Hint: in and out, latency and bytes</summary>
 #
-# How many messages come into rank 0? Which part of their time do they spend side by side, and which part one after another? Try it on the 26 seconds above.
+# How many messages come into rank 0? Which part of their time do they spend side by side, and which part one after another? The way out takes as long as the way in. Try it on the 26 seconds above.
 #
 # </details>
 
@@ -229,28 +229,29 @@ check(star_seconds)
 # %% [markdown] id="03-7187ed"
 # ## Model and reality
 #
-# How long does a star take with 1 MiB per rank, on the link that we have measured? The simulator follows the same two rules as your formula. Real processes give another answer: the next cell times the same function on 2 to 5 of them.
+# How long does a star take with 1 MiB per rank, on the link that we have measured? The simulator follows the same two rules as your formula. The next cell also times 2 to 5 real processes.
 #
-# Reality need not agree, and on a small machine it is usually slower. The model gives each rank links of its own that no other rank uses, and additions that cost nothing. Here the "links" are copies in memory, made by the same few cores that run the ranks and add up the tensors. With five ranks on two cores some rank always waits for a core, and no α or β knows about that.
+# On a small machine, these are usually slower. The model gives each rank links of its own that no other rank uses, and additions that cost nothing. Here the "links" are copies in memory, made by the same few cores that run the ranks. With more ranks than cores, some rank always waits for a core, and neither α nor β contains that.
 #
-# To check this explanation, `timed_star` also counts **processor time**: what all ranks together spend on cores. A network card moves bytes by itself. Here moving them is work, and the cores have to share it. The second cell sets this time beside the model, in which a second pair of ranks does not even slow down a ping-pong.
+# To check this explanation, `timed_star` also counts **processor time**: what all ranks together spend on cores. A network card moves bytes by itself; here, that is work for the cores. The second cell prints the processor time of an average round, which includes a barrier; divided by the time of that round, it says how many cores were busy. It also checks that two pairs of modelled ranks play ping-pong as fast as one pair, because no link is shared.
 
 # %% id="03-2ba294"
 def timed_star(nbytes, rounds):
-    best, cores = math.inf, time.process_time()
+    best, began, cores = math.inf, time.perf_counter(), time.process_time()
     for _ in range(rounds):
         tensor = torch.ones(nbytes // 4)
         dist.barrier()
         start = time.perf_counter()
         star(tensor)
         best = min(best, time.perf_counter() - start)
-    return best, (time.process_time() - cores) / rounds
+    took = time.perf_counter() - began, time.process_time() - cores
+    return best, took[0] / rounds, took[1] / rounds
 
-here, ranks, real, modelled, busy = Network(alpha, 1 / beta), [2, 3, 4, 5], [], [], []
+here, ranks, real, modelled = Network(alpha, 1 / beta), [2, 3, 4, 5], [], []
 for n in ranks:
     times = torch.tensor(run(timed_star, 1 << 20, 20, world_size=n).results)
     real.append(1e3 * times[:, 0].max().item())
-    busy.append(1e3 * times[:, 1].sum().item())
+    average, busy = 1e3 * times[:, 1].max().item(), 1e3 * times[:, 2].sum().item()
     in_model = simulate(timed_star, 1 << 20, 1, world_size=n, network=here).results
     modelled.append(1e3 * max(in_model)[0])
 draw.lines({"real processes": (ranks, real), "simulated": (ranks, modelled)},
@@ -262,22 +263,22 @@ draw.lines({"real processes": (ranks, real), "simulated": (ranks, modelled)},
 message = torch.zeros(1 << 18)  # 1 MiB
 one, two = (simulate(ping_pong, message, world_size=n, network=here).results[0] for n in (2, 4))
 assert math.isclose(one, two, rel_tol=1e-9)  # modelled links are not shared
-print(f"five ranks, modelled: ~{modelled[3]:.1f} ms, measured: ~{real[3]:.1f} ms")
-print(f"processor time for it: ~{busy[3]:.1f} ms, shared among this machine's cores")
+print(f"five ranks, modelled: ~{modelled[3]:.1f} ms, measured: ~{real[3]:.1f} ms at best")
+print(f"an average round, with its barrier: ~{average:.1f} ms, processor time: ~{busy:.1f} ms")
 
 # %% [markdown] id="03-d22d05"
-# So wall-clock time on a crowded machine says little about an algorithm. What holds everywhere can be counted: bytes, messages, steps. The course shows measured times and grades counts.
+# So wall-clock time on a crowded machine says little about an algorithm. What holds everywhere can be counted: bytes, messages, steps.
 #
 # ## Better than a star, and how good it can get
 #
 # The star's cost grows with n because one link carries everything. In a **binomial tree**, half of the ranks send their tensor to a partner, which adds it to its own. Then half of the partners send on. After ⌈log₂ n⌉ rounds rank 0 has the sum, and the same tree in reverse hands it out: **2⌈log₂ n⌉·(α + S·β)** seconds.
 #
-# And how good can it get? Two lower bounds hold for any algorithm made of sends and receives:
+# How good can it get? There are two lower bounds for algorithms made of sends and receives, the second with a condition:
 #
 # * **Bandwidth.** To bring n tensors together takes at least n − 1 transfers of S bytes, and n − 1 more until every rank knows the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: **2(n − 1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
-# * **Latency.** The textbooks let a rank start one message at a time. Then the number of ranks that have heard of a tensor at most doubles in each round, and **⌈log₂ n⌉·α** is the least. Our model is kinder: latencies overlap in it, so a star needs two of them for any n. With tiny messages, real networks lie between the two.
+# * **Latency.** If, as in the textbooks, a rank starts one message at a time, the number of ranks that have heard of a tensor at most doubles in each round, and **⌈log₂ n⌉·α** is the least. Our model is kinder: latencies overlap in it, so a star needs two of them for any n.
 #
-# The cell plays S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Otherwise it charges a collective what the cheapest textbook algorithm for it would take (Thakur, Rabenseifner and Gropp, 2005). No library runs; `best_formula` is that charge for an all_reduce.
+# The cell plays S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Otherwise it sends no messages for a collective: it computes the time from a formula, that of the fastest textbook algorithm (Thakur, Rabenseifner and Gropp, 2005). The curve `best_formula` shows this time for an all_reduce.
 
 # %% id="03-d496e2"
 ethernet = Network.ethernet_100g()  # α = 5 µs, 12.5 GB/s
@@ -304,15 +305,15 @@ draw.lines({name: (ranks, times) for name, times in took.items()}, xlabel="ranks
            "logarithm. The bandwidth bound levels off.")
 
 # %% [markdown] id="03-9d7e26"
-# On 128 ranks the star takes 14.7 times as long as the tree. The best of the textbook's formulas takes 2.7 times the bandwidth bound, and the difference is pure latency, 14 α. The bound itself levels off at 2·S·β. That is the good news of this lesson: more ranks need not mean more bytes on a link. How to get there is lesson 04.
+# On 128 ranks the star takes 14.7 times as long as the tree. The best of the textbook's formulas takes 2.7 times the bandwidth bound, and the difference is pure latency, 14 α. The bound itself levels off at 2·S·β. So more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
 #
 # ## Your turn: bus_bandwidth
 #
 # **Optional · 03.2 · difficulty ●○○ · about 10 minutes**
 #
-# How good is a measured all_reduce? NVIDIA's *nccl-tests*, the benchmark that everybody quotes, prints two rates. **algbw** is S/t, the size of the tensor over the time. With more ranks it falls even on perfect links, since each link has more to carry. **busbw** corrects for that: it is the number of bytes that each link must *at least* carry, over the time. On perfect links, busbw equals the bandwidth of the link, for any number of ranks. So you can compare it with a data sheet.
+# How good is a measured all_reduce? NVIDIA's *nccl-tests*, the usual benchmark, prints two rates. **algbw** is S/t, the size of the tensor over the time. With more ranks it falls, by up to a half, even on perfect links (without latency), since each link has more to carry: S bytes for two ranks, nearly 2·S for many. **busbw** corrects for that: it is the number of bytes that each link must *at least* carry, over the time. On perfect links, busbw equals the bandwidth of the link for any n. So you can compare it with a data sheet.
 #
-# **Goal.** busbw of an all_reduce in bytes per second, from the bandwidth bound above.
+# **Goal.** busbw of an all_reduce in bytes per second. The bandwidth bound above is a time; without its factor β it is the number of bytes that each link must at least carry.
 #
 # <details>
 # <summary>Hint: one rank, two ranks, very many</summary>
@@ -365,9 +366,9 @@ check(bus_bandwidth)
 # | `pcie5()` | 3 µs | 63 GB/s | PCI Express 5.0 ×16 |
 # | `nvlink4()` | 2 µs | 450 GB/s | inside a machine with H100 GPUs |
 #
-# The bandwidths are what the standards promise, less line coding. The latencies are typical published figures, good to a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) names the sources, and says what was measured on such machines. For example, a large ring all_reduce on eight H100 GPUs reaches a busbw of about 370 GB/s, where the links offer 450.
+# The bandwidths are those of the standards, minus the bits that the line code takes. The latencies are typical published figures and may be wrong by a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) names the sources, and says what was measured on such machines. For example, a large ring all_reduce on eight H100 GPUs reaches a busbw of about 370 GB/s, where the links offer 450.
 #
-# Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient. What share of the step is computing? You may put other names from the table into the cell's loop. (In the model, S occurs only in S·β. So a thousandth of the bytes at a thousandth of the bandwidth takes the same time, and a thousandth of the memory.)
+# Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient. What share of the step is computing? (In the model, S occurs only in S·β. So a thousandth of the bytes at a thousandth of the bandwidth takes the same time, and a thousandth of the memory.)
 
 # %% id="03-3e960a"
 def step():
@@ -386,7 +387,7 @@ draw.lines(useful, xlabel="ranks", ylabel="computing, % of the step", logx=True,
            "decides, and the number of ranks hardly matters.")
 
 # %% [markdown] id="03-5cdfc3"
-# On 10 Gb/s Ethernet, more than half of the step is communication. Two things help. A larger batch per rank means more computing for the same 102 MB. And a rank can send while it computes, which DistributedDataParallel does in lesson 06.
+# On 10 Gb/s Ethernet with eight ranks or more, more than half of the step is communication. Two things help. A larger batch per rank means more computing for the same 102 MB. And a rank can send while it computes, which DistributedDataParallel does in lesson 06.
 #
 # ## Your turn: half_bandwidth_bytes
 #
@@ -429,19 +430,19 @@ for name in ("ethernet_10g", "ethernet_100g", "infiniband_ndr", "pcie5", "nvlink
 check(half_bandwidth_bytes)
 
 # %% [markdown] id="03-44477d"
-# ## When data, when model parallelism
+# ## Data parallelism or model parallelism?
 #
-# When communication is the bottleneck, ask *what* is sent. Take one linear layer with w inputs and w outputs in float32, and a batch of B rows on n ranks. There are two ways to divide the work. In **data parallelism** the ranks divide the batch. In **model parallelism** they divide the model; inside a layer, as here, this is called **tensor parallelism**.
+# When communication is the bottleneck, ask *what* is sent. Take one linear layer with w inputs and w outputs in float32, and a batch of B rows on n ranks. In **data parallelism** the ranks divide the batch. In **model parallelism** they divide the model; inside a layer, as here, this is called **tensor parallelism**.
 #
 # | | data parallelism | tensor parallelism |
 # |---|---|---|
-# | a rank holds | the whole layer | w/n of the layer's outputs |
+# | a rank holds | all weights | the weights of w/n outputs |
 # | a rank computes with | B/n rows | all B rows |
 # | forward | nothing is sent | all_gather puts the outputs together: 4·B·w bytes |
 # | backward | all_reduce sums the gradients of the weights: 4·w² bytes | all_reduce sums the gradients of the inputs: 4·B·w bytes |
 # | what decides | the number of weights | the size of the batch |
 #
-# By the bounds above, a link carries 2(n − 1)/n of what is all-reduced and (n − 1)/n of what is all-gathered. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w, which is at **B = ⅔·w**. The cell counts bytes from recorded calls on four real ranks with w = 384, and marks them against B.
+# By the bandwidth bound above, a link carries 2(n − 1)/n of what is all-reduced. It carries (n − 1)/n of what all_gather puts together, since a rank already has its own part. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w, which is at **B = ⅔·w**. The cell takes the sizes of the recorded calls on four real ranks with w = 384, multiplies them by these factors (3/4 is (n − 1)/n), and plots the result against B.
 
 # %% id="03-b0eba3"
 def data_parallel(batch, width):
@@ -469,11 +470,11 @@ draw.lines({name: (batches, [b / 1e6 for b in nbytes]) for name, nbytes in count
            "proportion to it. For a layer of 384 × 384 they meet at B = 256.")
 
 # %% [markdown] id="03-6da425"
-# With few weights and many activations, as in convolutions, choose data parallelism. With many weights and few activations, as in wide linear layers, choose tensor parallelism. Krizhevsky (2014) divided one network in both ways. A model too large for one rank leaves no choice; later lessons deal with those.
+# With few weights and many activations, as in convolutions, choose data parallelism. With many weights and few activations, as in wide linear layers, choose tensor parallelism. Krizhevsky (2014) divided one network in both ways. If a model is too large for one rank, there is no choice; later lessons deal with that.
 #
 # ## Break it
 #
-# Somebody times a message on the slow link and gets a wonderful bandwidth: `timed(wait=False)` forgets one call. What does rank 0's stopwatch show without that call, and what with it? Decide before you look.
+# Somebody times a message on the slow link and gets a wonderful bandwidth: `timed(wait=False)` forgets one call. What does rank 0's stopwatch show without that call, and what does it show with it?
 
 # %% id="03-a2f911"
 def timed(wait):
@@ -501,19 +502,19 @@ assert [event.completed for rank in (0, 1) for event in waited.trace.of(rank)] =
 #
 # * **Measure α and β of your cluster** before you blame it. Between GPUs, nccl-tests goes through the sizes: `./build/all_reduce_perf -b 8 -e 128M -f 2 -g 8` prints time, algbw and busbw for each. The first lines tell you the latency, the last ones the bandwidth.
 # * **Know your links.** `nvidia-smi topo -m` shows how the GPUs of a machine are connected: by NVLink, by PCI Express, or through the processor.
-# * **When the model differs.** Libraries change protocol and algorithm with the size, so each α and β holds for a range of sizes. Switches get congested, and other jobs share the network. Take the prediction as what a good day can give.
+# * **When the model differs.** Libraries change protocol and algorithm with the size, so each α and β holds for a range of sizes. Switches get congested, and other jobs share the network.
 #
 # ## Roads not taken
 #
-# * **LogP** (Culler and others, 1993) also counts what a message costs the processor, and the gap between two messages. In LogP, a star of tiny messages costs the root's processor n − 1 turns; here their latencies overlap for nothing.
-# * **Packet simulators** know switches and queues. They need a description of the whole network, and they take their time.
-# * **Measuring everything** on the real cluster is the last word, if you have one.
+# * **LogP** (Culler and others, 1993) also counts what a message costs the processor, and the gap between two messages. In LogP, the root's processor has to handle n − 1 tiny messages one after another; in our model, their latencies overlap.
+# * **Packet simulators** know switches and queues. They need a description of the whole network, and they are slow.
+# * **Measuring everything**, if you have the cluster.
 
 # %% [markdown] id="03-1cf231"
 # ## What you can do now
 #
 # * ☑ measure messages fairly, fit α and β, and look at the residuals before believing them;
-# * ☑ predict what a star costs, and say why five processes on two cores take longer;
+# * ☑ predict what a star costs, and say why more processes than cores take longer;
 # * ☑ compare an algorithm with the lower bounds of latency and bandwidth;
 # * ☑ read algbw and busbw, and say which one to compare with a data sheet;
 # * ☑ ask what a training step would cost on another network, with many more ranks;

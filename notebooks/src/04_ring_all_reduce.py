@@ -21,7 +21,7 @@
 #
 # Here is a case for pen and paper: four ranks with four numbers each. Rank r holds 1, 2, 3 and 4 times 10^r. The digits of a sum then show who is in it: 2222 contains all ranks, 202 only ranks 0 and 2. One process adds up the four tensors. That is our *reference*.
 #
-# The first naive answer is the star of lesson 03: every rank sends to one root, which adds and sends the sum back. The root's link carries (n−1)·S in each direction while the other links stand idle.
+# The first naive answer is the star of lesson 03: every rank sends to one root, which adds and sends the sum back. The root's link carries (n−1)·S bytes in each direction, where S is the size of the tensor in bytes. Every other link carries only S and is idle for most of the time.
 #
 # The second answer has no root. The ranks form a ring. Each sends its tensor to the right. From then on it passes on what arrives from the left, and adds it to a total of its own. After n−1 steps every rank has seen every tensor. The picture shows what that costs.
 
@@ -87,7 +87,7 @@ draw.values(halves, caption="reduce_scatter leaves one finished chunk on each ra
 # %% [markdown] id="04-69b5f2"
 # ## Round the ring, chunk by chunk
 #
-# Two neighbours are enough for both halves. Follow chunk 0. It starts at rank 0, with rank 0's number in it. Rank 1 adds its own number and sends it on, rank 2 does the same, and so does rank 3. After three steps the chunk has met every rank and is finished. The other chunks travel at the same time, each starting from the rank with its number. In every step, every rank sends one chunk to the right and receives another one from the left. That is the first half.
+# In both halves a rank needs only its two neighbours. Follow chunk 0. It starts at rank 0, with rank 0's number in it. Rank 1 adds its own number and sends it on, rank 2 does the same, and so does rank 3. After three steps the chunk has met every rank and is finished. The other chunks travel at the same time: chunk k starts at rank k. In every step, every rank sends one chunk to the right and receives another one from the left. That is the first half.
 #
 # Then the finished chunks go round once more. A rank that receives one no longer adds; it replaces its own.
 #
@@ -124,7 +124,7 @@ def filmed():
     tensor = numbers(dist.get_rank())
     return [tensor.tolist(), *(tensor.tolist() for _ in ring_of_four(tensor))]
 
-def who(value):  # is in this sum: its digits tell
+def who(value):  # the ranks that are in this sum, read from its decimal digits
     return {rank for rank in range(4) if int(value) // 10**rank % 10}
 
 ring = run(filmed)
@@ -137,7 +137,7 @@ draw.frames(film, caption="Whose numbers are in each chunk. After three steps ea
             "finished chunk; three more steps hand these to everybody.")
 
 # %% [markdown] id="04-c7c36b"
-# Rank r finishes chunk r+1: the chunk that started at its right neighbour and has come all the way round. (`reduce_scatter` promises chunk r, so a library's ring gives its chunks other numbers. The path is the same.) Remember this r+1: a second half that starts with chunk r hands round sums that are not finished.
+# Rank r finishes chunk r+1: the chunk that started at its right neighbour and has come all the way round. (`reduce_scatter` promises chunk r, so a library's ring numbers the chunks differently. Each chunk still travels the same way.) Remember this r+1: a second half that starts with chunk r hands round sums that are not finished.
 #
 # ## What it costs
 #
@@ -145,7 +145,7 @@ draw.frames(film, caption="Whose numbers are in each chunk. After three steps ea
 #
 # **T = 2(n−1)·(α + S/n·β)**  (Thakur, Rabenseifner and Gropp, 2005, without the time for adding),
 #
-# with T and α in seconds, S in bytes and β in seconds per byte. In the modelled network α is 5 µs and 1/β is 25 GB/s. One megabyte on four ranks takes six steps of 5 + 10 µs, 90 µs in all, where the star takes 2(α + 3Sβ) = 250 µs. The simulated ring agrees to nine digits, and its timeline shows why it is fast: no rank waits, and every link is busy in every step.
+# with T and α in seconds, S in bytes and β in seconds per byte. In the modelled network α is 5 µs and 1/β is 25 GB/s. One megabyte on four ranks takes six steps of 5 + 10 µs, 90 µs in all, where the star takes 2(α + 3Sβ) = 250 µs. The simulated ring agrees to nine digits, and its timeline shows why it is fast: every link carries a message in every step, and no rank waits for a late neighbour.
 
 # %% id="04-e61497"
 alpha, beta = Network().latency, 1 / Network().bandwidth  # 5 µs; one over 25 GB/s
@@ -160,7 +160,7 @@ draw.timeline(megabyte, between=(0, 43.5e-6), caption="One megabyte, simulated, 
 #
 # Each rank sends 2(n−1) chunks of S/n bytes, **2(n−1)/n·S** in all. That is less than 2S, the size of two tensors, however many ranks there are. Could it be less still?
 #
-# Follow one element. Before any rank can know its sum, each of the other n−1 ranks has to send a message that contains its own contribution. When the first rank knows the sum, n−1 others do not, and each has to be told. So every element makes at least 2(n−1) trips, and all S bytes of the tensor together make at least 2(n−1)·S bytes of messages. The busiest of the n ranks sends at least an n-th of them: 2(n−1)/n·S. The ring reaches this bound exactly (Patarasuk and Yuan, 2009). You have met the factor in lesson 03, in the bus bandwidth.
+# Follow one element. Before any rank can know its sum, each of the other n−1 ranks has to send a message that contains its own contribution. Take the arrivals one by one. When the first rank knows the sum, n−1 others do not yet, and at each of them one more message has to arrive. So every element makes at least 2(n−1) trips, and all S bytes of the tensor together make at least 2(n−1)·S bytes of messages. The busiest of the n ranks sends at least an n-th of them: 2(n−1)/n·S. The ring reaches this bound exactly (Patarasuk and Yuan, 2009). You have met the factor in lesson 03, in the bus bandwidth.
 #
 # To count bytes we do not need the numbers. `only_the_messages` sends what a ring of any size sends, and computes nothing.
 #
@@ -191,8 +191,8 @@ bound = [2 * (n - 1) / n for n in worlds]
 assert chunks == bound and whole == [n - 1 for n in worlds]
 curves = {"chunked ring": chunks, "naive ring": whole, "the bound, 2(n − 1)/n": bound}
 draw.lines({name: (worlds, sent) for name, sent in curves.items()}, "ranks n", "tensors per rank",
-           loglog=True, formulas=["the bound, 2(n − 1)/n"], exact=True, caption="Recorded: in the "
-           "naive ring a rank sends n − 1 tensors; in the chunked one the bound, less than two.")
+           loglog=True, formulas=["the bound, 2(n − 1)/n"], exact=True, caption="Recorded: the "
+           "naive ring sends n − 1 tensors per rank, the chunked ring the bound, less than two.")
 
 # %% [markdown] id="04-b6ccd2"
 # ## Your turn: ring_all_reduce
@@ -201,9 +201,9 @@ draw.lines({name: (worlds, sent) for name, sent in curves.items()}, "ranks n", "
 #
 # The table is made for four ranks, and for lengths that four divides. Write the ring for any number of ranks.
 #
-# **Goal.** Work in place: afterwards every rank's `tensor` holds the sum. Use only send and receive, in whatever form. **Budget:** each rank sends to one neighbour only, always the same one, and receives from the other. It sends at most 2(n−1) messages of at most ⌈numel/n⌉ elements each, where numel is `tensor.numel()`.
+# **Goal.** Work in place: afterwards every rank's `tensor` holds the sum. Use only `send`, `recv`, `isend` and `irecv`, one by one or in a batch. **Budget:** each rank sends to one neighbour only, always the same one, and receives from its other neighbour (with two ranks, the same rank). It sends at most 2(n−1) messages of at most ⌈numel/n⌉ elements each, where numel is `tensor.numel()`.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors whose length n divides. *Budget* counts. *Sturdy* adds one rank, eight ranks and more, any number of elements (also 0, also fewer than n), matrices, other dtypes, and tensors whose elements do not lie side by side. Is that too much at once? Do the two halves first, 04.2 and 04.3 below.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors whose length n divides. *Budget* counts. *Sturdy* adds one rank, eight ranks and more, any number of elements (also 0, also fewer than n; an empty chunk may be sent or skipped), matrices, other dtypes, and tensors whose elements do not lie side by side. Is that too much at once? Do the two halves first, 04.2 and 04.3 below.
 #
 # <details>
 # <summary>Hint: which chunk, in which step?</summary>
@@ -214,7 +214,7 @@ draw.lines({name: (worlds, sent) for name, sent in curves.items()}, "ranks n", "
 # <details>
 # <summary>Hint: any length, any stride</summary>
 #
-# `tensor_split(n)` makes n views for any length, some of them empty; `chunk(n)` may make fewer. Both return a tuple. On a tuple `chunks[i] += x` is an error, and `chunks[i].add_(x)` is not. A tensor with strides cannot be sent. Its `reshape(-1)` is a copy, so whatever you add to the copy has to be written back.
+# `tensor_split(n)` makes n views for any length, some of them empty; `chunk(n)` may make fewer. Both return a tuple. On a tuple `chunks[i] += x` is an error, and `chunks[i].add_(x)` is not. A tensor that is not contiguous cannot be sent. `t.contiguous()` gives a copy that can; whatever you add to the copy has to be written back.
 #
 # </details>
 
@@ -311,8 +311,8 @@ check(ring_reduce_scatter)
 def ring_all_gather(chunks: list[Tensor], owned: int) -> None:
     """Hand the finished chunks round, in place, until every rank has all of them.
 
-    Every rank calls it with n contiguous 1-D chunks. Chunk ``owned``, which is (rank + c) mod n
-    with the same c on all ranks, is finished; the others have the right length and dtype.
+    Every rank calls it with n contiguous 1-D chunks. Only chunk ``owned`` is finished: (rank + c)
+    mod n, with the same c on all ranks. The others hold anything, of the right length and dtype.
     """
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -344,7 +344,7 @@ verdict
 # %% [markdown] id="04-a9fe43"
 # ## The same bits everywhere
 #
-# The naive ring has a flaw that small integers hide. Each rank adds in a different order, starting with its own tensor, and sums of floats depend on the order. Two ranks that should hold the same sum differ in the last digit. In training, their models would drift apart step by step.
+# The naive ring has a flaw that small integers hide. Each rank adds in a different order, starting with its own tensor, and sums of floats depend on the order. Two ranks that should hold the same sum then often differ in the last digits. In training, their models would drift apart step by step.
 #
 # In the chunked ring each chunk is added up *once*, along one path, and then copied. All ranks end up with the same bits. The last digits may differ from those of one process, or of another number of ranks, but never between ranks.
 
@@ -363,7 +363,7 @@ for name, way in {"naive ring": pass_it_on, "chunked ring": by_the_table}.items(
 #
 # The ring sends as few bytes as possible. But it takes 2(n−1) steps, and each costs α. A **tree** takes fewer. Ranks add up in pairs, then in pairs of pairs, until one rank has everything after ⌈log₂ n⌉ steps; the sum returns the same way. Every message is the whole tensor, so it takes 2⌈log₂ n⌉·(α + S·β).
 #
-# `Network(collectives="messages")` plays torch's own calls on the modelled links: `all_reduce` as a chunked ring, `reduce` and `broadcast` as trees. A ring of 1024 ranks is 1024 · 2046 messages. Playing them takes about ten seconds, on a busy machine half a minute; the cell prints a line per world size. The first picture grows the world, the second grows the tensor.
+# `Network(collectives="messages")` plays torch's own calls on the modelled links: `all_reduce` as a chunked ring, `reduce` and `broadcast` as trees. A ring of 1024 ranks is 1024 · 2046 messages. Playing them takes about ten seconds, on a busy machine half a minute; the cell prints a line per world size. In the first picture the number of ranks grows, in the second the size of the tensor.
 
 # %% id="04-1e4211"
 def ring_way(elements):
@@ -403,7 +403,7 @@ draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlab
 #
 # Now real ranks and a real clock: our chunked ring, the naive one, and gloo's own `all_reduce`, for a tensor of 1 MiB. Each number is the median of five rounds on the slowest rank, and each row is measured three times.
 #
-# Before you compare rows, see how much the numbers *within* a row differ. Four ranks share this machine, perhaps two cores. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. What counts is how much is copied *in all* and how often a process has to be woken up, while the merit of the ring is that no single link carries much. A stopwatch on one machine cannot show that. So no exercise is graded by time.
+# Before you compare rows, see how much the numbers *within* a row differ. The four ranks share the cores of this machine; there may be only two. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. On one machine the time depends on how much is copied *in all* and on how often a process has to be woken up. The ring's merit is another one: no single link carries much. A stopwatch on one machine cannot show that. So no exercise is graded by time.
 
 # %% id="04-dbb947"
 def clocked(way):
@@ -450,14 +450,14 @@ with expect(CheckFailed):
     check(famous)
 
 # %% [markdown] id="04-9210a0"
-# With ones it says four: right, for the wrong reason. Where all ranks hold equal tensors, n times one's own *is* the sum, so a test with `torch.ones` lets the mistake pass. Give every rank different numbers when you test a collective. The corrected tutorial is right, and still the naive ring of whole tensors, as its text says.
+# With ones it says four: right, for the wrong reason. Where all ranks hold equal tensors, n times your own tensor *is* the sum, so a test with `torch.ones` does not find the mistake. Give every rank different numbers when you test a collective. The corrected tutorial is right, but its ring still sends whole tensors, as its text says.
 #
 # ## In practice
 #
 # * **Who made it known.** Rings are older than deep learning. Baidu's post and library of 2017 (A. Gibiansky) brought the chunked ring to training. Horovod (Sergeev and Del Balso, 2018) began with Baidu's code, replaced it by NCCL, and packs small gradients into one buffer, because each call costs 2(n−1)·α. DistributedDataParallel packs them as well: lesson 06 shows its *buckets*.
 # * **gloo** also uses rings. It cuts each chunk into smaller segments, so that one is added while the next is on its way.
 # * **NCCL** runs several rings at once, and since version 2.4 also double binary trees. It chooses by size and topology; the variable `NCCL_ALGO` overrides the choice.
-# * **On GPUs** our ring may hang. NCCL carries out a GPU's sends and receives in the order of the calls, and each rank's send waits for a receive that its neighbour has queued behind its own send. On NCCL a step is a pair of calls that start together, which works on gloo, too:
+# * **On GPUs** our ring may hang. NCCL carries out the sends and receives of one communicator in the order of the calls, and each rank's send waits for a receive that its neighbour has queued behind its own send. On NCCL a step is a pair of calls that start together, which works on gloo, too:
 #
 # ```python
 # pair = [dist.P2POp(dist.isend, outbox, right), dist.P2POp(dist.irecv, inbox, left)]

@@ -3,9 +3,9 @@
 #
 # **Train one model on many ranks, and prove that it is the same model.**
 #
-# ![The largest difference between the weights of four ranks and those of one process, step by step, on logarithmic axes: about a millionth in float32, and a hundred million times less in float64](../../figures/05_gradient_averaging.png)
+# ![The largest difference between the weights of four ranks and those of one process, step by step, on logarithmic axes: about a millionth in float32, and hundreds of millions of times less in float64](../../figures/05_gradient_averaging.png)
 #
-# *The end of this lesson's first half: how far the weights of four ranks are from those of one process, step by step. The difference is rounding; with twice the digits it all but vanishes.*
+# *The end of this lesson's first half: how far the weights of four ranks are from those of one process, step by step. The difference is rounding: in float64, with twice as many digits, it almost vanishes.*
 #
 # | | |
 # |---|---|
@@ -67,7 +67,7 @@ assert round(sum(uneven) / 2, 2) == -21.33 and round(uneven[1], 2) == -38.67
 # └─────────┴─────────┴─────────┴─────────┘
 # ```
 #
-# Weights never travel. They stay equal by induction: **equal weights before the step, equal gradients, equal steps, so equal weights after it.** This takes an equal start, and an optimizer whose step depends only on weights, gradients and its own state. For the result to equal that of one process, the parts must also add up to its batch: equally large, and no sample twice. The price is that in every step all ranks wait for the slowest; hence *synchronous*.
+# Weights never travel. They stay equal by induction: **equal weights before the step, equal gradients, equal steps, so equal weights after it.** This takes an equal start, and an optimizer whose step depends only on weights, gradients and its own state. For the result to equal that of one process, the parts must together be its batch: all parts are equally large, and no sample is in two of them. The price is that in every step all ranks wait for the slowest; hence *synchronous*.
 #
 # Partitioning comes first. Every rank draws the same order of all images, from a seed that is the epoch's number, and takes its own block of each batch. No message is needed, because every rank knows the whole plan. (The classic tutorials cut the dataset into one piece per rank before training begins. That works too, but a rank then never sees the rest, and batches are mixed less well.)
 
@@ -93,7 +93,7 @@ draw.values(parts, caption="A batch of 12: three images per rank, by their numbe
 #
 # `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, with one call per parameter. It relies on every parameter having a gradient in every step. In this model that is so. Your own version, further down, will not rely on it.
 #
-# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, whose part is the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and the twin's accuracy, not similar ones. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
+# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, whose part is the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
 
 # %% id="05-33fc05"
 from collections import OrderedDict
@@ -147,7 +147,7 @@ draw.lines({"four ranks": (range(72), curve[4])}, xlabel="training step", ylabel
 # %% [markdown] id="05-38e749"
 # ## Prove it: rounding, not a bug
 #
-# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four partial sums are another order than one long sum. A single rounding changes a number by about 6·10⁻⁸ of its size in float32, and by about 10⁻¹⁶ in float64. If the difference is rounding, it has to shrink by that factor, some hundred million. A bug does not care how many digits you carry.
+# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and adding up four partial sums is another order than one long sum. A single rounding changes a number by about 6·10⁻⁸ of its size in float32, and by about 10⁻¹⁶ in float64. If the difference is rounding, it has to shrink by that factor, about 500 million. A bug does not care how many digits you carry.
 #
 # After each step the cell takes the largest difference between the weights of rank 3 of four and those of the twin, relative to the largest weight of the same parameter. Rounding adds up along the way, since each step starts from weights that already differ a little.
 
@@ -166,7 +166,7 @@ assert 1e7 < single_digits / twice_the_digits < 1e10
 draw.lines({dtype: (range(1, 73), row) for dtype, row in differences.items()}, loglog=True,
            xlabel="training step", ylabel="largest relative difference",
            caption="Weights of rank 3 of four against the twin's. In float64 the difference is "
-           "about a hundred million times smaller: it was rounding.")
+           "hundreds of millions of times smaller: it was rounding.")
 
 # %% [markdown] id="05-1266d2"
 # This is the test to remember: whenever distributed code should equal undistributed code, run both in float64 for a few steps and compare the weights.
@@ -177,7 +177,7 @@ draw.lines({dtype: (range(1, 73), row) for dtype, row in differences.items()}, l
 #
 # `share_gradients` takes for granted that every gradient exists. A rank lacks one where its part of the batch did not use a layer, and frozen parameters have none at all.
 #
-# **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; a gradient that is missing on all ranks may stay None or become zero. Work in place: an existing gradient stays the same tensor object, of the same dtype, because others may hold on to it. (DDP's gradients can be views of its buffers.) Weights and buffers are not touched. Any pattern of communication will do.
+# **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; a gradient that is missing on all ranks may stay None or become zero. Work in place: an existing gradient stays the same tensor object, of the same dtype, because others may hold on to it. (DDP's gradients can be views of DDP's own memory.) The model's weights and buffers are not touched. Any pattern of communication will do.
 #
 # *Core* has 2 to 5 ranks and float32. *Sturdy* adds one rank, eight and more, other dtypes, and models without parameters.
 #
@@ -195,10 +195,11 @@ def average_gradients(model: nn.Module) -> None:
     Every rank calls it after backward(), with a model of equal structure.
 
     Args:
-        model: its gradients are averaged, each in its own dtype. A gradient has its parameter's
-            memory layout, whatever that is. Where ``.grad`` is None on some ranks, it counts as
-            zero there and is the mean afterwards; where it is None on all, it may stay None or
-            become zero. An existing ``.grad`` keeps its object and dtype.
+        model: its gradients are averaged. A gradient has its parameter's dtype and memory layout,
+            the same on all ranks. It may be transposed; all_reduce takes it as it is. Where
+            ``.grad`` is None on some ranks, it counts as zero there and is the mean afterwards;
+            where it is None on all, it may stay None or become zero. An existing ``.grad`` stays
+            the same object.
     """
     ### BEGIN SOLUTION
     for parameter in model.parameters():
@@ -224,7 +225,7 @@ check(average_gradients)
 # %% [markdown] id="05-3a418b"
 # ## Start alike
 #
-# `make_model` seeds every rank with the same number, so all ranks start alike. You cannot count on that. One rank loads a checkpoint, or draws one random number more than the others, and the models differ from the first step on. Equal gradients keep equal models equal; they never make different models equal. The safe way is to send one rank's model to all the others, once. A model is more than its trained parameters: it also has frozen ones, and buffers such as BatchNorm's running means and its counter, an int64.
+# `make_model` seeds every rank with the same number, so all ranks start alike. You cannot count on that. One rank loads a checkpoint, or draws one random number more than the others, and the models differ before the first step. Equal gradients keep equal models equal; they never make different models equal. The safe way is to send one rank's model to all the others, once. A model is more than its trained parameters: it also has frozen ones, and buffers such as BatchNorm's running means and its counter, an int64.
 #
 # ### Your turn: broadcast_parameters
 #
@@ -244,7 +245,7 @@ def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
     """Give every rank the parameters, frozen ones too, and the buffers of rank ``src``, in place.
 
     Every rank calls it, with a model of equal structure and the same ``src``. A tensor may have
-    any dtype and memory layout, the same on all ranks. All ranks but src are overwritten.
+    any dtype and memory layout, both the same on all ranks, and is overwritten on all but src.
     """
     ### BEGIN SOLUTION
     for tensor in (*model.parameters(), *model.buffers()):
@@ -268,7 +269,7 @@ check(broadcast_parameters)
 #
 # **Optional · 05.3 · difficulty ●●○ · about 15 minutes**
 #
-# How would you notice that ranks have drifted apart? The loss does not tell, as you will see below. A cheap test, called every few hundred steps, does.
+# How would you notice that ranks have drifted apart? The loss does not tell, as you will see below. A test of the weights themselves, called every few hundred steps, does.
 #
 # **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal means that a difference in the last bit counts. *Sturdy* adds one rank, eight and more, other dtypes, models without any tensor, buffers that are not saved with the model, and NaN, which is not equal to itself although its bits are.
 #
@@ -302,7 +303,7 @@ def last_bit(changed_on):
     return same_everywhere(model)
 
 for rank in (None, 2):
-    print("changed on rank", rank, run(last_bit, rank).results)
+    print("changed on", "no rank" if rank is None else f"rank {rank}", run(last_bit, rank).results)
 
 # %% exercise="same_everywhere" role="check"
 check(same_everywhere)
@@ -339,7 +340,7 @@ def train_step(model, optimizer, inputs, targets) -> float:
 
     Returns:
         The mean cross-entropy over all samples of all ranks, before the step: the same float on
-        every rank, to float32 precision.
+        every rank, correct to float32 precision.
     """
     ### BEGIN SOLUTION
     samples = torch.tensor(len(targets))
@@ -373,9 +374,9 @@ check(train_step)
 # %% [markdown] id="05-9971da"
 # ## What becomes of the learning rate
 #
-# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, *k* times fewer steps per epoch. With the old learning rate the model then learns less in each epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. One step with the mean gradient of *k* batches and *k* times the rate is nearly the same as *k* small steps, as long as the gradient changes little along the way. The rule is for SGD. For Adam, theory suggests the square root of *k* (Malladi and others, 2022).
+# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, one *k*-th of the steps per epoch. With the old learning rate the model then learns less in each epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. One step with the mean gradient of *k* batches and *k* times the rate is nearly the same as *k* small steps, as long as the gradient changes little along the way. The rule is for SGD. For Adam, theory suggests the square root of *k* (Malladi and others, 2022).
 #
-# Four ranks follow the twin, so the twin is all we need to try it: batches of 32·*k*, six epochs each, plain SGD, and a rate of 0.2 or of 0.2·*k*. The picture shows the mean training loss of the last epoch. These are seven trainings and take some seconds.
+# Four ranks give the twin's curve, so one rank is enough to try the rule: batches of 32·*k*, six epochs each, plain SGD, and a rate of 0.2 or of 0.2·*k*. The picture shows the mean training loss of the last epoch. These are seven trainings and take some seconds.
 
 # %% id="05-e5d27d"
 def last_epoch(k, lr):
@@ -397,7 +398,7 @@ draw.lines({"rate 0.2": (sizes, fixed), "rate 0.2·k": (sizes, scaled)}, xlabel=
            "depends on the batch until the rule breaks, at a batch of 256.")
 
 # %% [markdown] id="05-4e5a7a"
-# With a fixed rate the loss rises with every doubling of the batch. With the scaled rate it stays below 0.2 up to a batch of 128, less than half of the loss at the fixed rate. At 256, with a rate of 1.6, scaling makes it worse. The paper met trouble early in training, too, and overcame it by *warm-up*: begin with the small rate and raise it over the first epochs. In this way they trained ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
+# With a fixed rate the loss rises with every doubling of the batch. With the scaled rate it stays below 0.2 up to a batch of 128, where it is less than half of the loss at the fixed rate. At 256, with a rate of 1.6, scaling makes it worse. The authors of the rule also saw large rates fail early in training, and overcame this with a *warm-up*: begin with the small rate and raise it over the first epochs. In this way they trained on ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
 #
 # ## The road not taken: a parameter server
 #
@@ -416,7 +417,7 @@ def server_step(grad):
     for work, src in [(dist.irecv(inbox, src), src) for src, inbox in inboxes.items()]:
         work.wait()
         grad += inboxes[src]
-    weights = -0.1 * grad / n
+    weights = -0.1 * grad / n  # one step of SGD from weights of zero
     for dst in range(1, n):
         dist.send(weights, dst)
 
@@ -440,20 +441,21 @@ for n, star, circle in zip(worlds, server, ring, strict=True):
     assert abs(circle / (2 * (n - 1) * (alpha + nbytes / n * beta)) - 1) < 1e-9
 times = {"parameter server": server, "ring": ring}
 draw.lines({name: (worlds, [1e3 * s for s in took]) for name, took in times.items()}, "ranks",
-           "time, ms (simulated)", loglog=True, exact=True, caption="With twice the workers a "
-           "server takes twice the time. A ring's transfer never doubles; its latency does.")
+           "time, ms (simulated)", loglog=True, exact=True, caption="A server's time grows "
+           "with n − 1. In a ring no rank sends more than two tensors, however many ranks there "
+           "are; its latency grows with n.")
 
 # %% [markdown] id="05-239897"
-# Real systems use several servers, each with a share of the weights. With as many servers as workers, the load is that of the ring. A server also offers freedom: workers need not wait for one another, need not be equally fast, and may come and go. The price is gradients that were computed with old weights. Servers live on where only a few of many weights are touched, in the embedding tables of recommender systems (Liu and others, 2022). PyTorch's tool for this style was `torch.distributed.rpc`. It is in maintenance, and new work goes into collectives.
+# Real systems use several servers, each with a share of the weights. With as many servers as workers, the load is that of the ring. A server also offers freedom: workers need not wait for one another, need not be equally fast, and may come and go. The price is gradients that were computed with old weights. Servers live on where only a few of many weights are touched, in the embedding tables of recommender systems (Liu and others, 2022). PyTorch's tool for this style was `torch.distributed.rpc`. It is only maintained now; new work goes into collectives.
 #
 # ## Strong and weak scaling
 #
-# How good is it to have *n* ranks? There are two questions, with two answers.
+# How much do *n* ranks help? There are two questions, with two answers.
 #
 # * **Strong scaling** (Amdahl, 1967): the same global batch on more ranks. Efficiency is T₁ / (n·Tₙ).
 # * **Weak scaling** (Gustafson, 1988): the same batch *per rank*, so that the work grows with *n*. Efficiency is T₁ / Tₙ.
 #
-# We simulate, because four processes on one machine share its cores, and a measurement would show those. The model: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
+# We simulate, because four processes on one machine share its cores, so a measurement would say more about the cores than about scaling. The model: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
 
 # %% id="05-b1fb08"
 def step_time(n, samples):
@@ -471,17 +473,17 @@ eight, busy = step_time(8, 32), 25e-6 * 32
 assert [round(1e3 * t, 1) for t in (one, eight, busy, eight - busy)] == [6.4, 2.6, 0.8, 1.8]
 draw.lines({"weak: 256 samples per rank": (worlds, weak), "strong: 256 in all": (worlds, strong)},
            xlabel="ranks", ylabel="efficiency (simulated)", logx=True, exact=True,
-           caption="Both send the same bytes per step; strong scaling leaves each rank less and "
-           "less to compute meanwhile.")
+           caption="Both send the same bytes per step; in strong scaling each rank has less "
+           "and less to compute before it sends them.")
 
 # %% [markdown] id="05-edaea6"
-# Eight ranks finish the same batch in 2.6 ms instead of 6.4. That is less than three times as fast, since each computes for 0.8 ms and communicates for 1.8. Whoever reports scaling has to say which of the two it is. Weak scaling looks better and is paid for in learning: its global batch grows.
+# Eight ranks finish the same batch in 2.6 ms instead of 6.4. That is less than three times as fast, since each computes for 0.8 ms and communicates for 1.8. Whoever reports scaling has to say which of the two it is. Weak scaling looks better, but has a price: the global batch grows, and the model may learn less per epoch.
 #
 # ## Break it
 #
 # **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others have two. (In a loop over many steps it can be worse: rank 0's third call meets the others' first call of the *next* step. If the shapes are alike, nobody hangs, and the ranks silently average one layer's gradient with another's.)
 #
-# **Second**, a bug that trains. `share_weights` averages the parameter instead of its gradient: one word is different. (A reader of a published trainer asks whether its hook does so, in [picotron#39](https://github.com/huggingface/picotron/issues/39).) Each rank steps with its own gradient, and the weights are pulled together in the next step. Will the accuracy give it away?
+# **Second**, a bug with which the model still learns. `share_weights` averages the parameter instead of its gradient: one word is different. (A reader of a published trainer asks whether its hook does so, in [picotron#39](https://github.com/huggingface/picotron/issues/39).) Each rank steps with its own gradient, and the weights are pulled together in the next step. Will the accuracy give it away?
 
 # %% id="05-9e84da"
 def two_tasks():
@@ -511,11 +513,11 @@ for share, job in {share_gradients: runs[4],
     assert (apart == 0) == (share is share_gradients) and lowest > 0.9
 
 # %% [markdown] id="05-fd4334"
-# It does not. The mean of four slightly different steps is nearly the step of the mean, and a loss curve forgives a lot. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why this lesson compared weights and not curves.
+# The accuracy does not give it away: a few test digits more or fewer can be chance. The mean of four slightly different steps is nearly the step of the mean gradient. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why this lesson compared weights and not curves.
 #
 # ## In practice
 #
-# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so uneven batches are yours to weight. On GPUs every line of `train` stays, with model and batches moved to `device()` and `backend="nccl"`; `all_reduce` and AVG are the same calls.
+# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so it is up to you to weight uneven batches. On GPUs no line of `train` has to change, except that model and batches move to `device()`, and `run` gets `backend="nccl"`; `all_reduce` and AVG are the same calls.
 #
 # ## More roads not taken
 #
@@ -531,7 +533,7 @@ for share, job in {share_gradients: runs[4],
 # * ☑ say how the learning rate depends on the global batch, and where that ends;
 # * ☑ count what a parameter server costs, and tell strong from weak scaling.
 #
-# **Next:** [the real one, DistributedDataParallel](06_ddp.ipynb), and out of the notebook.
+# **Next:** [lesson 06](06_ddp.ipynb) hands this over to DistributedDataParallel, and leaves the notebook for a script.
 #
 # ## Sources
 #

@@ -5,7 +5,7 @@
 #
 # ![One training step of two ranks, as recorded, averaged by DistributedDataParallel: the first all_reduce starts while the backward pass is still computing gradients](../../figures/06_ddp.png)
 #
-# *Where this goes: gradients travel while others are still being computed, and you did not write a line for it.*
+# *Where this goes: DDP starts to send gradients while others are still being computed, and you did not write a line for it.*
 #
 # | | |
 # |---|---|
@@ -72,9 +72,9 @@ draw.values(line, caption="After backward() both ranks hold the mean of their gr
 #         bucket.copy_out()
 # ```
 #
-# A *bucket* is one flat tensor for several gradients, so the latency α is paid per bucket and not per parameter. `async_op=True` starts the reduction in the background while autograd goes on computing.
+# A *bucket* is one flat tensor for several gradients, so the latency α is paid per bucket and not per parameter. `async_op=True` starts the reduction in the background.
 #
-# To see several buckets we need a larger model. Ours has 563,722 parameters, and gradients of **S = 4 · 563,722 = 2,254,888 bytes**. DDP closes a bucket once it *reaches* a cap. The default is 25 MiB, and 1 MiB for the first bucket, so that something can leave early. We set 1 MiB for all, and take four steps twice: averaging by hand, and with DDP.
+# Several buckets need a larger model. Ours has 563,722 parameters, and gradients of **S = 4 · 563,722 = 2,254,888 bytes**. DDP closes a bucket once it *reaches* a cap. The default is 25 MiB, and 1 MiB for the first bucket, so that something can leave early. We set 1 MiB for all, and take four steps twice: averaging by hand, and with DDP.
 #
 # **Predict.** By hand, a step makes eight `all_reduce` calls, one per weight and bias. How many does DDP make in its very *first* step?
 
@@ -136,15 +136,15 @@ S = 4 * sum(p.numel() for p in network().parameters())
 assert sent[3] == ("all_reduce", S) and S == 4 * 563_722 == 2_254_888 and sent[6][1] == 1_071_144
 
 # %% [markdown] id="06-156fb2"
-# **At the start** the ranks compare how many parameters they have (`all_gather`) and their shapes (`broadcast`). Then rank 0 broadcasts its weights, S bytes, so it does no harm if each rank was seeded differently. **The first step** has one bucket for everything, and one call: DDP does not know yet in which order the gradients will become ready, and takes notes. **After it** DDP *rebuilds* the buckets in this order, and rank 0 announces them in two small broadcasts. **From then on** each step reduces three buckets, last layers first. The first of them closes at 1,071,144 bytes, just past the cap.
+# **At the start** the ranks compare how many parameters they have (`all_gather`) and their shapes (`broadcast`). Then rank 0 broadcasts its weights, S bytes, so it does no harm if each rank was seeded differently. **The first step** has one bucket for everything, and one call: DDP does not know yet in which order the gradients will become ready, and records it. **After it** DDP *rebuilds* the buckets in this order, and rank 0 announces them in two small broadcasts. **From then on** each step reduces three buckets, last layers first. The first of them closes at 1,071,144 bytes, just past the cap.
 #
 # ## When it sends
 #
-# Fewer calls are one gain. The other lies in the timing. The pictures show the third step of each job, as recorded. The span `backward` ends when the rank has computed its last gradient. In the hatched span after it, `backward()` has nothing left to compute and waits for reductions.
+# Fewer calls are one gain, the timing is another. The pictures show the third step of each job. The span `backward` ends when the rank has computed its last gradient. In the hatched span after it, `backward()` has nothing left to compute and waits for reductions.
 #
-# By hand, all eight calls come after the last gradient. Under DDP the first bucket leaves *before* it: it travels while the gradients of the first layers are still being computed. This is the *overlap*. (The first step has none: its only bucket fills with the last gradient.) Times are those of the machine that ran the lesson; the cells assert the order.
+# By hand, all eight calls come after the last gradient. Under DDP the first bucket leaves *before* the last gradient is there. It can travel while the gradients of the first layers are still being computed. This is the *overlap*. (The first step has none: its only bucket fills with the last gradient.) Times depend on the machine; the cells assert the order.
 #
-# The trace knows the calls of `torch.distributed`. `torch.profiler` also knows operators and GPU kernels, and names what DDP does: three calls, eight gradients copied out of buckets. `seen.export_chrome_trace(path)` writes a timeline for [ui.perfetto.dev](https://ui.perfetto.dev), and so does `wrapped.trace.save(path)`.
+# The trace knows the calls of `torch.distributed`. `torch.profiler` also knows operators and GPU kernels, and names what DDP does: three calls, eight gradients copied out of buckets. Inside `profiled`, `seen.export_chrome_trace(path)` writes a timeline for [ui.perfetto.dev](https://ui.perfetto.dev), and so does `wrapped.trace.save(path)`.
 
 # %% id="06-c6559d"
 between, last_gradient, calls = window(hand)
@@ -156,7 +156,8 @@ draw.timeline(hand, between=between, caption="By hand: eight calls, one after th
 between, last_gradient, calls = window(wrapped)
 assert len(calls) == 3 and calls[0].issued < last_gradient
 draw.timeline(wrapped, between=between, caption="DDP: the first of three buckets leaves while "
-              "backward still computes gradients; only the hatched rest is waiting.")
+              "backward still computes gradients; what is hatched in the background is waiting "
+              "for reductions.")
 
 # %% id="06-2f6f93"
 import os
@@ -179,15 +180,15 @@ for name, count in counted.items():
         print(f"{count:>3} × {name}")
 
 # %% [markdown] id="06-39e931"
-# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward. They occupy some of its processors (SMs) and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). A trace tells whether it is: look for the wait after the last gradient.
+# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward. They occupy some of its processors (SMs) and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). A profiler's GPU timeline tells whether it is: look for the gap between backward's last kernel and the optimizer's first.
 #
 # ## Who draws which samples
 #
-# Each rank needs a share of the data, and another one in each epoch. `DistributedSampler` shuffles **all** indices in the same way on every rank and gives each rank every *n*-th of them. The shuffle depends on `seed + epoch`. The sampler cannot see that an epoch has ended, so `set_epoch` tells it. Without that call nothing fails, and every epoch repeats the order of the first.
+# Each rank needs a share of the data, and a different one in each epoch. `DistributedSampler` shuffles **all** indices in the same way on every rank and gives each rank every *n*-th of them. The shuffle depends on `seed + epoch`. The sampler cannot see that an epoch has ended, so `set_epoch` tells it. Without that call nothing fails, and every epoch repeats the order of the first.
 #
-# All shares have the same length, because all ranks have to take the same number of steps. Ten samples on four ranks make twelve draws: two are *padding*, drawn twice (`drop_last=True` leaves some out instead). For training this hardly matters. For an accuracy it does: measure it over shares without padding. Measure it after `model.eval()`, and on the **model itself**. The wrapper's forward pass may communicate, so `ddp(x)` inside `if rank == 0:` can wait forever for the other ranks.
+# All shares have the same length, because all ranks have to take the same number of steps. Ten samples on four ranks make twelve draws; two are *padding*, samples already drawn (`drop_last=True` leaves some out instead). For training this hardly matters. Measure an accuracy over shares without padding, after `model.eval()`, and on the **model itself**. The wrapper's forward pass may communicate, so `ddp(x)` inside `if rank == 0:` can wait forever for the other ranks.
 #
-# A `DataLoader` takes a sampler *or* `shuffle=True`, and raises an error if it gets both. Its `num_workers` counts per rank: eight ranks with four workers each are 32 processes. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
+# A `DataLoader` takes a sampler *or* `shuffle=True`, not both. Its `num_workers` counts per rank: eight ranks with four workers each are 32 processes. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
 
 # %% id="06-96b6cd"
 from torch.utils.data import DataLoader, DistributedSampler
@@ -203,9 +204,9 @@ for epoch in (0, 1):
 #
 # **Required · 06.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Train any small model without BatchNorm that turns images of shape (B, 1, 8, 8) into ten logits, with cross-entropy. After each epoch report two numbers, the same on every rank: the mean loss over all samples drawn in the epoch, and the accuracy of the weights at its end, over the whole dataset, with each sample counted once. **Budget:** each step reduces the gradients once, in buckets.
+# **Goal.** Train any small model without BatchNorm that turns images of shape (B, 1, 8, 8) into ten logits each. Its loss is cross-entropy. After each epoch report two numbers, the same on every rank: the mean loss over all samples drawn in the epoch, and the accuracy at the end of the epoch, over the whole dataset, with each sample counted once. **Budget:** each step reduces the gradients once, in buckets.
 #
-# The check uses tiny datasets and watches what your model is given. It does not ask how well the model learns.
+# The check uses tiny datasets and watches what your model is given, not how well it learns.
 #
 # <details>
 # <summary>Hint: three traps</summary>
@@ -224,14 +225,16 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
             and trains on its share.
         epochs: passes through the dataset, each in another order; 1 or more.
         batch_size: samples per batch on one rank, as DataLoader means it. The last batch of an
-            epoch may be smaller, or left out as with drop_last. (Dividing batch_size by the number
-            of ranks is accepted as well.)
-        seed: of the weights and of the order of the samples: the same seed, the same training.
+            epoch may be smaller, or left out if others remain. A smaller batch is accepted, too,
+            such as max(1, batch_size // number of ranks).
+        seed: for the weights and the order of the samples. The same seed gives the same training,
+            another seed another one.
 
     Returns:
         {"loss": [...], "accuracy": [...]}, one float per epoch in each, the same on all ranks:
-        the mean cross-entropy over the samples drawn in the epoch, each at the moment when it was
-        drawn, and the fraction of the dataset that the model classifies correctly at its end.
+        the mean cross-entropy over all samples drawn in the epoch (one drawn twice counts twice),
+        each taken from the forward pass of its training step, and the fraction of the dataset that
+        the model classifies correctly at the end of the epoch.
 
     Works on course_lib's device(); loads data in this process (num_workers=0).
     """
@@ -280,11 +283,11 @@ check(train_ddp)
 # %% [markdown] id="06-4b8bdd"
 # ## The same training on 1, 2 and 4 ranks
 #
-# [jobs/train.py](../../jobs/train.py) is a training script as you would write it for a cluster. (It contains a solution of the exercise, so read it after writing yours.) Our cells import its functions.
+# [jobs/train.py](../../jobs/train.py) is a training script as you would write it for a cluster. (It contains a solution: read it after writing yours.) Our cells import its functions.
 #
-# Here `batch_size` counts the samples of all ranks together, 64. Each rank takes 64/n at a time, so the losses can be compared. On two ranks they differ from those of one by rounding. Four ranks have to pad, which shifts every batch a little. The second cell asserts that every run recognises at least 97% of the test digits.
+# Here `batch_size` counts the samples of all ranks together, 64. Each rank takes 64/n at a time, so the losses can be compared. On two ranks they differ from those of one by rounding. Four ranks have to pad: each epoch's last batch repeats the epoch's first two samples, and the weights then differ a little. The second cell asserts that every run recognises at least 97% of the test digits.
 #
-# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. On two cores it is poor: four ranks compete for them. On a cluster, Goyal and others (2017) kept about nine tenths from 8 to 256 GPUs. If you have much less, first try more `num_workers`, then look for the wait after the last gradient.
+# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. On two cores it is poor: the ranks share them, and so small a model computes too little to pay for its messages. On a cluster, Goyal and others (2017) kept an efficiency of about nine tenths from 8 to 256 GPUs. If you have much less, first try more `num_workers`, then look for the gap after backward.
 
 # %% id="06-e75ebc"
 import sys
@@ -355,7 +358,7 @@ draw.bars({"each of them reduces": loud / 1e6, "no_sync but for the last": quiet
 # <details>
 # <summary>Hint: what each micro-batch adds</summary>
 #
-# The gradient of a mean over k equal parts is the sum of k gradients, each divided by k. DDP divides by the number of ranks, and by nothing else. Which backward pass is the last one, so that its forward pass must stand outside `no_sync`? The loss that you return has to travel, too: DDP averages gradients only.
+# The gradient of a mean over k equal parts is the sum of k gradients, each divided by k. DDP divides by the number of ranks, and by nothing else. Only the last backward pass may reduce: where must its forward pass stand? The loss that you return has to travel, too: DDP averages gradients only.
 #
 # </details>
 
@@ -364,11 +367,11 @@ def accumulate_step(ddp_model, optimizer, micro_batches, max_norm: float) -> flo
     """One optimizer step with the gradient of all micro-batches of all ranks; every rank calls it.
 
     Args:
-        ddp_model: a model under DistributedDataParallel, ready for the next step afterwards;
-            its outputs are logits (B, classes).
+        ddp_model: a model under DistributedDataParallel whose outputs are logits (B, classes).
+            Its next backward pass, after this function, reduces as usual.
         optimizer: of all its parameters. Gradients left over from before are ignored.
-        micro_batches: a list of (inputs, targets), one or more, all of one size, and equally many
-            on every rank.
+        micro_batches: a list of (inputs, targets), one or more, all of the same size, and the same
+            number on every rank.
         max_norm: the gradient of the mean cross-entropy over all micro-batches of all ranks is
             scaled down to this norm where it is longer, as by torch.nn.utils.clip_grad_norm_.
 
@@ -412,9 +415,9 @@ check(accumulate_step)
 # %% [markdown] id="06-e82400"
 # ## Break it
 #
-# **First**, rank 0 has three batches and rank 1 only two. We break this in the simulator, which knows at once that nobody is left to answer. DDP waits inside C++ code, where `run` cannot look: it would only say, after the whole timeout, that a rank did not return.
+# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. DDP waits inside C++ code, where `run` cannot look: it would only say, after the whole timeout, that a rank did not return.
 #
-# The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. To find out who is left, the ranks exchange `all_reduce` calls of 4 bytes: two before each forward pass and one at the end.
+# The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. To find out who is left, the ranks call `all_reduce` on 4 bytes: twice before each forward pass and once at the end.
 #
 # **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook never fires, so its bucket never fills. DDP notices in the *next* forward pass and names the parameter by number. If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
 
@@ -452,7 +455,7 @@ with expect(RankFailed):
 # %% [markdown] id="06-42636d"
 # ## Half the digits, half the bytes?
 #
-# AMP, automatic mixed precision, runs the forward pass in bfloat16 or float16 inside `torch.autocast`. The weights stay float32, so the gradients do too, and DDP moves as many bytes as before. Float16 also needs a `GradScaler`: unscale after the last backward pass and before clipping. Every rank sees the same averaged gradient, so all ranks skip the same steps.
+# AMP, automatic mixed precision, runs the matrix products and convolutions of the forward pass in bfloat16 or float16, inside `torch.autocast`. The weights stay float32, so the gradients do too, and DDP moves as many bytes as before. Float16 also needs a `GradScaler`: unscale after the last backward pass and before clipping. Every rank sees the same averaged gradient, so all ranks skip the same steps.
 #
 # To shrink the messages, give DDP a *communication hook*, a function that it calls for each bucket in place of `all_reduce`. The one in the cell sends bfloat16. This changes the training, because digits are lost on the way.
 #
@@ -462,11 +465,11 @@ with expect(RankFailed):
 #
 # **Seeds.** Weights come from rank 0. The sampler's seed has to be the same on all ranks. The seeds of dropout and augmentation should differ, or all ranks drop the same units: call `torch.manual_seed(seed + rank)` after the model is made.
 #
-# **BatchNorm** uses the statistics of the rank's own samples. DDP does *not* convert it, as many believe: it broadcasts rank 0's running statistics before each forward pass. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` computes statistics over all ranks, on GPUs only.
+# **BatchNorm** uses the statistics of the rank's own samples. Many believe that DDP converts it. It does *not*: it broadcasts rank 0's running statistics before each forward pass in training. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` computes statistics over all ranks, on GPUs only.
 #
 # **Logging.** Print on rank 0, but let **all** ranks compute what is printed: a collective inside `if rank == 0:` never ends.
 #
-# **Schedulers.** If each rank keeps its batch size, *n* ranks take *n* times fewer steps per epoch. Derive a scheduler's length from `len(loader)`.
+# **Schedulers.** If each rank keeps its batch size, *n* ranks take one *n*-th of the steps per epoch. Derive a scheduler's length from `len(loader)`.
 #
 # **Saving.** All ranks hold the same weights, so one writes. [train.py](../../jobs/train.py) writes to a temporary name and renames the file: a job that is killed halfway leaves the old one whole. Save the `state_dict()` of the model, not of the wrapper, so that the file opens without DDP. Add what else training depends on: optimizer, scheduler, epoch, and each rank's random generators if dropout is to continue exactly. **Loading** is for every rank, each to its own device: without `map_location`, eight ranks load onto GPU 0, from which the file was written.
 
@@ -490,14 +493,12 @@ for kind, expected in (("float32", S), ("autocast", S), ("communication hook", S
 # %% [markdown] id="06-36e182"
 # ## Before and after
 #
-# The cell prints all that differs between a script for one device, [jobs/single.py](../../jobs/single.py), and the same script for many, [jobs/ddp.py](../../jobs/ddp.py).
+# The cell prints all that differs between [jobs/single.py](../../jobs/single.py), for one device, and [jobs/ddp.py](../../jobs/ddp.py), for many.
 #
-# * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device, three times: `set_device` first, or every process would also use GPU 0; `device_id=` for NCCL; `device_ids=` for DDP. (Leave out `output_device`, from the days of several GPUs per process.)
+# * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device, three times: in `set_device`, first, or every process would also use GPU 0; in `device_id=` for NCCL; in `device_ids=` for DDP. (Leave out `output_device`: it is for one process with several GPUs.)
 # * **My share.** A sampler with its `set_epoch` replaces `shuffle=True`. Dividing the batch by the number of ranks keeps the global batch, and so the learning rate.
 # * **Train through the wrapper, evaluate without it.** Only the loss comes from `ddp(…)`.
 # * **Rank 0 alone** prints and saves, after all ranks have computed.
-#
-# The file also runs on one GPU, where DDP gains nothing.
 
 # %% id="06-808d1a"
 import difflib
@@ -511,15 +512,15 @@ print(*("" if line.startswith("@@") else line for line in changes), sep="\n")
 #
 # `torchrun --standalone --nproc-per-node=2 ddp.py` is what you would type in `jobs/`, with 8 for eight GPUs. The first cell does it.
 #
-# On several machines you start one torchrun on each, its *agent*, with the same words. The agents have to find one another:
+# On several machines you start one torchrun on each with the same arguments; it is that machine's *agent*. The agents have to find one another:
 #
 # * `--rdzv-endpoint=host:port` is the meeting point. The agent on that host opens a store there, and the others connect to it. (Rank 0 may end up on another machine.)
-# * `--rdzv-backend=c10d` says that the meeting point is PyTorch's own store: nothing else has to be installed.
+# * `--rdzv-backend=c10d` says that it is PyTorch's own store: nothing else has to be installed.
 # * `--rdzv-id` names the job, so that two jobs with one meeting point do not mix.
 #
-# When `--nnodes` agents have arrived, they agree on who starts which ranks. The second cell starts two agents with one rank each: to the ranks it looks like two machines. They run train.py, which continues from what ddp.py has saved. On real machines this takes a disk that all share: rank 0 writes the checkpoint, every rank reads it. train.py refuses to start without one.
+# When `--nnodes` agents have arrived, they agree on who starts which ranks. The second cell starts two agents with one rank each: to the ranks it looks like two machines. They run train.py, which continues from what ddp.py has saved. On real machines this takes a disk that all share: rank 0 writes the checkpoint, every rank reads it. train.py refuses to start if a rank cannot see rank 0's folder.
 #
-# Each agent and each rank imports torch anew. A cell therefore takes about ten seconds, on a busy machine half a minute, and prints its lines as they come.
+# Each agent and rank imports torch anew, so a cell takes about ten seconds, on a busy machine half a minute.
 
 # %% id="06-e4f8c6"
 import re
