@@ -46,7 +46,7 @@ def regression():
     own = torch.autograd.grad(loss, model.weight, retain_graph=True)[0].item()
     loss.backward()
     torch.optim.SGD(ddp.parameters(), lr=0.01).step()
-    return {"own gradient": [own], "mean gradient": [model.weight.grad.item()],
+    return {"own gradient": [own], "mean of both": [model.weight.grad.item()],
             "new w": [round(model.weight.item(), 6)]}
 
 line = run(regression, world_size=2)
