@@ -52,6 +52,8 @@ WRONG = {
                   (DIVIDES, "parameter.grad /= 2")),
     "skips_none": ("one_by_one", "05.only-without-gradient", "a None is passed over, and its rank "
                    "misses the call", (MISSING, "continue")),
+    "float32_zeros": ("gathered", "05.only-float64", "zeros are zeros, whatever their dtype",
+                      ("torch.zeros_like(p).contiguous()", "torch.zeros(p.shape)")),
     "replaces": ("one_by_one", "05.replaced", "grad = grad / n makes a new tensor",
                  (DIVIDES, "parameter.grad = parameter.grad / dist.get_world_size()")),
     "not_waited": ("one_by_one", "05.never-waited", "async_op=True, and the Work dropped",
