@@ -144,20 +144,25 @@ def deadlock_error(
     lines: Mapping[int, Line | None],
     on: Mapping[int, tuple[int, ...]],
     returned: Collection[int],
-    world_size: int,
+    groups: Mapping[str, tuple[int, ...]],
 ) -> CourseError:
     """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
     Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
-    in vain, and ``returned`` who will call nothing more.
+    in vain, ``returned`` who will call nothing more, and ``groups`` each group's ranks. Where they
+    wait in several groups, each wait says in which.
     """
     events = {r: blocked[r] for r in sorted(on)}
     if found := _near_miss(events, on, returned):
         return found
+    several = len({e.group for e in events.values()}) > 1
+    among = {g: f" among {explain.ranks_text(m)}" if several else "" for g, m in groups.items()}
     waits = [
-        Wait(r, explain.call_text(e), lines.get(r) or e.line, on[r], e.group)
+        Wait(
+            r, explain.call_text(e) + among.get(e.group, ""), lines.get(r) or e.line, on[r], e.group
+        )
         for r, e in events.items()
     ]
-    return explain.deadlock(waits, returned, world_size)
+    return explain.deadlock(waits, returned, max(map(len, groups.values())))
 
 
 def _near_miss(
@@ -166,13 +171,12 @@ def _near_miss(
     """Two calls that were meant for each other and differ in one word."""
     for a in events.values():
         for b in (events[r] for r in on[a.rank] if r in events):
-            if a.rank not in on[b.rank]:
+            if a.rank not in on[b.rank] or {a.op, b.op} != {"send", "recv"}:
                 continue
-            pair = {a.op, b.op} == {"send", "recv"}
-            if pair and a.group == b.group and a.tag != b.tag:
-                return explain.tags_differ(a, b)
-            if (pair or (a.op == b.op and a.is_collective)) and a.group != b.group:
+            if a.group != b.group:
                 return explain.groups_differ(a, b)
+            if a.tag != b.tag:
+                return explain.tags_differ(a, b)
     for send in (e for e in events.values() if e.is_send):
         recv = events.get(send.peer if send.peer is not None else -1)
         if recv is not None and recv.is_recv and recv.peer in returned:

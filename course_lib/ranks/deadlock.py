@@ -49,14 +49,14 @@ class DeadlockDetector:
         lost = find_deadlock(self._matcher, blocked, returned)
         mismatch = self._matcher.mismatch()
         if mismatch and not lost:  # what they wait for came, and does not fit
-            lost = {r: () for r in mismatch.ranks if r in blocked}
+            lost = dict.fromkeys(blocked, ())
         calls = {r: blocked[r].seq for r in lost}
         if calls != self._lost_calls:
             self._lost_calls, self._since = calls, now
         if not lost or now - self._since < DEADLOCK_SECONDS:
             return None
         lines = {r: self._ranks[r].history.blocked_at for r in lost}
-        return mismatch or deadlock_error(blocked, lines, lost, returned, len(self._ranks))
+        return mismatch or deadlock_error(blocked, lines, lost, returned, self._matcher.groups)
 
 
 def find_deadlock(

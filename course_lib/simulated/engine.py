@@ -232,7 +232,7 @@ class Play:
             lines={r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
             on={r: w.on for r, w in waits.items()},
             returned=[rank.number for rank in self.ranks if rank.gone],
-            world_size=len(self.ranks),
+            groups=self.groups.names,
         )
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:

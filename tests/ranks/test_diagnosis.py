@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from course_lib import (
     RankFailed,
     expect,
     run,
+    simulate,
 )
 from course_lib.ranks import deadlock
 
@@ -367,6 +369,12 @@ def test_new_groups_that_each_half_makes_for_itself():
     assert "[0, 1]" in str(error)
 
 
+def test_new_groups_of_each_half_that_some_ranks_have_come_out_of():
+    """Those of whom it is told may have returned, and others wait in it."""
+    error = told(Mismatch, lambda: dist.new_group([0, 1] if dist.get_rank() < 2 else [2, 3]), 4)
+    assert error.what == "group"
+
+
 def test_a_group_that_only_its_members_make_where_that_is_allowed():
     def local():
         if dist.get_rank() < 2:
@@ -377,12 +385,29 @@ def test_a_group_that_only_its_members_make_where_that_is_allowed():
     assert run(local, world_size=3).results == [None] * 3
 
 
-def test_groups_that_differ():
-    def cross():
-        one, two = dist.new_group([0, 1]), dist.new_group([0, 1])
-        dist.all_reduce(torch.ones(1), group=one if dist.get_rank() == 0 else two)
+def two_orders(one, two):
+    """The ranks share two groups, and use them in two orders."""
+    one, two = dist.new_group(one), dist.new_group(two)
+    first, second = (one, two) if dist.get_rank() == 0 else (two, one)
+    dist.all_reduce(torch.ones(1), group=first)
+    dist.all_reduce(torch.ones(1), group=second)
 
-    assert told(Mismatch, cross).what == "group"
+
+@pytest.mark.parametrize(
+    ("groups", "texts"),
+    [
+        (([0, 1], [0, 1, 2]), ("ranks 0 and 1", "ranks 0, 1 and 2", "ranks 0, 1 and 2")),
+        (([0, 1, 2], [2, 1, 0]), ("ranks 0, 1 and 2",) * 3),
+    ],
+)
+@pytest.mark.parametrize("engine", [run, partial(simulate, limit=9.0)])
+def test_two_groups_used_in_two_orders_are_a_deadlock_that_names_both(engine, groups, texts):
+    with pytest.raises(Deadlock) as caught:
+        engine(two_orders, *groups, world_size=3)
+    for wait, members in zip(caught.value.waits, texts, strict=True):
+        assert wait.call == f"all_reduce(SUM) among {members}"
+        assert wait.line.source == "dist.all_reduce(torch.ones(1), group=first)"
+    assert str(caught.value).endswith("who share groups have to use them in the same order.")
 
 
 @pytest.mark.parametrize("call", [dist.all_reduce, lambda x: dist.broadcast(x, 0)])
