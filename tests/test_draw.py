@@ -287,6 +287,30 @@ def test_traffic_counts_messages_and_lists_collectives() -> None:
     assert sorted(texts.values()) == ["1 MB"] + ["·"] * 15
 
 
+def test_what_is_said_in_a_group_names_its_ranks_and_has_its_colour() -> None:
+    pair = [event(rank, "all_reduce", None, 6.0, 10.0, 1, group="pair") for rank in (0, 1)]
+    run = a_run(pair)
+    traffic, timeline = draw.traffic(run), draw.timeline(run)
+    assert "all_reduce among ranks 0 1: 2 calls on 2 ranks" in traffic.words
+    [axes] = timeline.axes
+    assert "all_reduce [0 1] 4 kB" in [text.get_text() for text in axes.texts]
+    assert to_hex(axes.lines[-1].get_color()) == style.GROUPS[0].lower()
+    assert "ranks 0 1" in [text.get_text() for text in timeline.legends[0].get_texts()]
+
+
+def test_a_mesh_has_a_line_through_the_ranks_of_each_group_that_was_used() -> None:
+    groups = {"w": (0, 1, 2, 3), "row": (0, 1), "column": (1, 3), "unused": (2, 3)}
+    said = [event(r, "all_reduce", None, 6.0, 7.0, k, group=name)
+            for k, name in enumerate(("w", "row", "row", "column")) for r in groups[name]]  # fmt: skip
+    picture = draw.mesh(Run([], Trace(said, [], groups), 1.0, 4, "gloo"), (2, 2), marked=[3])
+    assert picture.words.splitlines() == [
+        "2 rows of 2 ranks", "ranks 0 1: all_reduce × 2", "ranks 1 3: all_reduce", "marked: 3",
+    ]  # fmt: skip
+    [axes] = picture.axes
+    ends = [[[round(place) for place in line.get_data()[k]] for k in (0, 1)] for line in axes.lines]
+    assert ends == [[[0, 1], [0, 0]], [[1, 1], [0, 1]]]  # columns, rows
+
+
 def test_traffic_of_several_runs_stands_side_by_side_in_one_scale() -> None:
     small, large = a_run([SEND, RECV]), a_run([event(0, "send", 1, 5.5, 6.0, 1, 1_000_000)])
     picture = draw.traffic(small, large, small, titles=["small", "large"])
@@ -478,6 +502,7 @@ PICTURES: dict[str, Callable[[], draw.Picture]] = {
     "bars": lambda: draw.bars({"a": 1}, "s", caption="A claim"),
     "lines": lambda: draw.lines({"a": ([1], [1])}, "x", "y", caption="A claim"),
     "heat": lambda: draw.heat({"a": [0, 1]}, "x", "y", caption="A claim"),
+    "mesh": lambda: draw.mesh(STORY, (2, 2), caption="A claim"),
 }
 
 

@@ -3,6 +3,7 @@
     timeline(run)     who did what when          values(run)    who has what
     traffic(run)      who sent how much          frames(run)    the same, step by step
     waits(error)      who waits for whom         bars, lines    measured numbers
+    mesh(run, shape)  who is in which group
     heat(rows)        numbers of any size, as colour
 
 Each returns a matplotlib Figure that a cell shows as its last expression, without pyplot. The
@@ -14,6 +15,7 @@ from course_lib.draw.graph import waits
 from course_lib.draw.grid import frames, values
 from course_lib.draw.heat import heat
 from course_lib.draw.matrix import traffic
+from course_lib.draw.mesh import mesh
 from course_lib.draw.spacetime import timeline
 from course_lib.draw.style import (
     ALARM,
@@ -28,5 +30,5 @@ from course_lib.draw.style import (
 
 __all__ = [
     "ALARM", "COLLECTIVE", "COMPUTE", "RANKS", "RECV", "SEND", "WAITING", "Picture",
-    "bars", "frames", "heat", "lines", "timeline", "traffic", "values", "waits",
+    "bars", "frames", "heat", "lines", "mesh", "timeline", "traffic", "values", "waits",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy
 from matplotlib.axes import Axes
 
-from course_lib.draw.style import INK, PAPER, WIDTH, Picture, drawn, rank_ticks, size
+from course_lib.draw.style import INK, PAPER, WIDTH, Picture, drawn, rank_ticks, size, subgroups
 from course_lib.trace import Event, Run
 
 _ANNOTATED = 16  # up to this many ranks each cell shows its number
@@ -79,9 +79,11 @@ def _draw_matrix(axes: Axes, sent: numpy.ndarray, most: int) -> None:
 
 def _collectives(run: Run) -> list[str]:
     calls: dict[str, list[Event]] = defaultdict(list)
+    smaller = subgroups(run.trace)
     for event in sorted(run.trace.events, key=lambda e: (e.rank, e.seq)):
         if event.is_collective:
-            calls[event.op].append(event)
+            among = f" among {smaller[event.group][1]}" if event.group in smaller else ""
+            calls[event.op + among].append(event)
     return [
         f"{op}: {len(events)} calls on {len({e.rank for e in events})} ranks, "
         f"tensors of {sum(e.nbytes for e in events):,} bytes in all"

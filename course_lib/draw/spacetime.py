@@ -18,6 +18,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
 from course_lib.draw.lanes import Box, boxes, collectives, in_program_order
@@ -34,6 +35,7 @@ from course_lib.draw.style import (
     kind,
     rank_ticks,
     size,
+    subgroups,
     table,
     time_unit,
 )
@@ -50,6 +52,7 @@ class _Sheet:
     axes: Axes
     trace: Trace
     places: dict[int, Box]
+    groups: dict[str, tuple[str, str]]  # those of some ranks
     start: float  # seconds, as all times here; the axis alone names them in its unit
     end: float
     lane: float  # inches
@@ -68,14 +71,15 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
     The hatched part of a box is waiting: the other side had not called yet. A span that is named
     "waiting" is hatched as well. The boxes of one
     collective are tied by a line at the moment when the last of its ranks came, or at their ends
-    where they left before. A box that stays open on its right is a call whose end nobody
+    where they left before; those in a group of some ranks have a dot of its colour there, and its
+    ranks in their names. A box that stays open on its right is a call whose end nobody
     recorded. ``between``, in seconds, shows a part of a long run.
     """
     start, end = between or _extent(run.trace)
     margin = 0.02 * (end - start) or 1e-6
     lane = min(0.62, max(0.14, 6 / run.world_size))
     picture = Picture(1.1 + lane * run.world_size, _words(run))
-    sheet = _Sheet(picture.add_subplot(), run.trace, boxes(run.trace),
+    sheet = _Sheet(picture.add_subplot(), run.trace, boxes(run.trace), subgroups(run.trace),
                    start - margin, end + 2 * margin, lane)  # fmt: skip
     _prepare_axes(sheet, run.world_size)
     _draw_spans(sheet)
@@ -180,8 +184,9 @@ def _draw_ties(sheet: _Sheet) -> None:
         last = max(box.left for box in ends)
         moments = [last if box.right is None else min(last, box.right) for box in ends]
         heights = [(box.top + box.bottom) / 2 for box in ends]
-        sheet.axes.plot(moments, heights, color=INK,
-                        linewidth=0.8, marker="o", markersize=2.5, zorder=4)  # fmt: skip
+        color, ranks = sheet.groups.get(call[0].group, (INK, ""))
+        sheet.axes.plot(moments, heights, color=color, linewidth=0 if ranks else 0.8,
+                        marker="o", markersize=6 if ranks else 2.5, zorder=4)  # fmt: skip
 
 
 def _draw_names(sheet: _Sheet) -> None:
@@ -200,14 +205,17 @@ def _draw_names(sheet: _Sheet) -> None:
 
 def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
     name, nbytes = call_name(box.event), box.event.nbytes
+    _, ranks = sheet.groups.get(box.event.group, ("", ""))
+    among = f"{name} [{ranks.removeprefix('ranks ')}]" if ranks else name
+    texts = [f"{among} {size(nbytes)}"] * (nbytes > 0) + [among, name]
     room = sheet.inches(last - first)
-    fits = [t for t in (f"{name} {size(nbytes)}", name) if 0.054 * len(t) + 0.05 < room]
-    if not fits or (box.bottom - box.top) * sheet.lane < 0.11:
+    text = next((t for t in texts if 0.054 * len(t) + 0.05 < room), "")
+    if not text or (box.bottom - box.top) * sheet.lane < 0.11:
         return
     middle = (first + last) / 2 if box.right is not None else first + sheet.seconds(0.05)
     side = "center" if box.right is not None else "left"
-    sheet.axes.text(middle, (box.top + box.bottom) / 2, fits[0 if nbytes else -1], fontsize=7,
-                    ha=side, va="center_baseline", zorder=5, clip_on=True,
+    sheet.axes.text(middle, (box.top + box.bottom) / 2, text, fontsize=7, ha=side, zorder=5,
+                    va="center_baseline", clip_on=True,
                     bbox={"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 0.6})  # fmt: skip
 
 
@@ -219,8 +227,12 @@ def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
         keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))
     if sheet.trace.spans:
         keys.append(Patch(facecolor=COMPUTE, alpha=0.3, edgecolor=FAINT, label="span"))
+    spoken = {box.event.group for box in sheet.places.values()}
+    keys += [Line2D([], [], color=color, linewidth=0, marker="o", label=ranks)
+             for name, (color, ranks) in sheet.groups.items() if name in spoken]  # fmt: skip
     if keys:
-        picture.legend(handles=keys, loc="outside upper left", ncols=len(keys), frameon=False)
+        ncols = min(6, len(keys))
+        picture.legend(handles=keys, loc="outside upper left", ncols=ncols, frameon=False)
 
 
 def _words(run: Run) -> str:

@@ -3,7 +3,8 @@
 The same colour means the same thing in every lesson, and no meaning hangs on colour alone:
 waiting is hatched, boxes carry their names, and every picture has a text twin. Operations take
 their colours from Okabe and Ito, "Color Universal Design" (2008), ranks from Paul Tol's "light"
-scheme, on which black text stays legible (SRON/EPS/TN/09-002, 2021).
+scheme, on which black text stays legible, and groups from his "muted" one (SRON/EPS/TN/09-002,
+2021).
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from course_lib.trace import Event
+from course_lib.trace import Event, Trace
 
 SEND, RECV, COLLECTIVE = "#E69F00", "#56B4E9", "#009E73"
 WAITING, COMPUTE, ALARM = "#E6E6E6", "#F0E442", "#D55E00"
 INK, FAINT, PAPER = "#222222", "#8A8A8A", "#FFFFFF"
 RANKS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB",
          "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")  # fmt: skip
+GROUPS = ("#332288", "#CC6677", "#117733", "#882255",
+          "#88CCEE", "#AA4499", "#999933", "#DDCC77")  # fmt: skip
 KINDS = {"send": SEND, "recv": RECV, "collective": COLLECTIVE}
 WIDTH = 9.0  # inches: the width of a notebook's output area at 100 pixels an inch
 _SHARPNESS = 1.5  # PNG pixels for one pixel on the page, so that text stays crisp when zoomed
@@ -139,6 +142,14 @@ def rank_color(rank: int, world_size: int) -> tuple[float, float, float]:
     if world_size <= len(RANKS):
         return to_rgb(RANKS[rank])
     return to_rgb(matplotlib.colormaps["cividis"](0.3 + 0.7 * rank / (world_size - 1)))
+
+
+def subgroups(trace: Trace) -> dict[str, tuple[str, str]]:
+    """By name each group that is smaller than the world: its colour, and its ranks in words."""
+    world = max(map(len, trace.groups.values()), default=0)
+    smaller = sorted((ranks, name) for name, ranks in trace.groups.items() if len(ranks) < world)
+    return {name: (GROUPS[k % len(GROUPS)], "ranks " + " ".join(map(str, ranks)))
+            for k, (ranks, name) in enumerate(smaller)}  # fmt: skip
 
 
 def size(nbytes: float) -> str:
