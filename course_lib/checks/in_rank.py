@@ -7,7 +7,7 @@ which may read it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from course_lib.checks.compare import leaves, left, overlap, snapshot
 from course_lib.checks.exercise import Seen
+from course_lib.explain import ranks_text
 from course_lib.user_code import show_lines
 
 NOT_WRITTEN = "not written yet"
@@ -70,7 +71,7 @@ def call_all(function: Callable, rounds: list[tuple], ddp: bool = False) -> list
     for args in rounds:
         mine = tuple(map(_wrapped, args)) if ddp else args
         before = _places(mine)
-        value = _call(function, mine)
+        value = _named(_call(function, mine))
         notes = _notes(before, _places(mine), value, returned)
         returned.append(value)
         ends.append((left(mine), notes))
@@ -97,6 +98,18 @@ def _call(function: Callable, args: tuple) -> Any:
         if str(error) == NOT_WRITTEN:
             return NOT_WRITTEN
         raise
+
+
+def _named(value: Any) -> Any:
+    """What is returned, with the ranks of each group in its place: a group cannot travel."""
+    if isinstance(value, dist.ProcessGroup):
+        return group_of(dist.get_process_group_ranks(value))
+    return type(value)(map(_named, value)) if type(value) in (list, tuple) else value
+
+
+def group_of(ranks: Collection[int]) -> str:
+    """The name of a group whose members are these ranks."""
+    return f"group of {ranks_text(ranks)}"
 
 
 def _places(args: tuple) -> Places:
