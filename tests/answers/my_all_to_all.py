@@ -1,0 +1,97 @@
+"""Answers to my_all_to_all."""
+
+import torch
+import torch.distributed as dist
+
+
+def in_a_batch(blocks):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    sizes = torch.zeros(n * n, dtype=torch.int64)
+    dist.all_gather_single(sizes, torch.tensor([len(block) for block in blocks]))
+    got = [torch.empty(int(sizes[k * n + rank]), dtype=blocks[0].dtype) for k in range(n)]
+    got[rank].copy_(blocks[rank])
+    others = [k for k in range(n) if k != rank]
+    ops = [dist.P2POp(dist.isend, blocks[k].contiguous(), k) for k in others]
+    ops += [dist.P2POp(dist.irecv, got[k], k) for k in others]
+    for work in dist.batch_isend_irecv(ops) if ops else []:
+        work.wait()
+    return got
+
+
+def in_steps(blocks):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    mine = torch.tensor([block.numel() for block in blocks])
+    theirs = torch.empty_like(mine)
+    dist.all_to_all_single(theirs, mine)
+    got = [blocks[0].new_empty(size) for size in theirs.tolist()]
+    got[rank] = blocks[rank].clone(memory_format=torch.contiguous_format)
+    for step in range(1, n):
+        to, source = (rank + step) % n, (rank - step) % n
+        going = dist.isend(blocks[to].contiguous(), to)
+        dist.recv(got[source], source)
+        going.wait()
+    return got
+
+
+def pair_by_pair(blocks):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    lengths = [torch.zeros(n, dtype=torch.int64) for _ in range(n)]
+    dist.all_gather(lengths, torch.tensor(list(map(len, blocks))))
+    out = []
+    for other in range(n):
+        outbox = blocks[other].contiguous()
+        box = torch.zeros(lengths[other][rank], dtype=outbox.dtype)
+        if other < rank:
+            dist.recv(box, other)
+            dist.send(outbox, other)
+        elif other > rank:
+            dist.send(outbox, other)
+            dist.recv(box, other)
+        else:
+            box = outbox.clone()
+        out.append(box)
+    return out
+
+
+SIZES = """    sizes = torch.zeros(n * n, dtype=torch.int64)
+    dist.all_gather_single(sizes, torch.tensor([len(block) for block in blocks]))
+"""
+WRONG = {
+    "own_sizes": ("in_a_batch", "08.only-blocks-of-different-lengths", "what comes is taken to be as long "
+                  "as what goes: output splits are the transpose of input splits "
+                  "(pytorch/pytorch#32361, #117486)", (SIZES, ""),
+                  ("int(sizes[k * n + rank])", "len(blocks[k])")),
+    "the_collective": ("in_steps", "08.collective", "the shortest answer",
+                       ("    for step in range(1, n):", "    dist.all_to_all(got, [b.contiguous() for "
+                        "b in blocks])\n    return got\n    for step in range(1, n):")),
+    "arrival_order": ("in_steps", "08.arrival-order", "each block is appended when it comes",
+                      ("        going.wait()\n    return got", "        going.wait()\n        "
+                       "came.append(got[source])\n    return came"),
+                      ("    for step", "    came = [got[rank]]\n    for step")),
+    "own_is_argument": ("in_steps", "08.shares-memory", "its own block needs no copy, one thinks",
+                        ("blocks[rank].clone(memory_format=torch.contiguous_format)",
+                         "blocks[rank]")),
+    "send_first": ("in_steps", "08.send-first", "a ring of blocking calls",
+                   ("going = dist.isend(", "dist.send("), ("        going.wait()\n", "")),
+    "everything": ("in_steps", "08.too-much", "each rank sends all its blocks, and the receiver "
+                   "takes its own",
+                   ("going = dist.isend(blocks[to].contiguous(), to)",
+                    "going = dist.isend(torch.cat(blocks), to)"),
+                   ("        dist.recv(got[source], source)\n",
+                    "        box = torch.cat(blocks)\n        dist.recv(box, source)\n        "
+                    "got[source] = box.chunk(n)[rank].clone()\n")),
+    "sizes_by_send": ("pair_by_pair", "08.too-many", "the length goes ahead in a message",
+                      ("    lengths = [torch.zeros(n, dtype=torch.int64) for _ in range(n)]\n    "
+                       "dist.all_gather(lengths, torch.tensor(list(map(len, blocks))))\n", ""),
+                      ("        box = torch.zeros(lengths[other][rank], dtype=outbox.dtype)\n",
+                       "        size = torch.tensor([len(outbox)])\n        come = size.clone()\n"
+                       "        if other != rank:\n            going = dist.isend(size, other)\n"
+                       "            dist.recv(come, other)\n            going.wait()\n"
+                       "        box = torch.zeros(int(come), dtype=outbox.dtype)\n")),
+    "one_inbox": ("in_a_batch", "08.one-buffer", "a list times n is n times the same tensor",
+                  ("[torch.empty(int(sizes[k * n + rank]), dtype=blocks[0].dtype) for k in range(n)]",
+                   "[torch.empty_like(blocks[0])] * n")),
+    "wrong_block_never_waits": ("in_steps", "08.never-waited", "two at once",
+                                ("isend(blocks[to].contiguous()", "isend(blocks[rank].contiguous()"),
+                                ("        going.wait()\n", "")),
+}  # fmt: skip

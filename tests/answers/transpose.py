@@ -1,0 +1,57 @@
+"""Answers to transpose."""
+
+import torch
+import torch.distributed as dist
+
+
+def turned_first(my_rows):
+    n = dist.get_world_size()
+    k, m = my_rows.shape
+    mine = my_rows.t().contiguous()  # m × k: block j is what goes to rank j
+    theirs = torch.empty_like(mine)
+    dist.all_to_all_single(theirs, mine)
+    return theirs.view(n, m // n, k).transpose(0, 1).reshape(m // n, n * k).contiguous()
+
+
+def in_lists(my_rows):
+    n = dist.get_world_size()
+    outbox = [block.t().contiguous() for block in my_rows.chunk(n, dim=1)]
+    inbox = [torch.empty_like(block) for block in outbox]
+    dist.all_to_all(inbox, outbox)
+    return torch.cat(inbox, dim=1)
+
+
+def turned_last(my_rows):
+    n, (k, m) = dist.get_world_size(), my_rows.shape
+    outbox = torch.stack([block.contiguous() for block in my_rows.split(m // n, dim=1)])
+    inbox = torch.zeros((n, k, m // n), dtype=my_rows.dtype)
+    dist.all_to_all_single(inbox, outbox)
+    return inbox.permute(2, 0, 1).reshape(m // n, n * k).contiguous()
+
+
+WRONG = {
+    "not_turned": ("in_lists", "08.blocks-not-turned", "all_to_all is taken for the transpose",
+                   ("block.t().contiguous()", "block.contiguous()")),
+    "not_turned_flat": ("turned_last", "08.blocks-not-turned", "reshape is taken for a transpose",
+                        ("inbox.permute(2, 0, 1).reshape", "inbox.reshape")),
+    "below_one_another": ("in_lists", "08.stacked", "cat's own dimension is 0",
+                          ("torch.cat(inbox, dim=1)", "torch.cat(inbox)")),
+    "gathers": ("in_lists", "08.calls", "all of A, transposed, and then a slice",
+                ("    outbox = ", "    every = [torch.empty(my_rows.shape, dtype=my_rows.dtype) for _ "
+                 "in range(n)]\n    dist.all_gather(every, my_rows.contiguous())\n    return "
+                 "torch.cat(every).t().chunk(n)[dist.get_rank()].contiguous()\n    outbox = ")),
+    "own_only": ("turned_first", "08.nothing-sent", "t() is all that is done",
+                 ("    theirs = ", "    return mine\n    theirs = ")),
+    "cuts_rows": ("in_lists", "08.raises", "the rows are cut into blocks, and not the columns",
+                  ("my_rows.chunk(n, dim=1)", "my_rows.chunk(n)")),
+    "a_view": ("turned_last", "08.not-contiguous", "a transpose is a view",
+               ("inbox.permute(2, 0, 1).reshape(m // n, n * k).contiguous()",
+                "inbox.reshape(n * k, m // n).t()")),
+    "sends_a_view": ("turned_first", "08.raises", "t() is a view, and not contiguous",
+                     ("mine = my_rows.t().contiguous()", "mine = my_rows.t()"),
+                     ("torch.empty_like(mine)", "torch.empty(m, k, dtype=my_rows.dtype)")),
+    "block_by_block": ("in_lists", "08.calls", "one broadcast a block",
+                       ("    dist.all_to_all(inbox, outbox)\n",
+                        "    for k, box in enumerate(inbox):\n        dist.scatter(box, outbox if k == "
+                        "dist.get_rank() else None, src=k)\n")),
+}  # fmt: skip
