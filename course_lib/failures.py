@@ -157,9 +157,7 @@ def deadlock_error(
     several = len({e.group for e in events.values()}) > 1
     among = {g: f" among {explain.ranks_text(m)}" if several else "" for g, m in groups.items()}
     waits = [
-        Wait(
-            r, explain.call_text(e) + among.get(e.group, ""), lines.get(r) or e.line, on[r], e.group
-        )
+        Wait(r, explain.call_text(e) + among[e.group], lines.get(r) or e.line, on[r], e.group)
         for r, e in events.items()
     ]
     return explain.deadlock(waits, returned, max(map(len, groups.values())))

@@ -301,7 +301,8 @@ def test_what_is_said_in_a_group_names_its_ranks_and_has_its_colour() -> None:
 def test_a_mesh_has_a_line_through_the_ranks_of_each_group_that_was_used() -> None:
     groups = {"w": (0, 1, 2, 3), "row": (0, 1), "column": (1, 3), "unused": (2, 3)}
     said = [event(r, "all_reduce", None, 6.0, 7.0, k, group=name)
-            for k, name in enumerate(("w", "row", "row", "column")) for r in groups[name]]  # fmt: skip
+            for k, name in enumerate(("w", "row", "row", "column"))
+            for r in groups[name]]  # fmt: skip
     picture = draw.mesh(Run([], Trace(said, [], groups), 1.0, 4, "gloo"), (2, 2), marked=[3])
     assert picture.words.splitlines() == [
         "2 rows of 2 ranks", "ranks 0 1: all_reduce × 2", "ranks 1 3: all_reduce", "marked: 3",

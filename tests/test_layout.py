@@ -46,10 +46,10 @@ ARROWS: dict[str, set[str]] = {
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
     "base": 857,  # the words that all parts share: BASE and data
-    "draw": 822,
+    "draw": 823,
     "ranks": 1625,
     "simulated": 2112,
-    "checks": 1732,  # the engine
+    "checks": 1736,  # the engine
     "lessons": 1552,  # the exercises, modules lesson_*.py of the checks
     "notebooks": 522,
     "doctor": 154,

@@ -284,7 +284,7 @@ def _by_mistake(ex: Exercise, few: list[Play], fine: list[Play], where: str) -> 
             }  # fmt: skip
             if fitting:
                 return _told(ex, facet, same_facet, fitting, said)
-        if all(_one_right(ex, p, facet) for p in same_facet):
+        if ex.blank and all(_one_right(ex, p, facet) for p in same_facet):
             return Explanation("one-rank-alone", "One rank has the result, and the others do not. "
                                "Who tells them?", few[0],
                                lambda p, f=facet: _one_right(ex, p, f))  # type: ignore[misc]  # fmt: skip

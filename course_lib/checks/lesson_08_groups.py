@@ -48,7 +48,7 @@ declare(Exercise(
     sturdy=lambda rng: [*grids((1, 1), (1, 5), (4, 1), (3, 4), (rng.randrange(4, 6), 4)),
                         *grids((2, 3), calls=2)],
     smaller=lambda case: grids((1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2)),
-    special=lambda case: {"one row or one column"} if 1 in case.options.values() else set(),
+    special=lambda case: {"uneven sides"} if len({*case.options.values()}) > 1 else set(),
     blank=False, length_is="",
     mistakes=[
         wrong("swapped", "Row and column have changed places. The ranks of a row stand side by "
@@ -112,9 +112,16 @@ def leaving(play: Play, rank: int) -> int:
     return sum(block.nbytes for k, block in enumerate(play.given(rank)) if k != rank)
 
 
-def within(kind: str) -> Callable[[Play], bool]:
-    """Everything is right, and too much of this kind has been said."""
-    return lambda p: p.done and not p.findings and found(kind)(p)
+def reordered(play: Play) -> bool:
+    """Every rank has all its blocks, and not all have them in their places."""
+    pairs = zip(play.seen[0], play.expected[0], strict=True) if play.done else ()
+    return play.wrong == ["returned"] and all(isinstance(got.returned, list) and sorted(
+        map(str, got.returned)) == sorted(map(str, w.returned)) for got, w in pairs)  # fmt: skip
+
+
+def within(*kinds: str) -> Callable[[Play], bool]:
+    """Everything is right, and too much of these kinds has been said."""
+    return lambda p: p.done and not p.findings and found(*kinds)(p)
 
 
 wrong = turned(exchanged)
@@ -123,7 +130,7 @@ declare(Exercise(
     core=lambda rng: [*cases((2, 3), (1, 2)), Case(4, 2), Case(5, 1), Case(3, 2, calls=2),
                       Case(4, rng.randrange(9, 60), numbers="random")],
     sturdy=lambda rng: [Case(1, 3), Case(3, 0), Case(crowd(rng), 2),
-                        *cases((2, 3, 5), (4,), options={"with": "blocks of different lengths"}),
+                        *cases((2, 3, 5), (4,), options={"blocks": "of different lengths"}),
                         *(c for c in hostile(3, 5) if c.layout in ("contiguous", "strided"))],
     special=lambda case: set() if case.length else {"empty"}, length_is="block length",
     rules=[more_than_sizes],
@@ -137,19 +144,15 @@ declare(Exercise(
               "of its n blocks does a rank send to rank k?", *({"of": of} for of in (
                   lambda rank, k: (k, k), lambda rank, k: (k, 0), lambda rank, k: (k, rank + 1),
                   lambda rank, k: (k, rank - 1)))),
-        wrong("arrival-order", "All blocks are there, in the order in which they came. Entry k "
-              "should be the block from rank k.", *({"of": of} for of in (
-                  lambda rank, k: (rank + k, rank), lambda rank, k: (rank - k, rank),
-                  lambda rank, k: (rank + k + 1, rank), lambda rank, k: (rank - k - 1, rank)))),
         wrong(*OWN_MISSING),
     ],
     diagnoses=[
         Diagnosis("collective", "The blocks go by send and receive. Only their lengths may go by a "
                   "collective, and only by one.", found("collective")),
-        Diagnosis("too-many", "One message to each other rank is enough. Which ones are more?",
-                  within("sends")),
-        Diagnosis("too-much", "Ranks send more than their blocks for others. Whose blocks does a "
-                  "message carry, and who needs them?", within("bytes")),
+        Diagnosis("arrival-order", "All blocks are there, and not in their places. Entry k is the "
+                  "block from rank k, whenever it comes.", reordered),
+        Diagnosis("too-much", "One message to each other rank is enough, with the block for that "
+                  "rank and nothing else.", within("sends", "bytes")),
     ],
 ))  # fmt: skip
 
@@ -165,14 +168,12 @@ def matrix(case: Case, rank: int) -> tuple[Tensor]:
 
 
 def transposed(
-    given: list[tuple], of: Callable[[int], int] = lambda rank: rank,
-    then: Callable[[Tensor, tuple[Tensor, ...]], Tensor] = lambda columns, blocks: columns.t(),
+    given: list[tuple], then: Callable[..., Tensor] = lambda columns, blocks: columns.t(),
 ) -> list:  # fmt: skip
     """Each rank has its rows of the transposed matrix. The rest are mistakes."""
     n, k = len(given), len(given[0][0])
     columns = torch.cat([t for (t,) in given]).chunk(n, dim=1)
-    mine = [columns[of(rank) % n] for rank in range(n)]
-    return [then(c, c.split(k)).clone(memory_format=torch.contiguous_format) for c in mine]
+    return [then(c, c.split(k)).clone(memory_format=torch.contiguous_format) for c in columns]
 
 
 def contiguous(play: Play) -> Iterator[Finding]:
@@ -212,9 +213,8 @@ declare(Exercise(
                   lambda c, blocks: torch.cat([b.reshape(b.t().shape) for b in blocks], 1)))),
         wrong("stacked", "Each block is transposed, and they stand one below the other. A row of "
               "Aᵀ goes through all blocks: in which dimension do they meet?",
-              then=lambda c, blocks: torch.cat([b.t() for b in blocks])),
-        wrong("wrong-rows", "Each rank has rows of Aᵀ, and another rank's.",
-              *({"of": of} for of in (lambda r: r + 1, lambda r: r - 1, lambda r: 0))),
+              *({"then": lambda c, blocks, end=end: end(torch.cat([b.t() for b in blocks]), c)}
+                for end in (lambda t, c: t, lambda t, c: t.reshape(c.t().shape)))),
     ],
     diagnoses=[
         Diagnosis("not-contiguous", "t() is another view of the same memory. The stub promises "

@@ -63,7 +63,8 @@ def _draw_rank(
     axes.text(x, y, str(rank), ha="center", va="center", zorder=4, fontsize=10)
     if named:
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
-        axes.text(x * 1.27, y * 1.34, call or "does not wait", fontsize=8.5, ha=side, va="center")
+        text = (call or "does not wait").replace(" among", "\namong")
+        axes.text(x * 1.27, y * 1.34, text, fontsize=8.5, ha=side, va="center")
 
 
 def _text(error: Standstill, ranks: list[int]) -> str:

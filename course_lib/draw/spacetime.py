@@ -221,7 +221,7 @@ def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
 
 def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
     kinds = {kind(box.event) for box in sheet.places.values()}
-    keys = [Patch(facecolor=color, edgecolor=INK, label=name)
+    keys: list[Any] = [Patch(facecolor=color, edgecolor=INK, label=name)
             for name, color in KINDS.items() if name in kinds]  # fmt: skip
     if any(box.waited_until > box.left for box in sheet.places.values()):
         keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))

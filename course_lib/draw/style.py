@@ -28,8 +28,8 @@ WAITING, COMPUTE, ALARM = "#E6E6E6", "#F0E442", "#D55E00"
 INK, FAINT, PAPER = "#222222", "#8A8A8A", "#FFFFFF"
 RANKS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB",
          "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")  # fmt: skip
-GROUPS = ("#332288", "#CC6677", "#117733", "#882255",
-          "#88CCEE", "#AA4499", "#999933", "#DDCC77")  # fmt: skip
+GROUPS = ("#332288", "#CC6677", "#117733", "#88CCEE",
+          "#882255", "#999933", "#DDCC77", "#AA4499")  # fmt: skip
 KINDS = {"send": SEND, "recv": RECV, "collective": COLLECTIVE}
 WIDTH = 9.0  # inches: the width of a notebook's output area at 100 pixels an inch
 _SHARPNESS = 1.5  # PNG pixels for one pixel on the page, so that text stays crisp when zoomed

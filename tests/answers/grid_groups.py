@@ -38,13 +38,13 @@ WRONG = {
                      ("down, use_local_synchronization=True", "down")),
     "own_first": ("each_in_turn", "08.not-together", "each rank begins with its own row: the order "
                   "hangs on the rank",
-                  ("for r in range(rows):", "for r in sorted(range(rows), key=lambda r: (r - rank // "
-                   "cols) % rows):")),
+                  ("for r in range(rows):", "for r in sorted(range(rows), key=lambda r: (r - rank "
+                   "// cols) % rows):")),
     "if_member": ("each_in_turn", "08.not-together", "new_group inside the branch of its members",
                   ("        group = dist.new_group([r * cols + c for c in range(cols)])\n"
                    "        if rank // cols == r:\n            row = group\n",
-                   "        if rank // cols == r:\n            row = dist.new_group([r * cols + c for "
-                   "c in range(cols)])\n")),
+                   "        if rank // cols == r:\n            row = dist.new_group([r * cols + c "
+                   "for c in range(cols)])\n")),
     "last_one_kept": ("each_in_turn", "08.not-a-member", "what new_group returned last is kept",
                       ("        if rank // cols == r:\n            row = group\n",
                        "        row = group\n")),

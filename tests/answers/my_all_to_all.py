@@ -57,13 +57,13 @@ SIZES = """    sizes = torch.zeros(n * n, dtype=torch.int64)
     dist.all_gather_single(sizes, torch.tensor([len(block) for block in blocks]))
 """
 WRONG = {
-    "own_sizes": ("in_a_batch", "08.only-blocks-of-different-lengths", "what comes is taken to be as long "
-                  "as what goes: output splits are the transpose of input splits "
+    "own_sizes": ("in_a_batch", "08.only-of-different-lengths", "what comes is taken to be as "
+                  "long as what goes: output splits are the transpose of input splits "
                   "(pytorch/pytorch#32361, #117486)", (SIZES, ""),
                   ("int(sizes[k * n + rank])", "len(blocks[k])")),
     "the_collective": ("in_steps", "08.collective", "the shortest answer",
-                       ("    for step in range(1, n):", "    dist.all_to_all(got, [b.contiguous() for "
-                        "b in blocks])\n    return got\n    for step in range(1, n):")),
+                       ("    for step in range(1, n):", "    dist.all_to_all(got, [b.contiguous() "
+                        "for b in blocks])\n    return got\n    for step in range(1, n):")),
     "arrival_order": ("in_steps", "08.arrival-order", "each block is appended when it comes",
                       ("        going.wait()\n    return got", "        going.wait()\n        "
                        "came.append(got[source])\n    return came"),
@@ -80,7 +80,7 @@ WRONG = {
                    ("        dist.recv(got[source], source)\n",
                     "        box = torch.cat(blocks)\n        dist.recv(box, source)\n        "
                     "got[source] = box.chunk(n)[rank].clone()\n")),
-    "sizes_by_send": ("pair_by_pair", "08.too-many", "the length goes ahead in a message",
+    "sizes_by_send": ("pair_by_pair", "08.too-much", "the length goes ahead in a message",
                       ("    lengths = [torch.zeros(n, dtype=torch.int64) for _ in range(n)]\n    "
                        "dist.all_gather(lengths, torch.tensor(list(map(len, blocks))))\n", ""),
                       ("        box = torch.zeros(lengths[other][rank], dtype=outbox.dtype)\n",
@@ -89,9 +89,9 @@ WRONG = {
                        "            dist.recv(come, other)\n            going.wait()\n"
                        "        box = torch.zeros(int(come), dtype=outbox.dtype)\n")),
     "one_inbox": ("in_a_batch", "08.one-buffer", "a list times n is n times the same tensor",
-                  ("[torch.empty(int(sizes[k * n + rank]), dtype=blocks[0].dtype) for k in range(n)]",
-                   "[torch.empty_like(blocks[0])] * n")),
+                  ("[torch.empty(int(sizes[k * n + rank]), dtype=blocks[0].dtype) for k in "
+                   "range(n)]", "[torch.empty_like(blocks[0])] * n")),
     "wrong_block_never_waits": ("in_steps", "08.never-waited", "two at once",
-                                ("isend(blocks[to].contiguous()", "isend(blocks[rank].contiguous()"),
+                                ("isend(blocks[to].contig", "isend(blocks[rank].contig"),
                                 ("        going.wait()\n", "")),
 }  # fmt: skip

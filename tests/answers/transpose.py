@@ -37,8 +37,8 @@ WRONG = {
     "below_one_another": ("in_lists", "08.stacked", "cat's own dimension is 0",
                           ("torch.cat(inbox, dim=1)", "torch.cat(inbox)")),
     "gathers": ("in_lists", "08.calls", "all of A, transposed, and then a slice",
-                ("    outbox = ", "    every = [torch.empty(my_rows.shape, dtype=my_rows.dtype) for _ "
-                 "in range(n)]\n    dist.all_gather(every, my_rows.contiguous())\n    return "
+                ("    outbox = ", "    every = [torch.empty(my_rows.shape, dtype=my_rows.dtype) "
+                 "for _ in range(n)]\n    dist.all_gather(every, my_rows.contiguous())\n    return "
                  "torch.cat(every).t().chunk(n)[dist.get_rank()].contiguous()\n    outbox = ")),
     "own_only": ("turned_first", "08.nothing-sent", "t() is all that is done",
                  ("    theirs = ", "    return mine\n    theirs = ")),
@@ -52,6 +52,6 @@ WRONG = {
                      ("torch.empty_like(mine)", "torch.empty(m, k, dtype=my_rows.dtype)")),
     "block_by_block": ("in_lists", "08.calls", "one broadcast a block",
                        ("    dist.all_to_all(inbox, outbox)\n",
-                        "    for k, box in enumerate(inbox):\n        dist.scatter(box, outbox if k == "
-                        "dist.get_rank() else None, src=k)\n")),
+                        "    for k, box in enumerate(inbox):\n        dist.scatter(box, outbox if "
+                        "k == dist.get_rank() else None, src=k)\n")),
 }  # fmt: skip
