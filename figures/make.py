@@ -11,6 +11,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step, animated
 05_gradient_averaging.png  how far the weights of four ranks are from those of one process
 06_ddp.png          one step of lesson 06's network under DDP, its cells taken from the lesson
+08_groups.png       the grid of lesson 08 with its slow rank, its cells taken from the lesson
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -206,6 +207,22 @@ def ddp() -> Picture:
     )
 
 
+def groups() -> Picture:
+    """Whom a slow rank delays, as lesson 08 simulates it: its cells up to that one."""
+    names: dict = {"__name__": "__main__"}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for cell in read_lesson(ROOT / "notebooks" / "src" / "08_groups.py").cells:
+            if cell.kind == "code" and not cell.exercise and "once" not in names:
+                exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+    return draw.mesh(
+        names["once"],
+        (3, 3),
+        marked=names["late_ranks"](names["once"]),
+        caption="All sum in their row and in their column. Rank 4 comes late, and so do they who "
+        "wait for it.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
@@ -215,6 +232,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "04_ring_all_reduce": ring_all_reduce,
     "05_gradient_averaging": gradient_averaging,
     "06_ddp": ddp,
+    "08_groups": groups,
 }
 
 

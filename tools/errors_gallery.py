@@ -46,7 +46,7 @@ HELLO = "[00, Hello ranks](../notebooks/00_hello_ranks.ipynb)"
 MESSAGES = "[01, Point to point](../notebooks/01_point_to_point.ipynb)"
 COLLECTIVES = "[02, Collectives](../notebooks/02_collectives.ipynb)"
 AVERAGES = "[05, Gradient averaging](../notebooks/05_gradient_averaging.ipynb)"
-GROUPS = "07, groups"
+GROUPS = "[08, Groups](../notebooks/08_groups.ipynb)"
 DEBUGGING = "11, debugging"
 
 CHAPTERS = (
@@ -282,6 +282,24 @@ run(work, world_size=3)
                 COLLECTIVES,
             ),
             Example(
+                "Two groups, two orders",
+                """
+def work():
+    small, large = dist.new_group([0, 1]), dist.new_group([0, 1, 2])
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(1), group=small)
+        dist.all_reduce(torch.ones(1), group=large)
+    else:
+        dist.all_reduce(torch.ones(1), group=large)
+        dist.all_reduce(torch.ones(1), group=small)
+
+run(work, world_size=3)
+""",
+                "Rank 0 wants the others in the one group first, and they want it in the other.",
+                "Let all ranks use their groups in the same order.",
+                GROUPS,
+            ),
+            Example(
                 "A Work that is never done",
                 """
 def work():
@@ -446,17 +464,18 @@ run(work, world_size=2)
                 MESSAGES,
             ),
             Example(
-                "group: the same call in different groups",
+                "group: each half makes a group for itself",
                 """
 def work():
-    one, two = dist.new_group([0, 1]), dist.new_group([0, 1])
-    mine = one if dist.get_rank() == 0 else two
-    dist.all_reduce(torch.ones(1), group=mine)
+    mine = [0, 1] if dist.get_rank() < 2 else [2, 3]
+    group = dist.new_group(mine)
+    dist.all_reduce(torch.ones(1), group=group)
 
-run(work, world_size=2)
+run(work, world_size=4)
 """,
-                "Two groups with the same members are two groups: calls meet only within one.",
-                "Make groups once, in the same order on all ranks, and keep them.",
+                "`new_group` is a call of all ranks: its first call makes the first group, and the "
+                "ranks do not agree which one that is.",
+                "Make all groups on all ranks, in the same order, and keep your own.",
                 GROUPS,
             ),
             Example(
