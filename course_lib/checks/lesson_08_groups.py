@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from course_lib.checks.cases import Case, cases, crowd, hostile, lay_out, tensor
-from course_lib.checks.compare import leaves
 from course_lib.checks.diagnose import found
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.in_rank import group_of
@@ -23,55 +22,58 @@ from course_lib.errors import Deadlock, Mismatch
 
 def grid(
     given: list[tuple], flipped: bool = False, down: bool = False, size: bool = False,
-    of: Callable[[Sequence[int]], Any] = group_of, lost: tuple[int, ...] = (),
+    lost: tuple[int, ...] = (),
 ) -> list:  # fmt: skip
     """Each rank's row and column of a grid that is filled row by row. The rest are mistakes."""
     rows, cols = given[0]
     wide, out = rows if size or down else cols, []
     for rank in range(rows * cols):
         row = range(rank // wide * wide, rank // wide * wide + wide)
-        pair = [of(ranks) for ranks in (list(row), list(range(rank % wide, rows * cols, wide)))]
+        pair = [group_of(row), group_of(range(rank % wide, rows * cols, wide))]
         last = rank // cols == rows - 1, rank % cols == cols - 1
         pair = pair[::-1] if flipped or down else pair
         out.append(tuple(None if k in lost and last[k] else pair[k] for k in (0, 1)))
     return out
 
 
-def grids(*shapes: tuple[int, int], **rest: Any) -> list[Case]:
-    return [Case(r * c, options={"rows": r, "cols": c}, **rest) for r, c in shapes]
+def made(play: Play) -> Iterator[Finding]:
+    there = {group_of(ranks) for ranks in trace_of(play).groups.values()}
+    for rank, want in enumerate(play.expected[0]):
+        if not there.issuperset(want.returned):
+            yield Finding("not made", "its groups have not been made", rank)
+
+
+def grids(*shapes: tuple[int, int]) -> list[Case]:
+    return [Case(r * c, options={"rows": r, "cols": c}) for r, c in shapes]
 
 
 wrong = turned(grid)
 declare(Exercise(
     "08.1", "grid_groups", grid, inputs=lambda case, rank: tuple(case.options.values()),
     core=lambda rng: grids((1, 2), (2, 2), (1, 3), (3, 1), (2, 3), (3, 2)),
-    sturdy=lambda rng: [*grids((1, 1), (1, 5), (4, 1), (3, 4), (rng.randrange(4, 6), 4)),
-                        *grids((2, 3), calls=2)],
+    sturdy=lambda rng: grids((1, 1), (1, 5), (4, 1), (3, 4), (rng.randrange(4, 6), 4)),
     smaller=lambda case: grids((1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2)),
     special=lambda case: {"uneven sides"} if len({*case.options.values()}) > 1 else set(),
-    blank=False, length_is="",
+    blank=False, length_is="", rules=[made],
     mistakes=[
-        wrong("swapped", "Row and column have changed places. The ranks of a row stand side by "
-              "side, and the row comes first.", flipped=True),
+        wrong("swapped", "Row and column have changed places.", flipped=True),
         wrong("down-first", "The grid is filled column by column. Ranks count along a row first: "
               "rank 1 is to the right of rank 0.", down=True),
         wrong("size-for-size", "Rows have the length that columns should have. How many ranks are "
               "in a row: `rows` of them, or `cols`?", size=True),
-        wrong("last-missing", "Ranks in the last row or column come back without a group. How many "
-              "rows are there to make, and how many columns?", *(
-                  {"lost": lost} for lost in ((0,), (1,), (0, 1)))),
-        wrong("lists", "These are lists of ranks. new_group makes a group of such a list.",
-              of=list),
+        wrong("last-missing", "Ranks in the last row or column have no group. How many rows and "
+              "columns are there to make?", {"lost": (0,)}, {"lost": (1,)}, {"lost": (0, 1)}),
     ],
     diagnoses=[
-        Diagnosis("not-together", "The ranks do not make the same groups in the same order. "
-                  "new_group is a call of all ranks: each of them makes every group, also those "
-                  "that it is not in, and keeps its own.", lambda p: isinstance(
-                      p.error, Mismatch | Deadlock) and "new_group" in str(p.error)),
-        Diagnosis("not-a-member", "−100 is GroupMember.NON_GROUP_MEMBER: what new_group returns to "
-                  "a rank that is not in the group. Keep what it returns for your own row and "
-                  "your own column.", lambda p: p.done and any(
-                      leaf == -100 for s in p.seen[0] for _, leaf in leaves(s.returned))),
+        Diagnosis("not-together", "The ranks do not make the same groups in the same order. Every "
+                  "rank calls new_group for every group, also for those that it is not in.",
+                  lambda p: isinstance(p.error, Mismatch | Deadlock)
+                  and "new_group" in str(p.error)),
+        Diagnosis("not-made", "No group is made. new_group makes one of a list of ranks.",
+                  lambda p: p.done and len(trace_of(p).groups) == 1),
+        Diagnosis("not-a-member", "−100 is what new_group returns to a rank that is not in the "
+                  "group. Keep what it returns for your own row and your own column.",
+                  lambda p: p.done and "-100" in str([s.returned for s in p.seen[0]])),
     ],
 ))  # fmt: skip
 
@@ -138,8 +140,6 @@ declare(Exercise(
             bytes_at_most(lambda p: max(leaving(p, rank) for rank in range(p.case.world))),
             bytes_in_total_at_least(lambda p: sum(leaving(p, r) for r in range(p.case.world)))],
     mistakes=[
-        wrong("keeps-own", "Each rank returns the blocks that it came with. They are for the "
-              "others.", of=lambda rank, k: (rank, k)),
         wrong("wrong-block", "Each rank has a block from everybody, and not the one for it. Which "
               "of its n blocks does a rank send to rank k?", *({"of": of} for of in (
                   lambda rank, k: (k, k), lambda rank, k: (k, 0), lambda rank, k: (k, rank + 1),

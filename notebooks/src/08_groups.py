@@ -314,7 +314,7 @@ draw.lines({"all_gather": (worlds, [1e6 * s for s in took[gather]]),
 #
 # **Optional · 08.2 my_all_to_all ●●○ · about 25 minutes**
 #
-# **Goal.** Each rank has a list of n blocks, 1-D tensors of one dtype; block k is for rank k. Return a list of new tensors: entry k is what rank k had for this rank. The blocks go by `send` and `recv`, `isend` and `irecv`, alone or in a batch. **Budget:** each rank sends at most n−1 messages, and together no more bytes than its blocks for others have. In the core cases all blocks of all ranks are equally long. For the sturdy ones they differ, and a rank does not know how much will come: one small collective, of at most 8·n² bytes, may carry the lengths.
+# **Goal.** Each rank has a list of n blocks, 1-D tensors of one dtype; block k is for rank k. Return a list of new tensors: entry k is what rank k had for this rank. The blocks go by `send` and `recv`, `isend` and `irecv`, alone or in a batch. **Budget:** each rank sends at most n−1 messages, and together no more bytes than its blocks for others have. In the core cases all blocks of all ranks are equally long. For the sturdy ones they differ, and a rank does not know how much will come: one small collective, of at most 8·n² bytes, may carry the lengths. (`all_gather_object` makes two of its one call.)
 #
 # **Optional · 08.3 transpose ●●○ · about 20 minutes**
 #

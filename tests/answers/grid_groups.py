@@ -58,7 +58,7 @@ WRONG = {
                 ("rank % cols == c", "rank // rows == c")),
     "one_too_few": ("each_in_turn", "08.last-missing", "range ends one too early",
                     ("for r in range(rows):", "for r in range(rows - 1):")),
-    "list_of_ranks": ("members_alone", "08.lists", "the members are taken for the group",
+    "list_of_ranks": ("members_alone", "08.not-made", "the members are taken for the group",
                       ("(dist.new_group(along, use_local_synchronization=True),\n            "
                        "dist.new_group(down, use_local_synchronization=True))", "along, down")),
 }  # fmt: skip
