@@ -88,9 +88,6 @@ WRONG = {
                        "        if other != rank:\n            going = dist.isend(size, other)\n"
                        "            dist.recv(come, other)\n            going.wait()\n"
                        "        box = torch.zeros(int(come), dtype=outbox.dtype)\n")),
-    "one_inbox": ("in_a_batch", "08.one-buffer", "a list times n is n times the same tensor",
-                  ("[torch.empty(int(sizes[k * n + rank]), dtype=blocks[0].dtype) for k in "
-                   "range(n)]", "[torch.empty_like(blocks[0])] * n")),
     "wrong_block_never_waits": ("in_steps", "08.never-waited", "two at once",
                                 ("isend(blocks[to].contig", "isend(blocks[rank].contig"),
                                 ("        going.wait()\n", "")),

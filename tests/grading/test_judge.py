@@ -23,10 +23,10 @@ pytestmark = pytest.mark.slow
 SAMPLE = [
     "my_share/local_rank", "exchange/send_first", "exchange/reads_before_wait", "exchange/strided",
     "in_order/anybody", "my_gather/as_they_come", "ring_all_reduce/classic_mended",
-    "average_gradients/replaces", "accumulate_step/all_inside",
+    "average_gradients/replaces", "accumulate_step/all_inside", "grid_groups/members_only",
 ]  # fmt: skip
 RIGHT = ["my_share", "pass_right", "my_reduce_scatter", "ring_seconds", "ring_all_reduce",
-         "average_gradients", "train_ddp"]  # fmt: skip
+         "average_gradients", "train_ddp", "grid_groups", "transpose"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAMPLE)
