@@ -117,7 +117,7 @@ def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -
     if kinds & {"send", "isend", "recv", "irecv"}:
         return f"{arrows}Reorder the calls so that each one meets its counterpart."
     if len({w.group for w in waits}) > 1:
-        return f"{arrows}Ranks who share groups have to use them in the same order."
+        return f"{arrows}Ranks that share groups have to use them in the same order."
     return f"{arrows}Every rank of the group has to make the same calls in the same order."
 
 

@@ -218,7 +218,7 @@ def groups() -> Picture:
         names["once"],
         (3, 3),
         marked=names["late_ranks"](names["once"]),
-        caption="All sum in their row and in their column. Rank 4 comes late, and so do they who "
+        caption="All sum in their row and in their column. Rank 4 is late, and so are all that "
         "wait for it.",
     )
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from course_lib import Deadlock, Network, simulate
+from course_lib import Deadlock, Network, RankFailed, simulate
 from course_lib.notebooks.source import read_lesson
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -228,3 +228,13 @@ def test_06_the_change_to_ddp_names_the_device_three_times():
     assert len(added) <= 32
     for device in ("set_device(local_rank)", "device_id=device", "device_ids=[local_rank]"):
         assert sum(device in line for line in added) == 1
+
+
+def test_a_root_that_is_not_in_the_group_is_refused_as_lesson_08_says():
+    def broadcast():
+        names["dist"].broadcast(torch.ones(1), src=1, group=names["my_group"](names["ROWS"]))
+
+    names = played("08", "08-d6730f", "08-098b7c")
+    with pytest.raises(RankFailed) as caught:
+        simulate(broadcast, world_size=6)
+    assert (caught.value.kind, caught.value.rank) == ("ValueError", 3)

@@ -209,7 +209,7 @@ check(grid_groups)
 # %% [markdown] id="08-8a1841"
 # ## The price of a slow rank
 #
-# A collective of all ranks waits for the slowest of them. What does a slow rank cost in a grid?
+# A collective of all ranks waits for the slowest of them. What does a slow rank, a *straggler*, cost in a grid?
 #
 # Nine ranks stand in three rows of three. In each step a rank computes for 20 µs, starts an all_reduce in its row and one in its column, and waits for both. In the first step rank 4, in the middle, takes 100 µs. The calls must not block, or a rank that waits in its row would be late in its column as well. So both are started with `async_op=True`.
 #

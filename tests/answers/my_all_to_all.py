@@ -33,26 +33,6 @@ def in_steps(blocks):
     return got
 
 
-def pair_by_pair(blocks):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    lengths = [torch.zeros(n, dtype=torch.int64) for _ in range(n)]
-    dist.all_gather(lengths, torch.tensor(list(map(len, blocks))))
-    out = []
-    for other in range(n):
-        outbox = blocks[other].contiguous()
-        box = torch.zeros(lengths[other][rank], dtype=outbox.dtype)
-        if other < rank:
-            dist.recv(box, other)
-            dist.send(outbox, other)
-        elif other > rank:
-            dist.send(outbox, other)
-            dist.recv(box, other)
-        else:
-            box = outbox.clone()
-        out.append(box)
-    return out
-
-
 SIZES = """    sizes = torch.zeros(n * n, dtype=torch.int64)
     dist.all_gather_single(sizes, torch.tensor([len(block) for block in blocks]))
 """
@@ -80,14 +60,11 @@ WRONG = {
                    ("        dist.recv(got[source], source)\n",
                     "        box = torch.cat(blocks)\n        dist.recv(box, source)\n        "
                     "got[source] = box.chunk(n)[rank].clone()\n")),
-    "sizes_by_send": ("pair_by_pair", "08.too-much", "the length goes ahead in a message",
-                      ("    lengths = [torch.zeros(n, dtype=torch.int64) for _ in range(n)]\n    "
-                       "dist.all_gather(lengths, torch.tensor(list(map(len, blocks))))\n", ""),
-                      ("        box = torch.zeros(lengths[other][rank], dtype=outbox.dtype)\n",
-                       "        size = torch.tensor([len(outbox)])\n        come = size.clone()\n"
-                       "        if other != rank:\n            going = dist.isend(size, other)\n"
-                       "            dist.recv(come, other)\n            going.wait()\n"
-                       "        box = torch.zeros(int(come), dtype=outbox.dtype)\n")),
+    "sizes_by_send": ("in_steps", "08.too-much", "the lengths go ahead in messages",
+                      ("    dist.all_to_all_single(theirs, mine)\n",
+                       "    theirs[rank] = mine[rank]\n    for k in range(1, n):\n        going = "
+                       "dist.isend(mine[(rank + k) % n], (rank + k) % n)\n        dist.recv("
+                       "theirs[(rank - k) % n], (rank - k) % n)\n        going.wait()\n")),
     "wrong_block_never_waits": ("in_steps", "08.never-waited", "two at once",
                                 ("isend(blocks[to].contig", "isend(blocks[rank].contig"),
                                 ("        going.wait()\n", "")),

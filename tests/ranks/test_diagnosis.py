@@ -407,7 +407,7 @@ def test_two_groups_used_in_two_orders_are_a_deadlock_that_names_both(engine, gr
     for wait, members in zip(caught.value.waits, texts, strict=True):
         assert wait.call == f"all_reduce(SUM) among {members}"
         assert wait.line.source == "dist.all_reduce(torch.ones(1), group=first)"
-    assert str(caught.value).endswith("who share groups have to use them in the same order.")
+    assert str(caught.value).endswith("that share groups have to use them in the same order.")
 
 
 @pytest.mark.parametrize("call", [dist.all_reduce, lambda x: dist.broadcast(x, 0)])
