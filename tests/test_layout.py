@@ -46,7 +46,7 @@ ARROWS: dict[str, set[str]] = {
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
     "base": 857,  # the words that all parts share: BASE and data
-    "draw": 800,
+    "draw": 797,
     "ranks": 1625,
     "simulated": 2112,
     "checks": 1725,  # the engine
