@@ -8,7 +8,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 01_point_to_point.png  the same messages one after another and all at once, simulated
 02_collectives.png  who has what, before and after five collectives
 03_cost_model.png   lesson 03's own message times and fit, its cells taken from the lesson
-04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step, animated
+04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step
 05_gradient_averaging.png  how far the weights of four ranks are from those of one process
 06_ddp.png          one step of lesson 06's network under DDP, its cells taken from the lesson
 08_groups.png       the grid of lesson 08 with its slow rank, its cells taken from the lesson
@@ -144,7 +144,7 @@ def ring_all_reduce() -> Picture:
     names: dict = {"__name__": "__main__"}
     for text in code[: films + 1]:
         exec(compile(text, f"<{lesson.name}>", "exec"), names)
-    return draw.frames(
+    return draw.steps(
         names["film"],
         caption="A ring all-reduce on four ranks, as recorded. Partial sums go round for three "
         "steps, finished ones for three more.",
@@ -241,7 +241,7 @@ def main(wanted: str = "") -> None:
         if name.startswith(wanted):
             picture = make()
             path = ROOT / "figures" / f"{name}.png"
-            path.write_bytes(picture._repr_png_()[0])
+            path.write_bytes(picture.png()[0])
             print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1000} KB")
 
 

@@ -90,34 +90,30 @@ def browser():
         chromium.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def jupyterlab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], str]]:
-    """Start JupyterLab on a folder: returns the address at which it answers, token included."""
-    servers: list[subprocess.Popen] = []
-
-    def start(folder: Path) -> str:
-        settings = tmp_path_factory.mktemp("settings")
-        command = [
-            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"),
-            "--LabApp.expose_app_in_browser=True",
-            "--LabApp.news_url=",
-            f"--ServerApp.root_dir={folder}",
-        ]
-        server = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=clean_environment(ROOT, settings)
-            | {"JUPYTER_RUNTIME_DIR": str(settings), "JUPYTER_DATA_DIR": str(settings)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        servers.append(server)
-        return _address(server, seconds=60)
-
-    yield start
-    for server in servers:
+    """One JupyterLab for all tests: gives the address of a notebook in a test's own folder."""
+    top, settings = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("settings")
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"),
+        "--LabApp.expose_app_in_browser=True",
+        "--LabApp.news_url=",
+        f"--ServerApp.root_dir={top}",
+    ]
+    server = subprocess.Popen(
+        command,
+        cwd=top,
+        env=clean_environment(ROOT, settings)
+        | {"JUPYTER_RUNTIME_DIR": str(settings), "JUPYTER_DATA_DIR": str(settings)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        address = _address(server, seconds=60)
+        yield lambda path: address.replace("/lab?", f"/lab/tree/{path.relative_to(top)}?reset&")
+    finally:
         server.terminate()
         try:
             server.wait(timeout=20)

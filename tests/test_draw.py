@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import io
+import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -15,11 +19,13 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Annotation
+from nbval.plugin import get_sanitize_patterns
 from PIL import Image
 
 from course_lib import draw, run
 from course_lib.draw import lanes, style
 from course_lib.errors import Deadlock, Hang, Wait
+from course_lib.notebooks.execute import clean_text, read_rules
 from course_lib.trace import Event, Run, Span, Trace
 
 WORLD = {"w": (0, 1, 2, 3), "pair": (0, 1)}
@@ -339,7 +345,7 @@ def test_sizes(nbytes: float, said: str) -> None:
     assert style.size(nbytes) == said
 
 
-# ---------------------------------------------------------------- values and frames
+# ---------------------------------------------------------------- values
 
 
 def fills(picture: draw.Picture, panel: int = 0) -> list[str]:
@@ -390,28 +396,88 @@ def ring_steps(n: int) -> list[list[list[set[int]]]]:
     return steps
 
 
-def test_frames_are_a_small_animation() -> None:
-    ranks = 8
-    picture = draw.frames(ring_steps(ranks))
-    data, _ = picture._repr_png_()
-    with Image.open(io.BytesIO(data)) as image:
-        assert image.n_frames == 2 * ranks - 1
-        assert image.info["loop"] == 2, "it ends by itself"
-    assert len(data) < 100_000
-    assert picture.words.splitlines()[-1] == f"rank {ranks - 1}: " + "  ".join(
-        [f"{{0-{ranks - 1}}}"] * ranks
-    )
-    assert len(picture.axes) == min(9, 2 * ranks - 1)
+# ---------------------------------------------------------------- steps
 
 
-def test_frames_of_a_run_are_its_snapshots_with_changes_bold() -> None:
-    results = [[[[1], [2]], [[1], [12]]], [[[10], [20]], [[10], [20]]]]
-    picture = draw.frames(Run(results, Trace(), 0.0, 2, "gloo"))
+def told(picture: draw.Picture) -> list[dict]:
+    """What the page is given to show, step by step."""
+    found = re.search(r"data-steps='([^']*)'", picture.player)
+    assert found
+    return json.loads(html.unescape(found[1]))["steps"]
+
+
+def test_steps_of_grids_show_one_panel_after_another_with_changes_bold() -> None:
+    picture = draw.steps([[[1, 2], [10, 20]], [[1, 12], [10, 20]], [[1, 12], [11, 12]]])
     assert picture.words == (
-        "start:\nrank 0: 1  2\nrank 1: 10  20\nstep 1 of 1:\nrank 0: 1  12\nrank 1: 10  20"
+        "start:\nrank 0: 1  2\nrank 1: 10  20\nstep 1 of 2:\nrank 0: 1  12\nrank 1: 10  20\n"
+        "step 2 of 2:\nrank 0: 1  12\nrank 1: 11  12"
     )
+    assert [step["title"] for step in told(picture)] == ["start", "step 1 of 2", "step 2 of 2"]
+    assert told(picture)[1]["words"] == "step 1 of 2:; rank 0: 1  12; rank 1: 10  20"
     bold = [len(axes.collections[2].get_paths()) for axes in picture.axes]
-    assert bold == [0, 1]
+    assert bold == [0, 1, 2]
+    for step, axes in zip(told(picture), picture.axes, strict=True):
+        left, top, wide, high = step["shown"]
+        place = axes.get_position()
+        assert left < place.x0 < place.x1 < left + wide
+        assert top < 1 - place.y1 < 1 - place.y0 < top + high
+        assert step["shown"][2:] == pytest.approx(told(picture)[0]["shown"][2:], abs=1e-3)
+    assert len(draw.steps(ring_steps(8)).player) < 200_000
+
+
+STEPS_OF_THE_STORY = [
+    "0 s: rank 3: forward begins",
+    "2 s: rank 0: send of 4 kB to rank 1 begins",
+    "5 s: rank 1: recv of 4 kB from rank 0 is done",
+    "6 s: rank 0: all_reduce of 4 kB begins",
+    "7 s: rank 1: all_reduce of 4 kB begins",
+    "8 s: rank 2: all_reduce of 4 kB begins",
+    "9 s: rank 3: all_reduce of 4 kB begins",
+    "10 s: ranks 0-3: all_reduce of 4 kB is done",
+]
+
+
+def test_steps_of_a_run_lift_the_veil_from_moment_to_moment() -> None:
+    picture = draw.steps(STORY, caption="A claim")
+    assert picture.words == STORY_IN_WORDS
+    assert [step["title"] for step in told(picture)] == STEPS_OF_THE_STORY
+    axes = picture.axes[0]
+    for step, moment in zip(told(picture), (0, 2, 5, 6, 7, 8, 9, 10), strict=True):
+        x = axes.transData.transform((moment, 0))[0] / picture.bbox.width
+        left, _, wide, _ = step["veil"]
+        assert (left, left + wide) == pytest.approx((x, axes.get_position().x1), abs=1e-4)
+        bottom = (1 - step["shown"][3]) * picture.bbox.height
+        assert 10 < bottom < axes.get_tightbbox().y0, "the axis is shown, the caption is not"
+    part = draw.steps(STORY, between=(4.0, 6.5))
+    assert [step["title"] for step in told(part)] == STEPS_OF_THE_STORY[2:4]
+
+
+def test_what_happens_nearly_at_once_is_one_step() -> None:
+    later = event(1, "all_reduce", None, 6.01, 10.0, 1)
+    picture = draw.steps(a_run([REDUCES[0], later]))
+    assert [step["title"] for step in told(picture)] == [
+        "6.01 s: ranks 0,1: all_reduce of 4 kB begins",
+        "10 s: ranks 0,1: all_reduce of 4 kB is done",
+    ]
+
+
+def test_a_stepper_is_one_piece_of_html_that_says_what_it_shows(root: Path) -> None:
+    """Nothing is fetched, nothing has an id that another cell's could have, and the rules for text
+    leave it as it is when a notebook is written. Nothing in it is compared."""
+    player = draw.steps(STORY, caption="5 < 6 & 'so on'").player
+    assert not re.search(r"https?:|\bid=|getElementById", player)
+    assert html.escape(STORY_IN_WORDS) in player
+    rules = root / "notebooks" / "sanitize.cfg"
+    assert clean_text(player, read_rules(rules)) == player
+    for pattern, replacement in get_sanitize_patterns(rules.read_text()):
+        player = re.sub(pattern, replacement, player)
+    assert player == "STEPPER"
+
+
+def test_nothing_has_no_steps() -> None:
+    picture = draw.steps(Run([], Trace(note="no hooks"), 0.0, 2, "nccl"))
+    assert picture.player == ""
+    assert picture._repr_png_() is not None
 
 
 # ---------------------------------------------------------------- waits
@@ -479,18 +545,6 @@ def test_counts_of_ranks_are_the_ticks_and_nothing_lies_between() -> None:
     assert axes.get_xticks().tolist() != [0.5, 1.0]
 
 
-def test_heat_is_logarithmic_and_zero_is_white() -> None:
-    rows = {"weight": [0.0, 1e-8, 1e-4], "bias": [0.0, 0.0, 1e-2]}
-    picture = draw.heat(rows, "step", "difference")
-    assert picture.words == "weight: 0, 1e-08, 0.0001\nbias: 0, 0, 0.01"
-    assert repr(picture) == "heat, difference against step: weight, bias"
-    (image,) = picture.axes[0].images
-    shown = image.get_array()
-    assert shown.mask.tolist() == [[True, False, False], [True, True, False]]
-    assert [round(float(image.norm(x)), 6) for x in (1e-8, 1e-5, 1e-2)] == [0, 0.5, 1]
-    assert repr(draw.heat({"equal": [0.0]}, "step", "difference", exact=True)) == "equal: 0"
-
-
 # ---------------------------------------------------------------- every picture
 
 
@@ -498,28 +552,30 @@ PICTURES: dict[str, Callable[[], draw.Picture]] = {
     "timeline": lambda: draw.timeline(STORY, caption="A claim"),
     "traffic": lambda: draw.traffic(STORY, caption="A claim"),
     "values": lambda: draw.values([[1], [2]], caption="A claim"),
-    "frames": lambda: draw.frames([[[1], [2]], [[2], [1]]], caption="A claim"),
+    "steps": lambda: draw.steps([[[1], [2]], [[2], [1]]], caption="A claim"),
+    "steps of a run": lambda: draw.steps(STORY, caption="A claim"),
     "waits": lambda: draw.waits(DEADLOCK, caption="A claim"),
     "bars": lambda: draw.bars({"a": 1}, "s", caption="A claim"),
     "lines": lambda: draw.lines({"a": ([1], [1])}, "x", "y", caption="A claim"),
-    "heat": lambda: draw.heat({"a": [0, 1]}, "x", "y", caption="A claim"),
     "mesh": lambda: draw.mesh(STORY, (2, 2), caption="A claim"),
 }
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_cell_shows_it_once_as_png_and_words_with_its_caption_below(name: str) -> None:
+def test_a_cell_shows_it_once_and_its_words_with_its_caption_below(name: str) -> None:
     picture = PICTURES[name]()
     data, metadata = DisplayFormatter().format(picture)
-    assert set(data) == {"image/png", "text/plain"}  # nbval compares all kinds but image/png
+    kind = "text/html" if name.startswith("steps") else "image/png"
+    assert set(data) == {kind, "text/plain"}  # one picture, once: nobody stores it twice
     assert data["text/plain"] == (picture.words if picture.plain is None else picture.plain)
-    with Image.open(io.BytesIO(data["image/png"])) as image:
+    png, size_shown = picture.png()
+    with Image.open(io.BytesIO(png)) as image:
         assert image.convert("RGB").getpixel((0, 0)) > (245, 245, 245)
-        assert metadata["image/png"]["width"] <= image.width
+        assert metadata.get("image/png", size_shown)["width"] <= image.width
     assert plt.get_fignums() == []  # pyplot does not know it, so nothing shows it again
     assert picture.get_supxlabel().startswith("A claim")
     with matplotlib.style.context("dark_background"):  # the reader's own style does not leak in
-        assert PICTURES[name]()._repr_png_()[0] == data["image/png"]
+        assert PICTURES[name]().png()[0] == png
 
 
 # ---------------------------------------------------------------- from recorded runs

@@ -9,11 +9,14 @@ import ast
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
 import pytest
 
+from course_lib import draw
 from course_lib.grading.release import solution_lines, told_in
 from course_lib.notebooks.build import LARGEST, drift, strangers
 from course_lib.notebooks.execute import compare
@@ -139,12 +142,12 @@ def compare_by_nbval(source: Path, tmp_path: Path) -> None:
 
 # What JupyterLab itself knows about the notebook that is open.
 CELLS = "window.jupyterapp.shell.currentWidget.content.widgets.map(w => w.model)"
-LOADED = f"""name => {{
+LOADED = f"""() => {{
     const panel = window.jupyterapp?.shell?.currentWidget;
     const session = panel?.sessionContext?.session;
-    return panel?.context?.path === name
-        && session?.kernel?.status === 'idle' && {CELLS}.length > 0;
+    return session?.kernel?.status === 'idle' && {CELLS}.length > 0;
 }}"""
+SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
 # The command ends at the first error, also one that is allowed, while the kernel goes on with the
 # cells that it has been sent. So afterwards something is executed that stands behind them all.
 LISTEN = """() => window.jupyterapp.commands.commandExecuted.connect((_, command) => {
@@ -159,26 +162,33 @@ BEHIND = """() => {
 }"""
 
 
-def run_all(browser, address: str, name: str, seconds: float) -> tuple[list[dict], int]:
-    """Open a notebook, click Run → Run All Cells, and wait until that has ended.
-
-    Returns the cells as they are in the page, and how many pictures the page shows.
-    """
+@contextmanager
+def opened(browser, address: str) -> Iterator:
+    """The page of a notebook whose kernel is ready; its kernel ends with it."""
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     try:
         page.set_default_timeout(60_000)
-        page.goto(address.replace("/lab?", f"/lab/tree/{name}?reset&"))
-        page.wait_for_function(LOADED, arg=name)
-        page.evaluate(LISTEN)
-        page.get_by_role("menuitem", name="Run", exact=True).click()
-        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-        page.wait_for_function("window.ranAll", timeout=seconds * 1000)
-        page.evaluate(BEHIND)
-        page.wait_for_function("window.allDone", timeout=seconds * 1000)
-        pictures = page.locator(".jp-OutputArea-output img").count()
-        return page.evaluate(f"() => {CELLS}.map(m => m.sharedModel.toJSON())"), pictures
+        page.goto(address)
+        page.wait_for_function(LOADED)
+        yield page
+        page.evaluate(SHUT_DOWN)
     finally:
         page.close()
+
+
+def run_all(page, seconds: float) -> tuple[list[dict], int]:
+    """Click Run → Run All Cells, and wait until that has ended.
+
+    Returns the cells as they are in the page, and how many pictures the page shows.
+    """
+    page.evaluate(LISTEN)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    page.wait_for_function("window.ranAll", timeout=seconds * 1000)
+    page.evaluate(BEHIND)
+    page.wait_for_function("window.allDone", timeout=seconds * 1000)
+    pictures = page.locator(".jp-OutputArea-output img").count()
+    return page.evaluate(f"() => {CELLS}.map(m => m.sharedModel.toJSON())"), pictures
 
 
 def failing(cells: list[dict]) -> list[dict]:
@@ -198,7 +208,8 @@ def not_reached(cells: list[dict]) -> list[str]:
 @pytest.mark.browser
 @pytest.mark.timeout(400)
 def test_run_all_in_an_untouched_copy_reaches_the_last_cell(browser, jupyterlab, tmp_path: Path):
-    run_an_untouched_copy(SOURCES[0], browser, jupyterlab, tmp_path)  # the others: tests/soak
+    # The lesson that takes the least time; the others: tests/soak.
+    run_an_untouched_copy(SOURCES[1], browser, jupyterlab, tmp_path)
 
 
 def run_an_untouched_copy(source: Path, browser, jupyterlab, tmp_path: Path) -> None:
@@ -206,7 +217,8 @@ def run_an_untouched_copy(source: Path, browser, jupyterlab, tmp_path: Path) -> 
     exercises that nobody has solved fail, and each says in one line that it is not written."""
     lesson = read_lesson(source)
     copy = Path(shutil.copy(learner_path(source), tmp_path))
-    cells, pictures = run_all(browser, jupyterlab(tmp_path), copy.name, seconds=300)
+    with opened(browser, jupyterlab(copy)) as page:
+        cells, pictures = run_all(page, seconds=300)
 
     assert not not_reached(cells)
     stray = [cell["id"] for cell in failing(cells) if "exercise" not in cell["metadata"]]
@@ -218,3 +230,68 @@ def run_an_untouched_copy(source: Path, browser, jupyterlab, tmp_path: Path) -> 
     outputs = [output for cell in cells for output in cell.get("outputs", ())]
     assert any(output["output_type"] == "stream" for output in outputs), "ranks print"
     assert pictures > 0
+
+
+STEPPERS = """\
+from course_lib import Run, Span, Trace, draw
+draw.steps([[[1], [2]], [[3], [2]], [[3], [3]]], caption="A film of two steps.")
+---
+spans = [Span(0, "forward", 0.0, 1.0), Span(1, "backward", 1.0, 3.0)]
+draw.steps(Run([None] * 2, Trace([], spans), 3.0, 2, "simulated"), caption="A run of two moments.")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.timeout(400)
+def test_a_stepper_plays_pauses_and_steps_by_mouse_and_keyboard(
+    browser, jupyterlab, tmp_path: Path
+):
+    """In a real JupyterLab; before anything has run, the stored output, whose scripts JupyterLab
+    does not trust, is the whole picture."""
+    cells = [nbformat.v4.new_code_cell(text.strip()) for text in STEPPERS.split("---")]
+    stored = {"text/html": draw.steps([[[1]], [[2]]]).player}
+    cells[0].outputs = [nbformat.v4.new_output("display_data", stored)]
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    nbformat.write(notebook, tmp_path / "steps.ipynb")
+
+    with opened(browser, jupyterlab(tmp_path / "steps.ipynb")) as page:
+        image = page.locator("figure img")
+        image.wait_for()
+        assert image.evaluate("i => i.complete && i.naturalWidth > 0")
+        assert page.get_by_role("button", name="Step forward").count() == 0
+
+        run_all(page, seconds=60)
+        film, run = (page.locator("figure.course-steps").nth(k) for k in range(2))
+        is_at(film, "start")
+        film.get_by_role("button", name="Step forward").click()
+        is_at(film, "step 1 of 2")
+        page.keyboard.press("ArrowRight")
+        is_at(film, "step 2 of 2")
+        page.keyboard.press("Home")
+        is_at(film, "start")
+        film.get_by_role("slider").fill("1")
+        is_at(film, "step 1 of 2")
+        film.get_by_role("button", name="Step back").click()
+
+        film.get_by_role("button", name="Play").focus()
+        page.keyboard.press("Enter")
+        is_at(film, "step 1 of 2")
+        page.keyboard.press("Enter")  # the same button says Pause now
+        is_at(run, "0 s: rank 0: forward begins")
+        run.get_by_role("button", name="Play").click()
+        is_at(run, "1 s: rank 1: backward begins")  # as much later as another step of the film
+        is_at(film, "step 1 of 2")
+        film.get_by_role("button", name="Play").wait_for()
+        mode = page.evaluate("() => window.jupyterapp.shell.currentWidget.content.mode")
+        assert mode == "command", "a key for the stepper is none for JupyterLab"
+
+        page.emulate_media(media="print")
+        assert film.get_by_role("button").count() == 0
+        shown = film.locator("img").bounding_box()
+        assert shown["width"] > 100 and shown["x"] >= film.bounding_box()["x"]
+
+
+def is_at(stepper, title: str) -> None:
+    stepper.locator("output", has_text=re.compile(f"^{re.escape(title)}$")).wait_for()

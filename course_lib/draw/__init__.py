@@ -1,10 +1,9 @@
 """Pictures of runs, each with a text twin: ``print(draw.timeline(run).words)``.
 
     timeline(run)     who did what when          values(run)    who has what
-    traffic(run)      who sent how much          frames(run)    the same, step by step
-    waits(error)      who waits for whom         bars, lines    measured numbers
+    traffic(run)      who sent how much          bars, lines    measured numbers
+    waits(error)      who waits for whom         steps(run)     step by step, with a pause button
     mesh(run, shape)  who is in which group
-    heat(rows)        numbers of any size, as colour
 
 Each returns a matplotlib Figure that a cell shows as its last expression, without pyplot. The
 text twin, rank by rank, is what the notebook stores beside the image.
@@ -12,11 +11,11 @@ text twin, rank by rank, is what the notebook stores beside the image.
 
 from course_lib.draw.charts import bars, lines
 from course_lib.draw.graph import waits
-from course_lib.draw.grid import frames, values
-from course_lib.draw.heat import heat
+from course_lib.draw.grid import values
 from course_lib.draw.matrix import traffic
 from course_lib.draw.mesh import mesh
 from course_lib.draw.spacetime import timeline
+from course_lib.draw.stepper import steps
 from course_lib.draw.style import (
     ALARM,
     COLLECTIVE,
@@ -30,5 +29,5 @@ from course_lib.draw.style import (
 
 __all__ = [
     "ALARM", "COLLECTIVE", "COMPUTE", "RANKS", "RECV", "SEND", "WAITING", "Picture",
-    "bars", "frames", "heat", "lines", "mesh", "timeline", "traffic", "values", "waits",
+    "bars", "lines", "mesh", "steps", "timeline", "traffic", "values", "waits",
 ]  # fmt: skip

@@ -31,8 +31,6 @@ from course_lib.trace import Run
 Cells = list[list[Any]]  # of each rank, its cells
 Corners = list[tuple[float, float]]
 _NAMES = 0.65  # inches for the names of the ranks
-_STILLS = 9
-_FILM_WIDTH = 3.9  # inches; wider ones take too many bytes
 
 
 @drawn
@@ -53,28 +51,13 @@ def values(*grids: Any, titles: Sequence[str] = (), caption: str = "") -> Pictur
 
 
 @drawn
-def frames(steps: Any, seconds: float = 0.9, caption: str = "") -> Picture:
-    """Draw grids that follow one another: a film that plays twice, its frames side by side below.
-
-    ``steps`` is a list of grids as ``values`` takes them, or a Run in which every rank returned
-    its list of snapshots. What changed since the step before has a bold edge. Of a long film
-    nine frames stay below, the first and the last among them; the words tell all.
-    """
-    if isinstance(steps, Run):
-        steps = list(zip(*steps.results, strict=True))
-    panels = [_cells(grid) for grid in steps]
+def film(grids: Sequence[Any], caption: str = "") -> Picture:
+    """Draw grids that follow one another; what changed since the one before has a bold edge."""
+    panels = [_cells(grid) for grid in grids]
     last = len(panels) - 1
     titles = ["start", *(f"step {k} of {last}" for k in range(1, last + 1))]
     wide = (WIDTH / 3 - _NAMES) / _columns(panels)
-    picture = _strip(panels, titles, caption, (min(0.5, wide), 0.27), across=3, is_film=True)
-    stills = []
-    for k in range(len(panels)):
-        still = Picture(0.3 * min(len(panels[0]), 16) + 0.4, "", _FILM_WIDTH)
-        title = f"film: {titles[k]}"
-        _draw_panel(still.add_subplot(), panels, k, title, _FILM_WIDTH - _NAMES, is_film=True)
-        stills.append(still.pixels())
-    picture.animate(stills, seconds)
-    return picture
+    return _strip(panels, titles, caption, (min(0.5, wide), 0.27), across=3, is_film=True)
 
 
 def _cells(grid: Sequence[Any]) -> Cells:
@@ -92,13 +75,13 @@ def _say(cell: Any) -> str:
     """A cell's text: numbers to four digits, sets of ranks in braces, lists in brackets."""
     cell = cell.tolist() if hasattr(cell, "tolist") else cell
     if isinstance(cell, set | frozenset):
-        return "{" + _ranges(sorted(cell)) + "}"
+        return "{" + number_ranges(sorted(cell)) + "}"
     if isinstance(cell, list | tuple):
         return _say(cell[0]) if len(cell) == 1 else "[" + " ".join(map(_say, cell)) + "]"
     return "–" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
-def _ranges(ranks: list[int]) -> str:
+def number_ranges(ranks: list[int]) -> str:
     """Numbers in order, three or more in a row as a range: ``0-3,6``."""
     runs: list[list[int]] = []
     for rank in ranks:
@@ -136,14 +119,11 @@ def _strip(
     columns, ranks = _columns(panels), max([1, *map(len, panels)])
     wide = min(WIDTH, cell[0] * columns + _NAMES)
     across = max(1, min(across, len(panels), int(WIDTH / wide + 0.01)))
-    last = len(panels) - 1
-    count = min(len(panels), _STILLS)
-    shown = [k * last // (count - 1) for k in range(count)] if is_film and last else range(last + 1)
-    down = math.ceil(len(shown) / across)
+    down = math.ceil(len(panels) / across)
     height = down * (min(cell[1], 8 / ranks) * ranks + 0.35) + 0.1 + 0.25 * bool(caption)
     picture = Picture(height, _words(panels, titles), wide * across)
-    for place, k in enumerate(shown):
-        axes = picture.add_subplot(down, across, place + 1)
+    for k in range(len(panels)):
+        axes = picture.add_subplot(down, across, k + 1)
         _draw_panel(axes, panels, k, titles[k], wide - _NAMES, is_film)
     picture.caption(caption)
     return picture
@@ -168,7 +148,8 @@ def _draw_panel(
     axes.add_collection(PolyCollection(stripes, facecolor=colors, linewidth=0))
     for is_new, outlines in edges.items():
         color, thick = (INK, 2.0) if is_new else (FAINT, 0.6)
-        axes.add_collection(PolyCollection(outlines, fc="none", ec=color, linewidth=thick))
+        axes.add_collection(PolyCollection(outlines, fc="none", ec=color, linewidth=thick,
+                                         clip_on=False))  # fmt: skip
     _write_cells(axes, panels, k, width / columns)
     rank_ticks(axes, len(panels[k]))
     axes.set(xlim=(-0.05, columns + 0.05), xticks=[])

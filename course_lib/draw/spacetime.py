@@ -75,7 +75,7 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
     ranks in their names. A box that stays open on its right is a call whose end nobody
     recorded. ``between``, in seconds, shows a part of a long run.
     """
-    start, end = between or _extent(run.trace)
+    start, end = between or extent(run.trace)
     margin = 0.02 * (end - start) or 1e-6
     lane = min(0.62, max(0.14, 6 / run.world_size))
     picture = Picture(1.1 + lane * run.world_size, _words(run))
@@ -92,7 +92,7 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
     return picture
 
 
-def _extent(trace: Trace) -> tuple[float, float]:
+def extent(trace: Trace) -> tuple[float, float]:
     """First and last moment that anything is known of, in seconds."""
     starts = [e.issued for e in trace.events] + [s.start for s in trace.spans]
     ends = [e.completed or e.issued for e in trace.events] + [s.end for s in trace.spans]
@@ -237,7 +237,7 @@ def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
 
 def _words(run: Run) -> str:
     """The calls, rank by rank in order of issue; times only where they are the same every run."""
-    scale, unit = time_unit(_extent(run.trace)[1])
+    scale, unit = time_unit(extent(run.trace)[1])
     columns: dict[str, Callable[[Event], str]] = {
         "rank": lambda e: str(e.rank),
         "call": call_name,

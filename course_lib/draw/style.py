@@ -59,6 +59,7 @@ class Picture(Figure):
     def __init__(self, height: float, words: str, width: float = WIDTH, plain: str | None = None):
         super().__init__(figsize=(width, height), dpi=100, facecolor=PAPER, layout="constrained")
         self.words, self.plain = words, plain
+        self.player = ""  # HTML that a page shows instead, with the picture in it
         self._png, self._shown_width = b"", 0
 
     def __repr__(self) -> str:
@@ -76,43 +77,21 @@ class Picture(Figure):
         if lines:
             self.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9)
 
-    def pixels(self, sharpness: float = 1.0) -> Image.Image:
-        """The picture as it looks, on white."""
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=100 * sharpness, facecolor=PAPER)
-        return Image.open(buffer).convert("RGB")
-
-    def animate(self, stills: Sequence[Image.Image], seconds: float) -> None:
-        """Show ``stills`` one after another above the picture, ``seconds`` each, twice.
-
-        It ends by itself, because nobody can pause it.
-
-        As an animated PNG: one of 24 colours takes few bytes, and where nothing moves, none.
-        """
-        below = self.pixels()
-        palette, top = below.quantize(24, dither=Image.Dither.NONE), max(s.height for s in stills)
-        canvases = []
-        for still in stills:
-            canvas = Image.new("RGB", (below.width, below.height + top), PAPER)
-            canvas.paste(still, (0, 0))
-            canvas.paste(below, (0, top))
-            canvases.append(canvas.quantize(palette=palette, dither=Image.Dither.NONE))
-        self._png = _png(canvases[0], save_all=True, append_images=canvases[1:], loop=2,
-                         duration=int(seconds * 1000))  # fmt: skip
-        self._shown_width = below.width
-
-    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+    def png(self) -> tuple[bytes, dict[str, int]]:
+        """The picture on white, in few bytes, and how wide it is on a page."""
         if not self._png:
-            image = self.pixels(_SHARPNESS)
-            self._shown_width = int(image.width / _SHARPNESS)
-            self._png = _png(image.quantize(64, dither=Image.Dither.NONE))
+            drawn, packed = io.BytesIO(), io.BytesIO()
+            self.savefig(drawn, format="png", dpi=100 * _SHARPNESS, facecolor=PAPER)
+            image = Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE)
+            image.save(packed, format="png", optimize=True)
+            self._png, self._shown_width = packed.getvalue(), int(image.width / _SHARPNESS)
         return self._png, {"width": self._shown_width}
 
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]] | None:
+        return None if self.player else self.png()
 
-def _png(image: Image.Image, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format="png", optimize=True, **options)
-    return buffer.getvalue()
+    def _repr_html_(self) -> str | None:
+        return self.player or None
 
 
 def drawn(function: Draws) -> Draws:

@@ -139,13 +139,11 @@ def _clean(output: NotebookNode, rules: Rules) -> None:
 
 
 def smaller_png(encoded: str) -> str:
-    """The picture with a palette of 256 colours: charts need no more. Animations have one."""
+    """The picture with a palette of 256 colours: charts need no more."""
     from PIL import Image
 
     packed = io.BytesIO()
     with Image.open(io.BytesIO(base64.b64decode(encoded))) as picture:
-        if getattr(picture, "is_animated", False):
-            return encoded
         colours = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         colours.save(packed, "PNG", optimize=True)
     return base64.b64encode(packed.getvalue()).decode() + "\n"

@@ -84,7 +84,7 @@ draw.values(rooted, caption="A cell has the colour of the rank that it comes fro
 #
 # `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It moves bytes and nothing else: where a message belongs, and what happens to it there, is up to the collective. No list can deadlock, because all ranks read it from top to bottom. The two ranks of the first unfinished message have finished everything before it, so both are at this message, and it goes through.
 #
-# The first cell simulates the three broadcasts, one after another, on a slow link. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. The second cell plays them on real ranks, together with two ways to gather and one to reduce, and counts the bytes. Its picture shows the last three: rows send, columns receive.
+# The first cell simulates the three broadcasts on a slow link. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. Press Play, or use the arrow keys. The second cell plays them on real ranks, with two ways to gather and one to reduce, and counts the bytes. Its picture shows the last three: rows send, columns receive.
 
 # %% id="02-4ca62c"
 def follow(plan):
@@ -108,9 +108,9 @@ plans = {"broadcast, star": [(2, 0, 1), (2, 1, 1), (2, 3, 1)],
 link = Network(latency=0.1, bandwidth=4000)
 seconds = [simulate(follow, plan, world_size=4, network=link).seconds for plan in plans.values()]
 assert [round(t, 6) for t in seconds] == [3.1, 3.3, 2.2] and round(link.seconds(4000), 6) == 1.1
-draw.timeline(simulate(broadcasts, world_size=4, network=link),
-              caption="Star, chain and tree, each with three messages. Only in the tree do two of "
-              "them travel side by side. A barrier follows each pattern.")
+draw.steps(simulate(broadcasts, world_size=4, network=link),
+           caption="Star, chain and tree, each with three messages. Only in the tree do two of "
+           "them travel side by side. A barrier follows each pattern.")
 
 # %% id="02-71e5fd"
 plans |= {"gather, star": [(0, 1, 1), (2, 1, 1), (3, 1, 1)],

@@ -91,7 +91,7 @@ draw.values(halves, caption="reduce_scatter leaves one finished chunk on each ra
 #
 # Then the finished chunks go round once more. A rank that receives one no longer adds; it replaces its own.
 #
-# The table `SENDS` writes this down for four ranks. Each row is a step, each column a rank, and each entry the number of the chunk that this rank sends. `ring_of_four` follows the table. It works in place, because `chunk` returns views, and its bare `yield` lets us look at the tensor after each step.
+# The table `SENDS` writes this down for four ranks. Each row is a step, each column a rank, and each entry the number of the chunk that this rank sends. `ring_of_four` follows the table. It works in place, because `chunk` returns views, and its bare `yield` lets us look at the tensor after each step. The picture plays what we saw there: press Play, or use the arrow keys.
 #
 # **Predict.** After three steps, one chunk on rank 0 is finished. Which one? (Put its number in place of `None`.)
 
@@ -133,8 +133,8 @@ film = [[[who(value) for value in rank[step]] for rank in ring.results] for step
 finished = film[3][0].index({0, 1, 2, 3})
 print(f"your guess: {guess}   recorded: chunk {finished}")
 assert finished == 1
-draw.frames(film, caption="Whose numbers are in each chunk. After three steps each rank holds one "
-            "finished chunk; three more steps hand these to everybody.")
+draw.steps(film, caption="Whose numbers are in each chunk. After three steps each rank holds one "
+           "finished chunk; three more steps hand these to everybody.")
 
 # %% [markdown] id="04-c7c36b"
 # Rank r finishes chunk r+1: the chunk that started at its right neighbour and has come all the way round. (`reduce_scatter` promises chunk r, so a library's ring numbers the chunks differently. Each chunk still travels the same way.) Remember this r+1: a second half that starts with chunk r hands round sums that are not finished.

@@ -140,7 +140,7 @@ assert sent[3] == ("all_reduce", S) and S == 4 * 563_722 == 2_254_888 and sent[6
 #
 # ## When it sends
 #
-# Fewer calls are one gain, the timing is another. The pictures show the third step of each job. The span `backward` ends when the rank has computed its last gradient. In the hatched span after it, `backward()` has nothing left to compute and waits for reductions.
+# Fewer calls are one gain, the timing is another. The pictures show the third step of each job. Play the second one. The span `backward` ends when the rank has computed its last gradient. In the hatched span after it, `backward()` only waits for reductions.
 #
 # By hand, all eight calls come after the last gradient. Under DDP the first bucket leaves *before* the last gradient is there. It can travel while the gradients of the first layers are still being computed. This is the *overlap*. (The first step has none: its only bucket fills with the last gradient.) Times depend on the machine; the cells assert the order.
 #
@@ -155,9 +155,9 @@ draw.timeline(hand, between=between, caption="By hand: eight calls, one after th
 # %% id="06-5bd03a"
 between, last_gradient, calls = window(wrapped)
 assert len(calls) == 3 and calls[0].issued < last_gradient
-draw.timeline(wrapped, between=between, caption="DDP: the first of three buckets leaves while "
-              "backward still computes gradients; what is hatched in the background is waiting "
-              "for reductions.")
+draw.steps(wrapped, between=between, caption="DDP: the first of three buckets leaves while "
+           "backward still computes gradients; what is hatched in the background is waiting "
+           "for reductions.")
 
 # %% id="06-2f6f93"
 import os

@@ -45,8 +45,8 @@ HUNG = "run({name}, {path!r}, world_size=2, timeout=1000)"
 NEXT = "print(run(dist.get_rank, world_size=2).results)"
 
 PANEL = "window.jupyterapp.shell.currentWidget"
-READY = f"""name => {PANEL}?.context?.path === name
-    && {PANEL}?.sessionContext?.session?.kernel?.status === 'idle'"""
+READY = """() => window.jupyterapp?.shell?.currentWidget
+    ?.sessionContext?.session?.kernel?.status === 'idle'"""
 LISTEN = f"""() => {{
     window.idleAt = null;
     {PANEL}.sessionContext.session.kernel.statusChanged.connect((_, status) => {{
@@ -112,8 +112,8 @@ def test_an_interrupt_gives_the_prompt_back(browser, jupyterlab, tmp_path: Path)
     nbformat.write(notebook, tmp_path / "hung.ipynb")
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.set_default_timeout(60_000)
-    page.goto(jupyterlab(tmp_path).replace("/lab?", "/lab/tree/hung.ipynb?reset&"))
-    page.wait_for_function(READY, arg="hung.ipynb")
+    page.goto(jupyterlab(tmp_path / "hung.ipynb"))
+    page.wait_for_function(READY)
     page.evaluate(LISTEN)
     lab = Notebook(page)
     lab.start(0, FIRST)

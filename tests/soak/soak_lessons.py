@@ -12,6 +12,7 @@ from test_lessons import (
     each_lesson,
     failing,
     not_reached,
+    opened,
     run_all,
     run_an_untouched_copy,
 )
@@ -68,12 +69,13 @@ def test_a_copy_that_stops_is_seen(browser, jupyterlab, tmp_path: Path):
     for cell in notebook.cells:
         cell.metadata.pop("tags", None)
     (tmp_path / "stops.ipynb").write_text(to_text(notebook))
-    address = jupyterlab(tmp_path)
 
-    cells, pictures = run_all(browser, address, "goes_on.ipynb", seconds=60)
+    with opened(browser, jupyterlab(tmp_path / "goes_on.ipynb")) as page:
+        cells, pictures = run_all(page, seconds=60)
     assert not_reached(cells) == []
     assert [cell["id"] for cell in failing(cells)] == ["two-check"]
     assert pictures == 0
 
-    cells, _ = run_all(browser, address, "stops.ipynb", seconds=60)
+    with opened(browser, jupyterlab(tmp_path / "stops.ipynb")) as page:
+        cells, _ = run_all(page, seconds=60)
     assert not_reached(cells) == ["00-end"]
