@@ -1,6 +1,6 @@
 """What happens inside a rank's process.
 
-start: own session, output into a pipe, a thread that watches for the notebook's death
+start: own session, output into a pipe
   │
 Setup ──► environment, process group, seeds ──► "ready"
   │
@@ -16,18 +16,16 @@ import ctypes
 import faulthandler
 import io
 import os
-import queue
 import re
 import signal
 import sys
-import threading
 import time
 import types
 from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing import process, util
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -75,38 +73,25 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
     control = Connection(control_fd)
-    orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(control, orders), daemon=True).start()
-    setup: Setup = orders.get()
+    setup: Setup = control.recv()
     try:
         _set_up(setup, store_fd)
         recording = recorder.Recorder(log_fd)
     except Exception as error:
         control.send(_failed(setup.rank, f"{type(error).__name__}: {error}"))
-        _stay(orders)
+        _stay()
     control.send("ready")
-    try:
-        job: Job = orders.get(timeout=setup.idle)
-    except queue.Empty:
+    if not control.poll(setup.idle):
         os._exit(0)  # nobody wants this world
-    outcome = _work(setup, job, recording)
+    outcome = _work(setup, control.recv(), recording)
     outcome.imports = [m for m in list(sys.modules) if m not in inherited and _SHARED.match(m)]
     control.send(outcome)
-    _stay(orders)
+    _stay()
 
 
-def _stay(orders: queue.SimpleQueue[Any]) -> NoReturn:
+def _stay() -> NoReturn:
     while True:
-        orders.get()
-
-
-def _listen(control: Connection, orders: queue.SimpleQueue[Any]) -> None:
-    """Hand on what the notebook says; when it is gone, so are we and our children."""
-    try:
-        while True:
-            orders.put(control.recv())
-    except (EOFError, OSError):
-        os.killpg(0, signal.SIGKILL)
+        signal.pause()
 
 
 def _keep_sockets_in(folder: str) -> None:

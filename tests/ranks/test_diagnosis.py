@@ -32,7 +32,7 @@ def started():
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """How long a standstill lasts decides when it is told, not what is said of it."""
+    """How long ranks are stuck decides when it is told, not what is said of it."""
     monkeypatch.setattr(deadlock, "DEADLOCK_SECONDS", 0.2)
 
 
@@ -108,7 +108,7 @@ def test_the_first_failure_in_time_is_the_cause():
     assert "rank 1 left early: its process ended with exit code 3." in str(error)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_signal_is_named_with_the_last_thing_the_rank_did(number):
     def die(number):
         dist.barrier()
@@ -182,16 +182,6 @@ def test_a_hang_shows_where_every_rank_stands():
     assert "rank 1 waits in barrier()" in str(error)
     assert str(error).count("[work.wait() for _ in range(1)]") == 1  # though it has two frames
     assert error.seconds < 6
-
-
-def test_a_stopped_rank_ends_as_a_hang():
-    def stop():
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        dist.barrier()
-
-    error = told(Hang, stop, timeout=2.0)
-    assert "it may be stopped" in str(error)
 
 
 def receive_both():

@@ -5,14 +5,13 @@ import importlib
 import os
 import sys
 import threading
-import urllib.parse
 
 import numpy
 import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import CourseError, RankFailed, device, pickling, run, simulate
+from course_lib import CourseError, RankFailed, device, pickling, run
 
 FACTOR = 10
 
@@ -54,23 +53,6 @@ def test_functions_closures_classes_and_modules_travel():
     assert [float(value) for value, _ in results] == [22.0, 24.0]
     assert type(results[0][1]).__name__ == "Scale"
     assert results[0][1].by.requires_grad
-
-
-def test_a_function_with_a_cache_travels_without_what_it_holds():
-    @functools.lru_cache(maxsize=8)
-    def fibonacci(n):
-        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
-
-    def held_and_found():
-        before = fibonacci.cache_info()
-        return before.currsize, before.maxsize, fibonacci(30)
-
-    assert fibonacci(5) == 5
-    for ranks in (run, simulate):
-        assert ranks(held_and_found, world_size=2).results == [(0, 8, 832_040)] * 2
-    one_of_python = urllib.parse.urlsplit  # it has a cache, and every rank can import it
-    same = run(lambda: one_of_python is urllib.parse.urlsplit, world_size=1).results
-    assert same == [True]
 
 
 ops = [1, 2]
