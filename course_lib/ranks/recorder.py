@@ -68,7 +68,6 @@ class Recorder:
         self._wait_means_done = True
         self._main = threading.main_thread().ident
         self._count = 0
-        self._pending: dict[tuple[str, int], tuple[int, str]] = {}  # between pre- and post-hook
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
         self._live: dict[int, tuple[Any, int, tuple[int, ...]]] = {}
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
@@ -154,12 +153,7 @@ class Recorder:
         self._groups.add(name)
         self._log.append("group", name, ranks)
         group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
-        group.register_post_hook(_HOOK, functools.partial(self._after, name, ranks))
-
-    def leave(self) -> None:
-        """Take the hooks off the world's group again."""
-        dist.group.WORLD.unregister_pre_hook(_HOOK)  # type: ignore[union-attr]
-        dist.group.WORLD.unregister_post_hook(_HOOK)  # type: ignore[union-attr]
+        group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
         call = this_thread.call
@@ -170,19 +164,15 @@ class Recorder:
         peer = ranks[root] if 0 <= root < len(ranks) else None  # torch is yet to look at it
         seq = self.issued(op, group, peer, args.input_tensors, args.output_tensors, is_async)
         call.unaccepted = seq
-        if is_async or call.caller is None:
-            self._pending[group, args.op_id] = seq, op
-            call.open_seq = -1
-        else:  # it comes back when it is done: no need to know its Work
-            call.open_seq = seq
+        # A synchronous one comes back when it is done: no need to know its Work.
+        call.open_seq = -1 if is_async or call.caller is None else seq
 
-    def _after(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
+    def _after(self, ranks: tuple[int, ...], args: Any) -> None:
         call = this_thread.call
-        call.unaccepted = -1
+        seq, call.unaccepted = call.unaccepted, -1
         if call.open_seq >= 0:
             return
-        seq, op = self._pending.pop((group, args.op_id))
-        work = args.work
+        op, work = _op(args.name), args.work
         if work is None:
             self.completed(seq)
             return

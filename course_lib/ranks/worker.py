@@ -32,9 +32,8 @@ import torch.distributed as dist
 
 from course_lib import context
 from course_lib.failures import Outcome
-from course_lib.pickling import CannotTravel, TooLarge, pack, unpack, unpack_call, why
+from course_lib.pickling import CannotTravel, TooLarge, pack, unpack_call, why
 from course_lib.ranks import recorder
-from course_lib.ranks.log import nameless_file
 from course_lib.ranks.messages import Job, Setup
 from course_lib.user_code import name_cells, show_lines
 
@@ -138,22 +137,9 @@ def _set_up(setup: Setup, store_fd: int) -> None:
             timeout=GROUP_TIMEOUT,  # the notebook keeps the time
             device_id=None if setup.device == "cpu" else torch.device(setup.device),
         )
-        _warm_up(setup.device)
+        # The first call takes longest: it connects the ranks.
+        dist.all_reduce(torch.zeros(1, device=setup.device))
     context.seed_rank(setup.rank)
-
-
-def _warm_up(device: str) -> None:
-    """Do once what a job does. The first time takes longest: of a connection, and of every page
-    of memory that a fork shares until it is touched.
-    """
-    function, args = unpack(pack((dist.all_reduce, (torch.zeros(1, device=device),))))
-    file = nameless_file("warm-up")
-    recording = recorder.Recorder(file)
-    recorder.begin(recording, 0.0)
-    function(*args)
-    recorder.stop()
-    recording.leave()
-    os.close(file)
 
 
 def _work(setup: Setup, job: Job, recording: recorder.Recorder) -> Outcome:

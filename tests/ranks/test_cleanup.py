@@ -23,10 +23,6 @@ from course_lib.ranks.standby import Standby, standby
 ROOT = Path(__file__).parents[2]
 
 
-def test_ranks_are_gone_after_a_run():
-    assert gone(run(os.getpid, world_size=3).results) == []
-
-
 def test_ranks_and_what_they_started_are_gone_after_a_failure(tmp_path):
     def fail(folder):
         child = subprocess.Popen(["sleep", "1000"])
@@ -133,28 +129,6 @@ def test_ranks_die_with_the_notebook_and_a_fork_of_it_has_its_own(tmp_path):
         assert alive(child)
     finally:
         os.kill(child, signal.SIGKILL)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_comes_back_at_once_and_the_next_run_works(tmp_path):
-    import threading
-
-    def interrupt():
-        started(tmp_path / "pids")
-        os.kill(os.getpid(), signal.SIGINT)
-
-    def wait(path):
-        with open(path, "a") as file:
-            file.write(f"{os.getpid()}\n")
-        dist.barrier() if dist.get_rank() else time.sleep(1000)
-
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        run(wait, str(tmp_path / "pids"), world_size=2)
-    start = time.perf_counter()
-    assert gone(started(tmp_path / "pids")) == []
-    assert run(dist.get_rank, world_size=2).results == [0, 1]
-    assert time.perf_counter() - start < 10
 
 
 @pytest.mark.usefixtures("interruptible")

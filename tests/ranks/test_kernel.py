@@ -105,17 +105,6 @@ def test_an_error_shows_its_sentence_and_the_cell_and_no_frame_of_ours(notebook)
     assert second.startswith("  cell [") and second.endswith("], line 3:  return x / 0")
 
 
-def test_it_works_after_backward_in_the_kernel(notebook):
-    shown, error = notebook.cell(
-        "def step():\n"
-        "    x = torch.ones(8, requires_grad=True)\n"
-        "    (x * 2).sum().backward()\n"
-        "    return x.grad.sum().item()\n"
-        "print(step(), run(step, world_size=2).results)"
-    )
-    assert (shown, error) == ("16.0 [16.0, 16.0]\n", None)
-
-
 def test_an_interrupt_gives_the_prompt_back_and_the_next_cell_works(notebook, tmp_path):
     request = notebook.start(HANG % str(tmp_path / "pids"))
     ranks = started(tmp_path / "pids")

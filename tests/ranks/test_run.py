@@ -277,25 +277,6 @@ def test_a_huge_result_is_refused_before_it_is_copied():
         run(lambda: torch.empty(250_000_000), world_size=1)
 
 
-def test_runs_in_threads_do_not_disturb_each_other():
-    results = {}
-
-    def one(number):
-        def work(n):
-            x = torch.tensor([float(n)])
-            dist.all_reduce(x)
-            return x.item()
-
-        results[number] = run(work, number, world_size=2).results
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert results == {n: [2.0 * n] * 2 for n in range(3)}
-
-
 def test_what_ranks_have_imported_of_torch_is_there_for_the_next_ones(tmp_path, monkeypatch):
     """Only of torch: the reader may change a module of his own between two runs."""
     (tmp_path / "readers_own.py").write_text("")
