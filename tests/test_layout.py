@@ -45,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 839,  # the words that all parts share: BASE and data
+    "base": 833,  # the words that all parts share: BASE and data
     "draw": 800,
     "ranks": 1537,
     "simulated": 2112,

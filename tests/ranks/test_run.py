@@ -55,13 +55,6 @@ def test_functions_closures_classes_and_modules_travel():
     assert results[0][1].by.requires_grad
 
 
-ops = [1, 2]
-
-
-def test_a_global_that_is_called_like_a_part_of_torch_travels():
-    assert run(lambda: torch.tensor(ops).sum().item(), world_size=1).results == [3]
-
-
 def test_a_view_comes_back_without_its_storage():
     result = run(lambda: torch.zeros(1_000_000)[3:5], world_size=1).results[0]
     assert result.untyped_storage().nbytes() == 8
