@@ -3,7 +3,7 @@
     CourseError
      ├── RankFailed    a rank raised an exception
      ├── RankDied      a rank's process ended without returning
-     ├── Standstill    ranks wait
+     ├── Blocked       ranks wait
      │    ├── Deadlock    for one another, or for ranks that have returned: it can never end
      │    └── Hang        nothing came back within the timeout
      ├── Mismatch      ranks called operations that do not fit together
@@ -81,7 +81,7 @@ class RankDied(CourseError):
         self.rank, self.exit_code, self.consequences = rank, exit_code, tuple(consequences)
 
 
-class Standstill(CourseError):
+class Blocked(CourseError):
     """Parent of the two errors in which ranks wait; ``waits`` has one Wait per waiting rank."""
 
     def __init__(self, message: str, waits: Sequence[Wait] = ()):
@@ -89,7 +89,10 @@ class Standstill(CourseError):
         self.waits = tuple(waits)
 
 
-class Deadlock(Standstill):
+Standstill = Blocked  # its former name
+
+
+class Deadlock(Blocked):
     """Ranks wait for one another or for ranks that have returned: it can never end.
 
     ``cycle`` lists ranks in waiting order, or is empty where the wait is for one that has returned.
@@ -100,7 +103,7 @@ class Deadlock(Standstill):
         self.cycle = tuple(cycle)
 
 
-class Hang(Standstill):
+class Hang(Blocked):
     """Nothing came back within the timeout."""
 
 
@@ -154,7 +157,7 @@ def interruptible(what: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(f"{what} was stopped, and nothing that it started is left") from None
+        raise Interrupted(f"{what} was stopped, and its ranks have ended") from None
 
 
 @dataclass

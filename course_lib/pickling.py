@@ -7,12 +7,10 @@ CPU, and a view brings its own elements and not the whole storage that it looks 
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 import io
 import pickle
-import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,7 +20,6 @@ import torch
 
 from course_lib.errors import CourseError
 
-_Cached = type(functools.lru_cache(int))
 LARGEST = 2_000_000_000  # bytes that may be sent at once
 _FUNCTION = "the function"
 
@@ -42,28 +39,20 @@ class CannotTravel(Exception):
         super().__init__(f"{name}: {self.why}")
 
 
-class _Limited(io.BytesIO):
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._most = most
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        if self.tell() + size > self._most:
-            raise TooLarge(self.tell() + size, self._most)
-        return super().write(data)
-
-
 class _Pickler(cloudpickle.Pickler):
-    def __init__(self, buffer: _Limited, most: int) -> None:
-        super().__init__(buffer, protocol=5)
+    def __init__(self, most: int) -> None:
+        self.buffer = io.BytesIO()
+        super().__init__(self.buffer, protocol=5)
         self._left = self._most = most
+
+    def dump(self, value: Any) -> None:
+        super().dump(value)
+        if self.buffer.tell() > self._most:
+            raise TooLarge(self.buffer.tell(), self._most)
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
-        if isinstance(obj, _Cached) and not _can_be_imported(obj):
-            return _cached, (obj.__wrapped__, obj.cache_parameters())
         if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
             self._left -= obj.nbytes  # told before gigabytes have been copied
             if self._left < 0:
@@ -72,17 +61,6 @@ class _Pickler(cloudpickle.Pickler):
             if light is not obj:
                 return light.__reduce_ex__(4)
         return super().reducer_override(obj)
-
-
-def _can_be_imported(function: Any) -> bool:
-    name, by_value = function.__module__, cloudpickle.list_registry_pickle_by_value()
-    known = getattr(sys.modules.get(name), function.__qualname__, None)
-    return known is function and name not in {"__main__", *by_value}
-
-
-def _cached(function: Any, parameters: dict[str, Any]) -> Any:
-    """The same function under ``functools.lru_cache``, which holds nothing yet."""
-    return functools.lru_cache(**parameters)(function)
 
 
 def _light(tensor: torch.Tensor) -> torch.Tensor:
@@ -101,9 +79,9 @@ def _light(tensor: torch.Tensor) -> torch.Tensor:
 
 def pack(value: Any, most: int = LARGEST) -> bytes:
     """Pickle anything; raises TooLarge past ``most`` bytes, and what pickle raises."""
-    buffer = _Limited(most)
-    _Pickler(buffer, most).dump(value)
-    return buffer.getvalue()
+    pickler = _Pickler(most)
+    pickler.dump(value)
+    return pickler.buffer.getvalue()
 
 
 def unpack(pickled: bytes) -> Any:
@@ -146,8 +124,7 @@ def _pack_parts(fn: Any, args: Sequence[Any]) -> bytes:
     """One pickle after the other, so that each can be named where it fails; what they share is
     carried once. Raises CannotTravel.
     """
-    buffer = _Limited(LARGEST)
-    pickler = _Pickler(buffer, LARGEST)
+    pickler = _Pickler(LARGEST)
     names = [_FUNCTION, *(f"argument {at} ({type(arg).__name__})" for at, arg in enumerate(args))]
     pickler.dump(names)
     for name, part in zip(names, (fn, *args), strict=True):
@@ -155,7 +132,7 @@ def _pack_parts(fn: Any, args: Sequence[Any]) -> bytes:
             pickler.dump(part)
         except Exception as error:
             raise CannotTravel(name, error) from None
-    return buffer.getvalue()
+    return pickler.buffer.getvalue()
 
 
 def _culprits(fn: Callable) -> Iterator[tuple[str, str]]:

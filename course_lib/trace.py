@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -173,14 +173,6 @@ class Trace:
     def bytes_sent(self, rank: int) -> int:
         """Bytes that this rank handed to ``send``: exact for point-to-point, and nothing else."""
         return sum(e.nbytes for e in self.events if e.rank == rank and e.is_send)
-
-    def without_times(self) -> Trace:
-        """The same trace with every time at zero, in rank order: what two runs can share."""
-        events = [replace(e, issued=0.0, completed=None) for e in self.events]
-        spans = [replace(s, start=0.0, end=0.0) for s in self.spans]
-        events.sort(key=lambda e: (e.rank, e.seq))
-        spans.sort(key=lambda s: s.rank)
-        return replace(self, events=events, spans=spans)
 
     def save(self, path: str | Path) -> Path:
         """Write the trace in the Chrome trace format; open the file at https://ui.perfetto.dev.

@@ -45,9 +45,9 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 857,  # the words that all parts share: BASE and data
-    "draw": 823,
-    "ranks": 1625,
+    "base": 860,  # the words that all parts share: BASE and data
+    "draw": 877,
+    "ranks": 1545,
     "simulated": 2112,
     "checks": 1736,  # the engine
     "lessons": 1552,  # the exercises, modules lesson_*.py of the checks

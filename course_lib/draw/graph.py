@@ -7,13 +7,13 @@ import math
 from matplotlib.axes import Axes
 
 from course_lib.draw.style import ALARM, FAINT, INK, PAPER, WAITING, Picture, drawn
-from course_lib.errors import Deadlock, Standstill
+from course_lib.errors import Blocked, Deadlock
 
 _NAMED = 12  # up to this many ranks, each one's call stands beside it
 
 
 @drawn
-def waits(error: Standstill, caption: str = "") -> Picture:
+def waits(error: Blocked, caption: str = "") -> Picture:
     """Draw an arrow from each waiting rank to every rank that could free it.
 
     Ranks that do not wait themselves are white: they have left, or still compute. The cycle of a
@@ -40,7 +40,7 @@ def waits(error: Standstill, caption: str = "") -> Picture:
     return picture
 
 
-def _cycle_edges(error: Standstill) -> set[tuple[int, int]]:
+def _cycle_edges(error: Blocked) -> set[tuple[int, int]]:
     cycle = error.cycle if isinstance(error, Deadlock) else ()
     return set(zip(cycle, cycle[1:] + cycle[:1], strict=True))
 
@@ -67,7 +67,7 @@ def _draw_rank(
         axes.text(x * 1.27, y * 1.34, text, fontsize=8.5, ha=side, va="center")
 
 
-def _text(error: Standstill, ranks: list[int]) -> str:
+def _text(error: Blocked, ranks: list[int]) -> str:
     lines = []
     for wait in sorted(error.waits, key=lambda w: w.rank):
         on = ", ".join(map(str, wait.on)) or "nobody known"

@@ -42,7 +42,7 @@ class DeadlockDetector:
         self.next_look = now + LOOK_SECONDS
         for rank in self._ranks:
             rank.history.update()
-        if any(rank.history.several_threads or rank.history.log.full for rank in self._ranks):
+        if any(rank.history.several_threads or rank.history.full for rank in self._ranks):
             return None
         blocked = {rank.number: call for rank in self._ranks if (call := rank.blocked_in)}
         returned = [rank.number for rank in self._ranks if rank.returned]

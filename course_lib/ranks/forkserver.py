@@ -31,8 +31,10 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.messages import framed
@@ -103,51 +105,30 @@ class ForkServer:
 # ---- in the fork server's process ----------------------------------------------------------------
 
 
-class WorldProcesses:
-    """The ranks that were started for one world's socket."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.pids: set[int] = set()
-
-    def kill(self) -> None:
-        for pid in self.pids:
-            kill_group(pid)
-
-    def tell(self, message: tuple) -> None:
-        try:
-            self.sock.sendall(framed(message))
-        except OSError:
-            self.kill()  # the notebook has closed this world; its end is on the way
-
-
 class Loop:
     """New worlds, new ranks, dead ranks."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
         self.open = True
-        self.worlds: list[WorldProcesses] = []
+        self.ranks: dict[int, socket.socket] = {}  # process id → its world's socket
         self.selector = selectors.DefaultSelector()
-        self.selector.register(control, selectors.EVENT_READ, self._new_world)
-        self._listen_for_deaths()
+        self._watch(control, self._new_world)
 
-    def _listen_for_deaths(self) -> None:
-        here, there = self._wakeup = socket.socketpair()
-        for end in self._wakeup:
-            end.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-        self.selector.register(here, selectors.EVENT_READ, self._deaths)
+    def _watch(self, file: socket.socket | int, react: Callable[[], None]) -> None:
+        self.selector.register(file, selectors.EVENT_READ, react)
 
     def serve(self) -> None:
         """Serve until the notebook's process is gone."""
         while self.open:
-            for key, _ in self.selector.select():
+            # A world's end goes first: to make the next one may take many imports.
+            events = self.selector.select()
+            for key, _ in sorted(events, key=lambda event: event[0].fileobj is self.control):
                 key.data()
-        for world in self.worlds:
-            world.kill()
-        self._kill_strays()
+        for pid in self.ranks:
+            end_group(pid)
+        self.ranks.clear()
+        self._end_strays()
 
     def _new_world(self) -> None:
         names, fds, _, _ = socket.recv_fds(self.control, _MOST_NAMES, 1)
@@ -155,13 +136,12 @@ class Loop:
             self.open = False
             return
         import_modules(names.decode().split())
-        world = WorldProcesses(socket.socket(fileno=fds[0]))
-        self.worlds.append(world)
-        self.selector.register(world.sock, selectors.EVENT_READ, lambda: self._new_rank(world))
+        world = socket.socket(fileno=fds[0])
+        self._watch(world, partial(self._new_rank, world))
 
-    def _new_rank(self, world: WorldProcesses) -> None:
+    def _new_rank(self, world: socket.socket) -> None:
         try:
-            data, fds, _, _ = socket.recv_fds(world.sock, 1, FDS_PER_RANK)
+            data, fds, _, _ = socket.recv_fds(world, 1, FDS_PER_RANK)
         except ConnectionResetError:
             data, fds = b"", []
         if not data:
@@ -170,48 +150,37 @@ class Loop:
         pid = fork_rank(fds)
         for fd in fds:
             os.close(fd)
-        world.pids.add(pid)
-        world.tell(("pid", pid))
+        self.ranks[pid] = world
+        death = os.pidfd_open(pid)
+        self._watch(death, partial(self._died, pid, death))
+        tell(world, ("pid", pid))
 
-    def _end(self, world: WorldProcesses) -> None:
-        self.selector.unregister(world.sock)
-        world.sock.close()
-        world.kill()
-        if not world.pids:
-            self.worlds.remove(world)
+    def _end(self, world: socket.socket) -> None:
+        self.selector.unregister(world)
+        world.close()
+        for pid in [pid for pid, its_world in self.ranks.items() if its_world is world]:
+            kill_group(pid)
 
-    def _deaths(self) -> None:
-        self._wakeup[0].recv(4096)
-        while True:
-            try:
-                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                break
-            if dead is None:
-                break
-            kill_group(dead.si_pid)  # what it started goes with it; its number is still its own
-            _, status = os.waitpid(dead.si_pid, 0)
-            shutil.rmtree(scratch_folder(dead.si_pid), ignore_errors=True)
-            self._died(dead.si_pid, os.waitstatus_to_exitcode(status))
-        self._kill_strays()
+    def _died(self, pid: int, death: int) -> None:
+        self.selector.unregister(death)
+        os.close(death)
+        code = end_group(pid)
+        shutil.rmtree(scratch_folder(pid), ignore_errors=True)
+        world = self.ranks.pop(pid)
+        self._end_strays()
+        tell(world, ("exit", pid, code))
 
-    def _died(self, pid: int, code: int) -> None:
-        for world in self.worlds:
-            if pid in world.pids:
-                world.pids.remove(pid)
-                if world.sock.fileno() >= 0:
-                    world.tell(("exit", pid, code))
-                elif not world.pids:
-                    self.worlds.remove(world)
-                return
-
-    def _kill_strays(self) -> None:
+    def _end_strays(self) -> None:
         """Descendants that left their group come to us when their parent dies."""
-        ranks = {pid for world in self.worlds for pid in world.pids}
-        with open(f"/proc/self/task/{os.getpid()}/children") as children:
-            for pid in map(int, children.read().split()):
-                if pid not in ranks:
-                    kill_group(pid)
+        children = Path(f"/proc/self/task/{os.getpid()}/children")
+        while strays := {*map(int, children.read_text().split())} - self.ranks.keys():
+            for pid in strays:
+                end_group(pid)
+
+
+def tell(world: socket.socket, message: tuple) -> None:
+    with contextlib.suppress(OSError):  # the notebook has closed it; its end is on the way
+        world.sendall(framed(message))
 
 
 def import_modules(names: Iterable[str]) -> None:
@@ -231,6 +200,12 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
+def end_group(pid: int) -> int:
+    """Kill a child and its group, and reap it; returns its exit code, or minus its signal."""
+    kill_group(pid)  # before it is reaped: its number is still its own
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def scratch_folder(rank_pid: int) -> str:
     """Where a rank's ``multiprocessing`` keeps its sockets. Ranks, and what they have started, end
     by being killed, and then nobody tidies up but the fork server, which knows this name.
@@ -244,8 +219,6 @@ def fork_rank(fds: Sequence[int]) -> int:
     if pid:
         return pid
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not to outlive the fork server
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         close_all_but(fds)
         from course_lib.ranks import worker

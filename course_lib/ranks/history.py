@@ -21,16 +21,17 @@ class History:
         self.spans: list[Span] = []
         self.groups: dict[str, tuple[int, ...]] = {}
         self.several_threads = False  # the reader's code speaks from more threads than the main one
+        self.full = False  # there was no room for all that was said
         self._matcher = matcher
         self.refused: set[int] = set()  # by torch: these were never issued
         self._inside: Event | None = None  # the last call, while it blocks its rank
         self._waiting: tuple[Event, Line | None] | None = None  # whose Work is being waited for
         self._lines: dict[int, Line] = {}
-        self.log = Reader(fd)
+        self._log = Reader(fd)
 
     def update(self) -> None:
         """Read on: each of the Recorder's records goes to the ``_read_`` method of its name."""
-        for record in self.log.read():
+        for record in self._log.read():
             getattr(self, "_read_" + record[0])(*record[1:])
 
     def _read_issued(self, *fields: Any) -> None:
@@ -66,6 +67,9 @@ class History:
 
     def _read_threads(self) -> None:
         self.several_threads = True
+
+    def _read_full(self) -> None:
+        self.full = True
 
     def _read_taken(self, seq: int) -> None:
         """Somebody took its future, or heard that it is complete: as good as waiting."""
@@ -112,7 +116,7 @@ def to_trace(histories: Sequence[History], recorded: bool) -> Trace:
     events.sort(key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for h in histories for s in h.spans), key=lambda s: (s.start, s.rank))
     groups = {name: ranks for h in histories for name, ranks in h.groups.items()}
-    full = any(history.log.full for history in histories)
+    full = any(history.full for history in histories)
     note = None if recorded else "nothing was recorded: record=False"
     return Trace(
         events, spans, groups, "the log was full: later events are missing" if full else note

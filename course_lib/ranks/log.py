@@ -1,26 +1,26 @@
 """A rank's diary: a file that outlives the rank.
 
-    ┌──────┬────────┬────────┬────────┬────────┬────────┬───────┐
-    │ full │ length │ record │ length │ record │ length │   …   │
-    └──────┴────────┴────────┴────────┴────────┴────────┴───────┘
+    ┌────────┬────────┬────────┬────────┬────────┬────────┬───────┐
+    │ length │ record │ length │ record │ length │ record │   …   │
+    └────────┴────────┴────────┴────────┴────────┴────────┴───────┘
 
-``full`` is one byte, 1 once there was no room for more. A record is a marshalled tuple, whose first
-word says what it is. The rank writes each in one piece, and whoever reads leaves a last one that is
-not complete for the next time. The file has no name: it is gone when the last process that knows
-it is.
+A record is a marshalled tuple, whose first word says what it is; ("full",) is the last one where
+there was no room for more. The rank appends each in one piece, and whoever reads leaves a last one
+that is not complete for the next time. The file has no name: it is gone when the last process that
+knows it is.
 """
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import marshal
 import os
 import struct
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 _LENGTH = struct.Struct("<I")
+_FORMAT = 2  # of marshal: later ones look for values that occur twice, which takes twice as long
 MOST = 1 << 28  # bytes after which recording stops
 
 
@@ -33,25 +33,22 @@ class Writer:
     """Appends records; used by one rank, from any of its threads."""
 
     def __init__(self, fd: int) -> None:
-        self.lock = threading.RLock()
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
         self._fd = fd
-        self._full = False  # no later record shall find room: it may speak of what is missing
-        self._at = os.pwrite(fd, b"\0", 0)
+        self._room = MOST
 
     def append(self, *record: Any) -> None:
         """Write one record of marshallable values."""
-        body = marshal.dumps(record)
-        block = _LENGTH.pack(len(body)) + body
-        with self.lock:
-            if self._full:
-                return
-            written = 0
-            if self._at + len(block) <= MOST:
-                with contextlib.suppress(OSError):  # the system may have set a limit of its own
-                    written = os.pwrite(self._fd, block, self._at)
-            self._at += written
-            if written < len(block):
-                self._full = bool(os.pwrite(self._fd, b"\1", 0))
+        if self._room < 0:
+            return  # nor shall a shorter one find room: it may speak of what is missing
+        block = _block(record)
+        self._room -= len(block)
+        os.write(self._fd, block if self._room >= 0 else _block(("full",)))
+
+
+def _block(record: tuple) -> bytes:
+    body = marshal.dumps(record, _FORMAT)
+    return _LENGTH.pack(len(body)) + body
 
 
 class Reader:
@@ -59,12 +56,7 @@ class Reader:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._at = 1
-
-    @property
-    def full(self) -> bool:
-        """Whether there was no room for all that was said."""
-        return os.pread(self._fd, 1, 0) == b"\1"
+        self._at = 0
 
     def read(self) -> Iterator[tuple]:
         """The records that are new."""

@@ -40,15 +40,13 @@ _get_future = dist.Work.get_future
 class Call:
     """What the wrapper around a thread's current call knows, for the hooks that fire inside it."""
 
-    def __init__(self) -> None:
-        self.caller: FrameType | None = None  # who calls; None while nobody does
-        self.op: str | None = None  # None: the hook will say
-        self.blocking_message = False  # send, recv: their hook says async all the same
-        self.tag = 0
-        self.reduce_op: Any = None
-        self.by_user = False  # the reader's own code calls, and gets the Work if there is one
-        self.open_seq = -1  # of the event that is done when the call returns, if there is one
-        self.unaccepted = -1  # of the event between its pre- and post-hook: torch may refuse it
+    caller: FrameType | None = None  # who calls; None while nobody does
+    blocking_message = False  # send, recv: their hook says async all the same
+    tag = 0
+    reduce_op: Any = None
+    by_user = False  # the reader's own code calls, and gets the Work if there is one
+    open_seq = -1  # of the event that is done when the call returns, if there is one
+    unaccepted = -1  # of the event between its pre- and post-hook: torch may refuse it
 
 
 class _Thread(threading.local):
@@ -66,10 +64,10 @@ class Recorder:
     def __init__(self, fd: int) -> None:
         self.t0 = 0.0
         self._log = Writer(fd)
+        self._lock = threading.Lock()  # numbers go into the log in order
         self._wait_means_done = True
         self._main = threading.main_thread().ident
         self._count = 0
-        self._pending: dict[tuple[str, int], tuple[int, str]] = {}  # between pre- and post-hook
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
         self._live: dict[int, tuple[Any, int, tuple[int, ...]]] = {}
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
@@ -102,7 +100,7 @@ class Recorder:
             self._log.append("threads")
         reduce_op = None if call.reduce_op is None else _reduce_op(call.reduce_op)
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
-        with self._log.lock:
+        with self._lock:
             seq = self._count
             self._count = seq + 1
             # Event's fields from op on, but for ``completed``: see History._read_issued
@@ -135,7 +133,7 @@ class Recorder:
         place = (id(code), frame.f_lasti)
         known = self._lines.get(place)
         if known is None:
-            with self._log.lock:
+            with self._lock:
                 number = len(self._lines) if is_user_code(code.co_filename) else -1
                 known = self._lines[place] = number, code
                 if number >= 0:
@@ -155,35 +153,26 @@ class Recorder:
         self._groups.add(name)
         self._log.append("group", name, ranks)
         group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
-        group.register_post_hook(_HOOK, functools.partial(self._after, name, ranks))
-
-    def leave(self) -> None:
-        """Take the hooks off the world's group again."""
-        dist.group.WORLD.unregister_pre_hook(_HOOK)  # type: ignore[union-attr]
-        dist.group.WORLD.unregister_post_hook(_HOOK)  # type: ignore[union-attr]
+        group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
         call = this_thread.call
         if call.open_seq >= 0:  # one of several that a call consists of
             self.completed(call.open_seq)
-        op, root = call.op or _op(args.name), args.root
+        op, root = _op(args.name), args.root
         is_async = args.async_op and not call.blocking_message
         peer = ranks[root] if 0 <= root < len(ranks) else None  # torch is yet to look at it
         seq = self.issued(op, group, peer, args.input_tensors, args.output_tensors, is_async)
         call.unaccepted = seq
-        if is_async or call.caller is None:
-            self._pending[group, args.op_id] = seq, op
-            call.open_seq = -1
-        else:  # it comes back when it is done: no need to know its Work
-            call.open_seq = seq
+        # A synchronous one comes back when it is done: no need to know its Work.
+        call.open_seq = -1 if is_async or call.caller is None else seq
 
-    def _after(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
+    def _after(self, ranks: tuple[int, ...], args: Any) -> None:
         call = this_thread.call
-        call.unaccepted = -1
+        seq, call.unaccepted = call.unaccepted, -1
         if call.open_seq >= 0:
             return
-        seq, op = self._pending.pop((group, args.op_id))
-        work = args.work
+        op, work = _op(args.name), args.work
         if work is None:
             self.completed(seq)
             return
@@ -225,11 +214,6 @@ class Recorder:
 
     def waited(self, work: Any) -> None:
         """Somebody's ``wait()`` on this Work has returned."""
-        call = this_thread.call
-        if call.open_seq >= 0:
-            self.completed(call.open_seq)
-            call.open_seq = -1
-            return
         entry = self._live.pop(id(work), None)
         if entry is not None:
             _, seq, ranks = entry

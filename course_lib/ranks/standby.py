@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import weakref
 
 from course_lib.errors import CourseError
 from course_lib.ranks.forkserver import ForkServer
@@ -30,33 +29,26 @@ class Standby:
         self.ready: World | None = None
         self._server: ForkServer | None = None
         self._lock = threading.Lock()
-        self._ended: list[World] = []
-        self._all: weakref.WeakSet[World] = weakref.WeakSet()
 
     def take(self, plan: Plan) -> World:
         """A world for this plan: the one that stands by if it fits, else a new one."""
         with self._lock:
-            while self._ended:
-                self._ended.pop().close_files()
             ready, self.ready = self.ready, None
             if ready is not None:
                 if ready.plan == plan and ready.is_fresh():
                     return ready
                 ready.end()
-                ready.close_files()
             return self._open(plan)
 
     def _open(self, plan: Plan) -> World:
         idle = _seconds() or SECONDS  # with 0 its ranks would leave before their job comes
         try:
             try:
-                world = World(plan, self._server or self._new_server(), idle)
+                return World(plan, self._server or self._new_server(), idle)
             except BrokenPipeError:  # it has died since
-                world = World(plan, self._new_server(), idle)
+                return World(plan, self._new_server(), idle)
         except OSError as error:
             raise CourseError(f"{plan.world_size} ranks did not start: {error.strerror}") from None
-        self._all.add(world)
-        return world
 
     def _new_server(self) -> ForkServer:
         self.drop_server()
@@ -75,10 +67,6 @@ class Standby:
         wanted = _seconds() > 0 and plan.init and plan.backend == "gloo"
         with self._lock:
             world.end()
-            if plan.init:
-                self._ended.append(world)  # its files take long to close while its ranks die
-            else:
-                world.close_files()  # a port cannot wait for the next call
             if not answered:
                 self.drop_server()  # the next run shall not wait for this one
                 return
@@ -89,20 +77,16 @@ class Standby:
                     self.ready = self._open(plan)
 
     def after_fork(self) -> None:
-        """A fork of the notebook holds copies of all our sockets: let go, and start anew."""
-        for world in list(self._all):
-            world.close_files()
+        """A fork of the notebook holds copies of our sockets: let go, and start anew."""
+        if self.ready is not None:
+            self.ready.close_files()
         if self._server is not None:
             self._server.release()
         self.__init__()  # type: ignore[misc]
 
 
 def _seconds() -> float:
-    value = os.environ.get("COURSE_LIB_STANDBY", "")
-    try:
-        return max(0.0, float(value or SECONDS))
-    except ValueError:
-        raise CourseError(f"COURSE_LIB_STANDBY={value!r}: give seconds, 0 for none") from None
+    return max(0.0, float(os.environ.get("COURSE_LIB_STANDBY") or SECONDS))
 
 
 standby = Standby()

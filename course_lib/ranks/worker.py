@@ -1,6 +1,6 @@
 """What happens inside a rank's process.
 
-start: own session, output into a pipe, a thread that watches for the notebook's death
+start: own session, output into a pipe
   │
 Setup ──► environment, process group, seeds ──► "ready"
   │
@@ -16,27 +16,24 @@ import ctypes
 import faulthandler
 import io
 import os
-import queue
 import re
 import signal
 import sys
-import threading
 import time
 import types
 from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing import process, util
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
 
 from course_lib import context
 from course_lib.failures import Outcome
-from course_lib.pickling import CannotTravel, TooLarge, pack, unpack, unpack_call, why
+from course_lib.pickling import CannotTravel, TooLarge, pack, unpack_call, why
 from course_lib.ranks import recorder
-from course_lib.ranks.log import nameless_file
 from course_lib.ranks.messages import Job, Setup
 from course_lib.user_code import name_cells, show_lines
 
@@ -75,38 +72,25 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
     control = Connection(control_fd)
-    orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(control, orders), daemon=True).start()
-    setup: Setup = orders.get()
+    setup: Setup = control.recv()
     try:
         _set_up(setup, store_fd)
         recording = recorder.Recorder(log_fd)
     except Exception as error:
         control.send(_failed(setup.rank, f"{type(error).__name__}: {error}"))
-        _stay(orders)
+        _stay()
     control.send("ready")
-    try:
-        job: Job = orders.get(timeout=setup.idle)
-    except queue.Empty:
+    if not control.poll(setup.idle):
         os._exit(0)  # nobody wants this world
-    outcome = _work(setup, job, recording)
+    outcome = _work(setup, control.recv(), recording)
     outcome.imports = [m for m in list(sys.modules) if m not in inherited and _SHARED.match(m)]
     control.send(outcome)
-    _stay(orders)
+    _stay()
 
 
-def _stay(orders: queue.SimpleQueue[Any]) -> NoReturn:
+def _stay() -> NoReturn:
     while True:
-        orders.get()
-
-
-def _listen(control: Connection, orders: queue.SimpleQueue[Any]) -> None:
-    """Hand on what the notebook says; when it is gone, so are we and our children."""
-    try:
-        while True:
-            orders.put(control.recv())
-    except (EOFError, OSError):
-        os.killpg(0, signal.SIGKILL)
+        signal.pause()
 
 
 def _keep_sockets_in(folder: str) -> None:
@@ -153,22 +137,9 @@ def _set_up(setup: Setup, store_fd: int) -> None:
             timeout=GROUP_TIMEOUT,  # the notebook keeps the time
             device_id=None if setup.device == "cpu" else torch.device(setup.device),
         )
-        _warm_up(setup.device)
+        # The first call takes longest: it connects the ranks.
+        dist.all_reduce(torch.zeros(1, device=setup.device))
     context.seed_rank(setup.rank)
-
-
-def _warm_up(device: str) -> None:
-    """Do once what a job does. The first time takes longest: of a connection, and of every page
-    of memory that a fork shares until it is touched.
-    """
-    function, args = unpack(pack((dist.all_reduce, (torch.zeros(1, device=device),))))
-    file = nameless_file("warm-up")
-    recording = recorder.Recorder(file)
-    recorder.begin(recording, 0.0)
-    function(*args)
-    recorder.stop()
-    recording.leave()
-    os.close(file)
 
 
 def _work(setup: Setup, job: Job, recording: recorder.Recorder) -> Outcome:

@@ -56,7 +56,6 @@ class World:
             self._start()
         except BaseException:
             self.end()
-            self.close_files()
             raise
 
     def _start(self) -> None:
@@ -72,9 +71,10 @@ class World:
             self._send(rank, framed(Setup(number, self.plan, environ, self._idle)))
 
     def end(self) -> None:
-        """Have the fork server kill the ranks, and all that they started."""
+        """Have the fork server kill the ranks, and all that they started; give back our files."""
         with contextlib.suppress(OSError):  # the fork server may have died before
             self._channel.sock.shutdown(socket.SHUT_RDWR)
+        self.close_files()
 
     def close_files(self) -> None:
         """Give back this process's files, and leave the ranks alone."""
@@ -152,7 +152,7 @@ class World:
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch()
-        if not any(rank.history.log.full for rank in self.ranks):  # else it may have had no room
+        if not any(rank.history.full for rank in self.ranks):  # else it may have had no room
             works = filter(None, (rank.history.unwaited for rank in self.ranks))
             found = found or self._matcher.absence() or next(map(explain.unwaited, works), None)
         if found:

@@ -20,17 +20,13 @@ from torch.distributed import distributed_c10d as c10d
 
 from course_lib.ranks import recorder
 
-# Each with what it is recorded as; None: what it consists of.
-_CALLS = {
-    "send": "send", "recv": "recv", "isend": "send", "irecv": "recv", "batch_isend_irecv": None,
-    "broadcast": "broadcast", "all_reduce": "all_reduce", "reduce": "reduce", "gather": "gather",
-    "all_gather": "all_gather", "all_gather_single": "all_gather_single", "scatter": "scatter",
-    "all_gather_into_tensor": "all_gather_single", "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_single": "reduce_scatter_single", "barrier": "barrier",
-    "reduce_scatter_tensor": "reduce_scatter_single", "all_to_all": "all_to_all",
-    "all_to_all_single": "all_to_all_single", "all_gather_object": None, "gather_object": None,
-    "scatter_object_list": None, "broadcast_object_list": None,
-}  # fmt: skip
+_CALLS = (
+    "send", "recv", "isend", "irecv", "batch_isend_irecv", "barrier", "broadcast", "all_reduce",
+    "reduce", "gather", "scatter", "all_gather", "all_gather_single", "all_gather_into_tensor",
+    "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "all_to_all",
+    "all_to_all_single", "all_gather_object", "gather_object", "scatter_object_list",
+    "broadcast_object_list",
+)  # fmt: skip
 
 
 def install() -> None:
@@ -75,7 +71,7 @@ def _whole(value: Any) -> int:
 
 def _wrap_call(name: str, function: Callable) -> Callable:
     tag_of, op_of = _argument(function, "tag"), _argument(function, "op")
-    op, blocking_message = _CALLS[name], name in ("send", "recv")
+    blocking_message = name in ("send", "recv")
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -87,14 +83,13 @@ def _wrap_call(name: str, function: Callable) -> Callable:
             current.tag = _whole(tag_of(args, kwargs))
         if current.caller:  # recv calls irecv, and batch_isend_irecv several, each with its tag
             return function(*args, **kwargs)
-        current.caller, current.op = sys._getframe(1), op
-        current.blocking_message = blocking_message
+        current.caller, current.blocking_message = sys._getframe(1), blocking_message
         if op_of:
             current.reduce_op = op_of(args, kwargs)
         try:
             result = function(*args, **kwargs)
             if current.open_seq >= 0:
-                active.completed(current.open_seq, result if op == "recv" else None)
+                active.completed(current.open_seq, result if name == "recv" else None)
             return result
         except BaseException:
             if current.unaccepted >= 0:
@@ -162,8 +157,8 @@ def _wrap_message(method: Callable) -> Callable:
 def _wrap_wait(wait: Callable) -> Callable:
     @functools.wraps(wait)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        active, current = recorder.active_recorder, recorder.this_thread.call
-        if active is None or (current.op and current.open_seq >= 0):
+        active = recorder.active_recorder
+        if active is None or recorder.this_thread.call.open_seq >= 0:
             return wait(self, *args, **kwargs)  # the call itself tells when it returns
         active.waiting(self)
         try:

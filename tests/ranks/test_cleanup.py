@@ -2,7 +2,6 @@
 
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -20,13 +19,8 @@ from course_lib.pickling import pack_call
 from course_lib.ranks import launcher
 from course_lib.ranks.plan import Deadline
 from course_lib.ranks.standby import Standby, standby
-from course_lib.ranks.world import World
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_ranks_are_gone_after_a_run():
-    assert gone(run(os.getpid, world_size=3).results) == []
 
 
 def test_ranks_and_what_they_started_are_gone_after_a_failure(tmp_path):
@@ -72,131 +66,69 @@ def test_what_multiprocessing_keeps_in_files_goes_with_the_rank():
             time.sleep(0.01)
 
 
-@pytest.mark.slow
 def test_files_do_not_pile_up():
     run(lambda: None, world_size=2)
     before = open_files()
-    for _ in range(5):
+    for _ in range(2):
         run(lambda: None, world_size=2)
         with pytest.raises(CourseError):
             run(lambda: 1 / 0, world_size=2)
-    assert open_files() <= before + 2
-
-
-# A shell's background jobs ignore interrupts, and so does all that they start, unless it is told.
-HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    assert open_files() <= before
 
 
 @pytest.fixture
 def interruptible():
+    """A shell's background jobs ignore interrupts, and so does all that they start, unless told."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def start_notebook(code):
-    """A process that plays the notebook: prints the pids of its ranks, then waits in ``run``."""
-    return subprocess.Popen(
-        [sys.executable, "-u", "-c", HEARS + textwrap.dedent(code)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-        start_new_session=True,
-    )
-
-
-WAITING = """
-    import os, time, torch.distributed as dist
+DIES = """
+    import os, threading, time, torch.distributed as dist
     from course_lib import run
-    def wait(path):
-        with open(path, "a") as file:
-            file.write(f"{os.getpid()} {os.getppid()}\\n")
+    from course_lib.ranks.plan import Deadline
+    from course_lib.ranks.standby import standby
+
+    def write(name, *numbers):
+        with open(f"{folder}/{name}", "a") as file:
+            print(*numbers, file=file)
+
+    def wait():
+        write("pids", os.getpid(), os.getppid())
         dist.barrier() if dist.get_rank() else time.sleep(1000)
-    run(wait, %r, world_size=2)
+
+    run(lambda: None, world_size=2)
+    if os.fork() == 0:
+        write("fork", os.getpid(), *run(dist.get_rank, world_size=2).results)
+        time.sleep(1000)
+    while not os.path.exists(f"{folder}/fork"):
+        time.sleep(0.01)
+    threading.Thread(target=run, args=(wait,), kwargs={"world_size": 2}).start()
+    while not os.path.exists(f"{folder}/pids"):
+        time.sleep(0.01)
+    run(lambda: None, world_size=2)
+    standby.ready.wait_until_ready(Deadline(60))
+    write("pids", *[rank.pid for rank in standby.ready.ranks])
+    time.sleep(1000)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_ranks_die_with_the_notebook(tmp_path, number):
-    """Rank 0 is stuck in Python, and rank 1 in a collective."""
-    notebook = start_notebook(WAITING % str(tmp_path / "pids"))
-    with notebook:
-        pids = started(tmp_path / "pids")
-        notebook.send_signal(number)
-        notebook.wait(10)
-    assert len(pids) == 3  # two ranks and the fork server
-    assert gone(pids) == []
-
-
-@pytest.mark.slow
-def test_a_world_that_stands_by_dies_with_the_notebook_also_when_a_fork_of_it_lives_on(tmp_path):
-    notebook = start_notebook(f"""
-        import os, time
-        from course_lib import run
-        from course_lib.ranks.plan import Deadline
-        from course_lib.ranks.standby import standby
-        run(lambda: None, world_size=2)
-        child = os.fork()
-        if child == 0:
-            os.close(1); os.close(2)
-            time.sleep(1000)
-        world = standby.ready
-        world.wait_until_ready(Deadline(60))
-        with open({str(tmp_path / "pids")!r}, "w") as file:
-            print(child, file=file)
-            print(*[rank.pid for rank in world.ranks], file=file)
-        os.kill(os.getpid(), 9)
-    """)
-    with notebook:
-        notebook.wait(60)
-    child, ranks = (tmp_path / "pids").read_text().splitlines()
+def test_ranks_die_with_the_notebook_and_a_fork_of_it_has_its_own(tmp_path):
+    """One rank is stuck in Python, one in a collective, and two stand by; the fork lives on."""
+    code = f"folder = {str(tmp_path)!r}" + textwrap.dedent(DIES)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as notebook:
+        pids = started(tmp_path / "pids", lines=3)
+        notebook.kill()
+    child, *results = map(int, (tmp_path / "fork").read_text().split())
     try:
-        assert gone([int(p) for p in ranks.split()]) == []
+        assert results == [0, 1]
+        assert len(pids) == 5  # with the fork server
+        assert gone(pids) == []
+        assert alive(child)
     finally:
-        os.kill(int(child), signal.SIGKILL)
-
-
-@pytest.mark.slow
-def test_a_fork_of_the_notebook_starts_its_own_ranks_also_while_an_error_is_kept():
-    with pytest.raises(CourseError) as kept:
-        run(lambda: 1 / 0, world_size=2, init=False)
-    for _ in range(2):
-        run(lambda: None, world_size=2)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = 0 if run(dist.get_rank, world_size=2).results == [0, 1] else 2
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert run(dist.get_rank, world_size=2).results == [0, 1]
-    assert kept.value.run is not None
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_comes_back_at_once_and_the_next_run_works(tmp_path):
-    import threading
-
-    def interrupt():
-        started(tmp_path / "pids")
-        os.kill(os.getpid(), signal.SIGINT)
-
-    def wait(path):
-        with open(path, "a") as file:
-            file.write(f"{os.getpid()}\n")
-        dist.barrier() if dist.get_rank() else time.sleep(1000)
-
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        run(wait, str(tmp_path / "pids"), world_size=2)
-    start = time.perf_counter()
-    assert gone(started(tmp_path / "pids")) == []
-    assert run(dist.get_rank, world_size=2).results == [0, 1]
-    assert time.perf_counter() - start < 10
+        os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -218,22 +150,9 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
     ranks = [rank.pid for rank in standby.ready.ranks]
     monkeypatch.setattr(standby, "take", take)
     monkeypatch.setattr(standby, "done", done)
-    with pytest.raises(KeyboardInterrupt, match="nothing that it started is left"):
+    with pytest.raises(KeyboardInterrupt, match="its ranks have ended"):
         run(dist.get_rank, world_size=2)
     assert gone(ranks) == []
-
-
-def test_a_rank_that_answers_while_it_is_being_sent_its_job_is_heard(monkeypatch):
-    def send(world, rank, message, usual=World._send):
-        usual(world, rank, message)
-        select.select([rank.control], [], [])
-        world._serve(rank)
-
-    monkeypatch.setattr(World, "_send", send)
-    monkeypatch.setenv("COURSE_LIB_STANDBY", "0")
-    with pytest.raises(RankFailed, match="ZeroDivisionError"):
-        run(lambda: 1 / 0, world_size=1)
-    assert run(dist.get_rank, world_size=1).results == [0]
 
 
 def test_a_timeout_covers_what_is_sent():
@@ -241,33 +160,35 @@ def test_a_timeout_covers_what_is_sent():
     standby.ready.wait_until_ready(Deadline(60))
     os.kill(standby.ready.ranks[1].pid, signal.SIGSTOP)
     start = time.perf_counter()
-    with pytest.raises(Hang, match="rank 1 did not answer"):
+    with pytest.raises(Hang, match="rank 1 did not answer: it may be stopped"):
         run(len, torch.zeros(5_000_000), world_size=2, timeout=1)
     assert time.perf_counter() - start < 20  # two; it took for ever
 
 
-def test_a_fork_server_that_does_not_answer_is_in_time_and_replaced(monkeypatch):
-    monkeypatch.setenv("COURSE_LIB_STANDBY", "0")
-    stopped = run(os.getppid, world_size=1).results
-    os.kill(stopped[0], signal.SIGSTOP)
-    with pytest.raises(Hang, match="did not start within 1 s"):
-        run(dist.get_rank, world_size=2, timeout=1)
-    assert gone(stopped) == []
-    assert run(dist.get_rank, world_size=2).results == [0, 1]
+def server_and_files():
+    """The fork server's process id, and how many files are open while a world stands by."""
+    server = run(os.getppid, world_size=2).results[0]
+    standby.ready.wait_until_ready(Deadline(60))
+    return server, open_files()
 
 
-def test_a_fork_server_killed_while_a_world_stands_by_is_replaced_and_leaves_no_file():
-    def server():
-        pids = run(os.getppid, world_size=2).results
-        standby.ready.wait_until_ready(Deadline(60))
-        return pids[:1], open_files()
-
-    killed, before = server()
-    for _ in range(3):
-        os.kill(killed[0], signal.SIGKILL)
-        assert gone(killed) == []
-        killed, after = server()
-        assert after == before
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["while a world stands by", "by a rank", "it only stops"])
+def test_a_fork_server_that_has_ended_is_replaced_and_leaves_no_file(how, monkeypatch):
+    server, files = server_and_files()
+    if how == "by a rank":
+        with pytest.raises(CourseError, match="run the cell again"):
+            run(lambda: os.kill(os.getppid(), signal.SIGKILL) or time.sleep(100), world_size=2)
+    elif how == "it only stops":
+        os.kill(server, signal.SIGSTOP)
+        with pytest.raises(Hang, match="did not start within 1 s"):
+            run(dist.get_rank, world_size=3, timeout=1)
+    else:
+        os.kill(server, signal.SIGKILL)
+    assert gone([server]) == []
+    new, files_then = server_and_files()
+    assert new != server
+    assert files_then == files
 
 
 def test_a_fork_server_that_cannot_start_says_why(tmp_path, monkeypatch):
@@ -276,17 +197,6 @@ def test_a_fork_server_that_cannot_start_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(CourseError, match=r"has died \(ImportError: broken on purpose\): run"):
         run(dist.get_rank, world_size=2)
-
-
-@pytest.mark.slow
-def test_a_killed_fork_server_is_told_and_replaced():
-    def kill():
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(100)
-
-    with pytest.raises(CourseError, match="run the cell again"):
-        run(kill, world_size=2)
-    assert run(dist.get_rank, world_size=2).results == [0, 1]
 
 
 # ---- the world that stands by --------------------------------------------------------------------
@@ -321,12 +231,10 @@ def test_a_world_that_does_not_fit_is_thrown_away(change, monkeypatch):
 
 @pytest.mark.slow
 def test_ranks_that_nobody_wants_leave_by_themselves(monkeypatch):
-    monkeypatch.setenv("COURSE_LIB_STANDBY", "3")
+    monkeypatch.setenv("COURSE_LIB_STANDBY", "1.5")
     run(lambda: None, world_size=2)
     standby.ready.wait_until_ready(Deadline(60))
-    pids = [rank.pid for rank in standby.ready.ranks]
-    assert all(map(alive, pids))
-    assert gone(pids, 10.0) == []
+    assert gone([rank.pid for rank in standby.ready.ranks], 10.0) == []
     assert run(dist.get_rank, world_size=2).results == [0, 1]
 
 
@@ -343,15 +251,8 @@ def test_results_and_seeds_are_the_same_with_and_without_a_standby(monkeypatch):
     assert with_standby == without
 
 
-@pytest.mark.slow
 def test_a_rank_starts_no_standby_of_its_own():
-    def nested():
-        from course_lib.ranks.standby import standby
-
-        run(lambda: None, world_size=1)
-        return standby.ready is None
-
-    assert run(nested, world_size=1, init=False).results == [True]
+    assert run(lambda: os.environ["COURSE_LIB_STANDBY"], world_size=1).results == ["0"]
 
 
 def test_a_kept_error_keeps_no_port():
@@ -365,55 +266,6 @@ def test_a_kept_error_keeps_no_port():
                  if line.split()[3] == "0A"]  # fmt: skip
     assert not [inode for inode in listening if f"socket:[{inode}]" in own]
     assert kept.value.run is not None
-
-
-def one_process(test):
-    return pytest.mark.slow(pytest.mark.xdist_group("poor")(test))
-
-
-@pytest.fixture(scope="module")
-def poor():
-    """The lines that a notebook prints which has no disk, starts its first worlds from four threads
-    at once, and is left with few files to open."""
-    notebook = start_notebook("""
-        import os, resource, tempfile, threading
-        os.environ["TMPDIR"] = "/dev/null/nowhere"
-        tempfile.tempdir = None
-        import torch, torch.distributed as dist
-        from course_lib import run
-        results = []
-        def one():
-            results.append(run(os.getppid, world_size=2).results)
-        threads = [threading.Thread(target=one) for _ in range(4)]
-        [t.start() for t in threads]
-        [t.join() for t in threads]
-        print(len(results), len({pid for pair in results for pid in pair}))
-        print(run(lambda: dist.barrier() or 7, world_size=2).results)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-        try:
-            run(lambda: None, world_size=32)
-        except Exception as error:
-            print(type(error).__name__, error)
-        print(run(lambda: 1, world_size=2).results)
-    """)
-    return notebook.communicate(timeout=60)[0].splitlines()
-
-
-@one_process
-def test_threads_that_start_at_once_share_one_fork_server(poor):
-    assert poor[0] == "4 1"
-
-
-@one_process
-def test_no_disk_is_needed(poor):
-    assert poor[1] == "[7, 7]"
-
-
-@one_process
-def test_too_few_files_is_one_clear_line(poor):
-    assert poor[2].startswith("CourseError")
-    assert poor[3] == "[1, 1]"
-    assert len(poor) == 4
 
 
 def test_a_standby_in_which_a_rank_has_died_is_replaced():

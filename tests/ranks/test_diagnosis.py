@@ -34,7 +34,7 @@ def started():
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """How long a standstill lasts decides when it is told, not what is said of it."""
+    """How long ranks are stuck decides when it is told, not what is said of it."""
     monkeypatch.setattr(deadlock, "DEADLOCK_SECONDS", 0.2)
 
 
@@ -49,17 +49,6 @@ def told(kind, fn, world_size=2, **options):
 
 
 # ---- a rank raises or dies --------------------------------------------------------------------
-
-
-def test_a_comprehension_and_its_function_are_told_as_one_line():
-    def fail():
-        return [1 / (dist.get_rank() - k) for k in range(2)]
-
-    first, *rest = str(told(RankFailed, fail)).splitlines()
-    assert first == "ranks 0 and 1 raised ZeroDivisionError: division by zero"
-    assert [line.strip().partition(":  ")[2] for line in rest] == [
-        "return [1 / (dist.get_rank() - k) for k in range(2)]"
-    ]
 
 
 def test_an_exception_names_the_rank_and_the_line():
@@ -77,28 +66,6 @@ def test_an_exception_names_the_rank_and_the_line():
     assert error.seconds < 10
 
 
-def test_a_peer_of_number_minus_one_is_named():
-    """What ``rank - 1`` makes of rank 0: gloo would wait, and nobody knows for whom."""
-
-    def take_from_the_left():
-        dist.recv(torch.empty(1), src=dist.get_rank() - 1)
-
-    error = told(RankFailed, take_from_the_left)
-    assert error.rank == 0
-    first, second = str(error).splitlines()
-    assert first == "rank 0 raised RuntimeError: there is no rank -1: ranks are 0 to 1"
-    assert second.endswith("dist.recv(torch.empty(1), src=dist.get_rank() - 1)")
-
-
-def test_the_same_exception_everywhere_is_told_once():
-    def fail():
-        return 1 / 0
-
-    texts = {str(told(RankFailed, fail, 3)) for _ in range(2)}
-    assert len(texts) == 1
-    assert texts.pop().startswith("ranks 0, 1 and 2 raised ZeroDivisionError: division by zero")
-
-
 def test_the_first_failure_in_time_is_the_cause():
     def fail():
         if dist.get_rank() == 1:
@@ -110,7 +77,7 @@ def test_the_first_failure_in_time_is_the_cause():
     assert "rank 1 left early: its process ended with exit code 3." in str(error)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_signal_is_named_with_the_last_thing_the_rank_did(number):
     def die(number):
         dist.barrier()
@@ -184,16 +151,6 @@ def test_a_hang_shows_where_every_rank_stands():
     assert "rank 1 waits in barrier()" in str(error)
     assert str(error).count("[work.wait() for _ in range(1)]") == 1  # though it has two frames
     assert error.seconds < 6
-
-
-def test_a_stopped_rank_ends_as_a_hang():
-    def stop():
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        dist.barrier()
-
-    error = told(Hang, stop, timeout=2.0)
-    assert "it may be stopped" in str(error)
 
 
 def receive_both():

@@ -8,7 +8,7 @@ import os
 import torch.distributed as dist
 
 from course_lib import run, span
-from course_lib.ranks import log
+from course_lib.ranks import recorder
 from course_lib.ranks.log import Reader, Writer, nameless_file
 
 
@@ -25,28 +25,13 @@ def test_a_reader_finds_whole_records_while_they_are_written():
         assert list(reader.read())[-1][1] == number - 1
         os.pwrite(fd, marshal.dumps(("span", number, "x" * 80))[-1:], os.fstat(fd).st_size)
         assert list(reader.read()) == [("span", number, "x" * 80)]
-        assert not reader.full
-    finally:
-        os.close(fd)
-
-
-def test_nothing_is_written_after_what_had_no_room(monkeypatch):
-    monkeypatch.setattr(log, "MOST", 1000)
-    fd = nameless_file("test")
-    try:
-        writer, reader = Writer(fd), Reader(fd)
-        writer.append("before")
-        writer.append("too long", "x" * 1000)
-        writer.append("short")  # there would be room, but it may speak of what is missing
-        assert list(reader.read()) == [("before",)]
-        assert reader.full
     finally:
         os.close(fd)
 
 
 def test_a_run_that_says_too_much_tells_that_its_trace_is_cut_short():
     def chatter() -> int:
-        log.MOST = 1 << 18
+        recorder.active_recorder._log._room = 1 << 18
         for _ in range(300):
             dist.barrier()
             with span("x" * 1000):

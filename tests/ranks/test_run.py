@@ -5,14 +5,13 @@ import importlib
 import os
 import sys
 import threading
-import urllib.parse
 
 import numpy
 import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import CourseError, RankFailed, device, pickling, run, simulate
+from course_lib import CourseError, RankFailed, device, pickling, run
 
 FACTOR = 10
 
@@ -54,30 +53,6 @@ def test_functions_closures_classes_and_modules_travel():
     assert [float(value) for value, _ in results] == [22.0, 24.0]
     assert type(results[0][1]).__name__ == "Scale"
     assert results[0][1].by.requires_grad
-
-
-def test_a_function_with_a_cache_travels_without_what_it_holds():
-    @functools.lru_cache(maxsize=8)
-    def fibonacci(n):
-        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
-
-    def held_and_found():
-        before = fibonacci.cache_info()
-        return before.currsize, before.maxsize, fibonacci(30)
-
-    assert fibonacci(5) == 5
-    for ranks in (run, simulate):
-        assert ranks(held_and_found, world_size=2).results == [(0, 8, 832_040)] * 2
-    one_of_python = urllib.parse.urlsplit  # it has a cache, and every rank can import it
-    same = run(lambda: one_of_python is urllib.parse.urlsplit, world_size=1).results
-    assert same == [True]
-
-
-ops = [1, 2]
-
-
-def test_a_global_that_is_called_like_a_part_of_torch_travels():
-    assert run(lambda: torch.tensor(ops).sum().item(), world_size=1).results == [3]
 
 
 def test_a_view_comes_back_without_its_storage():
@@ -293,25 +268,6 @@ def test_arguments_that_are_one_object_stay_one():
 def test_a_huge_result_is_refused_before_it_is_copied():
     with pytest.raises(RankFailed, match=r"returned 1,000 MB or more"):
         run(lambda: torch.empty(250_000_000), world_size=1)
-
-
-def test_runs_in_threads_do_not_disturb_each_other():
-    results = {}
-
-    def one(number):
-        def work(n):
-            x = torch.tensor([float(n)])
-            dist.all_reduce(x)
-            return x.item()
-
-        results[number] = run(work, number, world_size=2).results
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert results == {n: [2.0 * n] * 2 for n in range(3)}
 
 
 def test_what_ranks_have_imported_of_torch_is_there_for_the_next_ones(tmp_path, monkeypatch):

@@ -20,13 +20,8 @@ def test_point_to_point_is_recorded_with_peer_size_and_line():
             dist.recv(x, src=0, tag=3)
 
     send, recv = (run(talk, world_size=2).trace.of(r)[0] for r in (0, 1))
-    assert (send.op, send.peer, send.nbytes, send.dtype, send.shape) == (
-        "send",
-        1,
-        40,
-        "float64",
-        (5,),
-    )
+    assert (send.op, send.peer, send.nbytes, send.dtype) == ("send", 1, 40, "float64")
+    assert send.shape == (5,)
     assert (recv.op, recv.peer, recv.tag, recv.group) == ("recv", 0, 3, "0")
     assert send.line.source == "dist.send(x, dst=1, tag=3)"
     assert send.line.function == "talk"
@@ -47,24 +42,23 @@ def test_a_receive_from_any_source_learns_its_peer():
 
 
 def test_asynchronous_calls_complete_when_waited_for():
+    """By ``wait()``, by the future, and where gloo's Work has no future."""
+
     def talk():
-        other = 1 - dist.get_rank()
-        out, inbox = torch.ones(2), torch.empty(2)
-        works = [dist.isend(out, other), dist.irecv(inbox, other)]
+        other, ones = 1 - dist.get_rank(), torch.ones(2)
+        inbox = torch.empty(2)
+        works = [dist.isend(ones, other), dist.irecv(inbox, other)]
+        works.append(dist.reduce_scatter(torch.empty(2), [ones, ones], async_op=True))
         for work in works:
             work.wait()
+        dist.all_reduce(ones, async_op=True).get_future().wait()
 
-    for event in run(talk, world_size=2).trace.events:
+    events = run(talk, world_size=2).trace.events
+    assert len(events) == 8
+    for event in events:
         assert event.async_op
         assert event.waited
         assert event.completed >= event.issued
-
-
-def test_waiting_for_the_future_counts_as_waiting():
-    def talk():
-        dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
-
-    assert all(e.waited for e in run(talk, world_size=2).trace.events)
 
 
 def test_batched_calls_keep_their_tags():
@@ -76,10 +70,8 @@ def test_batched_calls_keep_their_tags():
         for work in dist.batch_isend_irecv(ops):
             work.wait()
 
-    assert {(e.op, e.tag) for e in run(talk, world_size=2).trace.events} == {
-        ("send", 7),
-        ("recv", 7),
-    }
+    events = run(talk, world_size=2).trace.events
+    assert {(e.op, e.tag) for e in events} == {("send", 7), ("recv", 7)}
 
 
 def test_every_collective_is_recorded_by_its_name():
@@ -129,10 +121,7 @@ def test_ddp_shows_its_bucket_all_reduces():
         model(torch.ones(2, 8)).sum().backward()
 
     reduces = run(train, world_size=2).trace.ops("all_reduce")
-    assert [(e.rank, e.nbytes) for e in sorted(reduces, key=lambda e: e.rank)] == [
-        (0, 4 * (8 * 4 + 4)),
-        (1, 4 * (8 * 4 + 4)),
-    ]
+    assert sorted((e.rank, e.nbytes) for e in reduces) == [(0, 4 * 36), (1, 4 * 36)]
     assert all(e.async_op and e.waited and e.completed for e in reduces)
 
 
@@ -167,16 +156,6 @@ def test_what_is_done_is_written_down_before_the_rank_ends():
     assert event.completed >= event.issued
 
 
-def test_an_asynchronous_call_without_a_future_is_recorded_all_the_same():
-    def talk():
-        ones = [torch.ones(2) for _ in range(2)]
-        dist.reduce_scatter(torch.empty(2), ones, async_op=True).wait()
-
-    (event, _) = run(talk, world_size=2).trace.ops("reduce_scatter")
-    assert event.waited
-    assert event.completed is not None
-
-
 def test_spans_are_recorded():
     def work():
         with span("forward"):
@@ -192,15 +171,6 @@ def test_record_false_records_nothing_and_says_so():
     trace = run(lambda: dist.barrier(), world_size=2, record=False).trace
     assert trace.events == []
     assert "record=False" in trace.note
-
-
-def test_many_events_outgrow_the_first_log():
-    def chatter():
-        x = torch.ones(1)
-        for _ in range(4000):
-            dist.all_reduce(x)
-
-    assert len(run(chatter, world_size=1).trace.events) == 4000
 
 
 def test_messages_pair_each_send_with_its_recv_in_order():

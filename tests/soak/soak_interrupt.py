@@ -197,7 +197,7 @@ def test_the_first_run_of_a_process_can_be_interrupted_at_any_moment():
             "interrupt-first-run", slowest=max(t["back"] for t in told), at_most=SECONDS, told=told
         )
     for one in told:
-        assert one["words"] == "run() was stopped, and nothing that it started is left", one
+        assert one["words"] == "run() was stopped, and its ranks have ended", one
         assert one["left"] == one["left_at_the_end"] == [], one
         assert one["results"] == [0, 1], one
         assert one["back"] <= SECONDS, one

@@ -95,10 +95,10 @@ def marked_world() -> Iterator[Leftovers]:
 
 
 def start_afresh() -> None:
-    """End the worlds that are kept, and the fork server."""
-    for world in [*standby._ended, *filter(None, [standby.ready])]:
-        world.close()
-    standby._ended, standby.ready = [], None
+    """End the world that stands by, and the fork server."""
+    if standby.ready is not None:
+        standby.ready.end()
+        standby.ready = None
     standby.drop_server()
 
 
@@ -174,13 +174,11 @@ class Leftovers:
 
     @staticmethod
     def _files_of_worlds() -> int:
-        """Those of the fork server, its socket and its complaints; and those of the worlds that are
-        kept, the one that stands by and the one that ended last: selector, socket and store, and
-        four per rank.
+        """Those of the fork server, its socket and its complaints; and those of the world that
+        stands by: selector, socket and store, and four per rank.
         """
-        kept = [*standby._ended, *filter(None, [standby.ready])]
         server = 2 if standby._server is not None else 0
-        return server + sum(3 + 4 * len(world.ranks) for world in kept)
+        return server + (3 + 4 * len(standby.ready.ranks) if standby.ready is not None else 0)
 
 
 def _is_torchs(path: Path) -> bool:

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from soak_ranks_common import Leftovers, block_in_c, by_value, count, marked_world, median, report
 
 from course_lib import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied, RankFailed, run
+from course_lib.errors import Interrupted
 
 by_value("soak_ranks_common")  # for block_in_c
 by_value(__name__)
@@ -258,7 +259,7 @@ def warm_up(leftovers: Leftovers) -> None:
 
 def mixed(number: int, seed: int) -> list[Fault]:
     """Every kind as often as every other, in an order that no kind depends on."""
-    all_kinds = [*FAULTS, Fault("interrupt", KeyboardInterrupt, interrupted)]
+    all_kinds = [*FAULTS, Fault("interrupt", Interrupted, interrupted)]
     draw = random.Random(seed)
     chosen: list[Fault] = []
     while len(chosen) < number:

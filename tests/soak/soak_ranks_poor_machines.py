@@ -1,5 +1,4 @@
-"""A full disk, one that cannot be written, files that may not grow, little shared memory, and two
-notebooks at once: told, or of no matter, every time."""
+"""A full disk, little shared memory, two notebooks at once: told, or of no matter, every time."""
 
 from __future__ import annotations
 
@@ -23,17 +22,9 @@ def again_and_again(name: str, test: Callable[[], None]) -> None:
 
 
 @test_poor_machines.needs_mounts
-@pytest.mark.parametrize(
-    "lack", ["a_full_disk_and_little_shared_memory", "a_disk_that_cannot_be_written"]
-)
-def test_a_disk_that_takes_nothing(lack: str, tmp_path_factory: pytest.TempPathFactory):
-    test = getattr(test_poor_machines, f"test_{lack}")
-    again_and_again(lack, lambda: test(tmp_path_factory.mktemp("disk")))
-
-
-def test_files_that_may_not_grow():
-    test = test_poor_machines.test_files_that_may_not_grow_are_one_clear_line
-    again_and_again("files_that_may_not_grow", test)
+def test_a_disk_that_takes_nothing(tmp_path_factory: pytest.TempPathFactory):
+    test = test_poor_machines.test_a_full_disk_and_little_shared_memory
+    again_and_again("full_disk", lambda: test(tmp_path_factory.mktemp("disk")))
 
 
 def test_two_notebooks_at_once(kernels):  # noqa: F811
