@@ -149,15 +149,6 @@ def alike(got: Tensor, want: Tensor) -> Tensor:
 # ---- memory --------------------------------------------------------------------------------------
 
 
-def stray_writes(before: Tensor, after: Tensor) -> bool:
-    """Whether memory that lies between the elements of a strided tensor has changed."""
-    if before.untyped_storage().nbytes() == before.nbytes:
-        return False  # nothing lies between
-    old, new = snapshot(before).zero_(), snapshot(after).zero_()
-    mine, theirs = old.untyped_storage(), new.untyped_storage()
-    return mine.nbytes() == theirs.nbytes() and bytes(mine) != bytes(theirs)
-
-
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether an element of the one lies where an element of the other lies."""
     one_memory = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from course_lib.checks.cases import clause
-from course_lib.checks.compare import left
 from course_lib.checks.exercise import (
     Diagnosis,
     Exercise,
@@ -28,6 +27,7 @@ from course_lib.checks.exercise import (
     Play,
     Right,
     Seen,
+    untouched,
 )
 from course_lib.checks.rules import PATTERNS, trace_of
 from course_lib.errors import Deadlock, Hazard, RankFailed, Standstill
@@ -213,8 +213,6 @@ DONE = [  # of what came to its end, where no mistake of the exercise explains t
               "write into it, in place.",
               lambda p: note("than before")(p) and p.kinds() <= {
                   "memory", "left", "argument changed"}),
-    Diagnosis("stray-write", "A strided tensor has neighbours in memory that are not its own, and "
-              "one of these was written.", found("stray")),
     Diagnosis("beside-messages", "It is right even where every message carries zeros, so the "
               "numbers came another way. Ranks share nothing but messages.", found("beside")),
 ]  # fmt: skip
@@ -235,7 +233,7 @@ GRAVE = ("broken", "died", "refused", "hang", "hazard")  # in this order; then w
 UNTOUCHED = Mistake("left-unwritten", "Something may have arrived, and on every rank the caller's "
                     "tensors are what they were before: the result is in a tensor that nobody "
                     "looks at. A name can be given a new tensor; the caller still holds the old "
-                    "one.", (lambda given: None,))  # fmt: skip
+                    "one.", (untouched,))  # fmt: skip
 
 
 def comes_to(wrong: Right, play: Play) -> list[Outcome] | None:
@@ -330,8 +328,7 @@ def _one_right(ex: Exercise, play: Play, facet: str) -> bool:
 
     pairs = zip(play.seen[0], play.expected[0], strict=True)
     right = [rank for rank, (got, want) in enumerate(pairs) if alike(got, want)]
-    before = [Seen(None, left(play.inputs[0][rank])) for rank in right]
-    return len(right) == 1 and not alike(play.got(right[0]), before[0])
+    return len(right) == 1 and not alike(play.got(right[0]), Seen(None, play.before(right[0])))
 
 
 # ---- the explanation -----------------------------------------------------------------------------

@@ -40,6 +40,10 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
+def untouched(given: list[tuple]) -> None:
+    """Every rank leaves its arguments as they were."""
+
+
 class Outcome(list[Seen]):
     """What every rank has after one call."""
 
@@ -72,7 +76,6 @@ class Prepared:
 
     def __init__(self, rounds: list[list[tuple]]) -> None:
         self.rounds = rounds  # [call][rank]
-        self._packed = [Kept(by_rank) for by_rank in rounds]
         self._outcomes: dict[tuple[Right, int], Outcome] = {}
 
     @cached_property
@@ -83,7 +86,7 @@ class Prepared:
     def outcome(self, fn: Right, call: int = 0) -> Outcome:
         """What would come of the call if ``fn`` were what the ranks do."""
         if (fn, call) not in self._outcomes:
-            given = self._packed[call].value
+            given = [mine.value[call] for mine in self.by_rank]
             returned = fn(given) or [None] * len(given)
             ends = [Seen(r, left(tuple(a))) for r, a in zip(returned, given, strict=True)]
             self._outcomes[fn, call] = Outcome(ends)
@@ -121,6 +124,10 @@ class Play:
     def given(self, rank: int, call: int = 0) -> Any:
         """A rank's first argument as it was before the call: the tensor or model it is about."""
         return self.inputs[call][rank][0]
+
+    def before(self, rank: int, call: int = 0) -> tuple:
+        """What there was to compare of a rank's arguments before the call."""
+        return self.prepared.outcome(untouched, call)[rank].args
 
     def kinds(self) -> set[str]:
         return {f.kind for f in self.findings + self.over_budget}

@@ -26,9 +26,9 @@ Formula = Callable[..., float]
 Arguments = Callable[[random.Random], list[tuple]]
 
 
-def everywhere(of: Formula) -> Callable[[list[tuple]], list]:
+def everywhere(of: Formula, rounded: Formula = float) -> Callable[[list[tuple]], list]:
     """The formula as a function of all ranks' arguments."""
-    return lambda given: [float(of(*args)) for args in given]
+    return lambda given: [float(rounded(of(*args))) for args in given]
 
 
 def formula(
@@ -45,7 +45,8 @@ def formula(
     return declare(Exercise(
         number, name, everywhere(right), inputs=lambda case, rank: tuple(case.options.values()),
         core=lambda rng: named(core(rng)), sturdy=lambda rng: named(sturdy(rng)),
-        mistakes=[Mistake(id, hint, tuple(map(everywhere, ways)))
+        mistakes=[Mistake(id, hint, tuple(everywhere(way, rounded) for way in ways
+                                          for rounded in (float, math.floor)))
                   for id, (hint, *ways) in mistakes.items()],
         diagnoses=[Diagnosis("rounded", "It agrees to a few digits, and then differs: was "
                              "something rounded on the way, or computed in float32?",

@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations, product
+from types import CodeType
 from typing import Any
 
 import torch
@@ -53,11 +55,17 @@ class Answer:
         space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
                                  "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
         try:
-            exec(compile(self.source, self.file, "exec", dont_inherit=True), space)
+            exec(_compiled(self.source, self.file), space)
         except (Exception, SystemExit) as error:
             text = f"the answer's file raises {type(error).__name__}: {error}"
             raise AtImport(text) from error
         return space[self.name]
+
+
+@cache
+def _compiled(source: str, file: str) -> CodeType:
+    """Once in a process, and not for each of its simulated ranks."""
+    return compile(source, file, "exec", dont_inherit=True)
 
 
 def this_rank() -> int:
@@ -87,11 +95,13 @@ def _wrapped(arg: Any) -> Any:
 
 def _call(function: Callable, args: tuple) -> Any:
     try:
-        inspect.signature(function).bind(*args)
-    except TypeError as error:
-        raise BadSignature(str(error)) from None
-    try:
         return function(*args)
+    except TypeError:
+        try:
+            inspect.signature(function).bind(*args)
+        except TypeError as error:
+            raise BadSignature(str(error)) from None
+        raise
     except SystemExit as error:
         raise CalledExit(f"sys.exit({error.code!r})") from None
     except NotImplementedError as error:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from course_lib.checks.compare import FACETS, facet, leaves, left, same, same_kind, stray_writes
+from course_lib.checks.compare import FACETS, facet, same, same_kind
 from course_lib.checks.exercise import Exercise, Finding, Outcome, Play
 from course_lib.checks.play import Broken
 from course_lib.errors import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied
@@ -54,33 +52,22 @@ def _expected(exercise: Exercise, play: Play, call: int) -> Outcome:
 
 
 def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
+    same_here = partial(same, tolerance=exercise.tolerance)
     for rank, want in enumerate(play.expected[call]):
-        got, before = play.seen[call][rank], left(play.inputs[call][rank])
-        found: list[Finding] = []
-        if "returned" not in exercise.free:
-            found += _returned(got.returned, want.returned, exercise.tolerance)
-        for args in zip(before, got.args, want.args, strict=True):
-            found += _argument(exercise, *(_counted(exercise, arg) for arg in args))
-        found += [Finding("memory", NOTES.get(note, REPLACED.format(note)))
-                  for note in got.notes if facet(note) not in exercise.free]  # fmt: skip
-        yield from (replace(finding, rank=rank, call=call) for finding in found)
+        find, got = partial(Finding, rank=rank, call=call), play.got(rank, call)
+        if "returned" not in exercise.free and not same_here(got.returned, want.returned):
+            kind = "returned" if same_kind(got.returned, want.returned) else "type"
+            yield find(kind, "returns", got=got.returned, want=want.returned)
+        for args in zip(play.before(rank, call), got.args, want.args, strict=True):
+            old, new, wanted = (_counted(exercise, arg) for arg in args)
+            if not same_here(new, wanted):
+                kind = "argument changed" if same_here(old, wanted) else "left"
+                yield find(kind, "has", got=new, want=wanted)
+        yield from (find("memory", NOTES.get(note, REPLACED.format(note)))
+                    for note in got.notes if facet(note) not in exercise.free)  # fmt: skip
 
 
 def _counted(exercise: Exercise, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {name: v for name, v in value.items() if facet(name) not in exercise.free}
-
-
-def _returned(got: Any, want: Any, tolerance: float) -> Iterator[Finding]:
-    if not same(got, want, tolerance):
-        yield Finding("returned" if same_kind(got, want) else "type", "returns", got=got, want=want)
-
-
-def _argument(exercise: Exercise, before: Any, got: Any, want: Any) -> Iterator[Finding]:
-    if not same(got, want, exercise.tolerance):
-        kind = "argument changed" if same(before, want, exercise.tolerance) else "left"
-        yield Finding(kind, "has", got=got, want=want)
-    for (_, a), (_, b) in zip(leaves(before), leaves(got), strict=False):
-        if isinstance(a, Tensor) and isinstance(b, Tensor) and stray_writes(a, b):
-            yield Finding("stray", "memory between the tensor's elements has changed")

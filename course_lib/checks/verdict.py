@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from course_lib.checks.compare import alike, cut, left, same, show, show_apart
+from course_lib.checks.compare import alike, cut, same, show, show_apart
 from course_lib.checks.diagnose import Level
 from course_lib.checks.exercise import Finding, Play
 from course_lib.trace import Run
@@ -32,16 +32,10 @@ class Verdict:
     worth: dict[str, int]
     levels: dict[str, Level] = field(default_factory=dict)
     written: bool = True
-    ungraded: tuple[str, ...] = ()  # what could not be looked at on this machine
 
     @property
     def passed(self) -> bool:
-        return not self.ungraded and not self.failed
-
-    @property
-    def failed(self) -> bool:
-        """Something is wrong with the answer; not passed alone may be the machine's fault."""
-        return not self.written or not all(r.passed for r in self.levels.values())
+        return self.written and all(level.passed for level in self.levels.values())
 
     @property
     def points(self) -> int:
@@ -49,7 +43,7 @@ class Verdict:
 
     def pays(self, level: str) -> bool:
         """A level pays where core has passed, too: that a wrong answer says little is no merit."""
-        return all(name in self.levels and self.levels[name].passed for name in ("core", level))
+        return all(self.levels[name].passed for name in ("core", level))
 
     @property
     def first_failing(self) -> Level | None:
@@ -79,15 +73,12 @@ class Verdict:
         for name, worth in self.worth.items():
             paid = worth if self.pays(name) else 0
             lines.append(f"  {name:<7}{paid:>3}{self._state(name)}")
-        lines += [f"  not graded on this machine: {what}" for what in self.ungraded]
         if (level := self.first_failing) and level.explanation:
             lines += ["", *_story(level), "", f"{level.explanation.id}: {level.explanation.hint}"]
         return "\n".join(part for line in lines for part in _folded(line))
 
     def _state(self, name: str) -> str:
-        level = self.levels.get(name)
-        if level is None:
-            return "   not graded"
+        level = self.levels[name]
         if level.passed:
             said = _played(level) if self.pays(name) else ", and pays nothing without core"
             return f"   passed{said}"
@@ -110,7 +101,7 @@ class Verdict:
         elif (level := self.first_failing) and level.explanation:
             out |= {"diagnosis": level.explanation.id, "case": case_of(level),
                     "hint": level.explanation.hint}  # fmt: skip
-        return out | ({"ungraded": list(self.ungraded)} if self.ungraded else {})
+        return out
 
 
 def case_of(level: Level) -> Any:
@@ -140,7 +131,7 @@ def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
         got, want = show_apart(f.got, f.want)
         yield base | {"got": got, "expected": want, "note": _note(f.kind, f.got, f.want)}
         return
-    states = [state for state in map(left, given) if isinstance(state, dict)]
+    states = [state for state in play.before(f.rank, f.call) if isinstance(state, dict)]
     before = next((s for s in states if f.text == "has" and f.want.keys() <= s.keys()), {})
     wrong = [key for key in f.want if not same(f.got.get(key), f.want[key], ROUNDING)]
     for key in wrong or list(f.want)[:1]:

@@ -38,7 +38,7 @@ from course_lib.ranks.messages import Job, Setup
 from course_lib.user_code import name_cells, show_lines
 
 # What ranks may share. The compiler starts processes of its own when it is imported.
-_SHARED = re.compile(r"(torch|torchvision)\.(?!_inductor|_C)")
+_SHARED = re.compile(r"(torch|torchvision|course_lib)\.(?!_inductor|_C)")
 GROUP_TIMEOUT = timedelta(days=7)
 LARGEST_RESULT = 1 << 28  # bytes
 

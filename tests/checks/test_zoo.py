@@ -78,7 +78,7 @@ def test_of_two_mistakes_the_other_is_named_next_and_no_point_is_lost(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exercise", NAMES)
+@pytest.mark.parametrize("exercise", ["exchange", "star_seconds"])  # in ranks, and called alone
 def test_a_stub_says_one_line(exercise: str) -> None:
     stub = f'def {exercise}(*args):\n    raise NotImplementedError("not written yet")\n'
     verdict = verdict_of(exercise, stub)
