@@ -89,9 +89,6 @@ class Blocked(CourseError):
         self.waits = tuple(waits)
 
 
-Standstill = Blocked  # its former name
-
-
 class Deadlock(Blocked):
     """Ranks wait for one another or for ranks that have returned: it can never end.
 

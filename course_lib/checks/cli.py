@@ -25,10 +25,11 @@ def check_file(exercise: str, file: str, as_json: bool = False) -> int:
     """Print the verdict; 0 for full marks, 1 for less, 2 where there is nothing to check."""
     try:
         found = find(exercise)
-        verdict = verdict_on(found, read_answer(exercise, file))
+        answer = read_answer(exercise, file)
     except (BadInput, CheckFailed) as error:
         print(f"check: {error}", file=sys.stderr)
         return 2
+    verdict = verdict_on(found, answer)
     print(json.dumps(verdict.as_json(), indent=2) if as_json else verdict)
     return 0 if verdict.passed else 1
 

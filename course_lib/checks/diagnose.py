@@ -30,7 +30,7 @@ from course_lib.checks.exercise import (
     untouched,
 )
 from course_lib.checks.rules import PATTERNS, trace_of
-from course_lib.errors import Deadlock, Hazard, RankFailed, Standstill
+from course_lib.errors import Blocked, Deadlock, Hazard, RankFailed
 
 OfPlay = Callable[[Play], bool]
 
@@ -103,14 +103,14 @@ def hazard(*kinds: str) -> OfPlay:
 
 def all_wait_in(call: str) -> OfPlay:
     """Every rank of the world waits, in this call (``send``, ``recv``)."""
-    return lambda p: isinstance(p.error, Standstill) and len(p.error.waits) == p.case.world and all(
+    return lambda p: isinstance(p.error, Blocked) and len(p.error.waits) == p.case.world and all(
         call in w.call for w in p.error.waits)  # fmt: skip
 
 
 def wait_in_collective(p: Play) -> bool:
     """Some rank waits in a collective."""
     messages = "send", "recv", "isend", "irecv"
-    waits = p.error.waits if isinstance(p.error, Standstill) else []
+    waits = p.error.waits if isinstance(p.error, Blocked) else []
     return any(not w.call.startswith(messages) for w in waits)
 
 

@@ -100,6 +100,13 @@ def _pickled(result: Result) -> bytes:
 # ---- in the notebook -----------------------------------------------------------------------------
 
 
+def simulator_works() -> bool:
+    """Whether this torch has what ``simulate`` needs."""
+    from course_lib.simulated import compat
+
+    return compat.missing() is None
+
+
 _prepared: dict[tuple[str, str], Prepared] = {}
 
 

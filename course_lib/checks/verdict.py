@@ -32,10 +32,16 @@ class Verdict:
     worth: dict[str, int]
     levels: dict[str, Level] = field(default_factory=dict)
     written: bool = True
+    ungraded: tuple[str, ...] = ()  # what could not be looked at on this machine
 
     @property
     def passed(self) -> bool:
-        return self.written and all(level.passed for level in self.levels.values())
+        return not self.ungraded and not self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Something is wrong with the answer; not passed alone may be the machine's fault."""
+        return not self.written or not all(r.passed for r in self.levels.values())
 
     @property
     def points(self) -> int:
@@ -43,7 +49,7 @@ class Verdict:
 
     def pays(self, level: str) -> bool:
         """A level pays where core has passed, too: that a wrong answer says little is no merit."""
-        return all(self.levels[name].passed for name in ("core", level))
+        return all(name in self.levels and self.levels[name].passed for name in ("core", level))
 
     @property
     def first_failing(self) -> Level | None:
@@ -73,12 +79,15 @@ class Verdict:
         for name, worth in self.worth.items():
             paid = worth if self.pays(name) else 0
             lines.append(f"  {name:<7}{paid:>3}{self._state(name)}")
+        lines += [f"  not graded on this machine: {what}" for what in self.ungraded]
         if (level := self.first_failing) and level.explanation:
             lines += ["", *_story(level), "", f"{level.explanation.id}: {level.explanation.hint}"]
         return "\n".join(part for line in lines for part in _folded(line))
 
     def _state(self, name: str) -> str:
-        level = self.levels[name]
+        level = self.levels.get(name)
+        if level is None:
+            return "   not graded"
         if level.passed:
             said = _played(level) if self.pays(name) else ", and pays nothing without core"
             return f"   passed{said}"
@@ -101,7 +110,7 @@ class Verdict:
         elif (level := self.first_failing) and level.explanation:
             out |= {"diagnosis": level.explanation.id, "case": case_of(level),
                     "hint": level.explanation.hint}  # fmt: skip
-        return out
+        return out | ({"ungraded": list(self.ungraded)} if self.ungraded else {})
 
 
 def case_of(level: Level) -> Any:

@@ -29,6 +29,7 @@ from course_lib.checks.play import (
     Broken,
     make,
     settle,
+    simulator_works,
 )
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import CourseError, Hang, RankDied
@@ -65,6 +66,9 @@ class CarriedPlayer:
 
     def __post_init__(self) -> None:
         self.end = time.monotonic() + self.timing.exercise
+
+    def simulator_works(self) -> bool:
+        return simulator_works()
 
     def real(self, exercise: Exercise, answer: Answer, case: Case) -> Play | None:
         """None: the ranks are processes already, and no socket between them is allowed."""

@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 from course_lib.checks.exercise import Play
-from course_lib.errors import Standstill
+from course_lib.errors import Blocked
 
 MOST_EVENTS = 400  # or spans; above, a picture shows nothing
 
@@ -17,7 +17,7 @@ def drawn(play: Play) -> list[dict[str, str]]:
     from course_lib import draw
 
     out = []
-    if isinstance(play.error, Standstill) and any(w.call for w in play.error.waits):
+    if isinstance(play.error, Blocked) and any(w.call for w in play.error.waits):
         out.append(_picture(draw.waits(play.error, caption="Who waits for whom.")))
     run = play.run
     if (

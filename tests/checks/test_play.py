@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import zoo
 from torch import Tensor
 
 from course_lib.checks.cases import Case, tensor
-from course_lib.checks.exercise import Exercise, Play
+from course_lib.checks.checking import verdict_on
+from course_lib.checks.exercise import Exercise, Play, find
 from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import real, simulated
 
@@ -73,3 +75,14 @@ def whole(mine):
     plays = simulated(WHOLE, Answer("whole", source=stalls_once, file="whole.py"), cases)
     assert (tmp_path / "tries").read_text() == "xx"
     assert [play.got(1).returned for play in plays] == [1, 1, 1]
+
+
+def test_where_nothing_can_be_simulated_gloo_plays_and_the_rest_is_named(monkeypatch) -> None:
+    from course_lib.simulated import compat
+
+    monkeypatch.setattr(compat, "missing", lambda: "this torch is another one")
+    answer = Answer("exchange", source=zoo.right("exchange")["lower_first"], file="exchange.py")
+    verdict = verdict_on(find("exchange"), answer)
+    assert not verdict.failed and not verdict.passed
+    assert "not graded on this machine: messages and bytes" in str(verdict)
+    assert verdict.as_json()["ungraded"]
