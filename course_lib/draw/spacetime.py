@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
@@ -85,7 +86,8 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
                    start - margin, end + 2 * margin, lane, gpus)  # fmt: skip
     _prepare_axes(sheet, run.world_size)
     _draw_spans(sheet)
-    _draw_calls(sheet)
+    if gpus:
+        _draw_calls(sheet)
     _draw_boxes(sheet)
     dropped = _draw_messages(sheet)
     _draw_ties(sheet)
@@ -234,7 +236,7 @@ def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
 
 def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
     kinds = {kind(box.event) for box in sheet.places.values()}
-    keys = [Patch(facecolor=color, edgecolor=INK, label=name)
+    keys: list[Artist] = [Patch(facecolor=color, edgecolor=INK, label=name)
             for name, color in KINDS.items() if name in kinds]  # fmt: skip
     if any(box.waited_until > box.left for box in sheet.places.values()):
         keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))
