@@ -145,11 +145,12 @@ def deadlock_error(
     on: Mapping[int, tuple[int, ...]],
     returned: Collection[int],
     groups: Mapping[str, tuple[int, ...]],
+    advice: str = "",
 ) -> CourseError:
     """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
     Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
     in vain, ``returned`` who will call nothing more, and ``groups`` each group's ranks. Where they
-    wait in several groups, each wait says in which.
+    wait in several groups, each wait says in which. ``advice`` is as explain.deadlock's.
     """
     events = {r: blocked[r] for r in sorted(on)}
     if found := _near_miss(events, on, returned):
@@ -160,7 +161,7 @@ def deadlock_error(
         Wait(r, explain.call_text(e) + among[e.group], lines.get(r) or e.line, on[r], e.group)
         for r, e in events.items()
     ]
-    return explain.deadlock(waits, returned, max(map(len, groups.values())))
+    return explain.deadlock(waits, returned, max(map(len, groups.values())), advice)
 
 
 def _near_miss(

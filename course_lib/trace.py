@@ -79,6 +79,8 @@ class Event:
     bytes_out: int = 0  # what it writes
     contiguous: bool = True
     seq: int = 0  # position among this rank's events, in order of issue
+    called: float | None = None  # on a modelled GPU: when the host called; ``issued`` is when its
+    # stream began the operation
 
     @property
     def is_send(self) -> bool:

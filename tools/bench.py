@@ -29,7 +29,7 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from course_lib import Deadlock, run, simulate  # noqa: E402
+from course_lib import Deadlock, compute, run, simulate  # noqa: E402
 from course_lib.checks.checking import verdict_on  # noqa: E402
 from course_lib.checks.exercise import find  # noqa: E402
 from course_lib.checks.in_rank import Answer  # noqa: E402
@@ -276,6 +276,30 @@ def simulating(quick: bool) -> Iterator[str]:
         yield ring(256, 6.0, repeats=1)
 
 
+def averaged_while_computing(steps: int) -> None:
+    grads = [torch.zeros(1000) for _ in range(8)]
+    for _ in range(steps):
+        works = []
+        for grad in grads:
+            compute(1e-3)
+            works.append(dist.all_reduce(grad, async_op=True))
+        for work in works:
+            work.wait()  # type: ignore[union-attr]
+
+
+def modelled_gpus(quick: bool) -> Iterator[str]:
+    """The same program on modelled GPUs and in gloo's mode, in turns."""
+    for ranks, steps in ((8, 20), (64, 5), *(() if quick else ((256, 2),))):
+        seconds: dict[str, list[float]] = {"gloo": [], "nccl": []}
+        for _ in range(1 if quick else 5):
+            for backend, taken in seconds.items():
+                call = lambda: simulate(  # noqa: E731
+                    averaged_while_computing, steps, world_size=ranks, backend=backend)  # noqa: B023 # fmt: skip
+                taken.append(timed(call))
+        name = f"{ranks} modelled GPUs, {8 * steps} all_reduces"
+        yield row(name, seconds["nccl"], "s", 3, "gloo's mode", seconds["gloo"])
+
+
 def simulating_many() -> Iterator[str]:
     """The largest ring."""
     yield ring(1024, 90.0, repeats=1)
@@ -354,7 +378,7 @@ def testing() -> Iterator[str]:
     yield row(f"make test{failed}", [time.perf_counter() - start], "s", 480)
 
 
-BENCHES = (launching, recording, telling, watching, simulating, checking)
+BENCHES = (launching, recording, telling, watching, simulating, modelled_gpus, checking)
 LONG: dict[str, Callable[[], Iterator[str]]] = {
     "chunked ring on 1024 simulated ranks": simulating_many,
     "nbval of each lesson": comparing,

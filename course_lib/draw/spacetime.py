@@ -6,6 +6,9 @@
                                               ╲  a message, from when both are there to its end
     rank 1                             ┌───────╲───────────┐
 
+On a modelled GPU the host's calls are marks above a lane, each tied to the box of what its stream
+began later; computing is a band of its own between the two, so that an overlap is seen as one.
+
 Times are those of the trace. Where nothing ever told that a call was done, its box stays open.
 """
 
@@ -16,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
@@ -56,6 +60,7 @@ class _Sheet:
     start: float  # seconds, as all times here; the axis alone names them in its unit
     end: float
     lane: float  # inches
+    gpus: bool  # whether hosts and streams have times of their own
 
     def inches(self, seconds: float) -> float:
         return seconds / (self.end - self.start) * (WIDTH - 0.9)
@@ -77,12 +82,15 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
     """
     start, end = between or extent(run.trace)
     margin = 0.02 * (end - start) or 1e-6
-    lane = min(0.62, max(0.14, 6 / run.world_size))
+    gpus = any(e.called is not None for e in run.trace.events)
+    lane = min(0.9 if gpus else 0.62, max(0.14, 6 / run.world_size))
     picture = Picture(1.1 + lane * run.world_size, _words(run))
     sheet = _Sheet(picture.add_subplot(), run.trace, boxes(run.trace), subgroups(run.trace),
-                   start - margin, end + 2 * margin, lane)  # fmt: skip
+                   start - margin, end + 2 * margin, lane, gpus)  # fmt: skip
     _prepare_axes(sheet, run.world_size)
     _draw_spans(sheet)
+    if gpus:
+        _draw_calls(sheet)
     _draw_boxes(sheet)
     dropped = _draw_messages(sheet)
     _draw_ties(sheet)
@@ -94,7 +102,8 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
 
 def extent(trace: Trace) -> tuple[float, float]:
     """First and last moment that anything is known of, in seconds."""
-    starts = [e.issued for e in trace.events] + [s.start for s in trace.spans]
+    starts = [e.issued if e.called is None else e.called for e in trace.events]
+    starts += [s.start for s in trace.spans]
     ends = [e.completed or e.issued for e in trace.events] + [s.end for s in trace.spans]
     return min(starts, default=0.0), max(ends, default=1.0)
 
@@ -111,12 +120,25 @@ def _prepare_axes(sheet: _Sheet, world_size: int) -> None:
 def _draw_spans(sheet: _Sheet) -> None:
     for span in sheet.trace.spans:
         width, waits = span.end - span.start, span.name == "waiting"
-        sheet.axes.broken_barh([(span.start, width)], (span.rank - 0.45, 0.9), alpha=0.3,
+        on_stream = sheet.gpus and span.name == "compute"
+        top, height, alpha = (-0.41, 0.19, 0.9) if on_stream else (-0.45, 0.9, 0.3)
+        name = 0.36 if sheet.gpus and not on_stream else top + 0.02
+        sheet.axes.broken_barh([(span.start, width)], (span.rank + top, height), alpha=alpha,
                                facecolor=WAITING if waits else COMPUTE, edgecolor=FAINT,
                                hatch=_HATCH if waits else None, linewidth=0.5)  # fmt: skip
         if sheet.inches(width) > 0.053 * len(span.name) + 0.05 and sheet.lane > 0.4:
-            sheet.axes.text(span.start + sheet.seconds(0.03), span.rank - 0.43, span.name,
+            sheet.axes.text(span.start + sheet.seconds(0.03), span.rank + name, span.name,
                             fontsize=6.5, va="top", clip_on=True)  # fmt: skip
+
+
+def _draw_calls(sheet: _Sheet) -> None:
+    """Where a host called, and from there to where its stream began."""
+    calls = [(box.event.called, box.event.rank - 0.46, box) for box in sheet.places.values()
+             if box.event.called is not None]  # fmt: skip
+    ties = [[(at, y), (box.left, box.top)] for at, y, box in calls]
+    sheet.axes.add_collection(LineCollection(ties, color=FAINT, linewidth=0.6, zorder=1.5))
+    sheet.axes.plot([at for at, _, _ in calls], [y for _, y, _ in calls], color=INK,
+                    linestyle="none", marker="v", markersize=3.5, zorder=4)  # fmt: skip
 
 
 def _draw_boxes(sheet: _Sheet) -> None:
@@ -221,10 +243,13 @@ def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
 
 def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
     kinds = {kind(box.event) for box in sheet.places.values()}
-    keys: list[Any] = [Patch(facecolor=color, edgecolor=INK, label=name)
+    keys: list[Artist] = [Patch(facecolor=color, edgecolor=INK, label=name)
             for name, color in KINDS.items() if name in kinds]  # fmt: skip
     if any(box.waited_until > box.left for box in sheet.places.values()):
         keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))
+    if sheet.gpus:
+        keys.append(Line2D([], [], color=INK, linestyle="none", marker="v", markersize=3.5,
+                           label="the host calls"))  # fmt: skip
     if sheet.trace.spans:
         keys.append(Patch(facecolor=COMPUTE, alpha=0.3, edgecolor=FAINT, label="span"))
     spoken = {box.event.group for box in sheet.places.values()}
@@ -246,6 +271,8 @@ def _words(run: Run) -> str:
     }
     if run.backend == "simulated":
         places = boxes(run.trace)
+        if any(e.called is not None for e in run.trace.events):
+            columns[f"called, {unit}"] = lambda e: f"{(e.called or 0.0) * scale:.6g}"
         columns |= {
             f"issued, {unit}": lambda e: f"{e.issued * scale:.6g}",
             "completed": lambda e: "" if e.completed is None else f"{e.completed * scale:.6g}",

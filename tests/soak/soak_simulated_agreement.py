@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "simulated"))
 import pytest
 from random_programs import execute_all, make_program
+from random_streams import differences
 from soak_ranks_common import count, report
 
 from course_lib import run
@@ -53,6 +54,14 @@ def test_random_programs_agree(part):
     found = compare_all(range(part * each, (part + 1) * each))
     report(f"simulated_agreement-{part}", **found)
     assert found["programs"] >= 1 and found["wrong"] == []
+
+
+def test_random_programs_for_gpus_take_what_they_take_by_hand():
+    """All of them are right: one that is accused raises."""
+    seeds = range(count(400))
+    wrong = [found for seed in seeds for found in differences(seed)]
+    report("simulated_streams", programs=len(seeds), wrong=wrong)
+    assert wrong == []
 
 
 def test_the_judge_sees_a_value_and_a_trace_that_differ(monkeypatch):
