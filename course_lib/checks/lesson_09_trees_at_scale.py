@@ -152,7 +152,58 @@ declare(Exercise(
     ],
 ))  # fmt: skip
 
-# ---- 09.3 hierarchical_all_reduce ----------------------------------------------------------------
+# ---- 09.3 fastest --------------------------------------------------------------------------------
+
+
+def quickest(
+    n: int, nbytes: float, alpha: float, beta: float, starts: bool = False, extra: int = 2,
+    up: bool = False, parts: bool = True,
+) -> str:  # fmt: skip
+    """The name of the smallest time, the first one where several are. The rest are mistakes."""
+    if n == 1:
+        return "star"
+    low, high, one = n.bit_length() - 1, (n - 1).bit_length(), alpha + nbytes * beta
+    rounds = high if up else low + (extra if low < high else 0)
+    times = {
+        "star": 2 * (((n - 1) if starts else 1) * alpha + (n - 1) * nbytes * beta),
+        "doubling": rounds * one,
+        "ring": 2 * (n - 1) * (alpha + nbytes / (n if parts else 1) * beta),
+        "tree": 2 * high * one,
+    }
+    return min(times, key=times.__getitem__)
+
+
+def answers(given: list[tuple], **knobs: Any) -> list[str]:
+    return [quickest(*args, **knobs) for args in given]
+
+
+def of_networks(*rows: tuple) -> list[Case]:
+    names = ("n", "nbytes", "alpha", "beta")
+    return [Case(1, options=dict(zip(names, row, strict=True))) for row in rows]
+
+
+wrong = turned(answers)
+declare(Exercise(
+    "09.3", "fastest", answers, inputs=lambda case, rank: tuple(case.options.values()),
+    core=lambda rng: of_networks(
+        (4, 8, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4), (64, 1000, 1.0, 1.0),
+        (1000, 1000, 1.0, 2e-6), (5, 1, 1.0, 0.2), (3, 1, 1.0, 0.9), (8, 1, 1.0, 0.05),
+        (6, 1, 1.0, 0.55), *networks(rng, 20)),
+    sturdy=lambda rng: of_networks((1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5),
+                                   (3, 7, 1.0, 0.0), (1024, 1 << 30, 5e-6, 4e-11)),
+    rules=[rules.without_a_word], smaller=lambda case: [], in_ranks=False,
+    special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
+    mistakes=[
+        wrong("latency-each-message", "The star's messages set off at once. What queues at the "
+              "root, the latencies or the transfers?", starts=True),
+        wrong("extra-rounds", "How many rounds does doubling take where n is no power of two? "
+              "Play three ranks by hand.", {"extra": 0}, {"extra": 1}, {"up": True}),
+        wrong("whole-tensor", "A step of the ring carries one chunk, not the tensor.",
+              parts=False),
+    ],
+))  # fmt: skip
+
+# ---- 09.4 hierarchical_all_reduce ----------------------------------------------------------------
 
 RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times (m − 1)/m of the bytes
 
@@ -215,7 +266,7 @@ def in_whole_nodes(case: Case) -> bool:
 
 wrong = turned(summed)
 declare(Exercise(
-    "09.3", "hierarchical_all_reduce", summed,
+    "09.4", "hierarchical_all_reduce", summed,
     inputs=lambda case, rank: (tensor(case, rank), case.options["gpus_per_node"]),
     core=lambda rng: [*nodes_of((4, 2, 4), (4, 2, 8), (6, 2, 12), (6, 3, 12)), *nodes_of(
         (4, 2, 4 * rng.randrange(4, 30)), numbers="random"), *nodes_of((4, 2, 4), calls=2)],
@@ -245,56 +296,5 @@ declare(Exercise(
         wrong("divided", "The sum is asked for, and it has been divided: by the ranks of a node, "
               "by the nodes, or by both.", {"by": lambda nodes, g: nodes},
               {"by": lambda nodes, g: g}, {"by": lambda nodes, g: nodes * g}),
-    ],
-))  # fmt: skip
-
-# ---- 09.4 fastest --------------------------------------------------------------------------------
-
-
-def quickest(
-    n: int, nbytes: float, alpha: float, beta: float, starts: bool = False, extra: int = 2,
-    up: bool = False, parts: bool = True,
-) -> str:  # fmt: skip
-    """The name of the smallest time, the first one where several are. The rest are mistakes."""
-    if n == 1:
-        return "star"
-    low, high, one = n.bit_length() - 1, (n - 1).bit_length(), alpha + nbytes * beta
-    rounds = high if up else low + (extra if low < high else 0)
-    times = {
-        "star": 2 * (((n - 1) if starts else 1) * alpha + (n - 1) * nbytes * beta),
-        "doubling": rounds * one,
-        "ring": 2 * (n - 1) * (alpha + nbytes / (n if parts else 1) * beta),
-        "tree": 2 * high * one,
-    }
-    return min(times, key=times.__getitem__)
-
-
-def answers(given: list[tuple], **knobs: Any) -> list[str]:
-    return [quickest(*args, **knobs) for args in given]
-
-
-def of_networks(*rows: tuple) -> list[Case]:
-    names = ("n", "nbytes", "alpha", "beta")
-    return [Case(1, options=dict(zip(names, row, strict=True))) for row in rows]
-
-
-wrong = turned(answers)
-declare(Exercise(
-    "09.4", "fastest", answers, inputs=lambda case, rank: tuple(case.options.values()),
-    core=lambda rng: of_networks(
-        (4, 8, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4), (64, 1000, 1.0, 1.0),
-        (1000, 1000, 1.0, 2e-6), (5, 1, 1.0, 0.2), (3, 1, 1.0, 0.9), (8, 1, 1.0, 0.05),
-        (6, 1, 1.0, 0.55), *networks(rng, 20)),
-    sturdy=lambda rng: of_networks((1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5),
-                                   (3, 7, 1.0, 0.0), (1024, 1 << 30, 5e-6, 4e-11)),
-    rules=[rules.without_a_word], smaller=lambda case: [], in_ranks=False,
-    special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
-    mistakes=[
-        wrong("latency-each-message", "The star's messages set off at once. What queues at the "
-              "root, the latencies or the transfers?", starts=True),
-        wrong("extra-rounds", "How many rounds does doubling take where n is no power of two? "
-              "Play three ranks by hand.", {"extra": 0}, {"extra": 1}, {"up": True}),
-        wrong("whole-tensor", "A step of the ring carries one chunk, not the tensor.",
-              parts=False),
     ],
 ))  # fmt: skip

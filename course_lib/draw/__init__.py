@@ -4,11 +4,13 @@
     traffic(run)      who sent how much          frames(run)    the same, step by step
     waits(error)      who waits for whom         bars, lines    measured numbers
     heat(rows)        numbers of any size, as colour
+    areas(xs, rows)   which name holds where, and what was found there
 
 Each returns a matplotlib Figure that a cell shows as its last expression, without pyplot. The
 text twin, rank by rank, is what the notebook stores beside the image.
 """
 
+from course_lib.draw.areas import areas
 from course_lib.draw.charts import bars, lines
 from course_lib.draw.graph import waits
 from course_lib.draw.grid import frames, values
@@ -28,5 +30,5 @@ from course_lib.draw.style import (
 
 __all__ = [
     "ALARM", "COLLECTIVE", "COMPUTE", "RANKS", "RECV", "SEND", "WAITING", "Picture",
-    "bars", "frames", "heat", "lines", "timeline", "traffic", "values", "waits",
+    "areas", "bars", "frames", "heat", "lines", "timeline", "traffic", "values", "waits",
 ]  # fmt: skip
