@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from course_lib.checks import rules
-from course_lib.checks.cases import Case, chunked, crowd, hostile, smaller, tensor
+from course_lib.checks.cases import Case, chunked, crowd, divides, hostile, smaller, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.diagnose import found, only
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Rule, declare, turned
@@ -157,17 +157,18 @@ declare(Exercise(
 
 def quickest(
     n: int, nbytes: float, alpha: float, beta: float, starts: bool = False, extra: int = 2,
-    up: bool = False, parts: bool = True,
+    up: bool = False, parts: bool = True, star: int = 2, ring: int = 2, inverted: bool = False,
 ) -> str:  # fmt: skip
     """The name of the smallest time, the first one where several are. The rest are mistakes."""
     if n == 1:
         return "star"
-    low, high, one = n.bit_length() - 1, (n - 1).bit_length(), alpha + nbytes * beta
+    whole = nbytes / beta if inverted else nbytes * beta
+    low, high, one = n.bit_length() - 1, (n - 1).bit_length(), alpha + whole
     rounds = high if up else low + (extra if low < high else 0)
     times = {
-        "star": 2 * (((n - 1) if starts else 1) * alpha + (n - 1) * nbytes * beta),
+        "star": star * (((n - 1) if starts else 1) * alpha + (n - 1) * whole),
         "doubling": rounds * one,
-        "ring": 2 * (n - 1) * (alpha + nbytes / (n if parts else 1) * beta),
+        "ring": ring * (n - 1) * (alpha + whole / (n if parts else 1)),
         "tree": 2 * high * one,
     }
     return min(times, key=times.__getitem__)
@@ -198,8 +199,10 @@ declare(Exercise(
               "root, the latencies or the transfers?", starts=True),
         wrong("extra-rounds", "How many rounds does doubling take where n is no power of two? "
               "Play three ranks by hand.", {"extra": 0}, {"extra": 1}, {"up": True}),
-        wrong("whole-tensor", "A step of the ring carries one chunk, not the tensor.",
-              parts=False),
+        wrong("whole-tensor", "A step of the ring carries one chunk, not the tensor.", parts=False),
+        wrong("one-way", "One of the four is too fast: is the way back in it, as well as the way "
+              "there?", {"star": 1}, {"ring": 1}),
+        wrong("beta-is-bandwidth", "Is beta a bandwidth, or the time of one byte?", inverted=True),
     ],
 ))  # fmt: skip
 
@@ -260,10 +263,6 @@ def nodes_of(*rows: tuple[int, int, int], **rest: Any) -> list[Case]:
     return [Case(w, length, options={"gpus_per_node": g}, **rest) for w, g, length in rows]
 
 
-def in_whole_nodes(case: Case) -> bool:
-    return case.world % case.options["gpus_per_node"] == 0
-
-
 wrong = turned(summed)
 declare(Exercise(
     "09.4", "hierarchical_all_reduce", summed,
@@ -273,9 +272,8 @@ declare(Exercise(
     sturdy=lambda rng: [*nodes_of((1, 1, 3), (2, 1, 3), (2, 2, 4), (3, 3, 5), (4, 2, 0), (4, 2, 1),
                                   (4, 2, 7), (6, 3, 7), (8, 4, 5), (12, 4, 24)),
                         *hostile(4, 8, options={"gpus_per_node": 2})],
-    fits=lambda case: in_whole_nodes(case) and case.world > case.options["gpus_per_node"] > 1
-    and case.length > 0 and case.length % case.world == 0,
-    smaller=lambda case: filter(in_whole_nodes, smaller(case)),
+    fits=lambda case: case.world > case.options["gpus_per_node"] > 1 and divides(case),
+    smaller=lambda case: (c for c in smaller(case) if c.world % c.options["gpus_per_node"] == 0),
     special=lambda case: chunked(replace(case, world=case.options["gpus_per_node"])),
     budget=[share_between_nodes],
     diagnoses=[
@@ -293,6 +291,8 @@ declare(Exercise(
         wrong("across-only", "Each rank has the sum over its counterparts on the other nodes. Its "
               "neighbours within the node are missing.",
               over=lambda r, g: list(range(r % g, 999, g))),
+        wrong("leaders-know", "One rank of each node has the sum. Who tells its neighbours?",
+              over=lambda r, g: [r] if r % g else list(range(999))),
         wrong("divided", "The sum is asked for, and it has been divided: by the ranks of a node, "
               "by the nodes, or by both.", {"by": lambda nodes, g: nodes},
               {"by": lambda nodes, g: g}, {"by": lambda nodes, g: nodes * g}),

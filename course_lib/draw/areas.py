@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy
 from matplotlib.colors import ListedColormap
@@ -42,11 +43,17 @@ def areas(
     colors = ListedColormap(RANKS[: len(names)])
     axes.pcolormesh(xs, list(rows), numbers, cmap=colors, vmin=-0.5, vmax=len(names) - 0.5,
                     shading="nearest", rasterized=True)  # fmt: skip
-    for k, (name, places) in enumerate(points.items()):
-        axes.plot(*zip(*places, strict=True), _MARKERS[k % len(_MARKERS)], markersize=7,
-                  color=RANKS[names.index(name)], markeredgecolor=INK)  # fmt: skip
-    name_counts(axes, {float(x) for places in points.values() for x, _ in places})
-    axes.set_xlim(min(xs), max(xs))
+    edge: dict[str, Any] = {
+        "markeredgecolor": INK,
+        "markersize": 7,
+        "linestyle": "",
+        "clip_on": False,
+    }
+    for marker, (name, places) in zip(_MARKERS, points.items(), strict=False):
+        axes.plot(*zip(*places, strict=True), marker, color=RANKS[names.index(name)], **edge)
+    counts = {x for places in points.values() for x, _ in places} | {max(xs)}
+    name_counts(axes, set(map(float, counts)))
+    axes.set(xlim=(min(xs), max(xs)), ylim=(min(rows), max(rows)))
     patches = [Patch(facecolor=RANKS[k], edgecolor=INK, label=n) for k, n in enumerate(names)]
     axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     picture.caption(caption)

@@ -99,7 +99,7 @@ assert rounds == 10
 #
 # **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none of them longer than the tensor; and the messages of all ranks together carry at least n−1 tensors.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* counts, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and tensors whose elements do not lie side by side. The check plays no larger worlds, because grading starts a process for each rank. The cell below the stub plays yours on 1,000 simulated ranks, and a thousand is no power of two.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* counts, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and tensors whose elements do not lie side by side. The check plays no larger worlds, because grading starts a process for each rank. The cell below the stub plays yours on a thousand simulated ranks, and a thousand is no power of two.
 #
 # <details>
 # <summary>Hint: any root</summary>
@@ -143,13 +143,12 @@ def tree_broadcast(tensor: Tensor, src: int) -> None:
 
 # %% exercise="tree_broadcast" role="try"
 def told_by_rank_3():
-    tensor = torch.tensor([float(dist.get_rank())])
+    tensor = torch.tensor([dist.get_rank()])
     tree_broadcast(tensor, src=3)
     return tensor.item()
 
 yours = simulate(told_by_rank_3, world_size=1000)
-print("has 3:", yours.results.count(3.0), "of 1000 ranks, after",
-      round(yours.seconds / Network().seconds(4), 3), "messages one after another")
+print(yours.results.count(3), "of 1000 have it;", f"rounds: {yours.seconds / message:.2f}")
 
 # %% exercise="tree_broadcast" role="check"
 check(tree_broadcast)
@@ -178,9 +177,10 @@ def filmed():
 doubled = simulate(filmed, world_size=8)
 assert all(film[-1] == reference for film in doubled.results)
 assert math.isclose(doubled.seconds, 3 * message, rel_tol=1e-9)
-film = [[[{r for r in range(8) if step // 10**r % 10}] for step in row]
-        for row in zip(*doubled.results, strict=True)]
-draw.frames(film, caption="Whose numbers are in each rank's sum: two, four, then all eight.")
+who = [[{r for r in range(8) if total // 10**r % 10} for total in film]
+       for film in doubled.results]
+draw.values(who, caption="Whose numbers are in each rank's sum at the start and after each "
+            "of three rounds: one, two, four, all eight.")
 
 # %% [markdown] id="09-49baad"
 # **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are told. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down.
@@ -206,14 +206,11 @@ draw.frames(film, caption="Whose numbers are in each rank's sum: two, four, then
 
 # %% exercise="recursive_doubling" role="answer" points=6 required=false difficulty=3
 def recursive_doubling(tensor: Tensor) -> None:
-    """Replace the tensor, on every rank, by the sum over all ranks, by recursive doubling.
+    """Replace the tensor, on every rank, by the sum over all ranks, the same bits on all of them.
 
-    Every rank calls it with a tensor of the same shape and dtype (floats, int32 or int64; any
-    strides). It works in place, and leaves the same bits on all ranks.
-
-    Budget, with n ranks: (⌈log₂ n⌉ + 1)·(α + S·β) on the modelled network; at most ⌈log₂ n⌉ + 1
-    messages from each rank, none longer than the tensor; no collective.
-    """
+    Every rank calls it with a tensor of one shape and dtype (floats, int32, int64; any strides).
+    Budget: ⌈log₂ n⌉ + 1 messages from each rank, none longer than the tensor, no collective, and
+    (⌈log₂ n⌉ + 1)·(α + S·β) on the modelled network."""
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
     power = 1 << (n.bit_length() - 1)
@@ -242,8 +239,7 @@ def counted():
     return tensor[0].item()
 
 yours = simulate(counted, world_size=1000)
-print("has 1000:", yours.results.count(1000.0), "of 1000 ranks, after",
-      round(yours.seconds / message, 3), "messages one after another")
+print(yours.results.count(1000), "of 1000 have it;", f"rounds: {yours.seconds / message:.2f}")
 
 # %% exercise="recursive_doubling" role="check"
 check(recursive_doubling)
@@ -305,15 +301,15 @@ check(fastest)
 
 # %% id="09-771801"
 def star(tensor):
-    others = range(1, dist.get_world_size())
-    if dist.get_rank():
+    inboxes = {rank: torch.empty_like(tensor) for rank in range(1, dist.get_world_size())}
+    if dist.get_rank() == 0:
+        for work in [dist.irecv(inbox, rank) for rank, inbox in inboxes.items()]:
+            work.wait()
+        for work in [dist.isend(tensor + sum(inboxes.values()), rank) for rank in inboxes]:
+            work.wait()
+    else:
         dist.send(tensor, 0)
-        return dist.recv(tensor, 0)
-    inboxes = {rank: torch.empty_like(tensor) for rank in others}
-    for work in [dist.irecv(inboxes[rank], rank) for rank in others]:
-        work.wait()
-    for work in [dist.isend(tensor + sum(inboxes.values()), rank) for rank in others]:
-        work.wait()
+        dist.recv(tensor, 0)
 
 def doubling(tensor):
     inbox = torch.empty_like(tensor)
@@ -372,11 +368,10 @@ draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks",
 # |---|---|---|
 # | **gloo** in PyTorch 2.15 | a ring, whatever n and S; a second algorithm (*bcube*) runs only if the caller asks, and PyTorch does not | a binomial tree |
 # | **NCCL** 2.20 | rings, double binary trees, or algorithms in which a switch adds, chosen by predicted time | a ring |
-# | the model's textbook cost (`simulate` without `collectives=`) | the cheapest of doubling, ring and Rabenseifner's | tree, or scatter and all-gather |
+# | `simulate`, where you give no `collectives=` | by formula the faster of doubling and Rabenseifner's (see below) | by formula the faster of a tree, and scatter and all-gather |
 #
 # NCCL's choice is this lesson's map with measured numbers. Its source `src/graph/tuning.cc` has tables of latencies by kind of link and of bandwidths by GPU. For each algorithm it computes latency + bytes/bandwidth, and the smallest wins. The latency of its ring counts 2(n−1) steps, that of its tree 2·((g−1) steps inside a node + log₂ N steps between N nodes), where each node has g GPUs. Unlike ours, its trees are pipelined: the tensor travels in small pieces, so a tree's links all work at once, and it may win for middling sizes too.
-
-# %% [markdown] id="09-db3395"
+#
 # ## Nodes: fast inside, slow between
 #
 # GPUs live eight to a **node**. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
@@ -409,20 +404,17 @@ draw.traffic(*jobs.values(), titles=["flat ring", "hierarchy"],
              "the next node. In the hierarchy each rank carries a part of it.")
 
 # %% id="09-bc894b"
-def doubling_of(nbytes, g):
-    doubling(torch.zeros(nbytes // 4))
-
-jobs[doubling_of] = simulate(doubling_of, S, 4, world_size=16)
+jobs[doubling] = simulate(doubling, torch.zeros(S // 4), world_size=16)
 for way, job in jobs.items():
-    leaving = [m for m in job.trace.messages if m.src // 4 != m.dst // 4 and m.src < 4]
-    by_rank = [sum(m.nbytes for m in leaving if m.src == rank) for rank in range(4)]
+    leaving = [(m.src, m.nbytes) for m in job.trace.messages if m.src < 4 <= m.dst]
+    by_rank = [sum(nbytes for src, nbytes in leaving if src == rank) for rank in range(4)]
     print(f"{way.__name__:<12} leaves node 0: {sum(by_rank):>7,} bytes   by rank: {by_rank}")
-    assert sum(by_rank) == {flat: 30_000, hierarchy: 24_000, doubling_of: 128_000}[way]
+    assert sum(by_rank) == {flat: 30_000, hierarchy: 24_000, doubling: 128_000}[way]
 
 # %% [markdown] id="09-12fc85"
-# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S, hardly more. So against a *ring* the hierarchy saves few bytes. It saves steps: 2(N−1) slow ones and 2(g−1) fast ones, instead of 2(n−1). Against doubling it saves both.
+# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S, hardly more. So against a *ring* the hierarchy saves few bytes. It saves steps: it takes 2(N−1) slow and 2(g−1) fast ones instead of 2(n−1). Against doubling it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
 #
-# How much is that for 32 nodes of 8? The cell plays both. The third line is a flat ring in which the one rank that talks to the next node has to do with one of the four cards.
+# How much is that for 32 nodes of 8? The next cell plays both. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
 
 # %% id="09-34b3cd"
 def cluster(nbytes, cards=4):
@@ -444,8 +436,8 @@ for nbytes in sizes:
 assert took["flat ring"][0] > 6 * took["hierarchy"][0]
 assert took["flat ring"][-1] < took["hierarchy"][-1] < took["flat ring, one card"][-1] / 3
 draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs", loglog=True,
-           exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes a hierarchy takes a "
-           "seventh of the flat ring's time; for many it has to use more cards to win.")
+           exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes a hierarchy needs less "
+           "than a sixth of a flat ring's time. For many it beats only a ring with one card.")
 
 # %% [markdown] id="09-82ef35"
 # ## Does one link per rank hold?
@@ -456,9 +448,8 @@ draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs
 # * the way from GPU to card, over PCIe, is no link of its own;
 # * nodes behind one another's switches share uplinks, and here they do not.
 #
-# So a flat ring is predicted too fast, unless you give it one card. NCCL corrects for that as well: it builds several rings, which leave a node by different cards, and `tuning.cc` lowers the bandwidth of one algorithm by the "GPU/NIC ratio".
-
-# %% [markdown] id="09-5dd04d"
+# So a flat ring is predicted too fast, unless you give it one card. NCCL's own model knows of this, too: for one of the algorithms in which a switch adds, `tuning.cc` lowers the bandwidth by the "GPU/NIC ratio".
+#
 # ## Your turn: hierarchical_all_reduce
 #
 # **Optional · 09.4 hierarchical_all_reduce ●●● · about 30 minutes**
