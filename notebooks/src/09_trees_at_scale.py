@@ -436,8 +436,8 @@ for nbytes in sizes:
 assert took["flat ring"][0] > 6 * took["hierarchy"][0]
 assert took["flat ring"][-1] < took["hierarchy"][-1] < took["flat ring, one card"][-1] / 3
 draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs", loglog=True,
-           exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes a hierarchy needs less "
-           "than a sixth of a flat ring's time. For many it beats only a ring with one card.")
+           exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes a hierarchy needs "
+           "less than a sixth of a flat ring's time. For many it beats only a ring with one card.")
 
 # %% [markdown] id="09-82ef35"
 # ## Does one link per rank hold?
