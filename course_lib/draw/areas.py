@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy
 from matplotlib.colors import ListedColormap
@@ -43,14 +42,9 @@ def areas(
     colors = ListedColormap(RANKS[: len(names)])
     axes.pcolormesh(xs, list(rows), numbers, cmap=colors, vmin=-0.5, vmax=len(names) - 0.5,
                     shading="nearest", rasterized=True)  # fmt: skip
-    edge: dict[str, Any] = {
-        "markeredgecolor": INK,
-        "markersize": 7,
-        "linestyle": "",
-        "clip_on": False,
-    }
     for marker, (name, places) in zip(_MARKERS, points.items(), strict=False):
-        axes.plot(*zip(*places, strict=True), marker, color=RANKS[names.index(name)], **edge)
+        axes.plot(*zip(*places, strict=True), marker, ls="", ms=7, mec=INK, clip_on=False,
+                  color=RANKS[names.index(name)])  # fmt: skip
     counts = {x for places in points.values() for x, _ in places} | {max(xs)}
     name_counts(axes, set(map(float, counts)))
     axes.set(xlim=(min(xs), max(xs)), ylim=(min(rows), max(rows)))
