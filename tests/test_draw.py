@@ -545,6 +545,18 @@ def test_counts_of_ranks_are_the_ticks_and_nothing_lies_between() -> None:
     assert axes.get_xticks().tolist() != [0.5, 1.0]
 
 
+def test_a_point_has_the_colour_of_its_name_as_its_area_has() -> None:
+    rows = {1: ["star", "ring"], 10: ["ring", "ring"]}
+    picture = draw.areas([2, 4], rows, {"ring": [(4, 10)], "star": [(4, 1)]}, "ranks", "bytes")
+    assert repr(picture) == ("areas: star, ring\nring: points at (4, 10)\n"
+                             "star: points at (4, 1)")  # fmt: skip
+    [axes] = picture.axes
+    [mesh] = axes.collections
+    faces = [to_hex(mesh.cmap(mesh.norm(number))) for number in (0, 1)]
+    assert faces == [to_hex(color) for color in draw.RANKS[:2]]
+    assert [to_hex(line.get_color()) for line in axes.lines] == [faces[1], faces[0]]
+
+
 # ---------------------------------------------------------------- every picture
 
 
@@ -558,6 +570,9 @@ PICTURES: dict[str, Callable[[], draw.Picture]] = {
     "bars": lambda: draw.bars({"a": 1}, "s", caption="A claim"),
     "lines": lambda: draw.lines({"a": ([1], [1])}, "x", "y", caption="A claim"),
     "mesh": lambda: draw.mesh(STORY, (2, 2), caption="A claim"),
+    "areas": lambda: draw.areas(
+        [1, 2], {1: ["a", "b"], 4: ["b", "b"]}, {"a": [(1, 1)]}, "x", "y", caption="A claim"
+    ),
 }
 
 

@@ -4,11 +4,13 @@
     traffic(run)      who sent how much          bars, lines    measured numbers
     waits(error)      who waits for whom         steps(run)     step by step, with a pause button
     mesh(run, shape)  who is in which group
+    areas(xs, rows)   which name holds where, and what was found there
 
 Each returns a matplotlib Figure that a cell shows as its last expression, without pyplot. The
 text twin, rank by rank, is what the notebook stores beside the image.
 """
 
+from course_lib.draw.areas import areas
 from course_lib.draw.charts import bars, lines
 from course_lib.draw.graph import waits
 from course_lib.draw.grid import values
@@ -29,5 +31,5 @@ from course_lib.draw.style import (
 
 __all__ = [
     "ALARM", "COLLECTIVE", "COMPUTE", "RANKS", "RECV", "SEND", "WAITING", "Picture",
-    "bars", "lines", "mesh", "steps", "timeline", "traffic", "values", "waits",
+    "areas", "bars", "lines", "mesh", "steps", "timeline", "traffic", "values", "waits",
 ]  # fmt: skip

@@ -67,14 +67,14 @@ def lines(
         look = "--" if name in formulas else f"{_MARKERS[k % len(_MARKERS)]}-"
         axes.plot(xs, ys, look, color=LINES[k % len(LINES)], label=name, markersize=4)
     axes.set(xscale="log" if loglog or logx else "linear", yscale="log" if loglog else "linear")
-    _name_counts(axes, {float(x) for xs, _ in series.values() for x in xs})
+    name_counts(axes, {float(x) for xs, _ in series.values() for x in xs})
     axes.grid(True, color="#E6E6E6", linewidth=0.6)
     axes.legend(frameon=False)
     picture.caption(caption)
     return picture
 
 
-def _name_counts(axes: Axes, xs: set[float]) -> None:
+def name_counts(axes: Axes, xs: set[float]) -> None:
     """A few small whole numbers, of ranks for one, are the only ticks: there is no rank 2.5."""
     if len(xs) <= 12 and all(x.is_integer() and abs(x) < 10_000 for x in xs):
         axes.set_xticks(sorted(xs), [f"{x:g}" for x in sorted(xs)])

@@ -1,0 +1,300 @@
+"""Lesson 09: a tree, recursive doubling, a hierarchy of nodes, and which is the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from course_lib.checks import rules
+from course_lib.checks.cases import Case, chunked, crowd, divides, hostile, smaller, tensor
+from course_lib.checks.compare import same
+from course_lib.checks.diagnose import found, only
+from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Rule, declare, turned
+from course_lib.checks.formulas import networks
+from course_lib.checks.lesson_02_collectives import rooted_core, rooted_sturdy, worlds_and_lengths
+from course_lib.simulated import Network
+
+
+def size(play: Play) -> int:
+    return play.given(0).nbytes
+
+
+def log2_up(play: Play) -> int:
+    return (play.case.world - 1).bit_length()
+
+
+def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
+    """It ends, on the modelled network, as soon as so many messages one after the other could."""
+
+    def rule(play: Play) -> Iterable[Finding]:
+        took, one = play.run.seconds if play.run else 0.0, Network().seconds(size(play))
+        if took > limit(play) * one * (1 + 1e-9):
+            yield Finding("rounds", f"it takes as long as {took / one:.3g} messages one after "
+                          f"another, at most {limit(play)} are allowed")  # fmt: skip
+
+    return rule
+
+
+def slow(id: str, hint: str, when: Callable[[Play], bool] = lambda play: True) -> Diagnosis:
+    """Of what is right, and over its budget."""
+    return Diagnosis(id, hint, lambda p: p.done and not p.findings and bool(p.over_budget)
+                     and when(p))  # fmt: skip
+
+
+# ---- 09.1 tree_broadcast -------------------------------------------------------------------------
+
+
+def spread(given: list[tuple], adds: int = 0, early: bool = False) -> None:
+    """Every rank has what src has, told round by round. The rest are mistakes."""
+    n, src = len(given), given[0][1]
+    places = [given[(src + k) % n][0] for k in range(n)]  # the tensors, src's first
+    rounds = [1 << k for k in range((n - 1).bit_length())]
+    for knows in reversed(rounds) if early else rounds:
+        for place in range(min(knows, n - knows)):
+            other = places[place + knows]
+            other.copy_(other + places[0 if adds == 2 else place] if adds else places[place])
+
+
+wrong = turned(spread)
+declare(Exercise(
+    "09.1", "tree_broadcast", spread,
+    inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
+    core=rooted_core("src"), sturdy=rooted_sturdy("src"), special=worlds_and_lengths,
+    rules=[rules.no_collectives],
+    budget=[rules.sends_at_most(log2_up), rules.messages_of_at_most(size),
+            rounds_at_most(log2_up),
+            rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p))],
+    diagnoses=[
+        slow("star", "The root tells everybody itself. Who else has the tensor after the first "
+             "message, and could help?", lambda p: len(rules.sends(
+                 p, p.case.options["src"])) == p.case.world - 1 > log2_up(p)),
+        slow("too-many-rounds", "Each rank has the tensor, and the last one gets it too late. In "
+             "every round all who have it should tell one more each: 1, 2, 4, 8 have it.",
+             found("rounds")),
+    ],
+    mistakes=[
+        wrong("adds", "What arrives is added to what the rank had. src's tensor is to take its "
+              "place.", {"adds": 1}, {"adds": 2}),
+        wrong("too-early", "Some ranks pass on a tensor before src's has reached them. Who has "
+              "it after the first round, who after the second?", early=True),
+    ],
+))  # fmt: skip
+
+# ---- 09.2 recursive_doubling ---------------------------------------------------------------------
+
+
+def fractions(case: Case, rank: int) -> tuple[torch.Tensor]:
+    """A tensor of the case; or numbers whose sum depends on the order of adding."""
+    if not case.options.get("fractions"):
+        return (tensor(case, rank),)
+    return (torch.rand(case.length, generator=torch.Generator().manual_seed(rank)),)
+
+
+def in_sum(n: int, rank: int, extras: str = "", wraps: int = 0, short: int = 0) -> list[int]:
+    """The ranks that are in this rank's sum. Where n is no power of two, some ranks are extra."""
+    power, world = 1 << (n.bit_length() - 1), list(range(n))
+    if wraps:
+        return [(rank + wraps * i) % n for i in range(1 << (n - 1).bit_length())]
+    if extras and rank >= power:
+        return [rank]
+    if short:
+        near = [rank % power ^ i for i in range(power >> 1)]
+        return near + [i + power for i in near if i + power < n]
+    return world[:power] if extras == "left out" else world
+
+
+def doubled(given: list[tuple], **knobs: Any) -> None:
+    """Every rank has the sum. The rest are mistakes."""
+    n, before = len(given), [t.clone() for (t,) in given]
+    for rank, (t,) in enumerate(given):
+        t.copy_(sum(before[r] for r in in_sum(n, rank, **knobs)))
+
+
+def the_same_bits(play: Play) -> Iterator[Finding]:
+    for by_rank in play.seen if not play.wrong else []:
+        for rank, seen in enumerate(by_rank):
+            if not same(seen.args, by_rank[0].args):
+                yield Finding("bits", f"rank {rank}'s sum is not rank 0's to the last bit", rank)
+
+
+wrong = turned(doubled)
+declare(Exercise(
+    "09.2", "recursive_doubling", doubled, inputs=fractions, tolerance=1e-6,
+    core=lambda rng: [*(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 2), (4, 4), (5, 3))),
+                      Case(rng.choice((3, 5)), rng.randrange(9, 99), numbers="random"),
+                      Case(3, 3, calls=2), *(Case(w, 64, options={"fractions": True})
+                                             for w in (3, 4, 5))],
+    sturdy=lambda rng: [Case(1, 3), Case(3, 0), Case(6, 2), Case(7, 2), Case(8, 2),
+                        Case(crowd(rng), 3), *hostile(3, 6)],
+    special=worlds_and_lengths, rules=[rules.no_collectives, the_same_bits],
+    budget=[rules.messages_of_at_most(size), rules.sends_at_most(lambda p: log2_up(p) + 1),
+            rounds_at_most(lambda p: log2_up(p) + 1),
+            rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size(p))],
+    diagnoses=[
+        Diagnosis("bits-differ", "Every rank has the sum, and not to the last bit the same one. "
+                  "Which rank adds up in which order?", only("bits")),
+        slow("too-many-rounds", "It takes more rounds than doubling does. Do the two partners' "
+             "messages travel at the same time, and is everybody busy in each round?",
+             only("rounds")),
+    ],
+    mistakes=[
+        wrong("left-out", "Some ranks have no partner, and are in nobody's sum. Let each of them "
+              "first hand its tensor to one that has.", extras="left out"),
+        wrong("not-told", "The sum is right, and some ranks have not got it: those that handed "
+              "their tensor over at the beginning wait for an answer.", extras="untold"),
+        wrong("twice", "Some ranks are in the sum twice. Where n is no power of two, whose sums "
+              "overlap in the last round?", {"wraps": 1}, {"wraps": -1}),
+        wrong("round-short", "The halves are added up, and do not meet: a round is missing.",
+              short=1),
+    ],
+))  # fmt: skip
+
+# ---- 09.3 fastest --------------------------------------------------------------------------------
+
+
+def quickest(
+    n: int, nbytes: float, alpha: float, beta: float, starts: bool = False, extra: int = 2,
+    up: bool = False, parts: bool = True, star: int = 2, ring: int = 2, inverted: bool = False,
+) -> str:  # fmt: skip
+    """The name of the smallest time, the first one where several are. The rest are mistakes."""
+    if n == 1:
+        return "star"
+    whole = nbytes / beta if inverted else nbytes * beta
+    low, high, one = n.bit_length() - 1, (n - 1).bit_length(), alpha + whole
+    rounds = high if up else low + (extra if low < high else 0)
+    times = {
+        "star": star * (((n - 1) if starts else 1) * alpha + (n - 1) * whole),
+        "doubling": rounds * one,
+        "ring": ring * (n - 1) * (alpha + whole / (n if parts else 1)),
+        "tree": 2 * high * one,
+    }
+    return min(times, key=times.__getitem__)
+
+
+def answers(given: list[tuple], **knobs: Any) -> list[str]:
+    return [quickest(*args, **knobs) for args in given]
+
+
+def of_networks(*rows: tuple) -> list[Case]:
+    names = ("n", "nbytes", "alpha", "beta")
+    return [Case(1, options=dict(zip(names, row, strict=True))) for row in rows]
+
+
+wrong = turned(answers)
+declare(Exercise(
+    "09.3", "fastest", answers, inputs=lambda case, rank: tuple(case.options.values()),
+    core=lambda rng: of_networks(
+        (4, 8, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4), (64, 1000, 1.0, 1.0),
+        (1000, 1000, 1.0, 2e-6), (5, 1, 1.0, 0.2), (3, 1, 1.0, 0.9), (8, 1, 1.0, 0.05),
+        (6, 1, 1.0, 0.55), *networks(rng, 20)),
+    sturdy=lambda rng: of_networks((1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5),
+                                   (3, 7, 1.0, 0.0), (1024, 1 << 30, 5e-6, 4e-11)),
+    rules=[rules.without_a_word], smaller=lambda case: [], in_ranks=False,
+    special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
+    mistakes=[
+        wrong("latency-each-message", "The star's messages set off at once. What queues at the "
+              "root, the latencies or the transfers?", starts=True),
+        wrong("extra-rounds", "How many rounds does doubling take where n is no power of two? "
+              "Play three ranks by hand.", {"extra": 0}, {"extra": 1}, {"up": True}),
+        wrong("whole-tensor", "A step of the ring carries one chunk, not the tensor.", parts=False),
+        wrong("one-way", "One of the four is too fast: is the way back in it, as well as the way "
+              "there?", {"star": 1}, {"ring": 1}),
+        wrong("beta-is-bandwidth", "Is beta a bandwidth, or the time of one byte?", inverted=True),
+    ],
+))  # fmt: skip
+
+# ---- 09.4 hierarchical_all_reduce ----------------------------------------------------------------
+
+RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times (m − 1)/m of the bytes
+
+
+def between_nodes(play: Play, rank: int) -> float:
+    """Bytes that this rank sends to other nodes; a collective counts as a ring of its group."""
+    per_node, total = play.case.options["gpus_per_node"], 0.0
+    for e in rules.trace_of(play).of(rank):
+        if e.is_send and e.peer is not None:
+            total += e.nbytes * (e.peer // per_node != rank // per_node)
+        elif e.is_collective and rank in (ranks := rules.trace_of(play).groups.get(e.group, ())):
+            m, ring = len(ranks), sorted(ranks)
+            right = ring[(ring.index(rank) + 1) % m]
+            times = next((k * (m - 1) / m for op, k in RING.items() if e.op.startswith(op)), 1)
+            total += times * e.nbytes * (right // per_node != rank // per_node)
+    return total
+
+
+def share_between_nodes(play: Play) -> Iterator[Finding]:
+    """At most 2(N − 1)/N · ⌈S/g⌉ for N nodes of g ranks, in whole elements."""
+    per_node, given = play.case.options["gpus_per_node"], play.given(0)
+    nodes = play.case.world // per_node
+    most = 2 * (nodes - 1) * -(-given.numel() // per_node // nodes) * given.element_size()
+    for rank in range(play.case.world):
+        if (mine := between_nodes(play, rank)) > most + 1e-6:
+            yield Finding("bytes", f"rank {rank} sends {mine:g} bytes to other nodes, at most "
+                          f"{most} are allowed", rank, mine, most)  # fmt: skip
+
+
+def leaders_only(play: Play) -> bool:
+    talk = [r for r in range(play.case.world) if between_nodes(play, r)]
+    return 1 < len(talk) == len({r // play.case.options["gpus_per_node"] for r in talk})
+
+
+def flat(play: Play) -> bool:
+    trace = rules.trace_of(play)
+    return any(len(trace.groups.get(e.group, ())) == play.case.world
+               for e in trace.events if e.is_collective and e.nbytes)  # fmt: skip
+
+
+def summed(
+    given: list[tuple], over: Callable[[int, int], list[int]] | None = None,
+    by: Callable[[int, int], int] | None = None,
+) -> None:  # fmt: skip
+    """Every rank has the sum of all. The rest are mistakes."""
+    n, per_node, before = len(given), given[0][1], [t.clone() for t, _ in given]
+    for rank, (t, _) in enumerate(given):
+        total = sum(before[r] for r in (over(rank, per_node) if over else range(n)) if r < n)
+        t.copy_(total / by(n // per_node, per_node) if by else total)
+
+
+def nodes_of(*rows: tuple[int, int, int], **rest: Any) -> list[Case]:
+    """A case for each world, number of ranks in a node, and length."""
+    return [Case(w, length, options={"gpus_per_node": g}, **rest) for w, g, length in rows]
+
+
+wrong = turned(summed)
+declare(Exercise(
+    "09.4", "hierarchical_all_reduce", summed,
+    inputs=lambda case, rank: (tensor(case, rank), case.options["gpus_per_node"]),
+    core=lambda rng: [*nodes_of((4, 2, 4), (4, 2, 8), (6, 2, 12), (6, 3, 12)), *nodes_of(
+        (4, 2, 4 * rng.randrange(4, 30)), numbers="random"), *nodes_of((4, 2, 4), calls=2)],
+    sturdy=lambda rng: [*nodes_of((1, 1, 3), (2, 1, 3), (2, 2, 4), (3, 3, 5), (4, 2, 0), (4, 2, 1),
+                                  (4, 2, 7), (6, 3, 7), (8, 4, 5), (12, 4, 24)),
+                        *hostile(4, 8, options={"gpus_per_node": 2})],
+    fits=lambda case: case.world > case.options["gpus_per_node"] > 1 and divides(case),
+    smaller=lambda case: (c for c in smaller(case) if c.world % c.options["gpus_per_node"] == 0),
+    special=lambda case: chunked(replace(case, world=case.options["gpus_per_node"])),
+    budget=[share_between_nodes],
+    diagnoses=[
+        slow("flat", "One collective joins all ranks, and its ring does not know where a node "
+             "ends. Which ranks share a node, and which are their counterparts elsewhere?", flat),
+        slow("leaders-only", "One rank of each node carries everything to the other nodes, and "
+             "its neighbours wait. What if each of them carried a part of its own?", leaders_only),
+        slow("over-share", "The sum is right, and some rank sends more to other nodes than its "
+             "share. Which ranks make each group, and how much of the tensor is still in its hands "
+             "when it talks to another node?"),
+    ],
+    mistakes=[
+        wrong("node-only", "Each rank has its own node's sum. The nodes have not met.",
+              over=lambda r, g: list(range(r - r % g, r - r % g + g))),
+        wrong("across-only", "Each rank has the sum over its counterparts on the other nodes. Its "
+              "neighbours within the node are missing.",
+              over=lambda r, g: list(range(r % g, 999, g))),
+        wrong("leaders-know", "One rank of each node has the sum. Who tells its neighbours?",
+              over=lambda r, g: [r] if r % g else list(range(999))),
+        wrong("divided", "The sum is asked for, and it has been divided: by the ranks of a node, "
+              "by the nodes, or by both.", {"by": lambda nodes, g: nodes},
+              {"by": lambda nodes, g: g}, {"by": lambda nodes, g: nodes * g}),
+    ],
+))  # fmt: skip

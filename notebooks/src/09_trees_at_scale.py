@@ -1,0 +1,562 @@
+# %% [markdown] id="09-d053e6"
+# # Choose an algorithm when latency rules
+#
+# **Reach a thousand ranks in ten rounds, and know from n and S which algorithm is the fastest.**
+#
+# ![A map with the number of ranks from left to right and the size of the tensor from bottom to top: a star is fastest for few bytes, recursive doubling in the middle, a ring for many bytes; simulated runs lie on it as points](../../figures/09_trees_at_scale.png)
+#
+# *Where this goes: the fastest all-reduce for each number of ranks and each size. Areas are formulas, points are simulated runs.*
+#
+# | | |
+# |---|---|
+# | **Do** | spread a tensor along a tree, sum by recursive doubling, draw the map above, count what leaves a node of eight GPUs, simulate 32 nodes |
+# | **Learn** | rounds and their lower bound; what doubling costs and what it saves; when a hierarchy pays; what gloo and NCCL choose, as far as their sources say |
+# | **Need** | lessons [03](03_cost_model.ipynb) (α, β), [04](04_ring_all_reduce.ipynb) (the ring) and 08 (groups) |
+# | **Time** | about 60 minutes with the required exercise, 130 with the three optional ones as well (estimated) |
+
+# %% [markdown] id="09-12d30e"
+# ## The problem: α, two thousand times
+#
+# The ring of lesson 04 sends as few bytes as anybody can. It also takes 2(n−1) steps, and each one costs α, however few bytes it carries. A loss that is averaged, a norm for clipping, a flag that says "stop": these tensors have a few bytes. On 1,024 ranks a ring passes them on 2,046 times.
+#
+# Here is a case for pen and paper. Eight ranks hold one number each, rank r the number 10^r. One process adds them up; that is the *reference*, and its digits show who is in a sum.
+#
+# The cell also prints how long a ring needs for it in the modelled network, beside one message between two ranks. `Network(collectives="messages")` plays torch's own calls on the modelled links, `all_reduce` as a chunked ring.
+
+# %% id="09-16f8c9"
+import math
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from course_lib import Deadlock, Network, check, draw, expect, run, simulate
+
+def number():
+    return torch.tensor([10 ** dist.get_rank()])
+
+def summed_by(way):  # what a rank holds once way() has summed its number in place
+    tensor = number()
+    way(tensor)
+    return tensor
+
+reference = sum(10**rank for rank in range(8))
+played, message = Network(collectives="messages"), Network().seconds(8)
+ring = simulate(summed_by, dist.all_reduce, world_size=8, network=played)
+assert all(total == reference for total in ring.results) and 2 * (1024 - 1) == 2046
+print(f"one message: {1e6 * message:.2f} µs   ring of 8: {1e6 * ring.seconds:.2f} µs")
+
+# %% [markdown] id="09-470cfa"
+# ## One tells one, two tell two
+#
+# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and nobody can be faster: who has nothing cannot tell anything, and a rank sends one message at a time. So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**; you have met it in lessons 02 and 03.
+#
+# `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it.
+
+# %% id="09-9cca72"
+ROUNDS = [[(0, 1)], [(0, 2), (1, 3)], [(0, 4), (1, 5), (2, 6), (3, 7)]]
+
+def by_the_table(tensor):
+    rank = dist.get_rank()
+    for pairs in ROUNDS:
+        for src, dst in pairs:
+            if rank == src:
+                dist.send(tensor, dst)
+            if rank == dst:
+                dist.recv(tensor, src)
+
+megabyte = torch.zeros(250_000)
+tree = simulate(by_the_table, megabyte, world_size=8)
+assert math.isclose(tree.seconds, 3 * Network().seconds(1e6), rel_tol=1e-9)
+draw.timeline(tree, caption="One megabyte, simulated: seven messages in three rounds. "
+              "Hatched: a rank waits for its turn to be told.")
+
+# %% [markdown] id="09-fe360b"
+# Each round carries the whole tensor, so the last rank has it after
+#
+# **T = ⌈log₂ n⌉·(α + S·β)**  (Thakur, Rabenseifner and Gropp, 2005),
+#
+# with T and α in seconds, S in bytes and β in seconds per byte. The formula is exact where n is a power of two. Otherwise it is an upper bound: in the modelled network a rank may begin its next message as soon as its last one has left.
+#
+# **Predict.** With 8 ranks it was three rounds. After how many rounds do 1,024 ranks have a tensor of 8 bytes? (Put a number in place of `None`.)
+
+# %% id="09-f7d762"
+guess = None
+
+# %% id="09-95646a"
+def told():
+    dist.broadcast(torch.zeros(2), src=0)
+
+thousand = simulate(told, world_size=1024, network=played)
+rounds = round(thousand.seconds / message, 9)
+print(f"your guess: {guess}   recorded: {rounds:.0f} rounds, {1e6 * thousand.seconds:.1f} µs")
+assert rounds == 10
+
+# %% [markdown] id="09-9ddccf"
+# ## Your turn: tree_broadcast
+#
+# **Required · 09.1 · difficulty ●●○ · about 25 minutes**
+#
+# **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none of them longer than the tensor; and the messages of all ranks together carry at least n−1 tensors.
+#
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* counts, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and tensors whose elements do not lie side by side. The check plays no larger worlds, because grading starts a process for each rank. The cell below the stub plays yours on a thousand simulated ranks, and a thousand is no power of two.
+#
+# <details>
+# <summary>Hint: any root</summary>
+#
+# Number the ranks anew, from the root: place 0 is src, place p is rank (src + p) mod n. Write the tree for places, and turn a place into a rank only where a line names a peer.
+#
+# </details>
+# <details>
+# <summary>Hint: any n</summary>
+#
+# After k rounds the places below 2^k have the tensor. In the next round place p tells place p + 2^k, if there is such a place.
+#
+# </details>
+
+# %% exercise="tree_broadcast" role="answer" points=10 required=true difficulty=2
+def tree_broadcast(tensor: Tensor, src: int) -> None:
+    """Replace the tensor, on every rank, by that of rank src, along a binomial tree.
+
+    Every rank calls it with a tensor of the same shape and dtype, and with the same src. It works
+    in place; a rank that is alone keeps what it has.
+
+    Args:
+        tensor: any shape, number of elements, strides and dtype.
+        src: the rank whose tensor everybody gets, from 0 to n − 1.
+
+    Budget, with n ranks: ⌈log₂ n⌉·(α + S·β) on the modelled network; at most ⌈log₂ n⌉ messages
+    from each rank, none longer than the tensor; no collective.
+    """
+    ### BEGIN SOLUTION
+    rank, n = dist.get_rank(), dist.get_world_size()
+    place, have = (rank - src) % n, 1  # places below `have` have the tensor
+    box = tensor.contiguous()  # the tensor itself, or a copy of it
+    while have < n:
+        if place < have and place + have < n:
+            dist.send(box, (rank + have) % n)
+        elif have <= place < 2 * have:
+            dist.recv(box, (rank - have) % n)
+        have *= 2
+    tensor.copy_(box)
+    ### END SOLUTION
+
+# %% exercise="tree_broadcast" role="try"
+def told_by_rank_3():
+    tensor = torch.tensor([dist.get_rank()])
+    tree_broadcast(tensor, src=3)
+    return tensor.item()
+
+yours = simulate(told_by_rank_3, world_size=1000)
+print(yours.results.count(3), "of 1000 have it;", f"rounds: {yours.seconds / message:.2f}")
+
+# %% exercise="tree_broadcast" role="check"
+check(tree_broadcast)
+
+# %% [markdown] id="09-fa94e0"
+# ## Recursive doubling: both ways at once
+#
+# An all-reduce could go up a tree to one rank, and the sum down again: 2⌈log₂ n⌉ rounds. But links are full duplex, and in a tree half of each is idle. Let partners *exchange* what they have, and both add. After one round every pair has the pair's sum, then every four, then every eight. This is **recursive doubling**: log₂ n rounds for the whole all-reduce, if n is a power of two. `PARTNERS` has the partners of each rank: their numbers differ in one bit, so the partner of rank r in round k is `r ^ 2**k`.
+
+# %% id="09-f9e377"
+PARTNERS = [[rank ^ 2**k for rank in range(8)] for k in range(3)]
+
+def in_pairs(tensor):
+    for partners in PARTNERS:
+        peer, arriving = partners[dist.get_rank()], torch.empty_like(tensor)
+        sent = dist.isend(tensor, peer)
+        dist.recv(arriving, peer)
+        sent.wait()
+        tensor += arriving
+        yield
+
+def filmed():
+    tensor = number()
+    return [tensor.item(), *(tensor.item() for _ in in_pairs(tensor))]
+
+doubled = simulate(filmed, world_size=8)
+assert all(film[-1] == reference for film in doubled.results)
+assert math.isclose(doubled.seconds, 3 * message, rel_tol=1e-9)
+who = [[{r for r in range(8) if total // 10**r % 10} for total in film]
+       for film in doubled.results]
+draw.values(who, caption="Whose numbers are in each rank's sum at the start and after each "
+            "of three rounds: one, two, four, all eight.")
+
+# %% [markdown] id="09-49baad"
+# **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are told. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down.
+#
+# **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, they do not. PyTorch once had such an all-reduce for GPUs that share NVLink: ranks that should agree sometimes disagreed in the last digit, and a program that branched on it could hang (pytorch/pytorch#129501).
+#
+# **Optional · 09.2 recursive_doubling ●●● · about 30 minutes**
+#
+# **Goal.** Replace `tensor` on every rank by the sum over all, for any n, with the same bits on all ranks, without a collective. **Budget:** at most ⌈log₂ n⌉ + 1 messages from each rank, none longer than the tensor, and on the modelled network at most (⌈log₂ n⌉ + 1)·(α + S·β). All ranks together send at least 2(n−1) tensors. *Core* has 2 to 5 ranks; *sturdy* as in 09.1.
+#
+# <details>
+# <summary>Hint: extra ranks</summary>
+#
+# `1 << (n.bit_length() - 1)` is p. Let rank p + i hand its tensor to rank i, and wait for the sum. Rank i does the rounds for both.
+#
+# </details>
+# <details>
+# <summary>Hint: twice too slow?</summary>
+#
+# If one partner sends first and then the other, a round takes two messages' time. Begin with `isend`.
+#
+# </details>
+
+# %% exercise="recursive_doubling" role="answer" points=6 required=false difficulty=3
+def recursive_doubling(tensor: Tensor) -> None:
+    """Replace the tensor, on every rank, by the sum over all ranks, the same bits on all of them.
+
+    Every rank calls it with a tensor of one shape and dtype (floats, int32, int64; any strides).
+    Budget: ⌈log₂ n⌉ + 1 messages from each rank, none longer than the tensor, no collective, and
+    (⌈log₂ n⌉ + 1)·(α + S·β) on the modelled network."""
+    ### BEGIN SOLUTION
+    rank, n = dist.get_rank(), dist.get_world_size()
+    power = 1 << (n.bit_length() - 1)
+    total = tensor.clone(memory_format=torch.contiguous_format)
+    inbox = torch.empty_like(total)
+    if rank >= power:
+        dist.send(total, rank - power)
+        dist.recv(total, rank - power)
+    elif rank + power < n:
+        dist.recv(inbox, rank + power)
+        total += inbox
+    for k in range(n.bit_length() - 1 if rank < power else 0):
+        going = dist.isend(total, rank ^ 2**k)
+        dist.recv(inbox, rank ^ 2**k)
+        going.wait()
+        total += inbox
+    if rank + power < n:
+        dist.send(total, rank + power)
+    tensor.copy_(total)
+    ### END SOLUTION
+
+# %% exercise="recursive_doubling" role="try"
+def counted():
+    tensor = torch.ones(2)
+    recursive_doubling(tensor)
+    return tensor[0].item()
+
+yours = simulate(counted, world_size=1000)
+print(yours.results.count(1000), "of 1000 have it;", f"rounds: {yours.seconds / message:.2f}")
+
+# %% exercise="recursive_doubling" role="check"
+check(recursive_doubling)
+
+# %% [markdown] id="09-463300"
+# ## Which one is the fastest?
+#
+# Four ways to an all-reduce, by the model, for n ≥ 2:
+#
+# | | time |
+# |---|---|
+# | star | 2(α + (n−1)·S·β) |
+# | doubling | (⌊log₂ n⌋, and 2 more where n is no power of two)·(α + S·β) |
+# | ring | 2(n−1)·(α + S/n·β) |
+# | tree, up and down | 2⌈log₂ n⌉·(α + S·β) |
+#
+# The star looks too good for small S. In the model a root's messages set off at once, so their latencies overlap. A real root also spends processor time on each of its n−1 messages, which the model leaves out; its star loses earlier. The tree never wins: doubling has the same kind of rounds and needs no more of them than the tree, because both directions of a link work at once.
+#
+# **Optional · 09.3 fastest ●○○ · about 10 minutes**
+#
+# **Goal.** Write the choice as a function. It returns `"star"`, `"doubling"`, `"ring"` or `"tree"`; of equal times the first in this order, and for one rank `"star"`.
+#
+# <details>
+# <summary>Hint: logarithms without rounding errors</summary>
+#
+# For whole numbers n ≥ 1, `n.bit_length() - 1` is ⌊log₂ n⌋ and `(n - 1).bit_length()` is ⌈log₂ n⌉.
+#
+# </details>
+
+# %% exercise="fastest" role="answer" points=3 required=false difficulty=1
+def fastest(n: int, nbytes: int, alpha: float, beta: float) -> str:
+    """The fastest all-reduce of nbytes bytes on n ranks: "star", "doubling", "ring" or "tree".
+
+    The times are those of the table above, with alpha in seconds and beta in seconds per byte. Of
+    equal times the first one, in this order, is returned; for one rank "star".
+    """
+    ### BEGIN SOLUTION
+    if n == 1:
+        return "star"
+    down, up, whole = n.bit_length() - 1, (n - 1).bit_length(), alpha + nbytes * beta
+    times = {
+        "star": 2 * (alpha + (n - 1) * nbytes * beta),
+        "doubling": (down if down == up else down + 2) * whole,
+        "ring": 2 * (n - 1) * (alpha + nbytes / n * beta),
+        "tree": 2 * up * whole,
+    }
+    return min(times, key=lambda name: times[name])
+    ### END SOLUTION
+
+# %% exercise="fastest" role="check"
+check(fastest)
+
+# %% [markdown] id="09-eef2b6"
+# ## The map
+#
+# Now the same choice as a picture. First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not: the model knows only the product S·β. So a run sends 3,840 bytes over links that are slower by as much as the tensor should be larger, and takes exactly the time of the large one.
+#
+# `recorded` reads the time from the trace: the end of the last event. No formula is in it.
+
+# %% id="09-771801"
+def star(tensor):
+    inboxes = {rank: torch.empty_like(tensor) for rank in range(1, dist.get_world_size())}
+    if dist.get_rank() == 0:
+        for work in [dist.irecv(inbox, rank) for rank, inbox in inboxes.items()]:
+            work.wait()
+        for work in [dist.isend(tensor + sum(inboxes.values()), rank) for rank in inboxes]:
+            work.wait()
+    else:
+        dist.send(tensor, 0)
+        dist.recv(tensor, 0)
+
+def doubling(tensor):
+    inbox = torch.empty_like(tensor)
+    for distance in [2**k for k in range(10) if 2**k < dist.get_world_size()]:
+        swap = [dist.P2POp(dist.isend, tensor, dist.get_rank() ^ distance),
+                dist.P2POp(dist.irecv, inbox, dist.get_rank() ^ distance)]
+        for work in dist.batch_isend_irecv(swap):
+            work.wait()
+
+def tree(tensor):
+    dist.reduce(tensor, dst=0)
+    dist.broadcast(tensor, src=0)
+
+# %% id="09-c82ead"
+WAYS, SENT = {"star": star, "doubling": doubling, "ring": dist.all_reduce, "tree": tree}, 3840
+
+def recorded(way, n, nbytes):
+    slower = Network(bandwidth=25e9 * SENT / nbytes, collectives="messages")
+    job = simulate(lambda: WAYS[way](torch.zeros(SENT // 4)), world_size=n, network=slower)
+    return max(event.completed for event in job.trace.events)
+
+places = [(n, nbytes) for n in (2, 4, 8, 16, 32, 64) for nbytes in (8, 2_000, 1_000_000, 1e9)]
+times = {place: {way: recorded(way, *place) for way in WAYS} for place in places}
+points = {way: [p for p in places if min(times[p], key=times[p].get) == way] for way in WAYS}
+print({way: len(points[way]) for way in WAYS}, "of", len(places), "places")
+
+# %% [markdown] id="09-0e3218"
+# Then the areas, from the formulas: how often α and how often S·β stand in each. The assertion is the link between the two. All 96 runs lie on their formulas, to nine digits.
+
+# %% id="09-d6a586"
+a, b = Network().latency, 1 / Network().bandwidth
+
+def formulas(n, nbytes):
+    low, high = math.floor(math.log2(n)), math.ceil(math.log2(n))
+    doubles = low + 2 * (high - low)
+    counts = {"star": (2, 2 * (n - 1)), "doubling": (doubles, doubles),
+              "ring": (2 * (n - 1), 2 * (n - 1) / n), "tree": (2 * high, 2 * high)}
+    return {way: alphas * a + tensors * nbytes * b for way, (alphas, tensors) in counts.items()}
+
+assert len(times) * len(WAYS) == 96 and not points["tree"]
+assert all(math.isclose(seconds, formulas(*place)[way], rel_tol=1e-9)
+           for place, row in times.items() for way, seconds in row.items())
+ns = sorted({round(2 ** (k / 12)) for k in range(12, 121)})
+rows = {nbytes: [min(t, key=t.get) for t in (formulas(n, nbytes) for n in ns)]
+        for nbytes in (8 * 10 ** (k / 20) for k in range(163))}
+draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks", "bytes",
+           caption="The fastest all-reduce on links of 5 µs and 25 GB/s. Areas: formulas, to 1,024 "
+           "ranks. Points: what simulated runs found. No tree anywhere.")
+
+# %% [markdown] id="09-d6f05c"
+# Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it pays two rounds more; that gives the ragged edges.
+#
+# ## What libraries choose
+#
+# | | all_reduce | broadcast |
+# |---|---|---|
+# | **gloo** in PyTorch 2.15 | a ring, whatever n and S; a second algorithm (*bcube*) runs only if the caller asks, and PyTorch does not | a binomial tree |
+# | **NCCL** 2.20 | rings, double binary trees, or algorithms in which a switch adds, chosen by predicted time | a ring |
+# | `simulate`, where you give no `collectives=` | by formula the faster of doubling and Rabenseifner's (see below) | by formula the faster of a tree, and scatter and all-gather |
+#
+# NCCL's choice is this lesson's map with measured numbers. Its source `src/graph/tuning.cc` has tables of latencies by kind of link and of bandwidths by GPU. For each algorithm it computes latency + bytes/bandwidth, and the smallest wins. The latency of its ring counts 2(n−1) steps, that of its tree 2·((g−1) steps inside a node + log₂ N steps between N nodes), where each node has g GPUs. Unlike ours, its trees are pipelined: the tensor travels in small pieces, so a tree's links all work at once, and it may win for middling sizes too.
+#
+# ## Nodes: fast inside, slow between
+#
+# GPUs live eight to a **node**. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
+#
+# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. Then an all-gather within each node. Here are its messages, and those of a flat ring, without the numbers, on four nodes of four. Both are made of rings: `ring_of(ranks, nbytes, steps)`.
+
+# %% id="09-bc6b6b"
+def ring_of(ranks, nbytes, steps):
+    here, outbox = ranks.index(dist.get_rank()), torch.zeros(nbytes // len(ranks) // 4)
+    for _ in range(steps):
+        sent = dist.isend(outbox, ranks[(here + 1) % len(ranks)])
+        dist.recv(torch.empty_like(outbox), ranks[here - 1])
+        sent.wait()
+
+def flat(nbytes, g):
+    n = dist.get_world_size()
+    ring_of(range(n), nbytes, 2 * (n - 1))
+
+def hierarchy(nbytes, g):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    node, counterparts = range(rank // g * g, rank // g * g + g), range(rank % g, n, g)
+    ring_of(node, nbytes, g - 1)
+    ring_of(counterparts, nbytes // g, 2 * (n // g - 1))
+    ring_of(node, nbytes, g - 1)
+
+S = 16_000
+jobs = {way: simulate(way, S, 4, world_size=16) for way in (flat, hierarchy)}
+draw.traffic(*jobs.values(), titles=["flat ring", "hierarchy"],
+             caption="16 kB on four nodes of four. In the flat ring one rank of each node talks to "
+             "the next node. In the hierarchy each rank carries a part of it.")
+
+# %% id="09-bc894b"
+jobs[doubling] = simulate(doubling, torch.zeros(S // 4), world_size=16)
+for way, job in jobs.items():
+    leaving = [(m.src, m.nbytes) for m in job.trace.messages if m.src < 4 <= m.dst]
+    by_rank = [sum(nbytes for src, nbytes in leaving if src == rank) for rank in range(4)]
+    print(f"{way.__name__:<12} leaves node 0: {sum(by_rank):>7,} bytes   by rank: {by_rank}")
+    assert sum(by_rank) == {flat: 30_000, hierarchy: 24_000, doubling: 128_000}[way]
+
+# %% [markdown] id="09-12fc85"
+# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S, hardly more. So against a *ring* the hierarchy saves few bytes. It saves steps: it takes 2(N−1) slow and 2(g−1) fast ones instead of 2(n−1). Against doubling it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
+#
+# How much is that for 32 nodes of 8? The next cell plays both. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
+
+# %% id="09-34b3cd"
+def cluster(nbytes, cards=4):
+    factor = nbytes / 16_384  # as on the map: a small tensor over slower links
+    return Network.cluster(32, 8, Network(2e-6, 300e9 / factor, collectives="messages"),
+                           Network(2e-6, cards * 25e9 / factor))
+
+def ring_call():
+    dist.all_reduce(torch.zeros(4096))
+
+sizes, took = (2**16, 2**22, 2**28), {"hierarchy": [], "flat ring": [], "flat ring, one card": []}
+for nbytes in sizes:
+    jobs = {"hierarchy": simulate(hierarchy, 16_384, 8, world_size=256, network=cluster(nbytes)),
+            "flat ring": simulate(ring_call, world_size=256, network=cluster(nbytes)),
+            "flat ring, one card": simulate(ring_call, world_size=256, network=cluster(nbytes, 1))}
+    for name, job in jobs.items():
+        took[name].append(1e6 * job.seconds)
+    print(f"{nbytes:>11,} bytes:", *(f"{name} {us[-1]:,.0f} µs  " for name, us in took.items()))
+assert took["flat ring"][0] > 6 * took["hierarchy"][0]
+assert took["flat ring"][-1] < took["hierarchy"][-1] < took["flat ring, one card"][-1] / 3
+draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs", loglog=True,
+           exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes a hierarchy needs "
+           "less than a sixth of a flat ring's time. For many it beats only a ring with one card.")
+
+# %% [markdown] id="09-82ef35"
+# ## Does one link per rank hold?
+#
+# Everywhere else in the course each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100 with eight of them. Eight GPUs that share four cards, or one, do not have it: two that send at once get half each. `Network.cluster` queues them at the node's one link. It still leaves out three things:
+#
+# * one rank alone gets the whole 100 GB/s, although a GPU mostly drives the card beside it;
+# * the way from GPU to card, over PCIe, is no link of its own;
+# * nodes behind one another's switches share uplinks, and here they do not.
+#
+# So a flat ring is predicted too fast, unless you give it one card. NCCL's own model knows of this, too: for one of the algorithms in which a switch adds, `tuning.cc` lowers the bandwidth by the "GPU/NIC ratio".
+#
+# ## Your turn: hierarchical_all_reduce
+#
+# **Optional · 09.4 hierarchical_all_reduce ●●● · about 30 minutes**
+#
+# **Goal.** Replace `tensor` on every rank by the sum over all. Ranks 0 to g−1 share a node, so do the next g, and so on, with g = `gpus_per_node`, which divides n. Make groups as in lesson 08 and use any collectives in them, or send and receive. **Budget:** each rank sends at most 2(N−1)·⌈⌈numel/g⌉/N⌉ elements to other nodes, N = n/g. A collective counts as a ring of its group, in the order of ranks: 2(m−1)/m of the tensor for an all_reduce on m ranks, (m−1)/m for all_gather and reduce_scatter, the whole tensor for any other. It counts on the ranks whose right neighbour is on another node.
+#
+# *Core* has 4 and 6 ranks and lengths that n divides. *Sturdy* adds one node, nodes of one GPU, up to 12 ranks, and any length, shape, dtype and strides.
+#
+# <details>
+# <summary>Hint: any length</summary>
+#
+# Pad a flat copy with zeros to a multiple of g. `reduce_scatter_single` and `all_gather_single` want equal parts.
+#
+# </details>
+# <details>
+# <summary>Hint: groups</summary>
+#
+# Every rank calls `new_group` for every group, in the same order, and keeps the two that it is in. `dist.new_subgroups` and `dist.new_subgroups_by_enumeration` do this for you.
+#
+# </details>
+
+# %% exercise="hierarchical_all_reduce" role="answer" points=6 required=false difficulty=3
+def hierarchical_all_reduce(tensor: Tensor, gpus_per_node: int) -> None:
+    """Replace the tensor, on every rank, by the sum over all ranks, node by node.
+
+    Every rank calls it with a tensor of the same shape and dtype (floats, int32 or int64; any
+    strides and number of elements), and the same gpus_per_node, which divides n. It works in
+    place. Ranks r and s share a node where r // gpus_per_node == s // gpus_per_node.
+
+    Budget, with N = n / gpus_per_node nodes: each rank sends at most
+    2(N − 1)·⌈⌈tensor.numel() / gpus_per_node⌉ / N⌉ elements to other nodes.
+    """
+    ### BEGIN SOLUTION
+    n, g = dist.get_world_size(), gpus_per_node
+    node, _ = dist.new_subgroups(g)
+    columns = [list(range(local, n, g)) for local in range(g)]
+    across, _ = dist.new_subgroups_by_enumeration(columns)
+    part = -(-tensor.numel() // g)
+    padded = tensor.new_zeros(g * part)
+    padded[: tensor.numel()] = tensor.flatten()
+    mine = tensor.new_empty(part)
+    dist.reduce_scatter_single(mine, padded, group=node)
+    dist.all_reduce(mine, group=across)
+    dist.all_gather_single(padded, mine, group=node)
+    tensor.copy_(padded[: tensor.numel()].view(tensor.shape))
+    ### END SOLUTION
+
+# %% exercise="hierarchical_all_reduce" role="try"
+def by_nodes_of_two():
+    return summed_by(lambda tensor: hierarchical_all_reduce(tensor, 2))
+
+print([total.item() for total in run(by_nodes_of_two).results], "should be", 1111)
+
+# %% exercise="hierarchical_all_reduce" role="check"
+check(hierarchical_all_reduce)
+
+# %% [markdown] id="09-ff075e"
+# ## Break it: a tree for powers of two
+#
+# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks all is well. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have it and listen no more. Open MPI once had a wrong size in a broadcast, for all numbers of processes that are no powers of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks as well as with 4.
+
+# %% id="09-a4ea1f"
+def for_powers_of_two(tensor, src):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for have in (1, 2, 4):
+        if rank < have:
+            dist.send(tensor, (rank + have) % n)
+        elif rank < 2 * have:
+            dist.recv(tensor, rank - have)
+
+simulate(for_powers_of_two, torch.zeros(2), 0, world_size=8)
+with expect(Deadlock):
+    simulate(for_powers_of_two, torch.zeros(2), 0, world_size=6)
+
+# %% [markdown] id="09-bcec04"
+# ## In practice
+#
+# * **Call `all_reduce` and `broadcast`.** What you have written is inside them. Write your own only where you know something that the library does not.
+# * **Send fewer, larger tensors.** Ten all-reduces of 8 bytes cost ten times α. Put losses, counts and flags into one tensor.
+# * **On GPUs** `NCCL_ALGO=Tree` or `Ring` forces a choice, for experiments; `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=TUNING` prints the table of predicted times. Leave the choice to NCCL in production.
+# * **PyTorch's hierarchies**: hybrid sharding in FSDP shards inside a node and replicates across nodes, with the same two kinds of groups.
+#
+# ## Roads not taken
+#
+# * **Recursive halving, then doubling** (Rabenseifner, 2004): the ring's bytes in 2·log₂ n rounds, if far partners cost no more than near ones. It would take a large part of the map.
+# * **Pipelined trees, two at once** (Sanders, Speck and Träff, 2009): what NCCL's trees are.
+# * **Switches that add**: NVLink SHARP and InfiniBand SHARP.
+# * **Overlapping the hierarchy's phases**, so that NVLink and the network work at the same time.
+
+# %% [markdown] id="09-c0099f"
+# ## What you can do now
+#
+# * ☑ say why no broadcast takes fewer than ⌈log₂ n⌉ rounds, and write one that takes no more;
+# * ☑ sum by recursive doubling on any number of ranks, with the same bits everywhere;
+# * ☑ tell from n, S, α and β which algorithm is the fastest, and read the map;
+# * ☑ count what leaves a node, and say what a hierarchy saves and what it does not;
+# * ☑ name what a model with one link per rank leaves out;
+# * ☑ say what gloo and NCCL choose, and where their sources say so.
+#
+# The lesson before this one was lesson 08, on groups.
+#
+# ## Sources
+#
+# * R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of Collective Communication Operations in MPICH*, International Journal of High Performance Computing Applications 19(1), 2005, [doi:10.1177/1094342005051521](https://doi.org/10.1177/1094342005051521)
+# * R. Rabenseifner, *Optimization of Collective Reduction Operations*, ICCS 2004, [doi:10.1007/978-3-540-24685-5_1](https://doi.org/10.1007/978-3-540-24685-5_1)
+# * P. Sanders, J. Speck, J. L. Träff, *Two-tree algorithms for full bandwidth broadcast, reduction and scan*, Parallel Computing 35(12), 2009, [doi:10.1016/j.parco.2009.09.001](https://doi.org/10.1016/j.parco.2009.09.001)
+# * NCCL 2.20.3, [src/graph/tuning.cc](https://github.com/NVIDIA/nccl/blob/b6475625fbcaa2c3c0e50eed2fa1255d7514d4a2/src/graph/tuning.cc) · [NCCL environment variables](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html)
+# * gloo, [gloo/allreduce.cc](https://github.com/pytorch/gloo/blob/5f206e5a2c7b7f4e9382b3ad2c79ee2463e18313/gloo/allreduce.cc) and [gloo/broadcast.cc](https://github.com/pytorch/gloo/blob/e00553106500ced82758029324acf69f03079a4e/gloo/broadcast.cc) · PyTorch, [ProcessGroupGloo.cpp](https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupGloo.cpp), which names no algorithm. Newer gloo goes through shared memory where all ranks are on one machine; the gloo inside PyTorch 2.15 has no such code
+# * The cluster: [NVIDIA/nccl-tests#119](https://github.com/NVIDIA/nccl-tests/issues/119) · eight cards for eight GPUs: NVIDIA, *DGX H100 User Guide*, network modules
+# * Wrong ones: [open-mpi/ompi#7523](https://github.com/open-mpi/ompi/pull/7523) · [pytorch/pytorch#129501](https://github.com/pytorch/pytorch/pull/129501)

@@ -1,0 +1,85 @@
+"""Answers to tree_broadcast."""
+
+import torch
+import torch.distributed as dist
+
+
+def doubling(tensor, src):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    place, knows = (rank - src) % n, 1
+    box = tensor.contiguous()
+    while knows < n:
+        if place < knows and place + knows < n:
+            dist.send(box, (rank + knows) % n)
+        elif knows <= place < 2 * knows:
+            dist.recv(box, (rank - knows) % n)
+        knows *= 2
+    if box is not tensor:
+        tensor.copy_(box)
+
+
+def halving(tensor, src):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    box = tensor.clone(memory_format=torch.contiguous_format)
+    first, last = 0, n  # the places that somebody at `first` has to tell
+    me = (rank - src) % n
+    while last - first > 1:
+        middle = (first + last + 1) // 2
+        if me == first:
+            dist.send(box, (middle + src) % n)
+        elif me == middle:
+            dist.recv(box, (first + src) % n)
+        first, last = (first, middle) if me < middle else (middle, last)
+    tensor.copy_(box)
+
+
+def by_bits(tensor, src):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    me, bit, works = rank - src if rank >= src else rank - src + n, 1, []
+    box = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
+    while me and bit * 2 <= me:
+        bit *= 2
+    if me:
+        dist.recv(box, (me - bit + src) % n)
+        bit *= 2
+    while me + bit < n:
+        works.append(dist.isend(box, (me + bit + src) % n))
+        bit *= 2
+    for work in works:
+        work.wait()
+    tensor.copy_(box)
+
+
+STAR = """if rank == src:
+        for other in range(n):
+            if other != src:
+                dist.send(box, other)
+    else:
+        dist.recv(box, src)
+    while False:"""
+CHAIN = """if place:
+        dist.recv(box, (rank - 1) % n)
+    if place < n - 1:
+        dist.send(box, (rank + 1) % n)
+    while False:"""
+WRONG = {
+    "powers_of_two": ("doubling", "09.only-no-power-of-two", "the tree is right for 2, 4 and 8 "
+                      "ranks; a broadcast of Open MPI was wrong for all others: "
+                      "open-mpi/ompi#7523", (" and place + knows < n", "")),
+    "root_0": ("doubling", "09.only-src", "tried with src 0 only", ("(rank - src) % n", "rank")),
+    "star": ("doubling", "09.star", "it is right, and short", ("while knows < n:", STAR)),
+    "chain": ("doubling", "09.too-many-rounds", "each sends one message only",
+              ("while knows < n:", CHAIN)),
+    "widest_first": ("doubling", "09.too-early", "as in halving: ranks send that have nothing yet",
+                     ("knows = (rank - src) % n, 1",
+                      "knows = (rank - src) % n, 1 << (n - 1).bit_length() - 1"),
+                     ("while knows < n:", "while knows >= 1:"),
+                     ("knows *= 2", "knows //= 2")),
+    "not_written_back": ("doubling", "09.left-unwritten", "contiguous() may be a copy",
+                         ("        tensor.copy_(box)", "        pass")),
+    "never_waits": ("by_bits", "09.never-waited", "isend is taken for send",
+                    ("        work.wait()", "        pass")),
+    "root_0_and_adds": ("halving", "09.adds", "two at once: added, and the root is not src",
+                        ("tensor.copy_(box)", "tensor.add_(box if me else 0)"),
+                        ("me = (rank - src) % n", "me = rank % n; src = 0")),
+}  # fmt: skip
