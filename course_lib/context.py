@@ -28,8 +28,10 @@ class Context(Protocol):
     def add_span(self, name: str, start: float, end: float) -> None:
         """Record a stretch of time."""
 
-    def compute(self, seconds: float) -> None:
-        """Let this much of this rank's time pass."""
+    def compute(self, seconds: float) -> float | None:
+        """Let this much of this rank's time pass. Returns when it will have passed, where that is
+        not now.
+        """
 
 
 class _NoRank:
@@ -102,5 +104,5 @@ def compute(seconds: float) -> None:
         raise ValueError(f"compute({seconds!r}): give a time in seconds, zero or more")
     context = current()
     start = context.now()
-    context.compute(seconds)
-    context.add_span("compute", start, context.now())
+    end = context.compute(seconds)
+    context.add_span("compute", start, context.now() if end is None else end)

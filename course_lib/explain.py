@@ -80,13 +80,18 @@ def find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
     return ()
 
 
-def deadlock(waits: Sequence[Wait], returned: Collection[int], world_size: int) -> Deadlock:
-    """The error for ranks that wait only for one another, or for ranks that have ``returned``."""
+def deadlock(
+    waits: Sequence[Wait], returned: Collection[int], world_size: int, advice: str = ""
+) -> Deadlock:
+    """The error for ranks that wait only for one another, or for ranks that have ``returned``.
+    ``advice`` is the way out, where there is a better one than the calls' names tell.
+    """
     waits = sorted(waits, key=lambda w: w.rank)
     gone = sorted({r for w in waits for r in w.on if r in returned})
     cycle = () if gone else find_cycle(waits)
     rows = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
-    lines = [_headline(waits, gone, world_size), *_cut(columns(rows)), _way_out(waits, gone, cycle)]
+    advice = advice or _way_out(waits, gone, cycle)
+    lines = [_headline(waits, gone, world_size), *_cut(columns(rows)), advice]
     return Deadlock("\n".join(lines), waits, cycle)
 
 
@@ -162,6 +167,8 @@ _RULES = {
     "reduce op": "All ranks of one call have to use the same reduce op.",
     "dtype": "Convert one of them, so that both sides use the same dtype.",
     "shape": "Both sides have to use the same number of elements.",
+    "tag on NCCL": "NCCL ignores tags: between two ranks, the first send meets the first recv. "
+    "Call them in the same order.",
     "tag": "A send and its recv have to use the same tag.",
     "group": "All of them have to name the same group.",
 }
@@ -194,6 +201,32 @@ def _seen(value: object) -> str:
 def tags_differ(a: Event, b: Event) -> Mismatch:
     """The error for a send and a recv that would meet, were it not for their tags."""
     return _pair(a, b, "tag", a.tag, b.tag)
+
+
+def tags_ignored(send: Event, recv: Event) -> Mismatch:
+    """The error for a send and a recv that meet on NCCL although their tags differ."""
+    return _pair(send, recv, "tag on NCCL", send.tag, recv.tag)
+
+
+def no_source(recv: Event) -> Mismatch:
+    """The error for a recv from any source on NCCL, which has no such thing."""
+    advice = "NCCL receives only from a rank that is named: recv(x, src)."
+    what = "receives from any source."
+    return Mismatch(_alone(recv, what, advice), "peer", (recv.rank,), (recv.line,))
+
+
+def groups_crossed(a: Event, b: Event) -> Deadlock:
+    """The error for two groups that two ranks use in different order."""
+    rows = [(f"rank {e.rank} calls {call_text(e)} in group {e.group}", e.line) for e in (a, b)]
+    text = "\n".join([
+        f"ranks {a.rank} and {b.rank} use groups {a.group} and {b.group} in different order.",
+        *columns(rows),
+        "Each may hold what the other needs to start: it is luck if this comes through on GPUs. "
+        "Use groups in the same order on all ranks.",
+    ])  # fmt: skip
+    pairs = ((a, b), (b, a))
+    waits = [Wait(e.rank, call_text(e), e.line, (other.rank,), e.group) for e, other in pairs]
+    return Deadlock(text, waits, (a.rank, b.rank))
 
 
 def groups_differ(a: Event, b: Event) -> Mismatch:

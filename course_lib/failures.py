@@ -145,10 +145,11 @@ def deadlock_error(
     on: Mapping[int, tuple[int, ...]],
     returned: Collection[int],
     world_size: int,
+    advice: str = "",
 ) -> CourseError:
     """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
     Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
-    in vain, and ``returned`` who will call nothing more.
+    in vain, and ``returned`` who will call nothing more; ``advice`` is as explain.deadlock's.
     """
     events = {r: blocked[r] for r in sorted(on)}
     if found := _near_miss(events, on, returned):
@@ -157,7 +158,7 @@ def deadlock_error(
         Wait(r, explain.call_text(e), lines.get(r) or e.line, on[r], e.group)
         for r, e in events.items()
     ]
-    return explain.deadlock(waits, returned, world_size)
+    return explain.deadlock(waits, returned, world_size, advice)
 
 
 def _near_miss(

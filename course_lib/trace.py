@@ -79,6 +79,8 @@ class Event:
     bytes_out: int = 0  # what it writes
     contiguous: bool = True
     seq: int = 0  # position among this rank's events, in order of issue
+    called: float | None = None  # on a modelled GPU: when the host called; ``issued`` is when its
+    # stream began the operation
 
     @property
     def is_send(self) -> bool:
@@ -176,7 +178,7 @@ class Trace:
 
     def without_times(self) -> Trace:
         """The same trace with every time at zero, in rank order: what two runs can share."""
-        events = [replace(e, issued=0.0, completed=None) for e in self.events]
+        events = [replace(e, issued=0.0, completed=None, called=None) for e in self.events]
         spans = [replace(s, start=0.0, end=0.0) for s in self.spans]
         events.sort(key=lambda e: (e.rank, e.seq))
         spans.sort(key=lambda s: s.rank)

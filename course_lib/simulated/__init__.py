@@ -9,6 +9,7 @@ collective  calls of a whole group; combine: what they compute; costs: what they
 network     what a message costs
 records     what is written down of each call
 hazards     buffers that are used too early
+streams     a GPU for each rank: work is handed out now and done later; nccl: its communicators
 
 README.md follows one call through them.
 Nothing but ``Network`` and ``Run`` is imported before the first simulation.
@@ -35,6 +36,7 @@ def simulate(
     buffered: bool = False,
     seed: int = 0,
     limit: float = 60.0,
+    backend: str = "gloo",
 ) -> Run:
     """Run ``fn(*args)`` on every rank of a simulated world, in virtual time.
 
@@ -52,6 +54,8 @@ def simulate(
             jitter. Equal seeds give equal traces.
         limit: seconds after which the ranks are stopped and a Hang is raised; while others keep
             the machine busy they pass more slowly.
+        backend: whose rules are modelled: "gloo", or "nccl", with a GPU and its streams for each
+            rank; tensors stay on the CPU, as ``device()`` says.
 
     Returns:
         A Run: ``results`` by rank, ``trace``, ``output``, and ``seconds``, the last rank's clock.
@@ -64,5 +68,6 @@ def simulate(
     from course_lib.simulated import engine
 
     return engine.simulate(
-        fn, *args, world_size=world_size, network=network, buffered=buffered, seed=seed, limit=limit
-    )
+        fn, *args, world_size=world_size, network=network, buffered=buffered, seed=seed,
+        limit=limit, backend=backend,
+    )  # fmt: skip

@@ -82,11 +82,11 @@ class CollectiveWork(dist.Work):
 
     @property
     def on(self) -> tuple[int, ...]:
-        return tuple(r for k, r in enumerate(self.calls.ranks) if k not in self.call.works)
+        return tuple(r for k, r in enumerate(self.calls.ranks) if k not in self.call.joined)
 
     def is_completed(self) -> bool:
         scheduler = self.calls.scheduler
-        scheduler.poll(self.rank)
+        scheduler.poll(self)
         if self.call.end is None or self.call.end > scheduler.now:
             return False
         self.deliver()
@@ -109,8 +109,8 @@ class CollectiveWork(dist.Work):
         if call_site().direct and not compat.in_comm_hook():
             return Future(self)
         end, scheduler = self.settle(), self.calls.scheduler
-        if not compat.after_backward(lambda: scheduler.sleep_until(self.rank, end)):
-            scheduler.sleep_until(self.rank, end)
+        if not compat.after_backward(lambda: scheduler.not_before(self.rank, end)):
+            scheduler.not_before(self.rank, end)
         future: torch.futures.Future = torch.futures.Future()
         future.set_result(self.outputs)
         return future
@@ -173,7 +173,7 @@ class Call:
     def __init__(self) -> None:
         self.works: dict[int, CollectiveWork] = {}  # of who has called, in whatever order
         self.end: float | None = None  # when everybody is done; None until all have called
-        self.joined = 0  # how many have called by now; running ahead, ``works`` fills first
+        self.joined: set[int] = set()  # who has called by now; running ahead, ``works`` fills first
         self.eager: set[int] = set()  # who only waits until all have called
         self.root = 0
         self.reduce_op: str | None = None
@@ -238,25 +238,30 @@ class Calls:
             rank.digests += [
                 (len(rank.records), hazards.digest(hazards.contents(t))) for t in work.given
             ]
-        if not op.unwatched:
-            work.inputs = ins
-            owned = {t.untyped_storage().data_ptr() for t in outs}
-            if not any(t.untyped_storage().data_ptr() in owned for t in ins):
-                work.poisons = [self.poisons.put(rank, t) for t in outs]
+        if op.unwatched:
+            return
+        owned = {t.untyped_storage().data_ptr() for t in outs}
+        if (
+            op.op in _WRITE_WHAT_THEY_READ
+            and outs
+            and (op.op != "broadcast" or work.me != work.call.root)
+        ):
+            work.poisons = [self.poisons.put(rank, t) for t in outs]  # nobody reads what it was
+            return
+        work.inputs = ins
+        if not any(t.untyped_storage().data_ptr() in owned for t in ins):
+            work.poisons = [self.poisons.put(rank, t) for t in outs]
 
     def join(self, work: CollectiveWork) -> None:
         """The rank joins the call now; the last one lets it begin."""
         call, scheduler = work.call, self.scheduler
         work.record.issued = scheduler.now
-        call.joined += 1
-        if call.joined < len(self.ranks):
+        call.joined.add(work.me)
+        if len(call.joined) < len(self.ranks):
             return
         call.end = self._end(work.record.op.op, call)
         for other in call.works.values():
-            other.record.completed = call.end
-            if other.rank.waits is other:
-                eager = other.me in call.eager
-                scheduler.wake(other.rank, scheduler.now if eager else call.end)
+            scheduler.over(other, call.end, other.me in call.eager)
 
     def _check(self, op: Op, tensors: Tensors) -> None:
         if any(not t.is_cpu for t in tensors):
@@ -289,7 +294,8 @@ class Calls:
 
     def _end(self, op: str, call: Call) -> float:
         nbytes = max(work.record.op.nbytes for work in call.works.values())
-        start = max(self.scheduler.now, *(self.wires[r] for r in self.ranks))
+        issued = (work.record.issued for work in call.works.values())
+        start = max(*issued, *(self.wires[r] for r in self.ranks))
         if self.fabric.network.collectives == "messages":
             end = self._last_message(op, nbytes, call.root, start)
         else:

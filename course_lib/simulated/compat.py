@@ -28,8 +28,6 @@ import torch.distributed as dist
 import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before any rank does
 from torch.distributed import distributed_c10d as c10d
 
-BACKEND = "gloo"  # what dist.get_backend() answers: the backend whose rules are modelled
-
 
 def missing() -> str | None:
     """Why this torch cannot simulate, or None if it can."""
@@ -100,10 +98,10 @@ def enter_world(group: Any, ranks: dict[int, int]) -> None:
 def add_group(group: Any, ranks: dict[int, int]) -> None:
     """Make a group known in the calling thread's world: ``ranks`` maps global to group ranks."""
     world, name = c10d._world, group.group_name
-    world.pg_map[group] = (BACKEND, group.get_group_store())
+    world.pg_map[group] = (group.backend, group.get_group_store())
     world.pg_names[group] = name
     world.pg_group_ranks[group] = ranks
-    world.pg_backend_config[group] = f"cpu:{BACKEND}"
+    world.pg_backend_config[group] = f"cpu:{group.backend}"
     world.pg_to_tag[group] = f"ptd:{name}"
     world.tags_to_pg.setdefault("", []).append(group)
     world.tags_to_pg.setdefault(f"ptd:{name}", []).append(group)

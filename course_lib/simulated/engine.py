@@ -27,7 +27,7 @@ from course_lib import explain
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
 from course_lib.failures import Outcome, deadlock_error, root_cause
 from course_lib.pickling import pack, pack_call, unpack, unpack_call
-from course_lib.simulated import ahead, compat, hazards
+from course_lib.simulated import ahead, compat, hazards, nccl, streams
 from course_lib.simulated.group import Groups
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.private import Privacy, current
@@ -51,6 +51,7 @@ class Program:
     buffered: bool
     seed: int
     limit: float
+    backend: str
 
 
 @interruptible("simulate()")
@@ -62,8 +63,9 @@ def simulate(
     buffered: bool,
     seed: int,
     limit: float,
+    backend: str,
 ) -> Run:
-    program = prepare(fn, args, world_size, network, buffered, seed, limit)
+    program = prepare(fn, args, world_size, network, buffered, seed, limit, backend)
     play = play_fast(program)
     print(play.output, end="", flush=True)
     error = play.error
@@ -85,8 +87,9 @@ def simulate(
 
 
 def prepare(
-    fn: Callable, args: tuple, world_size: Any, network: Any, buffered: bool, seed: Any, limit: Any
-) -> Program:
+    fn: Callable, args: tuple, world_size: Any, network: Any, buffered: bool, seed: Any, limit: Any,
+    backend: Any,
+) -> Program:  # fmt: skip
     """Check everything that can be checked before a rank runs; raises CourseError."""
     if (reason := compat.missing()) is not None:
         raise CourseError(reason)
@@ -104,6 +107,8 @@ def prepare(
         raise CourseError(f"seed={seed!r}: give a whole number")
     if not (isinstance(limit, (int, float)) and 0 < limit < math.inf):
         raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
+    if backend not in ("gloo", "nccl"):
+        raise CourseError(f"backend={backend!r}: choose 'gloo' or 'nccl'")
     try:
         Fabric(network, world_size, seed)
     except ValueError as error:
@@ -113,7 +118,7 @@ def prepare(
     notebook_cells()  # names them, for the lines in events and errors
     with _by_value(fn):
         parcel = pack_call(fn, args)
-    return Program(parcel, world_size, network, bool(buffered), seed, float(limit))
+    return Program(parcel, world_size, network, bool(buffered), seed, float(limit), backend)
 
 
 @contextmanager
@@ -160,7 +165,7 @@ def most_ranks() -> int:
 
 def play_fast(program: Program, **poison: Any) -> Play:
     """Run ahead where that is worth it and goes well, step by step otherwise."""
-    if program.world_size >= ahead.FROM:
+    if program.world_size >= ahead.FROM and program.backend == "gloo":
         play = Play(program, hazards.Poisons(**poison), run_ahead=True)
         if play.conclusive:
             return play
@@ -175,14 +180,18 @@ class Play:
         self._failed: list[Outcome] = []
         n = program.world_size
         with _one_at_a_time:
-            scheduling = ahead.AheadScheduler if run_ahead else Scheduler
+            scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
+            grouping: Any = Groups
+            places: list[Any] = []
+            if program.backend == "nccl":
+                scheduling, grouping, places = nccl.Scheduler, nccl.Groups, streams.places()
             self.scheduler = scheduling(n, program.seed, self._stopped)
             self.ranks = self.scheduler.ranks
             self.fabric = Fabric(program.network, n, program.seed)
-            self.privacy = Privacy(self.scheduler, n)
+            self.privacy = Privacy(self.scheduler, n, places)
             self.scheduler.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place(), _rare_collection():
-                self.groups = Groups(self.scheduler, self.fabric, program.buffered, poisons)
+                self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
                 self.scheduler.run(self._live, program.limit, self._overdue)
                 sites.clear()
         self.error = self.scheduler.error
@@ -210,6 +219,7 @@ class Play:
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
             rank.result = unpack(pack(function(*args)))  # as it comes back from a process
+            self.scheduler.finish(rank)
         except Abandoned:
             raise
         except BaseException as error:
@@ -226,13 +236,15 @@ class Play:
             return root_cause(self._failed)
         if unfinished := self.groups.unfinished():
             return unfinished
-        waits = {rank.number: rank.waits for rank in parked if rank.waits is not None}
+        cause = self.groups.cause
+        waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
         return deadlock_error(
             blocked={r: w.record.event() for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread.ident) for r in waits},  # type: ignore[union-attr]
             on={r: w.on for r, w in waits.items()},
             returned=[rank.number for rank in self.ranks if rank.gone],
             world_size=len(self.ranks),
+            advice=self.groups.advice(parked),
         )
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:

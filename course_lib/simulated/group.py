@@ -21,18 +21,20 @@ import torch
 import torch.distributed as dist
 
 from course_lib import explain
-from course_lib.errors import Mismatch
+from course_lib.errors import CourseError
 from course_lib.simulated import compat, hazards
 from course_lib.simulated.collective import Calls, CollectiveWork
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Op, Record, Site, call_site
-from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler, Waitable
 
 
 class Groups:
     """All groups of one simulation, and the order in which ranks make them."""
+
+    mail, calls = Mail, Calls
 
     def __init__(
         self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
@@ -63,11 +65,14 @@ class Groups:
             label = f"{name}:{ranks[0]}" if taken else name
             args = (self.scheduler, self.fabric, label, key[1])
             self.shared[key] = (
-                Mail(*args, self.buffered, self.poisons),
-                Calls(*args, self.wires, self.poisons),
+                self.mail(*args, self.buffered, self.poisons),
+                self.calls(*args, self.wires, self.poisons),
                 {r: i for i, r in enumerate(ranks)},
             )
-        return SimulatedGroup(self, rank, name, self.shared[key])
+        return self.end(rank, name, self.shared[key])
+
+    def end(self, rank: Rank, name: str, shared: Any) -> SimulatedGroup:
+        return SimulatedGroup(self, rank, name, shared)
 
     def make(
         self, rank: Rank, op: str, name: str, ranks: Sequence[int], local: bool, site: Site
@@ -106,7 +111,15 @@ class Groups:
                 raise Abandoned
         self._made[k][rank.number] = (ranks, op)
 
-    def unfinished(self) -> Mismatch | None:
+    def cause(self, work: Waitable) -> Waitable:
+        """What a rank that waits for this call waits for in the end."""
+        return work
+
+    def advice(self, parked: list[Rank]) -> str:
+        """What to tell ranks that wait for one another, if there is more to say than usual."""
+        return ""
+
+    def unfinished(self) -> CourseError | None:
         """The error if some ranks made a group that others never made."""
         for made in self._made:
             others = [r.number for r in self.scheduler.ranks if r.number not in made]
@@ -122,6 +135,7 @@ _ProcessGroup: Any = dist.ProcessGroup  # whose overloads nobody can match word 
 class SimulatedGroup(_ProcessGroup):
     """One rank's end of a group."""
 
+    backend = "gloo"  # whose rules are modelled, and what dist.get_backend() answers
     supports_coalescing = False  # so batch_isend_irecv calls isend and irecv one by one
     supports_splitting = True
     bound_device_id = None
@@ -184,8 +198,11 @@ class SimulatedGroup(_ProcessGroup):
         """Called by ``dist.new_group`` on the default group. A hashed name is how torch asks for
         ``use_local_synchronization``, which members call alone.
         """
-        if "nccl" in str(backend):
-            raise RuntimeError("a simulated rank has no GPU: make the group with backend='gloo'")
+        if backend and self.backend not in str(backend):
+            raise RuntimeError(
+                f"new_group(backend={str(backend)!r}): this world is simulated with "
+                f"backend={self.backend!r}, and so are all its groups"
+            )
         if not ranks:
             raise RuntimeError("new_group: a group needs at least one rank")
         return self._groups.make(

@@ -4,7 +4,8 @@
     isend ──────────── wait        the buffer must still hold what was sent, byte for byte
 
 Poison cannot be recognised in what is computed from it, but two kinds can be told apart: the
-program runs twice, with −∞ in place of +∞ (the complement for integers, False for True). If a
+program runs twice, with a negative number in place of a positive one (the complement for integers,
+False for True); both are large, but finite, since ∞/n is ∞ and nobody would see who divides. If a
 result or a message differs, something was read too early. A program that differs from itself
 with equal poison, too, is not deterministic: then nothing is said. Whose buffer was read is found
 by halving: poison the first k of a rank's buffers the other way, and see whether it matters.
@@ -12,6 +13,7 @@ by halving: poison the first k of a rank's buffers the other way, and see whethe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from ctypes import memmove, string_at
 from functools import lru_cache
@@ -30,7 +32,8 @@ def _values(dtype: torch.dtype) -> tuple[Any, Any]:
     if dtype == torch.bool:
         return True, False
     if dtype.is_floating_point or dtype.is_complex:
-        return float("inf"), float("-inf")
+        large = math.sqrt(torch.finfo(dtype).max)
+        return large, -large / 3
     info = torch.iinfo(dtype)
     return (info.max, info.min) if info.min else (0xA5 & info.max, info.max ^ (0xA5 & info.max))
 

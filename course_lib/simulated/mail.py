@@ -76,15 +76,12 @@ class _Message:
         self.mail.pass_on(send, recv)  # type: ignore[arg-type]
         return (other,)
 
-    def complete(self, at: float) -> None:
-        """It is known when this is over."""
-        self.record.completed = at
-        if self.rank.waits is self:
-            self.mail.scheduler.wake(self.rank, at)
+    def post(self) -> None:
+        raise NotImplementedError
 
     def is_completed(self) -> bool:
         """False until ``wait()``, as on gloo."""
-        self.mail.scheduler.poll(self.rank)
+        self.mail.scheduler.poll(self)
         return self.buffer is None
 
     def is_success(self) -> bool:
@@ -123,13 +120,13 @@ class SendWork(_Message):
             mail.scheduler.now, op.rank, op.peer, op.nbytes, mail.scheduler.at, self.arrived,
             already_late=self.partner is not None and self.partner.key[1] < 0,
         )  # fmt: skip
-        self.complete(left)
+        mail.scheduler.over(self, left)
 
     def arrived(self, at: float) -> None:
         """The network knows at what time the last byte is in."""
         self.delivered = at
         if self.partner is not None:
-            self.partner.complete(at)
+            self.mail.scheduler.over(self.partner, at)
 
     def wait(self, timeout: Any = None) -> bool:
         buffer, record = self.buffer, self.record
@@ -307,7 +304,7 @@ class Mail:
         if not self.buffered:
             self.scheduler.at_last(send.order, send.set_off)
         elif send.delivered is not None:
-            recv.complete(send.delivered if send.delivered > now else now)
+            self.scheduler.over(recv, max(send.delivered, now))
 
     def _serve(self, dst: int, tag: int) -> None:
         """Let recvs from any source take what is there, and look again when more is."""

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,16 +69,16 @@ class RankContext:
     def add_span(self, name: str, start: float, end: float) -> None:
         self._rank.spans.append(Span(self._rank.number, name, start, end))
 
-    def compute(self, seconds: float) -> None:
+    def compute(self, seconds: float) -> float | None:
         self._scheduler.check(self._rank)
-        self._scheduler.spend(self._rank, seconds)
+        return self._scheduler.compute(self._rank, seconds)
 
 
 class Privacy:
     """Swaps what is private when the baton changes hands, and puts all back at the end."""
 
-    def __init__(self, scheduler: Scheduler, world_size: int) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, world_size: int, more: Sequence[Place] = ()) -> None:
+        self._scheduler, self._places = scheduler, [*_places(), *more]
         self._generator = torch.default_generator
         self._environ = os.environ._data  # type: ignore[attr-defined]
         for rank in scheduler.ranks:
@@ -113,15 +113,19 @@ class Privacy:
         """Everything is replaced inside."""
         threads = torch.get_num_threads()
         state = self._generator.get_state()
-        originals = [(owner, name, getattr(owner, name)) for owner, name, _ in _places()]
+        originals = [(owner, name, vars(owner).get(name, _INHERITED))
+                     for owner, name, _ in self._places]  # fmt: skip
         try:
-            for owner, name, replace in _places():
+            for owner, name, replace in self._places:
                 setattr(owner, name, replace(getattr(owner, name)))
             torch.set_num_threads(1)
             yield
         finally:
             for owner, name, original in originals:
-                setattr(owner, name, original)
+                if original is _INHERITED:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, original)
             torch.set_num_threads(threads)
             self._generator.set_state(state)
             compat.swap_environ(self._environ)
@@ -144,19 +148,18 @@ class Privacy:
 # ---- what is replaced --------------------------------------------------------------------------
 
 Replace = Callable[[Any], Any]  # from the original to what stands in its place
+Place = tuple[Any, str, Replace]
+_INHERITED = object()
 
 
 @functools.cache
-def _places() -> list[tuple[Any, str, Replace]]:
+def _places() -> list[Place]:
     """Owner, name and replacement of everything that is replaced: the same in every simulation."""
-
-    def for_ranks(replacement: Callable[..., Any]) -> Replace:
-        return lambda original: _for_ranks(original, replacement)
 
     def clock(scale: float, kind: type) -> Replace:
         return for_ranks(lambda rank: kind(rank.state.scheduler.read_clock() * scale))
 
-    out: list[tuple[Any, str, Replace]] = [(time, "sleep", for_ranks(_sleep))]
+    out: list[Place] = [(time, "sleep", for_ranks(_sleep))]
     for name in ("time", "monotonic", "perf_counter"):
         out += [(time, name, clock(1.0, float)), (time, name + "_ns", clock(1e9, int))]
     for number, (module, names, make) in enumerate(compat.shared_generators()):
@@ -187,14 +190,17 @@ def _torchrun_names(rank: int, world_size: int) -> dict[str, str]:
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
 
 
-def _for_ranks(original: Any, replacement: Callable[..., Any]) -> Any:
+def for_ranks(replacement: Callable[..., Any]) -> Replace:
     """A function that is ``replacement(rank, …)`` in a rank's thread, the original elsewhere."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        rank = getattr(_here, "rank", None)
-        return original(*args, **kwargs) if rank is None else replacement(rank, *args, **kwargs)
+    def replace(original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            rank = getattr(_here, "rank", None)
+            return original(*args, **kwargs) if rank is None else replacement(rank, *args, **kwargs)
 
-    return functools.wraps(original)(call) if hasattr(original, "__name__") else call
+        return functools.wraps(original)(call) if hasattr(original, "__name__") else call
+
+    return replace
 
 
 def _refuse(what: str) -> Callable[..., Any]:

@@ -96,6 +96,11 @@ def _user_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
+def is_callers(filename: str) -> bool:
+    """Whether a file is the user's, or torch.distributed's own, which works on its behalf."""
+    return _kind(filename) == _USER or filename in compat.call_files()
+
+
 def line_of_thread(ident: int | None) -> Line | None:
     """The user's line that a thread is in now."""
     frame = _user_frame(sys._current_frames().get(ident or -1))
@@ -142,10 +147,11 @@ class Op:
 class Record:
     """One call of one rank: what it is, and its times."""
 
-    __slots__ = ("completed", "issued", "op", "waited")
+    __slots__ = ("called", "completed", "issued", "op", "waited")
 
     def __init__(self, op: Op) -> None:
         self.op = op
+        self.called: float | None = None  # by the host, where a stream of a GPU issues it
         self.issued = 0.0
         self.completed: float | None = None
         self.waited = op.unwatched  # True also where nobody has to
@@ -155,7 +161,7 @@ class Record:
         return Event(
             op.rank, op.op, op.peer, op.group, op.nbytes, op.dtype, op.shape, self.issued,
             self.completed, op.site.line, op.tag, op.reduce_op, op.async_op, self.waited,
-            op.bytes_in, op.bytes_out, op.contiguous, seq,
+            op.bytes_in, op.bytes_out, op.contiguous, seq, self.called,
         )  # fmt: skip
 
 

@@ -66,8 +66,8 @@ class Rank:
     """One simulated rank: its thread, its clock and what it has done."""
 
     __slots__ = (
-        "baton", "clock", "digests", "gone", "log", "number", "poisoned", "records", "result",
-        "spans", "state", "thread", "waits",
+        "baton", "clock", "digests", "gone", "gpu", "log", "number", "poisoned", "records",
+        "result", "spans", "state", "thread", "waits",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -82,6 +82,7 @@ class Rank:
         self.spans: list[Span] = []
         self.result: Any = None
         self.log: Any = None  # what it has done ahead of time: see ahead.py
+        self.gpu: Any = None  # its streams, where it has a modelled GPU: see streams.py
         self.state: Any = None  # what is private to this rank: see private.py
         self.poisoned: list[Record] = []  # the call that fills each poisoned buffer
         self.digests: list[tuple[int, int]] = []  # of what it sent: how many calls before, digest
@@ -181,6 +182,15 @@ class Scheduler:
         """The running rank computes, or sleeps, so long."""
         self.sleep_until(rank, self.now + seconds)
 
+    def compute(self, rank: Rank, seconds: float) -> float | None:
+        """The running rank's device computes so long; returns until when, if that is not now."""
+        self.spend(rank, seconds)
+        return None
+
+    def not_before(self, rank: Rank, at: float) -> None:
+        """What the running rank computes next needs something that is there at ``at``."""
+        self.sleep_until(rank, at)
+
     def read_clock(self) -> float:
         """The running rank's clock, for somebody whose next step may depend on it."""
         return self.now
@@ -212,12 +222,21 @@ class Scheduler:
         else:
             self.sleep_until(rank, completed)
 
-    def poll(self, rank: Rank) -> None:
+    def poll(self, work: Waitable) -> None:
         """Asking whether a call is over takes a microsecond, so that asking in a loop does not
         stop the clock.
         """
-        self.check(rank)
-        self.sleep_until(rank, self.read_clock() + 1e-6)
+        self.check(work.rank)
+        self.sleep_until(work.rank, self.read_clock() + 1e-6)
+
+    def over(self, work: Waitable, at: float, at_once: bool = False) -> None:
+        """It is known when a call is over. Who waits goes on then, or ``at_once``."""
+        work.record.completed = at
+        if work.rank.waits is work:
+            self.wake(work.rank, self.now if at_once else at)
+
+    def finish(self, rank: Rank) -> None:
+        """The running rank's function has returned."""
 
     def park(self, rank: Rank, waits: Waitable) -> None:
         """The running rank waits until somebody wakes it."""

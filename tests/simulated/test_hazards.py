@@ -178,7 +178,7 @@ def gathered_into_a_touched_tensor():
     ("program", "said"),
     [
         (gathered_into_a_touched_tensor, "writes to a buffer that all_gather() is still filling."),
-        (sum_changed_on_its_way, "writes to a buffer that all_reduce(SUM) is still sending."),
+        (sum_changed_on_its_way, "writes to a buffer that all_reduce(SUM) is still filling."),
         (inbox_written, "writes to a buffer that irecv(src=0) is still filling."),
     ],
 )

@@ -1,0 +1,228 @@
+"""NCCL's rules, where they differ from gloo's: calls are handed to a communicator's stream.
+
+    dist.all_reduce(x)   host ─► Gpu.give ─► the group's Lane ─ in order, once the input is ready ─►
+                                             the call takes place, at that time
+    wait()               the thread waits for the values, the current stream for the end; the host's
+                         clock stands only in barrier() and in what looks at values
+
+A group has one communicator, for collectives, batches and single sends and receives alike: that is
+how torch does it when init_process_group was given a device_id. Tags are ignored, and there is no
+receiving from anybody.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from course_lib import explain
+from course_lib.errors import CourseError
+from course_lib.simulated import collective, group, mail, scheduler
+from course_lib.simulated.combine import Tensors
+from course_lib.simulated.mail import RecvWork, SendWork
+from course_lib.simulated.records import Op, Record, Site
+from course_lib.simulated.scheduler import Abandoned, Rank, Waitable
+from course_lib.simulated.streams import Gpu, Lane
+
+_BY_HOST = ("new_group", "split_group")  # ranks meet in the store, not on their GPUs
+_BITWISE = ("BAND", "BOR", "BXOR")
+
+
+class Scheduler(scheduler.Scheduler):
+    """The clocks are those of hosts; calls and computing go to streams."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        for rank in self.ranks:
+            rank.gpu = Gpu(self, rank)
+
+    def compute(self, rank: Rank, seconds: float) -> float:
+        return rank.gpu.run(seconds)
+
+    def mark(self, rank: Rank) -> float:
+        return rank.gpu.reached()
+
+    def not_before(self, rank: Rank, at: float) -> None:
+        rank.gpu.current.wait_until(at)
+
+    def post(self, work: Waitable) -> None:
+        op, gpu = work.record.op, work.rank.gpu
+        if op.op in _BY_HOST:
+            super().post(work)
+        elif op.group in gpu.batches:
+            gpu.batches[op.group].append(work)
+        else:
+            gpu.give(op.group, [work])
+
+    def over(self, work: Waitable, at: float, at_once: bool = False) -> None:
+        """The thread goes on now that the end is known; its clock has never stood."""
+        rank, op = work.rank, work.record.op
+        if op.op in _BY_HOST:
+            return super().over(work, at)
+        work.record.completed = at
+        if rank.waits is work:
+            self.wake(rank, rank.clock)
+        return rank.gpu.lanes[op.group].over(work, at)
+
+    def wait_for(self, work: Waitable) -> None:
+        rank, record = work.rank, work.record
+        if record.op.op in _BY_HOST:
+            return super().wait_for(work)
+        self.check(rank)
+        if record.completed is None:
+            self.park(rank, work)
+        rank.gpu.unwaited.pop(work, None)
+        assert record.completed is not None
+        self.not_before(rank, record.completed)
+        if record.op.op == "barrier" and not record.op.async_op:
+            rank.gpu.current.synchronize()
+        return None
+
+    def poll(self, work: Any) -> None:
+        """Asking is enough for the values to be there, unlike on gloo."""
+        super().poll(work)
+        if work.record.completed is not None and work.record.completed <= self.now:
+            work.wait()
+
+    def finish(self, rank: Rank) -> None:
+        rank.gpu.finish()
+
+
+class Mail(mail.Mail):
+    def _op(self, kind: str, *args: Any) -> tuple[Op, mail.Key]:
+        op, (to, other, _) = super()._op(kind, *args)
+        return op, (to, other, 0)
+
+    def pass_on(self, send: SendWork, recv: RecvWork) -> bool:
+        if send.record.op.tag != recv.record.op.tag:
+            error = explain.tags_ignored(send.record.event(), recv.record.event())
+            self.scheduler.fail(error)
+            return False
+        return super().pass_on(send, recv)
+
+    def _match(self, send: SendWork, recv: RecvWork, now: float) -> None:
+        """Whoever is matched last need not be the later one: threads run ahead of streams."""
+        both = max(send.record.issued, recv.record.issued)
+        if both > now:
+            self.scheduler.at(both, lambda: self._match(send, recv, both))
+        else:
+            super()._match(send, recv, now)
+
+    def recv(
+        self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site
+    ) -> RecvWork:
+        if src < 0:
+            op, _ = self._op("recv", rank, me, src, tensor, tag, site)
+            self.scheduler.fail(explain.no_source(Record(op).event()))
+            raise Abandoned
+        return super().recv(rank, me, tensor, src, tag, site)
+
+
+class NcclGroup(group.SimulatedGroup):
+    backend = "nccl"
+    supports_coalescing = True
+
+    def _start_coalescing(self, device: Any) -> None:
+        self._rank.gpu.batches[self._mail.name] = []
+
+    def _end_coalescing(self, device: Any) -> Batch:
+        gpu, name = self._rank.gpu, self._mail.name
+        works = gpu.batches.pop(name)
+        if works:
+            gpu.give(name, works)
+        return Batch(works)
+
+    def _issue(self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any) -> Any:
+        reduce_op = str(opts.reduceOp.op).rpartition(".")[2] if hasattr(opts, "reduceOp") else ""
+        if reduce_op in _BITWISE:
+            raise ValueError(f"Cannot use ReduceOp.{reduce_op} with NCCL")
+        return super()._issue(op, ins, outs, opts, **more)
+
+
+class Batch(torch.distributed.Work):
+    """The calls of a batch are waited for as one."""
+
+    def __init__(self, works: list[Any]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: Any = None) -> bool:
+        return all(work.wait(timeout) for work in self._works)
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+
+class Groups(group.Groups):
+    mail = Mail
+
+    def end(self, rank: Rank, name: str, shared: Any) -> NcclGroup:
+        return NcclGroup(self, rank, name, shared)
+
+    def cause(self, work: Waitable) -> Waitable:
+        """What a rank waits for in the end: the call before it on its communicator."""
+        lane = _lane(work)
+        return lane.under_way[0] if lane and work not in lane.under_way else work
+
+    def unfinished(self) -> CourseError | None:
+        return super().unfinished() or self._crossed()
+
+    def _crossed(self) -> CourseError | None:
+        """The error if two ranks use two groups in different order: each group's kernels may hold
+        what the other's need to start, and then both wait for ever.
+        """
+        members = self.names
+        for a, b in combinations(self.scheduler.ranks, 2):
+            shared = {g for g, ranks in members.items() if a.number in ranks and b.number in ranks}
+            if len(shared) < 2:
+                continue
+            rows = ([record for record in rank.records if record.op.group in shared
+                     and record.op.op not in (*_BY_HOST, "send", "recv")]
+                    for rank in (a, b))  # fmt: skip
+            for x, y in zip(*rows, strict=False):
+                if x.op.group != y.op.group:
+                    return explain.groups_crossed(x.event(), y.event())
+        return None
+
+    def advice(self, parked: list[Rank]) -> str:
+        """Where a call's counterpart is there and stands behind another one: that is why."""
+        for rank in parked:
+            work = rank.waits and self.cause(rank.waits)
+            for peer in work.on if work else ():
+                for behind in _behind(self.scheduler.ranks[peer], work):
+                    first = _lane(behind).under_way[0]
+                    return (
+                        f"On a communicator, calls run one after another: on rank {peer}, "
+                        f"{_text(behind)} is called, and stands behind {_text(first)}. "
+                        + _way_out(first, behind)
+                    )
+        return ""
+
+
+def _lane(work: Waitable) -> Lane:
+    return work.rank.gpu.lanes.get(work.record.op.group)
+
+
+def _text(work: Waitable) -> str:
+    return explain.call_text(work.record.event())
+
+
+def _behind(peer: Rank, work: Any) -> list[Waitable]:
+    """The calls of ``peer`` that ``work`` waits for and that have not begun."""
+    lane = peer.gpu.lanes.get(work.record.op.group)
+    there: list[Any] = lane.behind() if lane else []
+    if isinstance(work, collective.CollectiveWork):
+        return [w for w in there if getattr(w, "call", None) is work.call]
+    other = RecvWork if type(work) is SendWork else SendWork
+    return [w for w in there if type(w) is other and w.key == work.key]
+
+
+def _way_out(first: Waitable, behind: Waitable) -> str:
+    if {type(first), type(behind)} <= {SendWork, RecvWork}:
+        return "Start them together: dist.batch_isend_irecv."
+    return "Call them in the same order on all ranks, or give one of them a group of its own."

@@ -1,0 +1,251 @@
+"""A rank's GPU: the host hands out work and goes on, streams do it later.
+
+    host      ┬ compute ┬ all_reduce ┬ compute ┬ x.item() ─ ─ stands still ─ ─ ┬ goes on
+              │ 5 µs    │ 5 µs       │ 5 µs    │                               │
+    compute   └▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓┘
+    lane      (one a group)  └▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  behind what computed its input
+
+The rank's clock is the host's. A Stream is one number: when it will have done all that it was
+given. That is always known, because a rank's thread goes on from a wait only once it is: threads
+wait for values, clocks do not. What may still be open is a Lane, a communicator's stream.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from course_lib.simulated.private import Place, Replace, current, for_ranks
+from course_lib.simulated.records import is_callers
+from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
+
+LAUNCH = 5e-6  # seconds of the host for each thing that it hands out; the stream may begin at once
+
+
+class Stream:
+    """What torch.cuda.Stream and torch.cpu.Stream are in a rank with a GPU."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.free = 0.0
+        mine().streams.append(self)
+
+    def wait_event(self, event: Event) -> None:
+        self.wait_until(event.at)
+
+    def wait_stream(self, other: Stream) -> None:
+        self.wait_until(other.free)
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_until(self, at: float) -> None:
+        """What comes next on this stream waits; the host does not."""
+        self.free = max(self.free, at)
+
+    def synchronize(self) -> None:
+        mine().stand_still_until(self.free)
+
+    def query(self) -> bool:
+        return self.free <= mine().scheduler.read_clock()
+
+
+class Event:
+    """A mark on a stream; ``at`` is the time at which the stream comes by."""
+
+    def __init__(self, enable_timing: bool = False, **_: Any) -> None:
+        self.at, self._timing = 0.0, enable_timing
+
+    def record(self, stream: Stream | None = None) -> None:
+        self.at = mine().reached(stream)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        (stream or mine().current).wait_event(self)
+
+    def query(self) -> bool:
+        return self.at <= mine().scheduler.read_clock()
+
+    def synchronize(self) -> None:
+        mine().stand_still_until(self.at)
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this mark to the other one."""
+        if not (self._timing and end._timing):
+            raise RuntimeError("both events need enable_timing=True")
+        if not (self.query() and end.query()):
+            raise RuntimeError("device not ready: synchronize before you ask for the time between")
+        return (end.at - self.at) * 1e3
+
+
+class Lane:
+    """One rank's end of a communicator: what it is given begins when all before it is over."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._line: deque[tuple[float, list[Waitable]]] = deque()
+        self.under_way: list[Waitable] = []  # begun, and their end is not known
+        self.last: Any = None
+        self._free = 0.0
+
+    def put(self, ready: float, works: list[Waitable]) -> None:
+        """Calls that begin together, not before ``ready``."""
+        self._line.append((ready, works))
+        self.last = works[-1]
+        self._go_on()
+
+    def over(self, work: Waitable, at: float) -> None:
+        """It is known when a call that is under way is over."""
+        self.under_way.remove(work)
+        self._free = max(self._free, at)
+        self._go_on()
+
+    def behind(self) -> list[Waitable]:
+        """The calls that have not begun."""
+        return [work for _, works in self._line for work in works]
+
+    def _go_on(self) -> None:
+        if self.under_way or not self._line:
+            return
+        ready, works = self._line.popleft()
+        self.under_way = list(works)
+
+        def begin() -> None:
+            for work in works:
+                work.post()
+
+        self._scheduler.at(max(ready, self._free), begin)
+
+
+class Gpu:
+    """All streams of one rank."""
+
+    def __init__(self, scheduler: Scheduler, rank: Rank) -> None:
+        self.scheduler, self._rank = scheduler, rank
+        self.streams: list[Stream] = []
+        self.lanes: dict[str, Lane] = {}
+        self.batches: dict[str, list[Waitable]] = {}  # by group, while they are put together
+        self.unwaited: dict[Any, None] = {}  # Works whose values are not in place
+
+    @functools.cached_property
+    def compute(self) -> Stream:
+        return Stream()
+
+    @functools.cached_property
+    def current(self) -> Stream:
+        return self.compute
+
+    def reached(self, stream: Stream | None = None) -> float:
+        """When a stream would begin what it were given now."""
+        return max((stream or self.current).free, self.scheduler.now)
+
+    def run(self, seconds: float) -> float:
+        """Give the current stream work; returns when it will have done it."""
+        self.current.free = end = self.reached() + seconds
+        self._launch()
+        return end
+
+    def give(self, lane: str, works: list[Waitable]) -> None:
+        """Hand calls to a communicator; they wait for what the current stream was given so far."""
+        for work in works:
+            work.record.called = self.scheduler.now
+            self.unwaited[work] = None
+        self.lanes.setdefault(lane, Lane(self.scheduler)).put(self.reached(), works)
+        self._launch()
+
+    def _launch(self) -> None:
+        self.scheduler.sleep_until(self._rank, self.scheduler.now + LAUNCH)
+
+    def stand_still_until(self, at: float) -> None:
+        self.scheduler.check(self._rank)
+        self.scheduler.sleep_until(self._rank, at)
+
+    def synchronize(self) -> None:
+        """The host waits for all streams; what has come by then is in place."""
+        for work in list(self.unwaited):
+            work.wait()
+        self.finish()
+
+    def finish(self) -> None:
+        """Let the clock show when all streams are done."""
+        for lane in self.lanes.values():
+            while lane.last.record.completed is None:
+                self.scheduler.park(self._rank, lane.last)
+            self.stand_still_until(lane.last.record.completed)
+        self.stand_still_until(max([stream.free for stream in self.streams], default=0.0))
+
+
+def mine() -> Gpu:
+    rank = current()
+    assert rank is not None
+    return rank.gpu
+
+
+# ---- what is replaced ---------------------------------------------------------------------------
+
+_LOOKS = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__int__", "__float__",
+          "__index__", "__repr__", "__format__", "__array__")  # fmt: skip
+
+
+@contextmanager
+def _on(stream: Stream | None) -> Iterator[None]:
+    gpu = mine()
+    before, gpu.current = gpu.current, stream or gpu.current
+    try:
+        yield
+    finally:
+        gpu.current = before
+
+
+def _looks(original: Any) -> Any:
+    """A look at a tensor's values, which are on the GPU: the host waits for the current stream.
+    A library's looks do not count: what it keeps on the CPU, as optimizers their step, cannot be
+    told apart here from what it keeps on a GPU.
+    """
+
+    @functools.wraps(original)
+    def look(*args: Any, **kwargs: Any) -> Any:
+        rank = current()
+        if rank is not None and is_callers(sys._getframe(1).f_code.co_filename):
+            rank.gpu.current.synchronize()
+        return original(*args, **kwargs)
+
+    return look
+
+
+def _class(ours: type) -> Replace:
+    """A class that makes ours in a rank's thread, and what it stands for elsewhere. It stays a
+    class: torch asks ``isinstance(x, torch.cuda.Event)``.
+    """
+
+    def replace(original: Any) -> Any:
+        def make(cls: type, *args: Any, **kwargs: Any) -> Any:
+            return original(*args, **kwargs) if current() is None else object.__new__(cls)
+
+        return type(ours.__name__, (ours,), {"__new__": make})
+
+    return replace
+
+
+def places() -> list[Place]:
+    """What of torch is replaced in ranks with a GPU; a CPU-only torch has all of these, too."""
+    synchronize = for_ranks(lambda rank, *_: rank.gpu.synchronize())
+    out: list[Place] = [(torch.accelerator, "synchronize", synchronize)]
+    for module in (torch.cuda, torch.cpu):
+        out += [
+            (module, "Stream", _class(Stream)),
+            (module, "Event", _class(Event)),
+            (module, "stream", for_ranks(lambda rank, stream: _on(stream))),
+            (module, "current_stream", for_ranks(lambda rank, *_: rank.gpu.current)),
+            (module, "synchronize", synchronize),
+        ]
+    out += [(torch.cuda, "default_stream", for_ranks(lambda rank, *_: rank.gpu.compute)),
+            (torch.cuda, "set_device", for_ranks(lambda *_: None))]  # fmt: skip
+    out += [(torch.Tensor, name, _looks) for name in _LOOKS]
+    return [*out, (torch, "equal", _looks)]
