@@ -40,7 +40,7 @@ class Case:
     jitter: float = 0.0  # how much longer than it should a message may take, see Network
     blank: bool = False  # messages carry zeros in place of what was sent
     backend: str = "gloo"  # or "nccl": on modelled GPUs
-    busy: float = 0.0  # seconds of work that rank 0's GPU has before the call; rank r has r + 1 times
+    busy: float = 0.0  # seconds of work that rank r's GPU has before the call, r + 1 times
 
     def call(self, number: int) -> Case:
         """The case of its ``number``-th call, from 0: other numbers, and what ``later`` says."""
@@ -204,7 +204,8 @@ def features(case: Case) -> set[str]:
             out.add(name)
     marks = {"alone": case.world == 1, "crowd": case.world > 5, "calls": case.calls > 1,
              "late": case.jitter > 0, "changes": bool(case.later),
-             "nccl": case.backend == "nccl", "unordered": case.layout in SPREAD, case.dtype: case.dtype != "float32"}  # fmt: skip
+             "unordered": case.layout in SPREAD, "nccl": case.backend == "nccl",
+             case.dtype: case.dtype != "float32"}  # fmt: skip
     return out | {name for name, there in marks.items() if there}
 
 

@@ -5,7 +5,7 @@ Times are those of the modelled GPU, which has the network that ``simulate`` has
 
 from __future__ import annotations
 
-import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,22 +48,12 @@ def timed(
 
 
 def nearly(want: list[Seen], got: list[Seen]) -> list[Seen]:
-    """A stopwatch may have a few launches in it; x may hold anything."""
+    """A stopwatch may have a few launches in it."""
     for right, mine in zip(want, got, strict=True):
-        right.args = mine.args
         more = mine.returned - right.returned if isinstance(mine.returned, float) else -1
         if 0 <= more <= 4 * LAUNCH:
             right.returned = mine.returned
     return want
-
-
-def measured(play: Play) -> Iterator[Finding]:
-    """The tensor is summed as often as was asked for: what is returned was timed."""
-    for rank, (x, repeats) in enumerate(play.inputs[0]):
-        calls = [e for e in trace_of(play).of(rank) if e.op == "all_reduce" and e.nbytes == x.nbytes]
-        if len(calls) < repeats:
-            yield Finding("too few calls", f"rank {rank} calls all_reduce on a tensor of x's size "
-                          f"{len(calls)} times, and repeats is {repeats}", rank)  # fmt: skip
 
 
 wrong = turned(timed)
@@ -71,12 +61,11 @@ declare(Exercise(
     "07.1", "all_reduce_seconds", timed,
     inputs=lambda case, rank: (torch.ones(case.length), case.options["repeats"]),
     core=lambda rng: [
-        *(Case(n, 250_000, options={"repeats": k}, backend="nccl", busy=BUSY)
+        *(Case(n, 100_000, options={"repeats": k}, backend="nccl", busy=BUSY)
           for n, k in ((2, 3), (3, 5), (4, 2), (5, 4))),
-        Case(2, rng.randrange(200_000, 400_000), options={"repeats": 10}, backend="nccl", busy=BUSY)],
-    sturdy=lambda rng: [Case(8, 250_000, options={"repeats": 3}, backend="nccl", busy=BUSY)],
-    smaller=lambda case: [], settle=nearly, tolerance=0.1, blank=False,
-    rules=[measured],
+        Case(2, rng.randrange(90_000, 200_000), options={"repeats": 9}, backend="nccl", busy=BUSY)],
+    sturdy=lambda rng: [Case(8, 100_000, options={"repeats": 3}, backend="nccl", busy=BUSY)],
+    smaller=lambda case: [], settle=nearly, free=["left"], tolerance=0.1, blank=False,
     mistakes=[
         wrong("only-the-launch", "That is how long the host takes to launch the calls, some 5 µs "
               "each. When has the GPU done them, and which call makes the host wait for that? "
@@ -91,8 +80,6 @@ declare(Exercise(
               "unit does elapsed_time answer?", {"unit": 1e3}, {"unit": 1e-3}, {"unit": 1e6}),
         wrong("not-divided", "That is the time of all repeats together.", each=False),
     ],
-    diagnoses=[Diagnosis("not-measured", "The time of an all_reduce is measured by calling it, "
-                         "repeats times.", found("too few calls"))],
 ))  # fmt: skip
 
 # ---- 07.2 average_while_computing ----------------------------------------------------------------
@@ -103,10 +90,10 @@ def averaged(
     which: Callable[[int, int], bool] = lambda layer, layers: True,
 ) -> None:  # fmt: skip
     """Each layer's gradient becomes the mean over the ranks. The rest are mistakes."""
-    everyone = [layers for (layers,) in given]
-    for layer, grads in enumerate(zip(*([g for _, g in layers] for layers in everyone), strict=True)):
+    for k in range(many := len(given[0][0])):
+        grads = [layers[k][1] for (layers,) in given]
         mean = torch.stack(grads).sum(0) / by(len(given))
-        for grad in grads if which(layer, len(everyone[0])) else ():
+        for grad in grads if which(k, many) else ():
             grad.copy_(mean)
 
 
@@ -130,21 +117,19 @@ def ended(play: Play) -> float:
 
 
 def overlapped(play: Play) -> Iterator[Finding]:
-    """All is over when the better one of computing and communicating is, and one layer's rest."""
-    most, mine = ends(play) + 20 * LAUNCH, ended(play)
-    if play.case.world > 1 and mine > most:
-        yield Finding("slow", f"the last average is there after {mine * 1e3:.2f} ms of the modelled "
-                      f"GPUs; with overlap after {ends(play) * 1e3:.2f} ms", None, mine, most)  # fmt: skip
+    """The last average is there when computing and communicating, side by side, allow it."""
+    most, mine = 1.01 * ends(play) + 2 * LAUNCH, ended(play)
+    if play.case.backend == "nccl" and mine > most:
+        yield Finding("slow", f"the last average is there after {mine * 1e3:.2f} ms, with overlap "
+                      f"it would be after {ends(play) * 1e3:.2f} ms")  # fmt: skip
 
 
 def host_runs_ahead(play: Play) -> Iterator[Finding]:
     """The host has issued everything before the first layer is computed."""
-    first = play.case.options["ms"] * 1e-3
-    for event in trace_of(play).events:
-        if event.called is not None and event.called > first and play.case.world > 1:
-            yield Finding("host stands", f"rank {event.rank} calls {event.op} only after "
-                          f"{event.called * 1e3:.2f} ms: the host has waited for the GPU\n"
-                          f"  {event.line}", event.rank)  # fmt: skip
+    for event in trace_of(play).events if play.case.backend == "nccl" else ():
+        if (called := 1e3 * (event.called or 0)) > play.case.options["ms"]:
+            text = f"rank {event.rank} calls {event.op} after {called:.2f} ms: its host has waited"
+            yield Finding("host stands", f"{text} for the GPU\n  {event.line}", event.rank)
             return
 
 
@@ -162,17 +147,16 @@ wrong = turned(averaged)
 declare(Exercise(
     "07.2", "average_while_computing", averaged, inputs=layers_of,
     core=lambda rng: [
-        *(Case(n, 250_000, options={"layers": layers, "ms": ms}, backend="nccl")
-          for n, layers, ms in ((2, 2, 0.05), (3, 4, 0.1), (4, 3, 0.2))),
-        Case(5, 100_000, options={"layers": rng.randrange(3, 7), "ms": 0.1}, backend="nccl"),
+        *(Case(n, 25_000, options={"layers": layers, "ms": ms}, backend="nccl")
+          for n, layers, ms in ((2, 2, 0.05), (3, 4, 0.1), (4, 3, 0.05))),
+        Case(5, 30_000, options={"layers": rng.randrange(3, 7), "ms": 0.1}, backend="nccl"),
         Case(3, 4, options={"layers": 3, "ms": 1.0})],
     sturdy=lambda rng: [
         Case(1, 4, options={"layers": 2, "ms": 0.1}, backend="nccl"),
         Case(3, 4, options={"layers": 0, "ms": 0.1}, backend="nccl"),
         Case(8, 9, options={"layers": 2, "ms": 0.1}, backend="nccl", calls=2)],
     smaller=lambda case: [], length_is="gradients of length",
-    budget=[lambda play: overlapped(play) if play.case.backend == "nccl" else (),
-            lambda play: host_runs_ahead(play) if play.case.backend == "nccl" else ()],
+    budget=[overlapped, host_runs_ahead],
     mistakes=[
         wrong("sum", "Every rank has the sum of all gradients: n times too long.", by=lambda n: 1),
         wrong("divided-twice", "Too small by the number of ranks: divided a second time somewhere.",
@@ -257,22 +241,16 @@ declare(Exercise(
 # ---- 07.4 first_missing --------------------------------------------------------------------------
 
 CALLS = "calls"  # the name of an option: of each rank its calls, as in "0: all#0 tp01#0; 1: all#0"
+MESH = "0: tp01#0 dp02#0 all#0; 1: tp01#0 dp13#0; 2: tp23#0 dp02#0 all#0; 3: tp23#0"
 Dumps = list[list[dict[str, Any]]]
 
 
 def dumps_of(case: Case) -> tuple[Dumps]:
     """The calls as dictionaries. A group's name ends with its members; ``all`` has everybody."""
-    by_rank = [line.partition(": ")[2] for line in case.options[CALLS].split("; ")]
-    everybody = list(range(len(by_rank)))
-    out: Dumps = []
-    for calls in by_rank:
-        words = [call.partition("#") for call in calls.split()]
-        ops = [seq.partition("/") for _, _, seq in words]
-        out.append([
-            {"group": name, "seq": int(seq), "op": op or "all_reduce",
-             "members": everybody if name == "all" else [int(c) for c in name if c.isdigit()]}
-            for (name, _, _), (seq, _, op) in zip(words, ops, strict=True)])  # fmt: skip
-    return (out,)
+    by_rank = [re.findall(r"(\w+)#(\d+)/?(\w*)", c) for c in case.options[CALLS].split("; ")]
+    return ([[{"group": group, "seq": int(seq), "op": op or "all_reduce", "members": list(
+        range(len(by_rank))) if group == "all" else [int(rank) for rank in group if rank.isdigit()]}
+        for group, seq, op in calls] for calls in by_rank],)  # fmt: skip
 
 
 def absent(
@@ -289,7 +267,7 @@ def absent(
             members[call["group"]] = list(range(len(dumps))) if everybody else call["members"]
     reporters = {key: sorted(by) for key, by in made.items()}
     for by in made.values() if ops else ():
-        [(usual, _)] = Counter(by[rank] for rank in sorted(by)).most_common(1)
+        [(usual, _)] = Counter(by.values()).most_common(1)  # ranks stand in their order
         for rank in [rank for rank, op in by.items() if op != usual]:
             del by[rank]
     lacking = {key: sorted(set(members[key[0]]) - set(by)) for key, by in made.items()}
@@ -302,27 +280,6 @@ def absent(
     return [None]
 
 
-def job(rng: random.Random, nodes: int, gpus: int, steps: int, *late: int) -> Case:
-    """A mesh of ranks that talk in rows, in columns, and all together; some stop on the way."""
-    world, log = nodes * gpus, dict[int, list[str]]()
-    rows = ["tp" + "".join(str(r) for r in range(n * gpus, (n + 1) * gpus)) for n in range(nodes)]
-    columns = ["dp" + "".join(str(r) for r in range(g, world, gpus)) for g in range(gpus)]
-    plan = {r: [f"{group}#{step}" for step in range(steps)
-                for group in (rows[r // gpus], columns[r % gpus], "all")] for r in range(world)}  # fmt: skip
-    stops = {r: rng.randrange(len(plan[r])) if r in late else len(plan[r]) for r in range(world)}
-    log = {r: [] for r in range(world)}
-    moved = True
-    while moved:
-        moved = False
-        for r in range(world):
-            last = log[r][-1:]
-            stands = last and any(last[0] in plan[p] and last[0] not in log[p] for p in log)
-            if len(log[r]) < stops[r] and not stands:
-                log[r].append(plan[r][len(log[r])])
-                moved = True
-    return Case(1, options={CALLS: "; ".join(f"{r}: {' '.join(log[r])}" for r in range(world))})
-
-
 def told(*texts: str) -> list[Case]:
     return [Case(1, options={CALLS: text}) for text in texts]
 
@@ -330,16 +287,14 @@ def told(*texts: str) -> list[Case]:
 wrong = turned(absent)
 declare(Exercise(
     "07.4", "first_missing", absent, inputs=lambda case, rank: dumps_of(case),
-    core=lambda rng: [
-        *told("0: all#0 all#1; 1: all#0", "0: ; 1: all#0", "0: all#0; 1: all#0",
-              "0: all#0 all#1; 1: all#0; 2: all#0 all#1; 3: all#0",
-              "0: tp01#0; 1: dp12#0; 2: ", "0: all#0 tp01#0; 1: all#0 tp01#0; 2: all#0",
-              "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast"),
-        job(rng, 2, 2, 2, 3), job(rng, 2, 2, 3, rng.randrange(4))],
-    sturdy=lambda rng: [
-        *told("0: ", "0: all#0", "0: ; 1: ", "0: all#0/broadcast; 1: all#0",
-              "0: dp01#0; 1: tp01#0", "0: b01#0; 1: ; 2: a23#0; 3: "),
-        job(rng, 2, 4, 2, rng.randrange(8)), job(rng, 4, 2, 3, 1, rng.randrange(2, 8))],
+    core=lambda rng: told(
+        "0: all#0 all#1; 1: all#0", "0: ; 1: all#0", "0: all#0; 1: all#0",
+        "0: all#0 all#1; 1: all#0; 2: all#0 all#1; 3: all#0", "0: tp01#0; 1: dp12#0; 2: ",
+        "0: all#0 tp01#0; 1: all#0 tp01#0; 2: all#0", MESH, MESH.replace(" all#0", ""),
+        "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast"),
+    sturdy=lambda rng: told(
+        "0: ", "0: all#0", "0: ; 1: ", "0: all#0/broadcast; 1: all#0", "0: dp01#0; 1: tp01#0",
+        "0: b01#0; 1: ; 2: a23#0; 3: ", MESH + "; 4: tp45#0; 5: tp45#0; 6: ; 7: tp67#0"),
     in_ranks=False, rules=[without_a_word], smaller=lambda case: [],
     mistakes=[
         wrong("who-reported", "These ranks have made the call: they wait, and tell of it. Whom do "

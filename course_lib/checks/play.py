@@ -62,8 +62,8 @@ def _play_job(answer: Answer, job: Job, ddp: bool) -> Result:
     case, schedule, rounds = job
     try:
         network = Network(jitter=case.jitter, zeros=case.blank)
-        return simulate(_play, answer, rounds, ddp, case.busy, world_size=case.world,
-                        network=network, backend=case.backend, seed=schedule, limit=ONE_PLAY)  # fmt: skip
+        return simulate(_play, answer, rounds, ddp, case.busy, world_size=case.world, seed=schedule,
+                        network=network, backend=case.backend, limit=ONE_PLAY)  # fmt: skip
     except CourseError as error:
         return error
 

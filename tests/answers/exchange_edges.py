@@ -54,14 +54,14 @@ WRONG = {
                            "return from_left, from_right",
                            "    works = dist.batch_isend_irecv(ops)\n    out = from_left.clone(), "
                            "from_right.clone()\n    [work.wait() for work in works]\n    return out")),
-    "waits_for_two": ("in_a_batch", "07.raises", "a Work for each message, as gloo gives; NCCL gives "
+    "waits_for_two": ("in_a_batch", "07.never-waited", "a Work for each message, as gloo gives; NCCL gives "
                       "one for the batch",
                       ("    for work in dist.batch_isend_irecv(ops):\n        work.wait()\n",
                        "    works = dist.batch_isend_irecv(ops)\n    works[2].wait()\n    "
                        "works[3].wait()\n")),
     "swapped": ("in_a_batch", "07.swapped", "the two are returned the other way round",
                 ("return from_left, from_right", "return from_right, from_left")),
-    "forgets_one_rank": ("in_a_batch", "07.only-alone", "nobody tries it with one rank",
+    "forgets_one_rank": ("in_a_batch", "07.talks-to-itself", "nobody tries it with one rank",
                          ("    if n == 1:\n        return x[-1].clone(), x[0].clone()\n", "")),
     "near_and_swapped": ("in_two_batches", "07.far-edges", "two at once: the edges that point away "
                          "are sent, and returned the other way round",
