@@ -11,6 +11,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step
 05_gradient_averaging.png  how far the weights of four ranks are from those of one process
 06_ddp.png          one step of lesson 06's network under DDP, its cells taken from the lesson
+07_gpus.png         lesson 07's overlapped step on two modelled GPUs, its cells taken from the lesson
 08_groups.png       the grid of lesson 08 with its slow rank, its cells taken from the lesson
 09_trees_at_scale.png  lesson 09's map of the fastest all-reduce, its cells taken from the lesson
 
@@ -208,6 +209,20 @@ def ddp() -> Picture:
     )
 
 
+def gpus() -> Picture:
+    """Lesson 07's overlapped step: its cells up to the one that defines it."""
+    names: dict = {"__name__": "__main__"}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for cell in read_lesson(ROOT / "notebooks" / "src" / "07_gpus.py").cells:
+            if cell.kind == "code" and not cell.exercise and "training_step" not in names:
+                exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+    return draw.timeline(
+        names["on_gpus"](names["training_step"], True, world_size=2),
+        caption="A training step on two modelled GPUs: backward and the reductions of its "
+        "gradients run side by side; only the last reduction sticks out.",
+    )
+
+
 def groups() -> Picture:
     """Whom a slow rank delays, as lesson 08 simulates it: its cells up to that one."""
     names: dict = {"__name__": "__main__"}
@@ -252,6 +267,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "04_ring_all_reduce": ring_all_reduce,
     "05_gradient_averaging": gradient_averaging,
     "06_ddp": ddp,
+    "07_gpus": gpus,
     "08_groups": groups,
     "09_trees_at_scale": trees_at_scale,
 }

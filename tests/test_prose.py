@@ -31,6 +31,7 @@ FROM_SOURCES = {
     "04_ring_all_reduce": {"2.4"},  # NCCL's version with double binary trees
     "05_gradient_averaging": {"8,192"},  # Goyal and others 2017
     "06_ddp": {"2.15"},  # the PyTorch whose NCCL backend is new
+    "07_gpus": {"2.15", "2.30"},  # that PyTorch again, and its NCCL
 }
 AVOIDED = re.compile(
     r"\b(simply|obviously|trivial(ly)?|of course|easy|easily|merely)\b", re.IGNORECASE

@@ -1,4 +1,5 @@
-"""What only a machine with GPUs can show: the exercises on NCCL, bandwidth, scaling, overlap, AMP.
+"""What only a machine with GPUs can show: the exercises on NCCL, bandwidth, scaling, overlap, AMP,
+and how far the modelled GPU of lesson 07 is from this one.
 
     make gpu                                 writes build/gpu/report.md and report.json
     python tools/gpu_report.py --rehearse    the same code on CPUs and gloo, to see that it runs
@@ -34,7 +35,7 @@ from torch.nn.parallel import DistributedDataParallel
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "jobs")]
 
-from course_lib import device, load_digits, run  # noqa: E402
+from course_lib import Network, compute, device, load_digits, run, simulate  # noqa: E402
 from course_lib.checks.exercise import Exercise, find  # noqa: E402
 from course_lib.checks.in_rank import Answer, call_all  # noqa: E402
 from course_lib.checks.judge import judge  # noqa: E402
@@ -45,7 +46,7 @@ from course_lib.errors import CourseError  # noqa: E402
 from course_lib.notebooks.source import read_lesson  # noqa: E402
 from course_lib.trace import Run, Trace  # noqa: E402
 
-LESSONS = ("01", "02", "04", "05", "06")
+LESSONS = ("01", "02", "04", "05", "06", "07")
 NO_GPU = 3
 SHARING_SINCE = (2, 30)  # the NCCL that lets ranks share a GPU
 
@@ -172,7 +173,9 @@ def exercises(machine: Machine) -> Iterator[Item]:
     for exercise, answer in solutions():
         rng = random.Random(0)
         cases = [*exercise.core(rng), *exercise.sturdy(rng)]
-        cases = [c for c in cases if c.world <= machine.most and c.dtype == "float32"]
+        cases = [
+            c for c in cases if c.world <= machine.most and c.dtype == "float32" and not c.busy
+        ]  # times are compared further down
         cases = cases[: 6 if machine.gpus else 1]
         wrong = ""
         for case in cases:
@@ -329,6 +332,57 @@ def overlap(machine: Machine) -> Iterator[Item]:
                    f"{part:.0%} of the time of NCCL's kernels beside other kernels")  # fmt: skip
 
 
+LAYERS, BACKWARD = 4, 2e-3  # of lesson 07's training step
+
+
+def cycles_per_second() -> float:
+    """How fast this rank's GPU counts in a kernel that only waits; 0 on a CPU."""
+    if device().type != "cuda":
+        return 0.0
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    torch.cuda._sleep(10_000_000)
+    end.record()
+    end.synchronize()
+    return 10_000_000 / (start.elapsed_time(end) / 1000)
+
+
+def backward(overlap: bool, length: int) -> float:
+    """Runs in a rank: seconds of lesson 07's backward pass, real or modelled."""
+    module = torch.get_device_module(device())
+    gradients = [torch.ones(length, device=device()) for _ in range(LAYERS)]
+    cycles = int(BACKWARD * cycles_per_second())
+    dist.all_reduce(gradients[0])  # the first call connects
+    dist.barrier()
+    module.synchronize()
+    start, works = time.perf_counter(), []
+    for gradient in gradients:
+        torch.cuda._sleep(cycles) if cycles else compute(BACKWARD)
+        works.append(dist.all_reduce(gradient, async_op=True))
+        if not overlap:
+            works[-1].wait()
+    for work in works:
+        work.wait()
+    module.synchronize()
+    return time.perf_counter() - start
+
+
+def modelled(machine: Machine) -> Iterator[Item]:
+    """The same program on this machine, and on modelled GPUs with a link as fast as was seen."""
+    n, nbytes = machine.most, 1 << (26 if machine.gpus else 16)
+    if n < 2:
+        yield Item("the modelled GPU", "not tried", "an exchange needs two ranks")
+        return
+    taken = machine.launch(sweep, nbytes, world_size=n)[0][-1][1]
+    network = Network(latency=0.0, bandwidth=2 * (n - 1) / n * nbytes / taken)
+    for overlap in (False, True):
+        seen = machine.launch(backward, overlap, nbytes // 4, world_size=n)[0]
+        said = simulate(backward, overlap, nbytes // 4, world_size=n, network=network,
+                        backend="nccl").results[0]  # fmt: skip
+        yield Item(f"backward, {'overlapped' if overlap else 'one after another'}", "passed",
+                   f"{1e3 * seen:.2f} ms, modelled {1e3 * said:.2f} ms")  # fmt: skip
+
+
 def digits() -> float:
     """Runs in a rank: the training of jobs/train.py; its accuracy on the test digits."""
     import train
@@ -356,7 +410,7 @@ def accuracy(machine: Machine) -> Iterator[Item]:
 
 # ---- the report ------------------------------------------------------------------------------
 
-PARTS = (exercises, accuracy, bandwidth, scaling, overlap, half_precision)
+PARTS = (exercises, accuracy, bandwidth, scaling, overlap, modelled, half_precision)
 
 
 def collect(machine: Machine) -> list[Item]:

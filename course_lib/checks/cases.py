@@ -39,6 +39,8 @@ class Case:
     later: tuple[dict[str, Any], ...] = ()  # what is different in the calls after the first
     jitter: float = 0.0  # how much longer than it should a message may take, see Network
     blank: bool = False  # messages carry zeros in place of what was sent
+    backend: str = "gloo"  # or "nccl": on modelled GPUs
+    busy: float = 0.0  # seconds of work that rank r's GPU has before the call, r + 1 times
 
     def call(self, number: int) -> Case:
         """The case of its ``number``-th call, from 0: other numbers, and what ``later`` says."""
@@ -161,6 +163,8 @@ FEATURES = {
     "changes": ("an argument is another one in a later call",
                 "What does it keep from the call before?"),
     "late": ("messages may be late", "Does it take the first message that comes, whoever sent it?"),
+    "nccl": ("the backend is NCCL", "Calls return before anything has happened, and all messages "
+             "of a group queue up in one stream."),
     "strided": ("the elements do not lie side by side in memory", COPY),
     "transposed": ("the elements lie in another order in memory", COPY),
     "unordered": ("the elements do not lie one after the other in memory", COPY),
@@ -204,7 +208,8 @@ def features(case: Case) -> set[str]:
             out.add(name)
     marks = {"alone": case.world == 1, "crowd": case.world > 5, "calls": case.calls > 1,
              "late": case.jitter > 0, "changes": bool(case.later),
-             "unordered": case.layout in SPREAD, case.dtype: case.dtype != "float32"}  # fmt: skip
+             "unordered": case.layout in SPREAD, "nccl": case.backend == "nccl",
+             case.dtype: case.dtype != "float32"}  # fmt: skip
     return out | {name for name, there in marks.items() if there}
 
 

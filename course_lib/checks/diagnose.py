@@ -149,7 +149,8 @@ ERRORS = [
               "one's do not. contiguous() gives such a copy; empty_like() and clone() keep the "
               "strides, unless memory_format=torch.contiguous_format says otherwise.",
               says("has to be contiguous", "must be contiguous")),
-    Diagnosis("read-before-wait", "What irecv fills may be read only after wait() has returned.",
+    Diagnosis("read-before-wait", "What irecv fills, or a collective with async_op=True, may be "
+              "read only after wait() has returned.",
               hazard("read before wait")),
     Diagnosis("never-waited", "Each isend and irecv returns a Work. Keep it, and wait for it "
               "before the function returns.", hazard("never waited for")),

@@ -238,6 +238,7 @@ class Exercise:
         words += [f"{name} {value}" for name, value in case.options.items()]
         own = {"length": self.length_is}
         words += [f"then {own.get(k, k)} {v}" for more in case.later for k, v in more.items()]
+        words += ["on modelled GPUs"] if case.backend == "nccl" else []
         words += ["messages of uneven speed"] if case.jitter else []
         words += ["zeros in every message"] if case.blank else []
         return ", ".join(words + ([f"called {case.calls} times"] if case.calls > 1 else []))

@@ -24,6 +24,7 @@ from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared, Seen
 from course_lib.checks.in_rank import Answer, call_all, this_rank
 from course_lib.checks.kept import Kept
 from course_lib.checks.light import lightly
+from course_lib.context import compute
 from course_lib.errors import CourseError, Hang, RankDied, RankFailed
 from course_lib.load_factor import load_factor
 from course_lib.trace import Run
@@ -61,15 +62,17 @@ def _play_job(answer: Answer, job: Job, ddp: bool) -> Result:
     case, schedule, rounds = job
     try:
         network = Network(jitter=case.jitter, zeros=case.blank)
-        return simulate(_play, answer, rounds, ddp, world_size=case.world, network=network,
-                        seed=schedule, limit=ONE_PLAY)  # fmt: skip
+        return simulate(_play, answer, rounds, ddp, case.busy, world_size=case.world, seed=schedule,
+                        network=network, backend=case.backend, limit=ONE_PLAY)  # fmt: skip
     except CourseError as error:
         return error
 
 
-def _play(answer: Answer, rounds: list[Kept], ddp: bool) -> Kept:
+def _play(answer: Answer, rounds: list[Kept], ddp: bool, busy: float = 0.0) -> Kept:
     """Runs in every rank; ``rounds`` are by rank the arguments of every call."""
     os.environ["LOCAL_RANK"] = str(this_rank() % 2)  # as on machines that have two ranks each
+    if busy:
+        compute(busy * (this_rank() + 1))
     seen = Kept(call_all(answer.load(), rounds[this_rank()].value, ddp))
     _ = seen.value  # what cannot be unpacked is this rank's failure, and not the judge's
     return seen

@@ -196,7 +196,7 @@ def _played(level: Level) -> str:
     ranks = f"{worlds[0]} to {worlds[-1]} ranks" if len(worlds) > 1 else f"{worlds[0]} ranks"
     ranks = "" if worlds == [1] else f", {ranks}"  # a formula has no ranks
     real = ", one of them on real ranks" * any(p.where != "simulated" for p in level.plays)
-    return f"   {len(level.plays)} cases{ranks}{real}"
+    return f"   {len(level.plays)} case{'s' * (len(level.plays) > 1)}{ranks}{real}"
 
 
 def _story(level: Level) -> Iterator[str]:

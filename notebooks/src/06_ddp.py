@@ -578,7 +578,7 @@ files.cleanup()
 # * ☑ handle uneven data, unused parameters, mixed precision, BatchNorm, seeds, memory and checkpoints;
 # * ☑ turn a script for one device into one for many, and start it with torchrun on one machine or several.
 #
-# **That was the core course**, from processes that know their number ([lesson 00](00_hello_ranks.ipynb)) to a job on a cluster.
+# **Next:** [lesson 07](07_gpus.ipynb) moves to GPUs: streams, overlap, and jobs that hang.
 #
 # ## Sources
 #

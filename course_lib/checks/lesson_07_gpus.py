@@ -1,0 +1,314 @@
+"""Lesson 07: time an all_reduce, average while computing, swap edges, find who is missing.
+
+Times are those of the modelled GPU, which has the network that ``simulate`` has by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_lib.checks.cases import Case, cases, crowd, tensor
+from course_lib.checks.diagnose import found, says
+from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Seen, declare, turned
+from course_lib.checks.rules import bytes_at_most, sends_at_most, trace_of, without_a_word
+from course_lib.errors import Deadlock
+from course_lib.simulated import Network
+from course_lib.simulated.costs import textbook_seconds
+
+LAUNCH = 5e-6  # seconds of the host for each call
+Layers = list[tuple[float, Tensor]]
+
+
+def seconds(n: int, x: Tensor) -> float:
+    """What one all_reduce of this tensor takes on the modelled network."""
+    network = Network()
+    return textbook_seconds("all_reduce", n, x.nbytes, network.latency, 1 / network.bandwidth)
+
+
+# ---- 07.1 all_reduce_seconds ---------------------------------------------------------------------
+
+BUSY = 4e-3  # seconds of work that rank 0's GPU has before the call; rank r has r + 1 times as much
+
+
+def timed(
+    given: list[tuple[Tensor, int]], launch: bool = False, unit: float = 1, each: bool = True,
+    queued: Callable[[int, int], int] = lambda rank, n: 0,
+) -> list[float]:  # fmt: skip
+    """Seconds of one all_reduce; ``queued`` of BUSY are timed with it. The rest are mistakes."""
+    n = len(given)
+    return [
+        unit * (LAUNCH * k if launch else queued(r, n) * BUSY + k * seconds(n, x)) / (
+            k if each else 1) for r, (x, k) in enumerate(given)]  # fmt: skip
+
+
+def nearly(want: list[Seen], got: list[Seen]) -> list[Seen]:
+    """A stopwatch may have a few launches in it."""
+    for right, mine in zip(want, got, strict=True):
+        more = mine.returned - right.returned if isinstance(mine.returned, float) else -1
+        if 0 <= more <= 4 * LAUNCH:
+            right.returned = mine.returned
+    return want
+
+
+wrong = turned(timed)
+declare(Exercise(
+    "07.1", "all_reduce_seconds", timed,
+    inputs=lambda case, rank: (torch.ones(case.length), case.options["repeats"]),
+    core=lambda rng: [
+        *(Case(n, 100_000, options={"repeats": k}, backend="nccl", busy=BUSY)
+          for n, k in ((2, 3), (3, 5), (4, 2), (5, 4))),
+        Case(2, rng.randrange(90_000, 200_000), options={"repeats": 9}, backend="nccl", busy=BUSY)],
+    sturdy=lambda rng: [Case(8, 100_000, options={"repeats": 3}, backend="nccl", busy=BUSY)],
+    smaller=lambda case: [], settle=nearly, free=["left"], tolerance=0.1, blank=False,
+    mistakes=[
+        wrong("only-the-launch", "That is how long the host takes to launch the calls, some 5 µs "
+              "each. When has the GPU done them, and which call makes the host wait for that? "
+              "(wait() does not: it makes the stream wait.)", launch=True),
+        wrong("starts-too-early", "The GPU had work to do before, and the stopwatch ran meanwhile. "
+              "What has to have ended on every rank before it starts?",
+              {"queued": lambda rank, n: n}, {"queued": lambda rank, n: rank + 1}),
+        wrong("others-are-late", "Ranks that were ready first have timed the wait for the last "
+              "one. A rank can wait for its own GPU; what makes it wait for the others'?",
+              queued=lambda rank, n: n - rank - 1),
+        wrong("unit", "The digits are right, and the unit is not: seconds are asked for. In which "
+              "unit does elapsed_time answer?", {"unit": 1e3}, {"unit": 1e-3}, {"unit": 1e6}),
+        wrong("not-divided", "That is the time of all repeats together.", each=False),
+    ],
+))  # fmt: skip
+
+# ---- 07.2 average_while_computing ----------------------------------------------------------------
+
+
+def averaged(
+    given: list[tuple[Layers]], by: Callable[[int], float] = lambda n: n,
+    which: Callable[[int, int], bool] = lambda layer, layers: True,
+) -> None:  # fmt: skip
+    """Each layer's gradient becomes the mean over the ranks. The rest are mistakes."""
+    for k in range(many := len(given[0][0])):
+        grads = [layers[k][1] for (layers,) in given]
+        mean = torch.stack(grads).sum(0) / by(len(given))
+        for grad in grads if which(k, many) else ():
+            grad.copy_(mean)
+
+
+def layers_of(case: Case, rank: int) -> tuple[Layers]:
+    one = Case(case.world, case.length, numbers="random", seed=case.seed)
+    return ([(case.options["ms"] * 1e-3, tensor(one.call(k), rank) * case.world)
+             for k in range(case.options["layers"])],)  # fmt: skip
+
+
+def ends(play: Play, overlap: bool = True) -> float:
+    """When the last average is there: each waits for its own layer, and for the one before it."""
+    computed = communicated = 0.0
+    for spent, grad in play.inputs[0][0][0]:
+        computed = (computed if overlap else max(computed, communicated)) + spent
+        communicated = max(computed, communicated) + seconds(play.case.world, grad)
+    return communicated
+
+
+def ended(play: Play) -> float:
+    return max((e.completed or 0.0 for e in trace_of(play).events), default=0.0)
+
+
+def overlapped(play: Play) -> Iterator[Finding]:
+    """The last average is there when computing and communicating, side by side, allow it."""
+    most, mine = 1.01 * ends(play) + 2 * LAUNCH, ended(play)
+    if play.case.backend == "nccl" and mine > most:
+        yield Finding("slow", f"the last average is there after {mine * 1e3:.2f} ms, with overlap "
+                      f"it would be after {ends(play) * 1e3:.2f} ms")  # fmt: skip
+
+
+def host_runs_ahead(play: Play) -> Iterator[Finding]:
+    """The host has issued everything before the first layer is computed."""
+    for event in trace_of(play).events if play.case.backend == "nccl" else ():
+        if (called := 1e3 * (event.called or 0)) > play.case.options["ms"]:
+            text = f"rank {event.rank} calls {event.op} after {called:.2f} ms: its host has waited"
+            yield Finding("host stands", f"{text} for the GPU\n  {event.line}", event.rank)
+            return
+
+
+def after_computing(play: Play) -> bool:
+    layers = play.inputs[0][0][0]
+    first = min((e.issued for e in trace_of(play).events), default=0.0)
+    return found("slow")(play) and first >= sum(s for s, _ in layers)
+
+
+def one_by_one(play: Play) -> bool:
+    return found("slow")(play) and ended(play) >= ends(play, overlap=False)
+
+
+wrong = turned(averaged)
+declare(Exercise(
+    "07.2", "average_while_computing", averaged, inputs=layers_of,
+    core=lambda rng: [
+        *(Case(n, 25_000, options={"layers": layers, "ms": ms}, backend="nccl")
+          for n, layers, ms in ((2, 2, 0.05), (3, 4, 0.1), (4, 3, 0.05))),
+        Case(5, 30_000, options={"layers": rng.randrange(3, 7), "ms": 0.1}, backend="nccl"),
+        Case(3, 4, options={"layers": 3, "ms": 1.0})],
+    sturdy=lambda rng: [
+        Case(1, 4, options={"layers": 2, "ms": 0.1}, backend="nccl"),
+        Case(3, 4, options={"layers": 0, "ms": 0.1}, backend="nccl"),
+        Case(8, 9, options={"layers": 2, "ms": 0.1}, backend="nccl", calls=2)],
+    smaller=lambda case: [], length_is="gradients of length",
+    budget=[overlapped, host_runs_ahead],
+    mistakes=[
+        wrong("sum", "Every rank has the sum of all gradients: n times too long.", by=lambda n: 1),
+        wrong("divided-twice", "Too small by the number of ranks: divided a second time somewhere.",
+              by=lambda n: n * n),
+        wrong("some-layers", "Some layers are averaged, and the others are every rank's own.",
+              {"which": lambda k, layers: k < layers - 1}, {"which": lambda k, layers: k > 0},
+              {"which": lambda k, layers: k == layers - 1}, {"which": lambda k, layers: k == 0}),
+    ],
+    diagnoses=[
+        Diagnosis("host-stands", "The host waits for the GPU on the way, and issues nothing "
+                  "meanwhile. Which line looks at a number, or waits for the device?",
+                  found("host stands")),
+        Diagnosis("after-computing", "The first all_reduce begins when everything is computed. "
+                  "When could it begin?", after_computing),
+        Diagnosis("one-by-one", "Each layer's computing waits for the all_reduce of the layer "
+                  "before. Which line makes the stream wait, and when is the mean needed?",
+                  one_by_one),
+    ],
+))  # fmt: skip
+
+# ---- 07.3 exchange_edges -------------------------------------------------------------------------
+
+
+def edges(
+    given: list[tuple[Tensor]], swapped: Callable[[int], bool] = lambda n: False,
+    own: bool = False, near: bool = False,
+) -> list:  # fmt: skip
+    """The left neighbour's last row and the right one's first. The rest are mistakes."""
+    n, out = len(given), []
+    for rank in range(n):
+        left, right = (rank, rank) if own else ((rank - 1) % n, (rank + 1) % n)
+        pair = given[left][0][0 if near else -1], given[right][0][-1 if near else 0]
+        out.append(tuple(row.clone() for row in (pair[::-1] if swapped(n) else pair)))
+    return out
+
+
+def rows(case: Case, rank: int) -> tuple[Tensor]:
+    many = Case(case.world, case.length * case.options["rows"], case.dtype, numbers="random",
+                seed=case.seed)  # fmt: skip
+    return (tensor(many, rank).reshape(case.options["rows"], case.length),)
+
+
+def on_gpus(worlds: tuple[int, ...], rows: int, length: int, **rest: Any) -> list[Case]:
+    return cases(worlds, (length,), options={"rows": rows}, backend="nccl", **rest)
+
+
+def unbatched(play: Play) -> bool:
+    return isinstance(play.error, Deadlock) and play.case.backend == "nccl"
+
+
+wrong = turned(edges)
+declare(Exercise(
+    "07.3", "exchange_edges", edges, inputs=rows,
+    core=lambda rng: [*on_gpus((3, 2, 4, 5), 3, 2), *on_gpus((2, 3), 2, rng.randrange(3, 40)),
+                      Case(3, 2, options={"rows": 3})],
+    sturdy=lambda rng: [*on_gpus((1, 2), 1, 3), *on_gpus((1, 8, crowd(rng)), 3, 2),
+                        *on_gpus((3,), 2, 3, dtype="int64"), *on_gpus((3,), 3, 2, calls=3)],
+    length_is="rows of length", smaller=lambda case: [],
+    special=lambda case: {"one row"} if case.options["rows"] == 1 else set(),
+    budget=[sends_at_most(lambda play: 2),
+            bytes_at_most(lambda play: 2 * play.given(0)[0].nbytes)],
+    mistakes=[
+        wrong("order-of-receives", "With two ranks both messages come from the same neighbour, and "
+              "the first receive gets what was sent first. In which order does that neighbour "
+              "send?", swapped=lambda n: n == 2),
+        wrong("swapped", "What came from the left is returned as what came from the right.",
+              swapped=lambda n: True),
+        wrong("returns-own", "Each rank returns its own edges.", own=True),
+        wrong("far-edges", "The left neighbour's last row is next to this rank's first one: its "
+              "first row lies on its other side.", {"near": True},
+              {"near": True, "swapped": lambda n: True}),
+    ],
+    diagnoses=[
+        Diagnosis("tags", "NCCL knows no tags: between two ranks, messages meet in the order in "
+                  "which they are issued.", says("tag")),
+        Diagnosis("unbatched", "On NCCL the calls of a group queue up, one after another, and a "
+                  "send in front waits for a receive that stands behind another send. What makes "
+                  "one call of several?", unbatched),
+    ],
+))  # fmt: skip
+
+# ---- 07.4 first_missing --------------------------------------------------------------------------
+
+CALLS = "calls"  # the name of an option: of each rank its calls, as in "0: all#0 tp01#0; 1: all#0"
+MESH = "0: tp01#0 dp02#0 all#0; 1: tp01#0 dp13#0; 2: tp23#0 dp02#0 all#0; 3: tp23#0"
+Dumps = list[list[dict[str, Any]]]
+
+
+def dumps_of(case: Case) -> tuple[Dumps]:
+    """The calls as dictionaries. A group's name ends with its members; ``all`` has everybody."""
+    by_rank = [re.findall(r"(\w+)#(\d+)/?(\w*)", c) for c in case.options[CALLS].split("; ")]
+    return ([[{"group": group, "seq": int(seq), "op": op or "all_reduce", "members": list(
+        range(len(by_rank))) if group == "all" else [int(rank) for rank in group if rank.isdigit()]}
+        for group, seq, op in calls] for calls in by_rank],)  # fmt: skip
+
+
+def absent(
+    given: list[tuple[Dumps]], ops: bool = True, victims: bool = False, everybody: bool = False,
+    reported: bool = False, done: bool = False, alone: bool = False,
+) -> list:  # fmt: skip
+    """Of the first call that not all members have made: who has not, and waits for nobody."""
+    [(dumps,)] = given
+    made: dict[tuple[str, int], dict[int, str]] = {}
+    members: dict[str, list[int]] = {}
+    for rank, calls in enumerate(dumps):
+        for call in calls:
+            made.setdefault((call["group"], call["seq"]), {})[rank] = call["op"]
+            members[call["group"]] = list(range(len(dumps))) if everybody else call["members"]
+    reporters = {key: sorted(by) for key, by in made.items()}
+    for by in made.values() if ops else ():
+        [(usual, _)] = Counter(by.values()).most_common(1)  # ranks stand in their order
+        for rank in [rank for rank, op in by.items() if op != usual]:
+            del by[rank]
+    lacking = {key: sorted(set(members[key[0]]) - set(by)) for key, by in made.items()}
+    waiting = {rank for key, by in made.items() if lacking[key] for rank in by}
+    for (group, seq), ranks in sorted(lacking.items()):
+        who = [rank for rank in ranks if victims or rank not in waiting]
+        if who:
+            who = reporters[group, seq] if reported else who[:1] if alone else who
+            return [(group, seq - 1 if done else seq, who)]
+    return [None]
+
+
+def told(*texts: str) -> list[Case]:
+    return [Case(1, options={CALLS: text}) for text in texts]
+
+
+wrong = turned(absent)
+declare(Exercise(
+    "07.4", "first_missing", absent, inputs=lambda case, rank: dumps_of(case),
+    core=lambda rng: told(
+        "0: all#0 all#1; 1: all#0", "0: ; 1: all#0", "0: all#0; 1: all#0",
+        "0: all#0 all#1; 1: all#0; 2: all#0 all#1; 3: all#0", "0: tp01#0; 1: dp12#0; 2: ",
+        "0: all#0 tp01#0; 1: all#0 tp01#0; 2: all#0", MESH, MESH.replace(" all#0", ""),
+        "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast"),
+    sturdy=lambda rng: told(
+        "0: ", "0: all#0", "0: ; 1: ", "0: all#0/broadcast; 1: all#0", "0: dp01#0; 1: tp01#0",
+        "0: b01#0; 1: ; 2: a23#0; 3: ", MESH + "; 4: tp45#0; 5: tp45#0; 6: ; 7: tp67#0"),
+    in_ranks=False, rules=[without_a_word], smaller=lambda case: [],
+    mistakes=[
+        wrong("who-reported", "These ranks have made the call: they wait, and tell of it. Whom do "
+              "they wait for?", reported=True),
+        wrong("last-complete", "That call is complete: the last one of which all is well. The "
+              "next one of this group is asked for.", done=True),
+        wrong("not-members", "It waits for ranks that are no members of the group, and never will "
+              "make the call.", everybody=True),
+        wrong("victim", "The rank named here has not made that call because it waits in another "
+              "one itself. Whom does it wait for?", {"victims": True},
+              {"victims": True, "everybody": True}),
+        wrong("another-op", "Two ranks at the same seq of the same group, with two names of ops, "
+              "have not made the same call.", ops=False),
+        wrong("one-of-several", "Several ranks are missing there, and one of them is named.",
+              alone=True),
+    ],
+))  # fmt: skip

@@ -1,0 +1,73 @@
+"""Answers to all_reduce_seconds."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from course_lib import device
+
+
+def with_a_stopwatch(x, repeats):
+    module = torch.get_device_module(device())
+    dist.barrier()
+    module.synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        dist.all_reduce(x)
+    module.synchronize()
+    return (time.perf_counter() - start) / repeats
+
+
+def with_events(x, repeats):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    dist.barrier()
+    start.record()
+    for _ in range(repeats):
+        dist.all_reduce(x)
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3 / repeats
+
+
+def barrier_stops_the_host(x, repeats):
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        dist.all_reduce(x)
+    dist.barrier()
+    return (time.perf_counter() - start) / repeats
+
+
+def one_by_one(x, repeats):
+    spent = 0.0
+    for _ in range(repeats):
+        dist.all_reduce(torch.zeros(1))
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        dist.all_reduce(torch.zeros_like(x), async_op=True).wait()
+        torch.cuda.synchronize()
+        spent += time.perf_counter() - start
+    return spent / repeats
+
+
+SYNC = "    module.synchronize()\n"
+WRONG = {
+    "no_synchronize": ("with_a_stopwatch", "07.only-the-launch", "one times GPU code as one times "
+                       "Python", (SYNC + "    return", "    return")),
+    "wait_is_blocking": ("one_by_one", "07.only-the-launch", "wait() is taken for what it is with "
+                         "gloo (pytorch#68112)",
+                         (".wait()\n        torch.cuda.synchronize()\n", ".wait()\n")),
+    "synchronizes_only_after": ("with_a_stopwatch", "07.starts-too-early", "the stopwatch starts "
+                                "while the GPU is still busy",
+                                ("    dist.barrier()\n" + SYNC, "")),
+    "no_barrier": ("with_a_stopwatch", "07.others-are-late", "my GPU is idle, so all are",
+                   ("    dist.barrier()\n", "")),
+    "milliseconds": ("with_events", "07.unit", "elapsed_time answers in milliseconds",
+                     (" / 1e3", "")),
+    "not_divided": ("with_a_stopwatch", "07.not-divided", "the mean is forgotten",
+                    (" / repeats", "")),
+    "asks_too_early": ("with_events", "07.raises", "two at once: events are read before they have "
+                       "happened, and nothing is divided",
+                       ("    torch.cuda.synchronize()\n", ""), (" / repeats", "")),
+}  # fmt: skip

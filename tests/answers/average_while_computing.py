@@ -1,0 +1,63 @@
+"""Answers to average_while_computing."""
+
+import torch.distributed as dist
+
+from course_lib import compute
+
+
+def waits_at_the_end(layers):
+    works = []
+    for seconds, gradient in layers:
+        compute(seconds)
+        works.append(dist.all_reduce(gradient, async_op=True))
+    for work, (_, gradient) in zip(works, layers, strict=True):
+        work.wait()
+        gradient /= dist.get_world_size()
+
+
+def divides_before(layers):
+    works = []
+    for seconds, gradient in layers:
+        compute(seconds)
+        gradient.div_(dist.get_world_size())
+        works.append(dist.all_reduce(gradient, async_op=True))
+    for work in works:
+        work.wait()
+
+
+def with_avg(layers):
+    works = []
+    for seconds, gradient in layers:
+        compute(seconds)
+        works.append(dist.all_reduce(gradient, op=dist.ReduceOp.AVG, async_op=True))
+    [work.wait() for work in works]
+
+
+WAITS = "    for work in works:\n        work.wait()\n"
+ISSUE = "works.append(dist.all_reduce(gradient, async_op=True))"
+WRONG = {
+    "not_async": ("divides_before", "07.one-by-one", "all_reduce returns at once on a GPU, so it "
+                  "is asynchronous, one thinks (pytorch#27806)",
+                  (ISSUE, "dist.all_reduce(gradient)"), (WAITS, "")),
+    "waits_at_once": ("waits_at_the_end", "07.one-by-one", "wait() costs the host nothing",
+                      ("async_op=True))", "async_op=True))\n        works[-1].wait()")),
+    "after_all_computing": ("with_avg", "07.after-computing", "first compute, then communicate",
+                            ("        compute(seconds)\n", ""),
+                            ("    works = []\n", "    works = []\n    for seconds, _ in layers:\n"
+                             "        compute(seconds)\n")),
+    "divides_before_wait": ("waits_at_the_end", "07.written-before-wait", "the order of two lines "
+                            "(NERSC/sc24-dl-tutorial#1)",
+                            ("        work.wait()\n        gradient /= dist.get_world_size()",
+                             "        gradient /= dist.get_world_size()\n        work.wait()")),
+    "logs_each_layer": ("with_avg", "07.host-stands", "a number of each layer for the log",
+                        ("        compute(seconds)\n",
+                         "        compute(seconds)\n        gradient.norm().item()\n")),
+    "never_waits": ("with_avg", "07.read-before-wait", "the numbers were right when one looked",
+                    ("    [work.wait() for work in works]\n", "")),
+    "sum": ("waits_at_the_end", "07.sum", "the division is forgotten",
+            ("        gradient /= dist.get_world_size()\n", "")),
+    "sum_one_by_one": ("divides_before", "07.sum", "two at once: nothing is divided, and each "
+                       "reduction is waited for",
+                       ("        gradient.div_(dist.get_world_size())\n", ""),
+                       (ISSUE, "dist.all_reduce(gradient)"), (WAITS, "")),
+}  # fmt: skip

@@ -1,0 +1,64 @@
+"""Answers to first_missing."""
+
+from collections import Counter
+
+
+def by_sets(dumps):
+    made, members = {}, {}
+    for rank, dump in enumerate(dumps):
+        for call in dump:
+            key = call["group"], call["seq"]
+            made.setdefault(key, {})[rank] = call["op"]
+            members[key] = set(call["members"])
+    missing, waiting = {}, set()
+    for key, ops in made.items():
+        usual = Counter(ops.values()).most_common(1)[0][0]
+        came = {rank for rank, op in ops.items() if op == usual}
+        missing[key] = members[key] - came
+        if missing[key]:
+            waiting |= came
+    for key in sorted(missing):
+        who = missing[key] - waiting
+        if who:
+            return *key, sorted(who)
+    return None
+
+
+def by_asking(dumps):
+    calls = {(c["group"], c["seq"]): c["members"] for dump in dumps for c in dump}
+
+    def op(rank, key):
+        return next((c["op"] for c in dumps[rank] if (c["group"], c["seq"]) == key), None)
+
+    def came(rank, key):
+        ops = [o for o in (op(r, key) for r in range(len(dumps))) if o]
+        return op(rank, key) is not None and op(rank, key) == max(ops, key=ops.count)
+
+    complete = {k for k, members in calls.items() if all(came(r, k) for r in members)}
+    waits = [any(came(r, k) and k not in complete for k in calls) for r in range(len(dumps))]
+    for key, members in sorted(calls.items()):
+        who = [r for r in sorted(members) if not came(r, key) and not waits[r]]
+        if who:
+            return key[0], key[1], who
+    return None
+
+
+MISSING = "        who = missing[key] - waiting\n"
+WRONG = {
+    "victims": ("by_sets", "07.victim", "the last that reports is taken for the cause (verl#1158)",
+                (MISSING, "        who = missing[key]\n")),
+    "who_reported": ("by_sets", "07.who-reported", "the rank with the timeout in its log is blamed",
+                     ("return *key, sorted(who)", "return *key, sorted(set(made[key]))")),
+    "last_complete": ("by_sets", "07.last-complete", "last completed is taken for last enqueued",
+                      ("return *key, sorted(who)", "return key[0], key[1] - 1, sorted(who)")),
+    "everybody": ("by_sets", "07.not-members", "groups are ignored",
+                  ('set(call["members"])', "set(range(len(dumps)))")),
+    "another_op": ("by_sets", "07.another-op", "equal numbers are taken for equal calls",
+                   ("{rank for rank, op in ops.items() if op == usual}", "set(ops)")),
+    "not_sorted_by_group": ("by_asking", "07.values-differ", "calls are looked at in the order in "
+                            "which they come", ("sorted(calls.items())", "calls.items()")),
+    "victims_and_everybody": ("by_sets", "07.victim", "two at once: neither groups nor who waits",
+                              (MISSING, "        who = missing[key]\n"),
+                              ("missing[key] = members[key] - came",
+                               "missing[key] = set(range(len(dumps))) - came")),
+}  # fmt: skip
