@@ -7,10 +7,12 @@ CPU, and a view brings its own elements and not the whole storage that it looks 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import io
 import pickle
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,6 +22,7 @@ import torch
 
 from course_lib.errors import CourseError
 
+_Cached = type(functools.lru_cache(int))
 LARGEST = 2_000_000_000  # bytes that may be sent at once
 _FUNCTION = "the function"
 
@@ -53,6 +56,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
+        if isinstance(obj, _Cached) and not _can_be_imported(obj):
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
         if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
             self._left -= obj.nbytes  # told before gigabytes have been copied
             if self._left < 0:
@@ -61,6 +66,17 @@ class _Pickler(cloudpickle.Pickler):
             if light is not obj:
                 return light.__reduce_ex__(4)
         return super().reducer_override(obj)
+
+
+def _can_be_imported(function: Any) -> bool:
+    name, by_value = function.__module__, cloudpickle.list_registry_pickle_by_value()
+    known = getattr(sys.modules.get(name), function.__qualname__, None)
+    return known is function and name not in {"__main__", *by_value}
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    """The same function under ``functools.lru_cache``, which holds nothing yet."""
+    return functools.lru_cache(**parameters)(function)
 
 
 def _light(tensor: torch.Tensor) -> torch.Tensor:

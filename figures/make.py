@@ -11,7 +11,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 04_ring_all_reduce.png  the film of lesson 04, who is in which chunk after each step
 05_gradient_averaging.png  how far the weights of four ranks are from those of one process
 06_ddp.png          one step of lesson 06's network under DDP, its cells taken from the lesson
-07_gpus.png         lesson 07's overlapped step on two modelled GPUs, its cells taken from the lesson
+07_gpus.png         lesson 07's overlapped step on two modelled GPUs, its cells from the lesson
 08_groups.png       the grid of lesson 08 with its slow rank, its cells taken from the lesson
 09_trees_at_scale.png  lesson 09's map of the fastest all-reduce, its cells taken from the lesson
 

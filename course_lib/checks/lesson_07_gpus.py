@@ -78,8 +78,7 @@ declare(Exercise(
               queued=lambda rank, n: n - rank - 1),
         wrong("unit", "The digits are right, and the unit is not: seconds are asked for. In which "
               "unit does elapsed_time answer?", {"unit": 1e3}, {"unit": 1e-3}, {"unit": 1e6}),
-        wrong("not-divided", "That is the time of all repeats together.", each=False),
-    ],
+        wrong("not-divided", "That is the time of all repeats together.", each=False)],
 ))  # fmt: skip
 
 # ---- 07.2 average_while_computing ----------------------------------------------------------------
@@ -134,13 +133,8 @@ def host_runs_ahead(play: Play) -> Iterator[Finding]:
 
 
 def after_computing(play: Play) -> bool:
-    layers = play.inputs[0][0][0]
     first = min((e.issued for e in trace_of(play).events), default=0.0)
-    return found("slow")(play) and first >= sum(s for s, _ in layers)
-
-
-def one_by_one(play: Play) -> bool:
-    return found("slow")(play) and ended(play) >= ends(play, overlap=False)
+    return found("slow")(play) and first >= sum(s for s, _ in play.inputs[0][0][0])
 
 
 wrong = turned(averaged)
@@ -173,7 +167,7 @@ declare(Exercise(
                   "When could it begin?", after_computing),
         Diagnosis("one-by-one", "Each layer's computing waits for the all_reduce of the layer "
                   "before. Which line makes the stream wait, and when is the mean needed?",
-                  one_by_one),
+                  lambda play: found("slow")(play) and ended(play) >= ends(play, overlap=False)),
     ],
 ))  # fmt: skip
 
@@ -203,10 +197,6 @@ def on_gpus(worlds: tuple[int, ...], rows: int, length: int, **rest: Any) -> lis
     return cases(worlds, (length,), options={"rows": rows}, backend="nccl", **rest)
 
 
-def unbatched(play: Play) -> bool:
-    return isinstance(play.error, Deadlock) and play.case.backend == "nccl"
-
-
 wrong = turned(edges)
 declare(Exercise(
     "07.3", "exchange_edges", edges, inputs=rows,
@@ -234,7 +224,8 @@ declare(Exercise(
                   "which they are issued.", says("tag")),
         Diagnosis("unbatched", "On NCCL the calls of a group queue up, one after another, and a "
                   "send in front waits for a receive that stands behind another send. What makes "
-                  "one call of several?", unbatched),
+                  "one call of several?", lambda play: isinstance(play.error, Deadlock)
+                  and play.case.backend == "nccl"),
     ],
 ))  # fmt: skip
 
@@ -280,21 +271,17 @@ def absent(
     return [None]
 
 
-def told(*texts: str) -> list[Case]:
-    return [Case(1, options={CALLS: text}) for text in texts]
-
-
 wrong = turned(absent)
 declare(Exercise(
     "07.4", "first_missing", absent, inputs=lambda case, rank: dumps_of(case),
-    core=lambda rng: told(
+    core=lambda rng: [Case(1, options={CALLS: text}) for text in (
         "0: all#0 all#1; 1: all#0", "0: ; 1: all#0", "0: all#0; 1: all#0",
         "0: all#0 all#1; 1: all#0; 2: all#0 all#1; 3: all#0", "0: tp01#0; 1: dp12#0; 2: ",
         "0: all#0 tp01#0; 1: all#0 tp01#0; 2: all#0", MESH, MESH.replace(" all#0", ""),
-        "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast"),
-    sturdy=lambda rng: told(
+        "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast")],
+    sturdy=lambda rng: [Case(1, options={CALLS: text}) for text in (
         "0: ", "0: all#0", "0: ; 1: ", "0: all#0/broadcast; 1: all#0", "0: dp01#0; 1: tp01#0",
-        "0: b01#0; 1: ; 2: a23#0; 3: ", MESH + "; 4: tp45#0; 5: tp45#0; 6: ; 7: tp67#0"),
+        "0: b01#0; 1: ; 2: a23#0; 3: ", MESH + "; 4: tp45#0; 5: tp45#0; 6: ; 7: tp67#0")],
     in_ranks=False, rules=[without_a_word], smaller=lambda case: [],
     mistakes=[
         wrong("who-reported", "These ranks have made the call: they wait, and tell of it. Whom do "

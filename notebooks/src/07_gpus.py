@@ -41,7 +41,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from course_lib import (Deadlock, Hazard, Mismatch, Network, check, compute, device, draw, expect,
-                        run, simulate)
+                        simulate)
 
 alpha, beta, launch = 1e-5, 1e-9, 5e-6  # s, s/byte, s of the host for each call
 on_gpus = partial(simulate, network=Network(latency=alpha, bandwidth=1 / beta), backend="nccl")

@@ -53,9 +53,9 @@ WRONG = {
                           ("    for work in dist.batch_isend_irecv(ops):\n        work.wait()\n    "
                            "return from_left, from_right",
                            "    works = dist.batch_isend_irecv(ops)\n    out = from_left.clone(), "
-                           "from_right.clone()\n    [work.wait() for work in works]\n    return out")),
-    "waits_for_two": ("in_a_batch", "07.never-waited", "a Work for each message, as gloo gives; NCCL gives "
-                      "one for the batch",
+                           "from_right.clone()\n    [w.wait() for w in works]\n    return out")),
+    "waits_for_two": ("in_a_batch", "07.never-waited", "a Work for each message, as gloo gives; "
+                      "NCCL gives one for the batch",
                       ("    for work in dist.batch_isend_irecv(ops):\n        work.wait()\n",
                        "    works = dist.batch_isend_irecv(ops)\n    works[2].wait()\n    "
                        "works[3].wait()\n")),
