@@ -33,9 +33,9 @@ from course_lib.checks.play import (
 )
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import CourseError, Hang, RankDied
-from course_lib.grading.carrier import Stage, be_rank
 from course_lib.grading.frames import Ended
 from course_lib.grading.namespace import CellText, Namespace, namespace
+from course_lib.grading.network import Stage, be_rank
 from course_lib.grading.oral import questions
 from course_lib.grading.pictures import drawn
 from course_lib.grading.runner import Runner

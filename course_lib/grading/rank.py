@@ -4,7 +4,7 @@
         │
     SimulatedGroup                         the simulator's own, which unpacks c10d's arguments
         │
-    FarMail, FarCalls, FarGroups           say what was called; the judge's network does it
+    Group ── Asker                         says what was called; the judge's network does it
         │ plain data
       judge                                carries, counts, compares
 
@@ -33,7 +33,7 @@ import torch.distributed as dist
 
 from course_lib import context
 from course_lib.checks.in_rank import call_all
-from course_lib.grading.far import Asker, FarContext, FarGroups, plain_line
+from course_lib.grading.far import Asker, Context, Groups, plain_line
 from course_lib.grading.frames import Ended, Talk
 from course_lib.grading.plain import encode
 from course_lib.simulated import compat
@@ -57,8 +57,7 @@ class Cells:
             file, source = cell["file"], cell["source"]
             show_lines(file, source)
             tree = ast.parse(source, file)
-            body = [tree.body[number] for number in cell["take"]]
-            tree = ast.Module(body, [])
+            tree.body = [tree.body[number] for number in cell["take"]]
             self._codes.append(compile(tree, file, "exec", dont_inherit=True))
 
     def function(self) -> Callable:
@@ -145,9 +144,9 @@ def serve(sock: socket.socket, standing: list[str]) -> None:
 def _settle_in(ask: Asker) -> None:
     """A rank's clock is the judge's, and it starts no process: as in the simulator."""
     for name in ("time", "monotonic", "perf_counter"):
-        setattr(time, name, lambda: ask("clock")["at"])
-        setattr(time, name + "_ns", lambda: int(ask("clock")["at"] * 1e9))
-    time.sleep = lambda seconds: ask("sleep", seconds=float(seconds)) and None  # type: ignore[assignment]
+        setattr(time, name, ask.clock)
+        setattr(time, name + "_ns", lambda: int(ask.clock() * 1e9))
+    time.sleep = ask.spend  # type: ignore[assignment]
     what = "a simulated rank cannot start or end processes: use run(), where ranks are processes"
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -164,9 +163,9 @@ def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> d
     """One play, to its end: what this rank has then, or what it raised."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(True)
-    groups = FarGroups(ask, play["rank"], play["world"])
+    groups = Groups(ask, play["rank"], play["world"])
     compat.enter_world(groups.world, {r: r for r in range(play["world"])})
-    context.install(FarContext(ask))
+    context.install(Context(ask))
     context.seed_rank(play["rank"])
     try:
         function = _loaded(cells)
