@@ -228,8 +228,7 @@ def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
         sys.executable, "-P", str(Path(__file__).with_name("plugin.py")),
         "-q", "-p", "no:cacheprovider", "--noconftest",
         "--color=no", "--nbval", "--nbval-current-env", "-c", os.devnull, f"--rootdir={room}",
-        f"--grade-seconds={seconds}", f"--cell-seconds={cell_seconds}",
-        f"--junitxml={folder / 'nbval.xml'}", "--end-with-stdin", str(notebook),
+        f"--nbval-cell-timeout={cell_seconds}", f"--junitxml={folder / 'nbval.xml'}", str(notebook),
     ]  # fmt: skip
     package = Path(__file__).resolve().parents[2]
     environment = clean_environment(package, room) | {VARIABLE: job.address}
