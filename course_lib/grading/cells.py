@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from course_lib.errors import CourseError
 from course_lib.grading.namespace import CellText, namespace
+from course_lib.grading.processes import VARIABLE
 from course_lib.grading.walls import Limits
-from course_lib.grading.zygote import VARIABLE
 from course_lib.notebooks.folders import replace_file
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from course_lib.grading.namespace import CellText, Namespace, namespace
 from course_lib.grading.network import Stage, be_rank
 from course_lib.grading.oral import questions
 from course_lib.grading.pictures import drawn
-from course_lib.grading.runner import Runner
+from course_lib.grading.processes import Runner
 from course_lib.grading.walls import UNDEFENDED, Limits
 from course_lib.trace import Run
 from course_lib.user_code import show_lines

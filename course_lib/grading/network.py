@@ -26,7 +26,7 @@ from course_lib.checks.exercise import Play, Seen
 from course_lib.checks.kept import Kept, Pickler
 from course_lib.grading.frames import MOST_SECONDS, Ended, Malformed
 from course_lib.grading.plain import decode, decode_left, opened, text_of
-from course_lib.grading.runner import Slot
+from course_lib.grading.processes import Slot
 from course_lib.simulated import hazards
 from course_lib.simulated.collective import CollectiveWork
 from course_lib.simulated.mail import RecvWork

@@ -21,7 +21,6 @@ import io
 import multiprocessing.process
 import os
 import pickle
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -118,11 +117,9 @@ def _torchrun(rank: int, world: int) -> dict[str, str]:
     }
 
 
-def serve(sock: socket.socket, standing: list[str]) -> None:
+def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
     """Play what the judge asks for, until it closes the socket."""
-    talk = Talk(sock)
     try:
-        setup = talk.receive()
         try:
             cells: Cells | BaseException = Cells(setup["name"], setup["cells"])
         except Exception as error:

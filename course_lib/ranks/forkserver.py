@@ -31,13 +31,14 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.messages import framed
 
-PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle", "course_lib.ranks.worker")
+PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle")
+WORKER = "course_lib.ranks.worker"  # what ranks are: prepare() in here, main(fds, scratch) in each
 FDS_PER_RANK = 5
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -54,7 +55,7 @@ class ForkServer:
     dies instead, the sockets of the worlds that were asked for close.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, worker: str = WORKER, environ: Mapping[str, str] = os.environ) -> None:
         self.imports: set[str] = set()  # what ranks had to import: once for all ranks to come
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._complaints = nameless_file("complaints")
@@ -62,8 +63,8 @@ class ForkServer:
         path = os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno())],
-                env=os.environ | {"PYTHONPATH": path},
+                [sys.executable, "-P", __file__, str(theirs.fileno()), worker],
+                env={**environ, "PYTHONPATH": path},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -124,8 +125,8 @@ class WorldProcesses:
 class Loop:
     """New worlds, new ranks, dead ranks."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self.control = control
+    def __init__(self, control: socket.socket, worker: str) -> None:
+        self.control, self.worker = control, worker
         self.open = True
         self.worlds: list[WorldProcesses] = []
         self.selector = selectors.DefaultSelector()
@@ -167,7 +168,7 @@ class Loop:
         if not data:
             self._end(world)
             return
-        pid = fork_rank(fds)
+        pid = fork_rank(fds, self.worker)
         for fd in fds:
             os.close(fd)
         world.pids.add(pid)
@@ -238,7 +239,7 @@ def scratch_folder(rank_pid: int) -> str:
     return os.path.join(os.environ.get("TMPDIR", "/tmp"), f"course_lib-{os.getuid()}-{rank_pid}")
 
 
-def fork_rank(fds: Sequence[int]) -> int:
+def fork_rank(fds: Sequence[int], worker: str) -> int:
     """Start a rank as a copy of this process."""
     pid = os.fork()
     if pid:
@@ -248,9 +249,7 @@ def fork_rank(fds: Sequence[int]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         close_all_but(fds)
-        from course_lib.ranks import worker
-
-        worker.main(fds, scratch_folder(os.getpid()))
+        sys.modules[worker].main(fds, scratch_folder(os.getpid()))
     finally:
         os._exit(1)
 
@@ -261,20 +260,18 @@ def close_all_but(keep: Sequence[int]) -> None:
         os.closerange(before + 1, after)
 
 
-def main(control_fd: int) -> None:
+def main(control_fd: int, worker: str) -> None:
     """Serve the notebook at the other end of this socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans come to us
     for name in PRELOAD:
         importlib.import_module(name)
-    from course_lib.ranks import wrappers
-
-    wrappers.install()  # every rank needs them, and a fork inherits them
+    importlib.import_module(worker).prepare()  # every rank needs it, and a fork inherits it
     gc.freeze()
-    Loop(socket.socket(fileno=control_fd)).serve()
+    Loop(socket.socket(fileno=control_fd), worker).serve()
 
 
 if __name__ == "__main__":
     from course_lib.ranks import forkserver  # as everybody else knows it
 
-    forkserver.main(int(sys.argv[1]))
+    forkserver.main(int(sys.argv[1]), sys.argv[2])

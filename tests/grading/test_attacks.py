@@ -21,9 +21,8 @@ from conftest import TESTS, attack
 from course_lib.grading import feedback, report
 from course_lib.grading.manifest import Manifest
 from course_lib.grading.marks import Mark, Marked
-from course_lib.grading.runner import Runner
+from course_lib.grading.processes import RankServer, Runner
 from course_lib.grading.walls import UNDEFENDED, family
-from course_lib.grading.zygote import Zygote
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +48,7 @@ def name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", ATTACKS, ids=name)
-def test_an_attack_earns_nothing_and_ends(path: Path, judged, zygote: Zygote) -> None:
+def test_an_attack_earns_nothing_and_ends(path: Path, judged, ranks: RankServer) -> None:
     wall = NEEDS.get(path.stem)
     if wall and wall not in STANDING:
         pytest.skip(f"no wall: an answer could {UNDEFENDED[wall]}")
@@ -58,7 +57,7 @@ def test_an_attack_earns_nothing_and_ends(path: Path, judged, zygote: Zygote) ->
     assert time.monotonic() - start < SECONDS
     assert not record["passed"]
     assert record["points"] <= HONEST.get(path.stem, 0), record
-    assert nobody_left(zygote)
+    assert nobody_left(ranks)
     assert outside() <= before
     for page in pages(path.parent.name, record):
         assert page.encode() and "\x1b" not in page and "\n# 100" not in page
@@ -94,11 +93,11 @@ def pages(exercise: str, record: dict) -> list[str]:
             report.gradescope(marked)["output"]]  # fmt: skip
 
 
-def nobody_left(zygote: Zygote) -> bool:
-    assert zygote.process is not None
+def nobody_left(ranks: RankServer) -> bool:
+    pid = ranks.server._process.pid
     end = time.monotonic() + 10
     while time.monotonic() < end:
-        if len(list(family(zygote.process.pid))) == 1:
+        if len(list(family(pid))) == 1:
             return True
         time.sleep(0.02)  # a process takes its time to be gone; nothing tells when
     return False
@@ -209,7 +208,7 @@ def test_what_no_rank_can_do(judged) -> None:
 
 def test_where_walls_are_missing_the_report_says_so(judged, monkeypatch) -> None:
     monkeypatch.setenv("COURSE_LIB_WALLS", "none")
-    with Zygote() as bare:
+    with RankServer() as bare:
         right = zoo.source("my_share", "by_divmod")
         record = judged("my_share", right, address=bare.address)
     assert record["passed"]

@@ -30,10 +30,10 @@ RIGHT = ["my_share", "pass_right", "my_reduce_scatter", "ring_seconds", "ring_al
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_wrong_answer_gets_the_diagnosis_that_check_gives(name: str, zygote) -> None:
+def test_a_wrong_answer_gets_the_diagnosis_that_check_gives(name: str, ranks) -> None:
     wrong = zoo.wrong(name.split("/")[0])[name.split("/")[1]]
     order = Order(wrong.exercise, wrong.source(), [], [], "secret")
-    record = judge(order, zygote.address, Limits(), Timing())
+    record = judge(order, ranks.address, Limits(), Timing())
     assert record["diagnosis"] == wrong.diagnosis, record
     assert record["points"] < 100
 
@@ -187,8 +187,8 @@ def ring_seconds(n, nbytes, alpha, beta):
 """
 
 
-def test_a_grading_repeated_with_its_secret_says_the_same(zygote) -> None:
-    records = [judge(Order("ring_seconds", LUCKY, [], [], "secret"), zygote.address, Limits(),
+def test_a_grading_repeated_with_its_secret_says_the_same(ranks) -> None:
+    records = [judge(Order("ring_seconds", LUCKY, [], [], "secret"), ranks.address, Limits(),
                      Timing()) for _ in range(2)]  # fmt: skip
     for record in records:
         del record["seconds"]

@@ -21,15 +21,15 @@ from dataclasses import replace
 import course_lib
 from course_lib.grading import judge as judging
 from course_lib.grading.walls import Limits
-from course_lib.grading.zygote import Zygote
+from course_lib.grading.processes import RankServer
 
 if __name__ == "__main__":
     whole = judging.find("my_share")
     judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
                                      sturdy=lambda rng: whole.sturdy(rng)[:1])
     order = judging.Order("my_share", sys.stdin.read(), [], [])
-    with Zygote() as zygote:
-        record = judging.judge(order, zygote.address, Limits(), judging.Timing(20, 90))
+    with RankServer() as ranks:
+        record = judging.judge(order, ranks.address, Limits(), judging.Timing(20, 90))
     print(json.dumps([course_lib.__file__, record]))
 """
 
