@@ -70,24 +70,22 @@ def at_its_place(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage(), *where)
 
 
-class Posted:
+class Posted(dist.Work):
     """A call that the judge has taken: its Work on this side."""
 
     def __init__(
         self, ask: Asker, sends: list[torch.Tensor], fills: list[torch.Tensor], watched: bool,
-        reply: dict[str, Any],
+        reply: dict[str, Any], outputs: list[torch.Tensor] | None,
     ) -> None:  # fmt: skip
+        super().__init__()
         self._ask, self._number, self._fills = ask, reply["work"], fills
         self._sent = [(t, hazards.contents(t)) for t in sends] if watched else []
         self._poison = [side is not None and hazards.Poison(t, side)
                         for t, side in zip(fills, reply["poison"], strict=False)]  # fmt: skip
+        self.outputs = outputs  # of a call of a whole group, which C++ may wait for
         self._source: int | None = None
         self._done = False
-        self.settle(reply)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return dist.Work
+        self._settle(reply)
 
     def _touched(self) -> str:
         """How the answer has used the call's memory before it waited, if it has."""
@@ -96,12 +94,12 @@ class Posted:
             return "filled"
         return "" if all(hazards.contents(t) == before for t, before in self._sent) else "sent"
 
-    def ask(self, do: str, **what: Any) -> dict[str, Any]:
+    def _tell(self, do: str, **what: Any) -> dict[str, Any]:
         reply = self._ask(do, work=self._number, touched=self._touched(), **what)
-        self.settle(reply)
+        self._settle(reply)
         return reply
 
-    def settle(self, reply: dict[str, Any]) -> None:
+    def _settle(self, reply: dict[str, Any]) -> None:
         """Put what has arrived into place, if it has."""
         if "values" not in reply:
             return
@@ -113,15 +111,15 @@ class Posted:
 
     def wait(self, timeout: Any = None) -> bool:
         if not self._done:
-            frame = find_frame(2)
+            frame = find_frame()
             line = None if frame is None else plain_line(line_of(frame))
             most = min(max(0.0, timeout.total_seconds()), MOST_SECONDS) if timeout else None
-            self.ask("wait", line=line, seconds=most)
+            self._tell("wait", line=line, seconds=most)
         return True
 
     def is_completed(self) -> bool:
         if not self._done:
-            self.ask("completed")
+            self._tell("completed")
         return self._done
 
     def is_success(self) -> bool:
@@ -137,42 +135,21 @@ class Posted:
 
     _source_rank = source_rank
 
-    def get_future(self) -> Any:
-        raise RuntimeError("gloo's send and recv have no future: call wait() on the Work")
-
-
-class PostedCall(dist.Work):
-    """The same for a call of a whole group, which C++ may wait for."""
-
-    def __init__(self, posted: Posted, outputs: list[torch.Tensor]) -> None:
-        super().__init__()
-        self._posted, self.outputs = posted, outputs
-
-    def wait(self, timeout: Any = None) -> bool:
-        return self._posted.wait(timeout)
-
-    def is_completed(self) -> bool:
-        return self._posted.is_completed()
-
-    def is_success(self) -> bool:
-        return self._posted.is_success()
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> list[torch.Tensor]:
+    def result(self) -> Any:
         return self.outputs
 
-    def get_future(self) -> torch.futures.Future:
+    def get_future(self) -> Any:
         """As CollectiveWork's: lazy for the answer's own code, settled for code inside torch."""
+        if self.outputs is None:
+            raise RuntimeError("gloo's send and recv have no future: call wait() on the Work")
         if call_site(2).direct:
             return Future(self)  # type: ignore[arg-type]
-        future: torch.futures.Future = torch.futures.Future()
-        if not self.is_success():
-            ask, end = self._posted._ask, self._posted.ask("settle")["end"]
-            pay = lambda: ask.spend(max(0.0, end - ask.clock()))  # noqa: E731
+        if not self._done:
+            end = self._tell("settle")["end"]
+            pay = lambda: self._ask.spend(max(0.0, end - self._ask.clock()))  # noqa: E731
             if not compat.after_backward(pay):
                 pay()
+        future: torch.futures.Future = torch.futures.Future()
         future.set_result(self.outputs)
         return future
 
@@ -192,10 +169,9 @@ class Group:
     def issue(
         self, _: Any, me: int, op: str, ins: list[torch.Tensor], outs: list[torch.Tensor], *,
         site: Site, first: torch.Tensor | None = None, **more: Any,
-    ) -> PostedCall:  # fmt: skip
+    ) -> Posted:  # fmt: skip
         shape = None if first is None else list(first.shape)
-        posted = self._post("issue", ins, outs, site, 0, op=op, first=shape, more=more)
-        return PostedCall(posted, outs)
+        return self._post("issue", ins, outs, site, 0, op=op, first=shape, more=more)
 
     def _post(
         self, do: str, ins: list[torch.Tensor], outs: list[torch.Tensor], site: Site, tag: int,
@@ -214,7 +190,7 @@ class Group:
         )  # fmt: skip
         watched = site.direct and not site.blocking and what.get("more", {}).get("async_op", True)
         sends, fills = ([places[id(t)] for t in side] for side in (ins, outs))
-        return Posted(self._ask, sends, fills, watched, reply)
+        return Posted(self._ask, sends, fills, watched, reply, outs if do == "issue" else None)
 
 
 class Groups:
@@ -241,6 +217,21 @@ class Groups:
         group = Group(self._ask, number, name, ranks)
         shared = (group, group, {rank: at for at, rank in enumerate(ranks)})
         return SimulatedGroup(self, self._rank, name, shared)  # type: ignore[arg-type]
+
+
+class Own:
+    """Stands for an argument that stays with the judge: to be called, and told apart by nothing."""
+
+    ask: Asker
+
+    def __init__(self, call: int, place: int) -> None:
+        self._call, self._place = call, place
+
+    def __call__(self, *args: Any) -> None:
+        self.ask("call", call=self._call, place=self._place, given=len(args))
+
+    def left(self) -> None:
+        """The judge knows."""
 
 
 class Context:

@@ -11,8 +11,6 @@ was touched before its wait, is the rank's word: a rank can lie about itself, no
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,10 +20,12 @@ import torch
 import torch.distributed as dist
 
 from course_lib import explain
+from course_lib.checks.compare import left
 from course_lib.checks.exercise import Play, Seen
-from course_lib.checks.kept import Kept, Pickler
+from course_lib.checks.kept import Kept
+from course_lib.grading.far import Own
 from course_lib.grading.frames import MOST_SECONDS, Ended, Malformed
-from course_lib.grading.plain import decode, decode_left, opened, text_of
+from course_lib.grading.plain import decode, opened, text_of
 from course_lib.grading.processes import Slot
 from course_lib.simulated import hazards
 from course_lib.simulated.collective import CollectiveWork
@@ -68,28 +68,17 @@ def be_rank() -> list[Seen]:
     return Proxy(stage, rank).serve()
 
 
-class _Pickler(Pickler):
-    """What the judge gives; a thing that is to be called back stays here, behind a number."""
-
-    def __init__(self, file: io.BytesIO, kept: list[Any]) -> None:
-        super().__init__(file, protocol=5)
-        self._kept = kept
-
-    def persistent_id(self, obj: Any) -> int | None:
-        mine = type(obj).__module__.startswith("course_lib.checks.lesson_")
-        if not (mine and callable(obj)):
-            return None
-        if not any(obj is known for known in self._kept):
-            self._kept.append(obj)
-        return next(n for n, known in enumerate(self._kept) if known is obj)
+def keeps(arg: Any) -> bool:
+    """Whether an argument stays here and is called back: then the judge knows what it notes."""
+    return callable(arg) and type(arg).__module__.startswith("course_lib.checks.lesson_")
 
 
-def packed(rounds: list[tuple]) -> tuple[bytes, list[Any]]:
-    """The arguments of every call of one rank, and what of them stays with the judge."""
-    kept: list[Any] = []
-    file = io.BytesIO()
-    _Pickler(file, kept).dump(rounds)
-    return file.getvalue(), kept
+def packed(rounds: list[tuple]) -> str:
+    """The arguments of every call of one rank, with a stand-in for what stays here."""
+    return text_of(Kept([
+        tuple(Own(call, place) if keeps(arg) else arg for place, arg in enumerate(args))
+        for call, args in enumerate(rounds)
+    ]).parcel)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,10 +96,8 @@ class Proxy:
 
     def __init__(self, stage: Stage, rank: int) -> None:
         self._stage, self._slot = stage, stage.slots[rank]
-        data, kept = stage.given[rank]
-        self._data = data
         # An own copy for every play: what is called back remembers that it was.
-        self._rounds, self._kept = Kept(([by_rank[rank] for by_rank in stage.inputs], kept)).value
+        self._rounds = Kept([by_rank[rank] for by_rank in stage.inputs]).value
         world: Any = dist.group.WORLD
         self._all, self._rank = world._groups, world._rank  # the simulator's
         self._scheduler = self._all.scheduler
@@ -120,9 +107,10 @@ class Proxy:
     def serve(self) -> list[Seen]:
         slot = self._slot
         try:
-            play = {"rank": self._rank.number, "world": len(self._stage.slots),
-                    "ddp": self._stage.ddp}  # fmt: skip
-            slot.start({"play": play | {"rounds": base64.b64encode(self._data).decode()}})
+            slot.start({"play": {
+                "rank": self._rank.number, "world": len(self._stage.slots),
+                "ddp": self._stage.ddp, "rounds": self._stage.given[self._rank.number],
+            }})  # fmt: skip
             while True:
                 request = slot.receive()
                 do = request.get("do")
@@ -162,14 +150,23 @@ class Proxy:
         calls = request.get("seen")
         if type(calls) is not list or len(calls) != len(self._rounds):
             raise Malformed("another number of calls")
-        out = []
-        for call, args in zip(calls, self._rounds, strict=True):
-            after = decode_left(call["args"], args)
-            notes = call["notes"]
-            if type(notes) is not list or any(type(n) is not str or len(n) > 200 for n in notes):
-                raise Malformed("notes that are none")
-            out.append(Seen(decode(call["returned"]), after, tuple(notes)))
-        return out
+        return [self._seen_in(*one) for one in zip(calls, self._rounds, strict=True)]
+
+    def _seen_in(self, call: Request, args: tuple) -> Seen:
+        notes = call["notes"]
+        if type(notes) is not list or any(type(n) is not str or len(n) > 200 for n in notes):
+            raise Malformed("notes that are none")
+        said = decode({"tuple": call["args"]})
+        if len(said) != len(args):
+            raise Malformed("another number of arguments")
+        after = tuple(left(arg) if keeps(arg) else now
+                      for arg, now in zip(args, said, strict=True))  # fmt: skip
+        for arg, now in zip(args, after, strict=True):
+            if type(now) is dict and not all(type(name) is str for name in now):
+                raise Malformed("tensors without names")
+            if hasattr(arg, "believes") and not arg.believes(now):
+                raise Malformed("notes of forward passes that cannot be")
+        return Seen(decode(call["returned"]), after, tuple(notes))
 
     def _raised(self, request: Request) -> BaseException:
         """What the rank has raised, with the lines at which it stood."""
@@ -297,10 +294,13 @@ class Proxy:
         return {}
 
     def _call(self, request: Request) -> Request:
-        (number,) = _ints(request, "number")
+        call, place = _ints(request, "call", "place")
+        mine = self._rounds[call][place]
+        if not keeps(mine):
+            raise Malformed("nothing that stays with the judge")
         if request["given"]:
             raise TypeError("it takes no arguments")
-        self._kept[number]()
+        mine()
         return {}
 
     # -- what a request names --------------------------------------------------------------------

@@ -8,8 +8,7 @@
 
 ``encode`` runs beside the student's code, ``decode`` with the judge, and decode believes nothing:
 types are exact, sizes are compared with the bytes that came, and no object of a class that the
-student has made ever comes into being. Of a thing that stays with the judge only a tag travels;
-``decode`` then takes what ``template`` has in its place.
+student has made ever comes into being.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import numpy
 import torch
 from torch import Tensor
 
-from course_lib.checks.compare import left
 from course_lib.grading.frames import Malformed
 
 DTYPES = {
@@ -130,29 +128,15 @@ def bytes_of(text: Any, most: int = 1 << 26) -> bytes:
 # ---- with the judge --------------------------------------------------------------------------
 
 
-def decode(data: Any, template: Any = None) -> Any:
+def decode(data: Any) -> Any:
     """The value that ``encode`` has described; Malformed where it describes none."""
-    budget = [MOST_ITEMS]
     try:
-        return _decode(data, template, 0, budget)
+        return _decode(data, 0, [MOST_ITEMS])
     except (TypeError, ValueError, KeyError, IndexError, ArithmeticError, RuntimeError) as error:
         raise Malformed(f"a value that is none: {type(error).__name__}") from None
 
 
-def decode_left(data: Any, args: tuple) -> tuple:
-    """What a rank has left of its arguments, of which the judge has ``args``."""
-    after = decode({"tuple": data}, tuple(map(left, args)))
-    if len(after) != len(args):
-        raise Malformed("another number of arguments")
-    for own, now in zip(args, after, strict=True):
-        if type(now) is dict and not all(type(name) is str for name in now):
-            raise Malformed("tensors without names")
-        if hasattr(own, "believes") and not own.believes(now):
-            raise Malformed("notes of forward passes that cannot be")
-    return after
-
-
-def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
+def _decode(data: Any, depth: int, budget: list[int]) -> Any:
     budget[0] -= 1
     if budget[0] < 0 or depth > DEEPEST + 1:
         raise Malformed("a value of too many parts")
@@ -171,24 +155,18 @@ def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
         return Fraction(*(int(_text(n, 4000)) for n in body))
     if tag == "numpy":
         (kind,) = (t for t in _NUMBERS if t.__name__ == body[0])
-        return kind(_decode(body[1], None, depth + 1, budget))
+        return kind(_decode(body[1], depth + 1, budget))
     if tag == "range":
         start, stop, step = (int(_text(n, 40)) for n in body)
         numbers = range(start, stop, step)
         # Who judges it may go through all of it. (``len`` fails above what a C long can hold.)
         return numbers if not numbers[LONGEST_RANGE:] else Opaque("range without end")
     if tag in ("list", "tuple"):
-        inner = template if isinstance(template, list | tuple) else ()
-        items = [_decode(item, inner[i] if i < len(inner) else None, depth + 1, budget)
-                 for i, item in enumerate(_items(body))]  # fmt: skip
+        items = [_decode(item, depth + 1, budget) for item in _items(body)]
         return items if tag == "list" else tuple(items)
     if tag == "dict":
-        known = template if isinstance(template, dict) else {}
-        keys = [_decode(k, None, depth + 1, budget) for k, _ in _items(body)]
-        return {key: _decode(value, known.get(key), depth + 1, budget)
-                for key, (_, value) in zip(keys, body, strict=True)}  # fmt: skip
-    if tag == "own":  # what the judge called back: it has its own
-        return template
+        pairs = [[_decode(part, depth + 1, budget) for part in pair] for pair in _items(body)]
+        return {key: value for key, value in pairs}  # noqa: C416  # a pair of more is malformed
     if tag == "opaque":
         return Opaque("".join(c for c in _text(body, 60) if c.isprintable()))
     raise Malformed("a value with a tag that is none")

@@ -16,8 +16,6 @@ ranks send it.
 from __future__ import annotations
 
 import ast
-import base64
-import io
 import multiprocessing.process
 import os
 import pickle
@@ -32,9 +30,9 @@ import torch.distributed as dist
 
 from course_lib import context
 from course_lib.checks.in_rank import call_all
-from course_lib.grading.far import Asker, Context, Groups, plain_line
+from course_lib.grading.far import Asker, Context, Groups, Own, plain_line
 from course_lib.grading.frames import Ended, Talk
-from course_lib.grading.plain import encode
+from course_lib.grading.plain import bytes_of, encode
 from course_lib.simulated import compat
 from course_lib.simulated.scheduler import Abandoned
 from course_lib.user_code import show_lines, stack_lines
@@ -66,44 +64,6 @@ class Cells:
         for code in self._codes:
             exec(code, space)
         return space[self._name]
-
-
-class _Unpickler(pickle.Unpickler):
-    """The judge's inputs; what it keeps for itself is called back over the wire."""
-
-    def __init__(self, data: bytes, ask: Asker) -> None:
-        super().__init__(io.BytesIO(data))
-        self._ask = ask
-
-    def persistent_load(self, pid: Any) -> Any:
-        return Own(self._ask, int(pid))
-
-
-class Own:
-    """Something of the judge's: to be called, and told apart by nothing."""
-
-    def __init__(self, ask: Asker, number: int) -> None:
-        self._ask, self._number = ask, number
-
-    def __call__(self, *args: Any) -> Any:
-        self._ask("call", number=self._number, given=len(args))
-        return None
-
-    def left(self) -> Stays:
-        return Stays()
-
-
-class Stays:
-    """What is left of something of the judge's: the judge has it."""
-
-
-def _encoded(value: Any) -> Any:
-    """``plain.encode``, and the judge's own things by a tag."""
-    if isinstance(value, Own | Stays):
-        return {"own": 1}
-    if type(value) in (list, tuple) and any(isinstance(v, Own | Stays) for v in value):
-        return {type(value).__name__: [_encoded(v) for v in value]}
-    return encode(value)
 
 
 def _torchrun(rank: int, world: int) -> dict[str, str]:
@@ -166,10 +126,12 @@ def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> d
     context.seed_rank(play["rank"])
     try:
         function = _loaded(cells)
-        rounds = _Unpickler(base64.b64decode(play["rounds"]), ask).load()
+        rounds = pickle.loads(bytes_of(play["rounds"]))
+        for own in (arg for args in rounds for arg in args if isinstance(arg, Own)):
+            own.ask = ask
         seen = call_all(function, rounds, bool(play["ddp"]))
         return {"do": "done", "seen": [
-            {"returned": _encoded(s.returned), "args": [_encoded(a) for a in s.args or ()],
+            {"returned": encode(s.returned), "args": [encode(a) for a in s.args],
              "notes": list(s.notes)} for s in seen]}  # fmt: skip
     except Abandoned:
         return {"do": "over"}

@@ -18,8 +18,8 @@ from course_lib.grading.frames import Malformed
 from course_lib.grading.plain import DTYPES, Opaque, decode, encode, encode_tensor, form, opened
 
 
-def there_and_back(value: Any, template: Any = None) -> Any:
-    return decode(json.loads(json.dumps(encode(value))), template)
+def there_and_back(value: Any) -> Any:
+    return decode(json.loads(json.dumps(encode(value))))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_is_left_of_a_model_comes_back_and_the_model_does_not() -> None:
     model[0].weight.grad = torch.ones(3, 2)
     model[0].bias.requires_grad_(False)
     assert same(there_and_back(left(model.eval())), left(model))
-    assert isinstance(there_and_back(model, model), Opaque)
+    assert isinstance(there_and_back(model), Opaque)
 
 
 def test_a_range_that_nobody_can_look_through_is_no_range() -> None:
