@@ -157,9 +157,8 @@ class Slot:
         if self.state == "abandoned":
             self._until = time.monotonic() + HOME
             try:
+                # it may go on asking as long as that
                 while self._talk.receive().get("do") not in ("over", "done", "raised"):
-                    if not self._patient():  # it may go on asking for ever
-                        raise TimeoutError
                     self._talk.send({"over": 1})
                 self.state = "idle"
             except (Ended, Malformed, TimeoutError):

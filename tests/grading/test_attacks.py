@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import zoo
-from conftest import TESTS, attack
+from conftest import TESTS
 
 from course_lib.grading import feedback, report
 from course_lib.grading.manifest import Manifest
@@ -37,7 +37,7 @@ NEEDS = {
     "leaves_files": "files", "writes_a_record": "files", "disk_bomb": "files",
     "reads_solutions": "files", "asks_the_checks": "files", "network": "network",
     "memory_bomb": "memory", "memory_of_system_v": "calls",
-    "memory_that_nobody_maps": "calls",
+    "memory_that_nobody_maps": "calls", "orders_ranks_of_its_own": "files",
 }  # fmt: skip
 STANDING = Runner.standing()
 LEFT = ("sitecustomize.py", "usercustomize.py", "conftest.py", "x.pth", ".bashrc")
@@ -52,6 +52,7 @@ def test_an_attack_earns_nothing_and_ends(path: Path, judged, ranks: RankServer)
     wall = NEEDS.get(path.stem)
     if wall and wall not in STANDING:
         pytest.skip(f"no wall: an answer could {UNDEFENDED[wall]}")
+    assert ast.get_docstring(ast.parse(path.read_text())), "it says what it tries"
     before, start = outside(), time.monotonic()
     record = judged(path.parent.name, path.read_text())
     assert time.monotonic() - start < SECONDS
@@ -103,18 +104,6 @@ def nobody_left(ranks: RankServer) -> bool:
     return False
 
 
-def test_every_attack_says_what_it_tries() -> None:
-    assert len(ATTACKS) >= 35
-    for path in ATTACKS:
-        assert ast.get_docstring(ast.parse(path.read_text())), path
-
-
-def test_the_judge_works_on_after_an_attack(judged) -> None:
-    judged("my_share", attack("my_share", "fork_bomb"))
-    record = judged("my_share", zoo.source("my_share", "by_divmod"))
-    assert record["passed"], record
-
-
 TRY_ALL = """
 def my_share(n_items):
     passed = []
@@ -153,6 +142,7 @@ PROBES = {
     "fanotify": lambda: call("fanotify_init", 0, 0),
     "memory file": lambda: os.memfd_create("x"),
     "shared memory": lambda: mmap.mmap(-1, 4096),
+    "memory that grows downwards": lambda: mmap.mmap(-1, 4096, flags=0x122),
     "segment": lambda: call("shmget", 0, 4096, 0o600),
     "semaphores": lambda: call("semget", 0, 1, 0o600),
     "queue": lambda: call("msgget", 0, 0o600),
