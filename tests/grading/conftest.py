@@ -39,7 +39,7 @@ def judged(ranks: RankServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         whole = declared.find(name)
         return replace(
             whole,
-            core=lambda rng: whole.core(rng)[:7],
+            core=lambda rng: whole.core(rng)[:5],
             sturdy=lambda rng: [*whole.sturdy(rng)[:2], *whole.sturdy(rng)[-3:]],
         )
 
@@ -52,7 +52,7 @@ def judged(ranks: RankServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         address: str = "", limits: Limits = LIMITS,
     ) -> dict[str, Any]:  # fmt: skip
         order = Order(exercise, source, own or [], reference or own or [])
-        return judge(order, address or ranks.address, limits, timing or Timing(1.5, 8))
+        return judge(order, address or ranks.address, limits, timing or Timing(1, 6))
 
     return judge_it
 
