@@ -1,8 +1,9 @@
 """Makes of pytest and nbval, which run a grading notebook, a grader. No torch, nothing of ours.
 
 No line of a student's runs in that notebook, so nbval may judge its cells as it does. Added is that
-nothing passes by being skipped or expected to fail, that JUnit names cells and exercises instead of
-numbers, and that all of it ends with whoever started it, at end-of-file of stdin.
+nothing passes by being skipped or expected to fail, that a kernel which is lost costs one exercise,
+that JUnit names cells and exercises instead of numbers, and that all of it ends with whoever
+started it, at end-of-file of stdin.
 """
 
 from __future__ import annotations
@@ -26,6 +27,21 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
     for item in items:
         item.name = item.cell.id
         item.user_properties += [("cell", item.name), *item.cell.metadata.items()]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: Any) -> None:
+    """After a kernel that was lost a new one, with all that stands before this cell but checks: no
+    exercise costs another its marks."""
+    file, cells = item.parent, item.session.items
+    if file.kernel is None or (file.kernel.is_alive() and not file.timed_out):
+        return
+    file.teardown()
+    file.setup()
+    file.timed_out = False
+    for before in cells[: cells.index(item)]:
+        if before.cell.metadata.get("role") != "check":
+            before.runtest()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -30,15 +30,17 @@ def command_for(cells: list[tuple[str, str, dict]], folder: Path, *options: str)
 
 
 @pytest.mark.slow
-def test_no_marker_death_or_delay_is_a_pass(tmp_path: Path) -> None:
-    """A dead kernel costs one timeout of a cell, and no cell after it passes."""
+def test_no_marker_death_or_delay_is_a_pass_or_costs_another_cell(tmp_path: Path) -> None:
+    """A kernel that is dead, or does not come back, costs one timeout of a cell."""
     command = command_for([
         ("begin", "x = 1", {"role": "begin"}),
         ("fine", "assert x == 1", {"exercise": "e", "role": "check"}),
-        ("raises", "assert False", {}),
-        ("skip", "# NBVAL_SKIP\nassert x == 1", {}),
-        ("dies", "import os; os._exit(0)", {}),
-        ("after", "1", {}),
+        ("raises", "assert False", {"role": "check"}),
+        ("skip", "# NBVAL_SKIP\nassert x == 1", {"role": "check"}),
+        ("dies", "import os; os._exit(0)", {"role": "check"}),
+        ("after", "assert x == 1", {"role": "check"}),
+        ("hangs", "while True: pass", {"role": "check"}),
+        ("last", "assert x == 1", {"role": "check"}),
     ], tmp_path, "--nbval-cell-timeout=3")  # fmt: skip
     with subprocess.Popen(command, cwd=tmp_path, env=clean_environment(tmp_path, tmp_path),
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # fmt: skip
@@ -49,7 +51,7 @@ def test_no_marker_death_or_delay_is_a_pass(tmp_path: Path) -> None:
     assert suite.get("skipped") == "0"
     cases = {case.get("name"): case for case in suite.iter("testcase")}
     assert [name for name, case in cases.items() if case.find("failure") is None] == [
-        "begin", "fine"]  # fmt: skip
+        "begin", "fine", "after", "last"]  # fmt: skip
     told = {p.get("name"): p.get("value") for p in cases["fine"].iter("property")}
     assert told == {"cell": "fine", "exercise": "e", "role": "check"}
 
