@@ -112,15 +112,15 @@ class Proxy:
                 "ddp": self._stage.ddp, "rounds": self._stage.given[self._rank.number],
             }})  # fmt: skip
             while True:
-                request = slot.receive()
+                request = slot.talk.receive()
                 do = request.get("do")
                 if do == "done":
-                    slot.idle()
+                    slot.state = "idle"
                     return self._seen(request)
                 if do == "raised":
-                    slot.idle()
+                    slot.state = "idle"
                     raise self._raised(request)
-                slot.send(self._answer(do, request))
+                slot.talk.send(self._answer(do, request))
         except Abandoned:
             slot.abandon()
             raise

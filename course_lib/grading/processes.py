@@ -88,14 +88,14 @@ class Slot:
         self._life, sock = start_rank(address)
         self._told = Channel(self._life)
         self._until: float | None = time.monotonic() + START
-        self._talk = Talk(sock, self._patient)
+        self.talk = Talk(sock, self._patient)
         self.pid = 0  # its keeper's
         self.code: int | None = None  # its exit code, once it has ended
         self.state = "idle"  # idle, playing, abandoned or ended
         self.why = ""  # it ended, in words for the instructor
         try:
-            self._talk.send(setup)
-            self.walls = {str(w) for w in self._talk.receive()["walls"]}
+            self.talk.send(setup)
+            self.walls = {str(w) for w in self.talk.receive()["walls"]}
             self._listen(START)
         except (Ended, Malformed, TimeoutError, KeyError, TypeError) as error:
             self.spoil(f"it did not start ({type(error).__name__})")
@@ -119,16 +119,7 @@ class Slot:
             raise Ended(self.why)
         self._until = None
         self.state = "playing"
-        self.send(play)
-
-    def send(self, message: dict[str, Any]) -> None:
-        self._talk.send(message)
-
-    def receive(self) -> dict[str, Any]:
-        return self._talk.receive()
-
-    def idle(self) -> None:
-        self.state = "idle"
+        self.talk.send(play)
 
     def abandon(self) -> None:
         """The simulation is over: tell the rank, which is waiting for an answer."""
@@ -136,7 +127,7 @@ class Slot:
             return
         self.state = "abandoned"
         try:
-            self._talk.send({"over": 1})
+            self.talk.send({"over": 1})
         except Ended:
             self.spoil("")
 
@@ -158,8 +149,8 @@ class Slot:
             self._until = time.monotonic() + HOME
             try:
                 # it may go on asking as long as that
-                while self._talk.receive().get("do") not in ("over", "done", "raised"):
-                    self._talk.send({"over": 1})
+                while self.talk.receive().get("do") not in ("over", "done", "raised"):
+                    self.talk.send({"over": 1})
                 self.state = "idle"
             except (Ended, Malformed, TimeoutError):
                 self.spoil("it did not come back")
@@ -168,7 +159,7 @@ class Slot:
     def close(self) -> None:
         """End the process: the fork server sees its socket close."""
         self._life.close()
-        self._talk.sock.close()
+        self.talk.sock.close()
 
 
 def _in_words(code: int | None) -> str:

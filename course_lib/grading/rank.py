@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import context
-from course_lib.checks.in_rank import call_all
+from course_lib.checks.in_rank import AtImport, call_all
 from course_lib.grading.far import Asker, Context, Groups, Own, plain_line
 from course_lib.grading.frames import Ended, Talk
 from course_lib.grading.plain import bytes_of, encode
@@ -39,31 +39,6 @@ from course_lib.user_code import show_lines, stack_lines
 
 _PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
               "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
-
-
-class AtImport(Exception):
-    """The cells cannot be run, before anything is called."""
-
-
-class Cells:
-    """The cells that an answer runs with, of which only the statements that it needs are run."""
-
-    def __init__(self, name: str, cells: list[dict[str, Any]]) -> None:
-        self._name, self._codes = name, []
-        for cell in cells:
-            file, source = cell["file"], cell["source"]
-            show_lines(file, source)
-            tree = ast.parse(source, file)
-            tree.body = [tree.body[number] for number in cell["take"]]
-            self._codes.append(compile(tree, file, "exec", dont_inherit=True))
-
-    def function(self) -> Callable:
-        """A fresh one, with globals of its own."""
-        space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
-                                 "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
-        for code in self._codes:
-            exec(code, space)
-        return space[self._name]
 
 
 def _torchrun(rank: int, world: int) -> dict[str, str]:
@@ -80,10 +55,8 @@ def _torchrun(rank: int, world: int) -> dict[str, str]:
 def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
     """Play what the judge asks for, until it closes the socket."""
     try:
-        try:
-            cells: Cells | BaseException = Cells(setup["name"], setup["cells"])
-        except Exception as error:
-            cells = error
+        for cell in setup["cells"]:
+            show_lines(cell["file"], cell["source"])
         talk.send({"do": "ready", "walls": standing})
         ask = Asker(talk)
         _settle_in(ask)
@@ -93,7 +66,7 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
                 play = talk.receive()["play"]
                 os.environ.clear()
                 os.environ.update(environment | _torchrun(play["rank"], play["world"]))
-                talk.send(_played(cells, play, ask))
+                talk.send(_played(setup, play, ask))
     except Ended:
         return
 
@@ -116,7 +89,7 @@ def _settle_in(ask: Asker) -> None:
     multiprocessing.process.BaseProcess.start = refuse  # type: ignore[method-assign]
 
 
-def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> dict[str, Any]:
+def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str, Any]:
     """One play, to its end: what this rank has then, or what it raised."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(True)
@@ -125,7 +98,7 @@ def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> d
     context.install(Context(ask))
     context.seed_rank(play["rank"])
     try:
-        function = _loaded(cells)
+        function = _loaded(setup)
         rounds = pickle.loads(bytes_of(play["rounds"]))
         for own in (arg for args in rounds for arg in args if isinstance(arg, Own)):
             own.ask = ask
@@ -142,11 +115,17 @@ def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> d
             compat.leave_world()
 
 
-def _loaded(cells: Cells | BaseException) -> Callable:
+def _loaded(setup: dict[str, Any]) -> Callable:
+    """A fresh function, with globals of its own. Of the cells that an answer runs with, only the
+    statements that it needs are run."""
+    space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
+                             "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
     try:
-        if isinstance(cells, BaseException):
-            raise cells
-        return cells.function()
+        for cell in setup["cells"]:
+            tree = ast.parse(cell["source"], cell["file"])
+            tree.body = [tree.body[number] for number in cell["take"]]
+            exec(compile(tree, cell["file"], "exec", dont_inherit=True), space)
+        return space[setup["name"]]
     except Abandoned:
         raise
     except BaseException as error:
