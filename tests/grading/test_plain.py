@@ -35,10 +35,10 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     assert same(back, value)
 
 
-@pytest.mark.parametrize("name", sorted(DTYPES))
-def test_every_dtype_comes_back(name: str) -> None:
-    value = torch.tensor([0, 1, 1]).to(DTYPES[name])
-    assert same(there_and_back(value), value)
+def test_every_dtype_comes_back() -> None:
+    for dtype in DTYPES.values():
+        value = torch.tensor([0, 1, 1]).to(dtype)
+        assert same(there_and_back(value), value)
 
 
 def test_a_strided_tensor_brings_the_memory_around_it() -> None:
