@@ -1,4 +1,4 @@
-"""The judge: plays an answer's cases on the carrier's network, compares, and writes a verdict down.
+"""The judge: plays an answer's cases on a network of its own, compares, and writes a verdict down.
 
     answers (text) ── namespace ──► Runner: processes behind walls
                                         ▲ inputs        │ what they send, and have at the end

@@ -10,6 +10,7 @@ import ast
 import os
 import platform
 import site
+import socket
 import sys
 import time
 from pathlib import Path
@@ -102,6 +103,13 @@ def nobody_left(ranks: RankServer) -> bool:
             return True
         time.sleep(0.02)  # a process takes its time to be gone; nothing tells when
     return False
+
+
+def test_a_judge_that_is_gone_before_its_rank_came_costs_no_other_one(judged, ranks) -> None:
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.connect(ranks.address)
+    assert judged("my_share", zoo.source("my_share", "by_divmod"))["passed"]
 
 
 TRY_ALL = """
