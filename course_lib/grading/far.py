@@ -27,7 +27,9 @@ from course_lib.user_code import find_frame, line_of
 
 
 class Asker:
-    """Asks the judge, and raises what it says went wrong."""
+    """Asks the judge, and raises what it says went wrong. It is this rank's course_lib.context."""
+
+    device = torch.device("cpu")
 
     def __init__(self, talk: Talk) -> None:
         self._talk, self._lock = talk, threading.Lock()
@@ -45,11 +47,14 @@ class Asker:
             raise RuntimeError(text) if made is None or not known else made(text)
         return reply
 
-    def clock(self) -> float:
+    def now(self) -> float:
         return self("clock")["at"]
 
-    def spend(self, seconds: float) -> None:
+    def compute(self, seconds: float) -> None:
         self("spend", seconds=float(seconds))
+
+    def add_span(self, name: str, start: float, end: float) -> None:
+        self("span", name=str(name)[:60], start=start, end=end)
 
 
 def where(site: Site) -> dict[str, Any]:
@@ -146,7 +151,7 @@ class Posted(dist.Work):
             return Future(self)  # type: ignore[arg-type]
         if not self._done:
             end = self._tell("settle")["end"]
-            pay = lambda: self._ask.spend(max(0.0, end - self._ask.clock()))  # noqa: E731
+            pay = lambda: self._ask.compute(max(0.0, end - self._ask.now()))  # noqa: E731
             if not compat.after_backward(pay):
                 pay()
         future: torch.futures.Future = torch.futures.Future()
@@ -232,16 +237,3 @@ class Own:
 
     def left(self) -> None:
         """The judge knows."""
-
-
-class Context:
-    """What course_lib.context asks about this rank."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, ask: Asker) -> None:
-        self.now, self.compute = ask.clock, ask.spend
-        self._ask = ask
-
-    def add_span(self, name: str, start: float, end: float) -> None:
-        self._ask("span", name=str(name)[:60], start=start, end=end)

@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 from course_lib import context
 from course_lib.checks.in_rank import AtImport, call_all
-from course_lib.grading.far import Asker, Context, Groups, Own, plain_line
+from course_lib.grading.far import Asker, Groups, Own, plain_line
 from course_lib.grading.frames import Ended, Talk
 from course_lib.grading.plain import bytes_of, encode
 from course_lib.simulated import compat
@@ -74,9 +74,9 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
 def _settle_in(ask: Asker) -> None:
     """A rank's clock is the judge's, and it starts no process: as in the simulator."""
     for name in ("time", "monotonic", "perf_counter"):
-        setattr(time, name, ask.clock)
-        setattr(time, name + "_ns", lambda: int(ask.clock() * 1e9))
-    time.sleep = ask.spend  # type: ignore[assignment]
+        setattr(time, name, ask.now)
+        setattr(time, name + "_ns", lambda: int(ask.now() * 1e9))
+    time.sleep = ask.compute  # type: ignore[assignment]
     what = "a simulated rank cannot start or end processes: use run(), where ranks are processes"
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -95,7 +95,7 @@ def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str
     torch.set_grad_enabled(True)
     groups = Groups(ask, play["rank"], play["world"])
     compat.enter_world(groups.world, {r: r for r in range(play["world"])})
-    context.install(Context(ask))
+    context.install(ask)
     context.seed_rank(play["rank"])
     try:
         function = _loaded(setup)
