@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Sequence
@@ -52,6 +53,7 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     """The life of a keeper."""
     os.setsid()
     (talk_fd,) = fds
+    shutil.rmtree(scratch, ignore_errors=True)  # of one that had this number, and was not tidied up
     os.mkdir(scratch, 0o700)
     outer = walls.separate()
     pid = os.fork()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from conftest import TESTS
+
+from course_lib.grading import keeper
 
 ROOT = TESTS.parent
 JUDGE = """
@@ -68,3 +71,18 @@ def test_a_course_below_tmp_is_graded_as_any_other(copied: Path, judged) -> None
     assert where == str(copied / "course_lib" / "__init__.py")
     assert record["passed"], record
     assert record["undefended"] == judged("my_share", READS)["undefended"]
+
+
+def test_what_a_rank_of_the_same_number_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    """Process numbers come again; the keeper tidies up before it does anything else."""
+    left = tmp_path / "scratch"
+    left.mkdir()
+    (left / "old").touch()
+    pid = os.fork()
+    if pid == 0:
+        with open(os.devnull) as talk, contextlib.suppress(BaseException):
+            keeper.walls.separate = lambda: os._exit(9)  # the next thing that it does
+            keeper.main([talk.fileno()], str(left))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    assert list(left.iterdir()) == []
