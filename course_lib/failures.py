@@ -44,7 +44,8 @@ class Outcome:
     @classmethod
     def of_exception(cls, rank: int, at: float, error: BaseException) -> Self:
         """That of a rank whose function ended in an exception, ``sys.exit()`` too."""
-        lines = stack_lines(error.__traceback__)
+        # one that was raised in another process has brought its lines along
+        lines = getattr(error, "__lines__", None) or stack_lines(error.__traceback__)
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
             return cls(rank, "left", at, lines=lines, code=code)

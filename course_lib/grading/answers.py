@@ -16,12 +16,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+import symtable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from course_lib.grading.manifest import Item, Manifest
+from course_lib.grading.namespace import binds
 from course_lib.notebooks.lesson import STUB
 
 LARGEST_FILE, LARGEST_ANSWER = 50_000_000, 100_000  # bytes, characters
@@ -209,6 +210,7 @@ def refused(source: str, exercise: str) -> str:
         return f"line {line} has a marker of nbval, which has no place in an answer"
     try:
         tree = ast.parse(source)
+        symtable.symtable(source, "<answer>", "exec")  # finds what only compiling would
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         lines = [n for n, line in enumerate(source.splitlines(), 1) if _MAGIC.match(line)]
         if lines:
@@ -220,7 +222,7 @@ def refused(source: str, exercise: str) -> str:
     if any(isinstance(n, ast.Name | ast.Attribute) and _word(n) == "get_ipython"
            for n in ast.walk(tree)):  # fmt: skip
         return "it talks to the notebook by get_ipython"
-    if exercise not in set(_top_names(tree)):
+    if exercise not in set().union(*map(binds, tree.body)):
         return f"it defines no {exercise}"
     return ""
 
@@ -234,10 +236,3 @@ def _deep(tree: ast.AST) -> bool:
 
 def _word(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
-
-
-def _top_names(tree: ast.Module) -> Iterator[str]:
-    from course_lib.grading.namespace import binds
-
-    for statement in tree.body:
-        yield from binds(statement)

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib.grading.frames import MOST_SECONDS, Talk
-from course_lib.grading.parcels import Parcel
-from course_lib.simulated import compat
+from course_lib.grading.plain import bytes_of, encode_tensor, form
+from course_lib.simulated import compat, hazards
 from course_lib.simulated.collective import Future
 from course_lib.simulated.group import SimulatedGroup
 from course_lib.simulated.records import Site, call_site
@@ -27,7 +27,9 @@ from course_lib.user_code import find_frame, line_of
 
 
 class Asker:
-    """Asks the judge, and raises what it says went wrong."""
+    """Asks the judge, and raises what it says went wrong. It is this rank's course_lib.context."""
+
+    device = torch.device("cpu")
 
     def __init__(self, talk: Talk) -> None:
         self._talk, self._lock = talk, threading.Lock()
@@ -45,6 +47,15 @@ class Asker:
             raise RuntimeError(text) if made is None or not known else made(text)
         return reply
 
+    def now(self) -> float:
+        return self("clock")["at"]
+
+    def compute(self, seconds: float) -> None:
+        self("spend", seconds=float(seconds))
+
+    def add_span(self, name: str, start: float, end: float) -> None:
+        self("span", name=str(name)[:60], start=start, end=end)
+
 
 def where(site: Site) -> dict[str, Any]:
     """Which line of the answer calls, and how."""
@@ -52,49 +63,69 @@ def where(site: Site) -> dict[str, Any]:
             "carries": site.carries}  # fmt: skip
 
 
-def void(_: Any) -> None:
-    """For callbacks that return nothing."""
-
-
 def plain_line(line: Line | None) -> list[Any] | None:
     return None if line is None else [line.where, line.number, line.function]
 
 
-class Told:
+def at_its_place(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain tensor in the same memory, of which autograd knows nothing."""
+    if not tensor.is_cpu:
+        raise RuntimeError("a rank has only the CPU here: use course_lib.device()")
+    where = tensor.storage_offset(), tensor.shape, tensor.stride()
+    return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage(), *where)
+
+
+class Posted(dist.Work):
     """A call that the judge has taken: its Work on this side."""
 
-    def __init__(self, ask: Asker, number: int, parcel: Parcel, done: bool) -> None:
-        self._ask, self._number, self._parcel, self._done = ask, number, parcel, done
+    def __init__(
+        self, ask: Asker, sends: list[torch.Tensor], fills: list[torch.Tensor], watched: bool,
+        reply: dict[str, Any], outputs: list[torch.Tensor] | None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._ask, self._number, self._fills = ask, reply["work"], fills
+        self._sent = [(t, hazards.contents(t)) for t in sends] if watched else []
+        self._poison = [side is not None and hazards.Poison(t, side)
+                        for t, side in zip(fills, reply["poison"], strict=False)]  # fmt: skip
+        self.outputs = outputs  # of a call of a whole group, which C++ may wait for
         self._source: int | None = None
+        self._done = False
+        self._settle(reply)
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return dist.Work
+    def _touched(self) -> str:
+        """How the answer has used the call's memory before it waited, if it has."""
+        pairs = zip(self._poison, self._fills, strict=False)
+        if any(poison and not poison.intact(t) for poison, t in pairs):
+            return "filled"
+        return "" if all(hazards.contents(t) == before for t, before in self._sent) else "sent"
+
+    def _tell(self, do: str, **what: Any) -> dict[str, Any]:
+        reply = self._ask(do, work=self._number, touched=self._touched(), **what)
+        self._settle(reply)
+        return reply
+
+    def _settle(self, reply: dict[str, Any]) -> None:
+        """Put what has arrived into place, if it has."""
+        if "values" not in reply:
+            return
+        for place, text in zip(self._fills, reply["values"], strict=True):
+            if data := bytes_of(text):
+                place.copy_(torch.frombuffer(bytearray(data), dtype=place.dtype).view(place.shape))
+        self._source = reply["source"]
+        self._done, self._sent, self._poison = True, [], []
 
     def wait(self, timeout: Any = None) -> bool:
         if not self._done:
-            frame = find_frame(2)
+            frame = find_frame()
             line = None if frame is None else plain_line(line_of(frame))
             most = min(max(0.0, timeout.total_seconds()), MOST_SECONDS) if timeout else None
-            reply = self._ask("wait", work=self._number, news=self._parcel.changed(), line=line,
-                              seconds=most)  # fmt: skip
-            self.settle(reply)
+            self._tell("wait", line=line, seconds=most)
         return True
-
-    def settle(self, reply: dict[str, Any]) -> None:
-        self._parcel.update(reply.get("news", {}))
-        self._source = reply.get("source")
-        self._done = True
 
     def is_completed(self) -> bool:
         if not self._done:
-            reply = self._ask("completed", work=self._number, news=self._parcel.changed())
-            if not reply["yes"]:
-                return False
-            if "news" in reply:
-                self.settle(reply)
-            return True
-        return True
+            self._tell("completed")
+        return self._done
 
     def is_success(self) -> bool:
         return self._done
@@ -109,103 +140,65 @@ class Told:
 
     _source_rank = source_rank
 
-    def get_future(self) -> Any:
-        raise RuntimeError("gloo's send and recv have no future: call wait() on the Work")
-
-
-class ToldCall(dist.Work):
-    """The same for a call of a whole group, which C++ may wait for."""
-
-    def __init__(self, told: Told, outputs: list[torch.Tensor]) -> None:
-        super().__init__()
-        self._told, self.outputs = told, outputs
-
-    def wait(self, timeout: Any = None) -> bool:
-        return self._told.wait(timeout)
-
-    def is_completed(self) -> bool:
-        return self._told.is_completed()
-
-    def is_success(self) -> bool:
-        return self._told.is_success()
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> list[torch.Tensor]:
+    def result(self) -> Any:
         return self.outputs
 
-    def get_future(self) -> torch.futures.Future:
+    def get_future(self) -> Any:
         """As CollectiveWork's: lazy for the answer's own code, settled for code inside torch."""
+        if self.outputs is None:
+            raise RuntimeError("gloo's send and recv have no future: call wait() on the Work")
         if call_site(2).direct:
             return Future(self)  # type: ignore[arg-type]
-        told, future = self._told, torch.futures.Future()  # type: ignore[var-annotated]
-        if not told._done:
-            ask = told._ask
-            reply = ask("settle", work=told._number, news=told._parcel.changed())
-            told.settle(reply)
-            end = reply["end"]
-            if not compat.after_backward(lambda: void(ask("until", at=end))):
-                ask("until", at=end)
+        if not self._done:
+            end = self._tell("settle")["end"]
+            pay = lambda: self._ask.compute(max(0.0, end - self._ask.now()))  # noqa: E731
+            if not compat.after_backward(pay):
+                pay()
+        future: torch.futures.Future = torch.futures.Future()
         future.set_result(self.outputs)
         return future
 
 
-class FarMail:
-    """A group's post office, at the judge's."""
+class Group:
+    """A group's mail and collectives, at the judge's."""
 
-    def __init__(self, ask: Asker, group: int, name: str, ranks: list[int]) -> None:
-        self._ask, self._group, self.name, self.ranks = ask, group, name, ranks
+    def __init__(self, ask: Asker, number: int, name: str, ranks: list[int]) -> None:
+        self._ask, self._number, self.name, self.ranks = ask, number, name, ranks
 
-    def send(self, _: Any, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> Told:
-        return self._tell("send", tensor, dst, tag, site)
+    def send(self, _: Any, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> Posted:
+        return self._post("send", [tensor], [], site, tag, peer=dst)
 
-    def recv(self, _: Any, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site) -> Told:
-        return self._tell("recv", tensor, src, tag, site)
-
-    def _tell(self, do: str, tensor: torch.Tensor, peer: int, tag: int, site: Site) -> Told:
-        if not tensor.is_cpu:
-            raise RuntimeError("a rank has only the CPU here: use course_lib.device()")
-        parcel, data = Parcel.of([tensor])
-        reply = self._ask(do, group=self._group, tensors=data, peer=peer, tag=tag, **where(site))
-        parcel.update(reply.get("news", {}))
-        told = Told(self._ask, reply["work"], parcel, bool(reply.get("done")))
-        told._source = reply.get("source")
-        return told
-
-
-class FarCalls:
-    """A group's collectives, at the judge's."""
-
-    def __init__(self, ask: Asker, group: int) -> None:
-        self._ask, self._group = ask, group
+    def recv(self, _: Any, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site) -> Posted:
+        return self._post("recv", [], [tensor], site, tag, peer=src)
 
     def issue(
-        self, rank: Any, me: int, op: str, ins: list[torch.Tensor], outs: list[torch.Tensor], *,
+        self, _: Any, me: int, op: str, ins: list[torch.Tensor], outs: list[torch.Tensor], *,
         site: Site, first: torch.Tensor | None = None, **more: Any,
-    ) -> ToldCall:  # fmt: skip
-        if any(not t.is_cpu for t in (*ins, *outs)):
-            raise RuntimeError("a rank has only the CPU here: use course_lib.device()")
-        tensors: list[torch.Tensor] = []
-        numbers = [[_number(tensors, t) for t in side] for side in (ins, outs)]
-        parcel, data = Parcel.of(tensors)
-        reply = self._ask("issue", group=self._group, op=op, tensors=data, ins=numbers[0],
-                          outs=numbers[1], first=None if first is None else list(first.shape),
-                          more=more, **where(site))  # fmt: skip
-        parcel.update(reply.get("news", {}))
-        return ToldCall(Told(self._ask, reply["work"], parcel, False), list(outs))
+    ) -> Posted:  # fmt: skip
+        shape = None if first is None else list(first.shape)
+        return self._post("issue", ins, outs, site, 0, op=op, first=shape, more=more)
+
+    def _post(
+        self, do: str, ins: list[torch.Tensor], outs: list[torch.Tensor], site: Site, tag: int,
+        **what: Any,
+    ) -> Posted:  # fmt: skip
+        places = {id(t): at_its_place(t) for t in (*ins, *outs)}  # one that is named twice has one
+        numbers = {key: number for number, key in enumerate(places)}
+        given = {id(t) for t in ins}
+        tensors = [encode_tensor(t, around=False) if key in given else form(t)
+                   for key, t in places.items()]  # fmt: skip
+        memory = {t.untyped_storage().data_ptr() for t in outs}
+        reply = self._ask(
+            do, group=self._number, tag=tag, tensors=tensors, ins=[numbers[id(t)] for t in ins],
+            outs=[numbers[id(t)] for t in outs], **what, **where(site),
+            shared=any(t.untyped_storage().data_ptr() in memory for t in ins),
+        )  # fmt: skip
+        watched = site.direct and not site.blocking and what.get("more", {}).get("async_op", True)
+        sends, fills = ([places[id(t)] for t in side] for side in (ins, outs))
+        return Posted(self._ask, sends, fills, watched, reply, outs if do == "issue" else None)
 
 
-def _number(known: list[torch.Tensor], tensor: torch.Tensor) -> int:
-    """Its place among the tensors of a call; one that is passed twice has one place."""
-    for number, other in enumerate(known):
-        if other is tensor:
-            return number
-    known.append(tensor)
-    return len(known) - 1
-
-
-class FarGroups:
+class Groups:
     """All groups of a rank."""
 
     def __init__(self, ask: Asker, number: int, world: int) -> None:
@@ -226,24 +219,21 @@ class FarGroups:
         return self._made(name, reply["group"], members)
 
     def _made(self, name: str, number: int, ranks: list[int]) -> Any:
-        members = {rank: at for at, rank in enumerate(ranks)}
-        shared = (FarMail(self._ask, number, name, ranks), FarCalls(self._ask, number), members)
+        group = Group(self._ask, number, name, ranks)
+        shared = (group, group, {rank: at for at, rank in enumerate(ranks)})
         return SimulatedGroup(self, self._rank, name, shared)  # type: ignore[arg-type]
 
 
-class FarContext:
-    """What course_lib.context asks about this rank."""
+class Own:
+    """Stands for an argument that stays with the judge: to be called, and told apart by nothing."""
 
-    device = torch.device("cpu")
+    ask: Asker
 
-    def __init__(self, ask: Asker) -> None:
-        self._ask = ask
+    def __init__(self, call: int, place: int) -> None:
+        self._call, self._place = call, place
 
-    def now(self) -> float:
-        return self._ask("clock")["at"]
+    def __call__(self, *args: Any) -> None:
+        self.ask("call", call=self._call, place=self._place, given=len(args))
 
-    def add_span(self, name: str, start: float, end: float) -> None:
-        self._ask("span", name=str(name)[:60], start=start, end=end)
-
-    def compute(self, seconds: float) -> None:
-        self._ask("compute", seconds=seconds)
+    def left(self) -> None:
+        """The judge knows."""

@@ -35,7 +35,7 @@ def pack(message: dict[str, Any]) -> bytes:
 
 
 class Talk:
-    """One end. ``patient`` is asked at every tick whether to go on waiting."""
+    """One end. ``patient`` is asked now and then, at every tick, whether to go on."""
 
     def __init__(self, sock: socket.socket, patient: Callable[[], bool] | None = None) -> None:
         self.sock, self._patient = sock, patient
@@ -57,6 +57,7 @@ class Talk:
     def receive(self) -> dict[str, Any]:
         """The next frame. Raises Ended, Malformed, or TimeoutError when patience has run out."""
         while True:
+            self._look_up()  # also where bytes come, and never enough
             if len(self._buffer) >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(self._buffer)
                 if length > MOST:
@@ -72,7 +73,6 @@ class Talk:
         try:
             block = self.sock.recv(1 << 18)
         except TimeoutError:
-            self._look_up()
             return
         except OSError as error:
             raise Ended(str(error)) from None

@@ -31,7 +31,7 @@ from typing import Any
 
 from course_lib.grading import answers, feedback, manifest, marks, policy, report, transplant
 from course_lib.grading.marks import Marked
-from course_lib.grading.zygote import VARIABLE, Zygote
+from course_lib.grading.processes import VARIABLE, RankServer
 from course_lib.load_factor import load_factor
 from course_lib.notebooks.execute import clean_environment
 from course_lib.notebooks.folders import Folders, replace_file
@@ -69,8 +69,8 @@ def main(args: Namespace) -> int:
     rules = policy.read(Path(args.policy) if args.policy else None)
     out = Path(args.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
-    with Zygote() as zygote:
-        job = Job(out, folders, release, rules, zygote.address, code_digest(folders), _secret(out))
+    with RankServer() as ranks:
+        job = Job(out, folders, release, rules, ranks.address, code_digest(folders), _secret(out))
         graded = grade_all(job, files, jobs)
     results = [m for _, m in sorted(graded.items())]
     report.write_all(out, results, release, rules)
@@ -228,8 +228,7 @@ def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
         sys.executable, "-P", str(Path(__file__).with_name("plugin.py")),
         "-q", "-p", "no:cacheprovider", "--noconftest",
         "--color=no", "--nbval", "--nbval-current-env", "-c", os.devnull, f"--rootdir={room}",
-        f"--grade-seconds={seconds}", f"--cell-seconds={cell_seconds}",
-        f"--junitxml={folder / 'nbval.xml'}", "--end-with-stdin", str(notebook),
+        f"--nbval-cell-timeout={cell_seconds}", f"--junitxml={folder / 'nbval.xml'}", str(notebook),
     ]  # fmt: skip
     package = Path(__file__).resolve().parents[2]
     environment = clean_environment(package, room) | {VARIABLE: job.address}

@@ -1,4 +1,4 @@
-"""The judge: plays an answer's cases on the carrier's network, compares, and writes a verdict down.
+"""The judge: plays an answer's cases on a network of its own, compares, and writes a verdict down.
 
     answers (text) ── namespace ──► Runner: processes behind walls
                                         ▲ inputs        │ what they send, and have at the end
@@ -33,12 +33,12 @@ from course_lib.checks.play import (
 )
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import CourseError, Hang, RankDied
-from course_lib.grading.carrier import Stage, be_rank
 from course_lib.grading.frames import Ended
 from course_lib.grading.namespace import CellText, Namespace, namespace
+from course_lib.grading.network import Stage, be_rank
 from course_lib.grading.oral import questions
 from course_lib.grading.pictures import drawn
-from course_lib.grading.runner import Runner
+from course_lib.grading.processes import Runner
 from course_lib.grading.walls import UNDEFENDED, Limits
 from course_lib.trace import Run
 from course_lib.user_code import show_lines

@@ -45,8 +45,8 @@ class Namespace:
 def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Namespace:
     """What ``answer`` needs of itself and of the cells ``before`` it, in their order."""
     cells = [*before, answer]
-    trees = [_parsed(cell.source) for cell in cells]
-    bound = [_by_name(tree) for tree in trees]
+    bodies = [_statements(cell.source) for cell in cells]
+    bound = [[binds(statement) for statement in body] for body in bodies]
     take: list[set[int]] = [set() for _ in cells]
     needed, done = [exercise], set()
     uses, missing = set(), []
@@ -56,14 +56,13 @@ def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Na
             continue
         done.add(name)
         # the last cell that binds it has the word
-        at = next((n for n in reversed(range(len(cells))) if name in bound[n]), None)
+        at = next((n for n in reversed(range(len(cells))) if name in set().union(*bound[n])), None)
         if at is None:
             missing += [name] if name not in PROVIDED else []
             continue
-        for number in bound[at][name]:
-            if number not in take[at]:
-                take[at].add(number)
-                needed += sorted(reads(trees[at].body[number]))
+        fresh = {n for n, names in enumerate(bound[at]) if name in names} - take[at]
+        take[at] |= fresh
+        needed += sorted(set().union(*(reads(bodies[at][n]) for n in fresh)))
         if cells[at].exercise not in ("", exercise):
             uses.add(cells[at].exercise)
     rows = [{"file": cell.file, "source": cell.source, "take": sorted(numbers)}
@@ -71,67 +70,41 @@ def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Na
     return Namespace(rows, frozenset(uses), tuple(sorted(missing)))
 
 
-def _by_name(tree: ast.Module) -> dict[str, list[int]]:
-    """For each name the numbers of the statements that bind it."""
-    found: dict[str, list[int]] = {}
-    for number, statement in enumerate(tree.body):
-        for name in binds(statement):
-            found.setdefault(name, []).append(number)
-    return found
-
-
-def _parsed(source: str) -> ast.Module:
+def _statements(source: str) -> list[ast.stmt]:
     try:
-        return ast.parse(source)
+        return ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])  # a given cell with a magic has nothing for an answer
+        return []  # a given cell with a magic has nothing for an answer
 
 
 def binds(statement: ast.stmt) -> set[str]:
     """The names that a statement of a cell binds, or whose object it changes."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {statement.name}
-    if isinstance(statement, ast.Expr):
-        return set(_changed(statement.value))
-    return set(_bound(statement))
+    symbols = _table(statement).get_symbols()
+    names = {s.get_name() for s in symbols
+             if s.is_assigned() or s.is_imported() or s.is_namespace()}  # fmt: skip
+    changed: list[ast.expr] = [
+        node for node in ast.walk(statement)
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
+    ]  # fmt: skip
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        changed.append(call.func)  # table.append(x)
+    return names | {_base(node) for node in changed} - {"", "torch", "dist"}
 
 
-def _bound(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-        return
-    if isinstance(node, ast.Lambda):
-        return
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        for alias in node.names:
-            yield (alias.asname or alias.name).split(".")[0]
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-        yield from _base(node)
-    for child in ast.iter_child_nodes(node):
-        yield from _bound(child)
-
-
-def _base(node: ast.AST) -> Iterator[str]:
+def _base(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
-    if isinstance(node, ast.Name):
-        yield node.id
-
-
-def _changed(value: ast.expr) -> Iterator[str]:
-    """``table.append(x)`` changes table."""
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        name = next(_base(value.func), "")
-        if name not in ("torch", "dist", ""):
-            yield name
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def reads(statement: ast.stmt) -> set[str]:
     """The names outside of itself that a statement, or a function in it, looks up."""
-    table = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
-    return set(_looked_up(table))
+    return set(_looked_up(_table(statement)))
+
+
+def _table(statement: ast.stmt) -> symtable.SymbolTable:
+    return symtable.symtable(ast.unparse(statement), "<cell>", "exec")
 
 
 def _looked_up(table: symtable.SymbolTable) -> Iterator[str]:

@@ -8,8 +8,7 @@
 
 ``encode`` runs beside the student's code, ``decode`` with the judge, and decode believes nothing:
 types are exact, sizes are compared with the bytes that came, and no object of a class that the
-student has made ever comes into being. Of a thing that stays with the judge only a tag travels;
-``decode`` then takes what ``template`` has in its place.
+student has made ever comes into being.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import numpy
 import torch
 from torch import Tensor
 
-from course_lib.checks.compare import left
 from course_lib.grading.frames import Malformed
 
 DTYPES = {
@@ -81,7 +79,9 @@ def encode(value: Any, depth: int = 0) -> Any:
     return {"opaque": type(value).__name__[:60]}
 
 
-def encode_tensor(tensor: Tensor) -> dict[str, Any]:
+def encode_tensor(tensor: Tensor, around: bool = True) -> dict[str, Any]:
+    """``around``: with what lies around it in a small piece of memory, so that writes beside it
+    show."""
     with torch._C.DisableTorchFunctionSubclass():
         plain = tensor.detach().as_subclass(Tensor).cpu()
         if plain.layout != torch.strided or plain.is_quantized:
@@ -90,13 +90,18 @@ def encode_tensor(tensor: Tensor) -> dict[str, Any]:
         first, stop = span(plain.shape, plain.stride(), int(plain.storage_offset()))
         whole = plain.untyped_storage()
         size = plain.element_size()
-        if whole.nbytes() <= 1 << 20:  # with what lies around it: writes beside it show
+        if around and whole.nbytes() <= 1 << 20:
             first, stop = 0, whole.nbytes() // size
         return {
-            "dtype": str(plain.dtype).removeprefix("torch."), "shape": list(plain.shape),
-            "stride": list(plain.stride()), "offset": plain.storage_offset() - first,
-            "bytes": base64.b64encode(memory(whole, first * size, (stop - first) * size)).decode(),
+            **form(plain), "offset": plain.storage_offset() - first,
+            "bytes": text_of(memory(whole, first * size, (stop - first) * size)),
         }  # fmt: skip
+
+
+def form(tensor: Tensor) -> dict[str, Any]:
+    """A tensor without what is in it."""
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape),
+            "stride": list(tensor.stride())}  # fmt: skip
 
 
 def span(shape: Any, stride: Any, offset: int) -> tuple[int, int]:
@@ -108,40 +113,30 @@ def span(shape: Any, stride: Any, offset: int) -> tuple[int, int]:
 
 def memory(storage: Any, first: int, count: int) -> bytes:
     """A piece of a storage, as bytes."""
-    return window(storage, first, count).numpy().tobytes() if count else b""
+    piece = torch.empty(0, dtype=torch.uint8).set_(storage, first, (count,), (1,))
+    return piece.numpy().tobytes() if count else b""
 
 
-def window(storage: Any, first: int, count: int) -> Tensor:
-    """A piece of a storage as a tensor of bytes, which writes through."""
-    return torch.empty(0, dtype=torch.uint8).set_(storage, first, (count,), (1,))
+def text_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def bytes_of(text: Any, most: int = 1 << 26) -> bytes:
+    return base64.b64decode(_text(text, 2 * most), validate=True)
 
 
 # ---- with the judge --------------------------------------------------------------------------
 
 
-def decode(data: Any, template: Any = None) -> Any:
+def decode(data: Any) -> Any:
     """The value that ``encode`` has described; Malformed where it describes none."""
-    budget = [MOST_ITEMS]
     try:
-        return _decode(data, template, 0, budget)
+        return _decode(data, 0, [MOST_ITEMS])
     except (TypeError, ValueError, KeyError, IndexError, ArithmeticError, RuntimeError) as error:
         raise Malformed(f"a value that is none: {type(error).__name__}") from None
 
 
-def decode_left(data: Any, args: tuple) -> tuple:
-    """What a rank has left of its arguments, of which the judge has ``args``."""
-    after = decode({"tuple": data}, tuple(map(left, args)))
-    if len(after) != len(args):
-        raise Malformed("another number of arguments")
-    for own, now in zip(args, after, strict=True):
-        if type(now) is dict and not all(type(name) is str for name in now):
-            raise Malformed("tensors without names")
-        if hasattr(own, "believes") and not own.believes(now):
-            raise Malformed("notes of forward passes that cannot be")
-    return after
-
-
-def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
+def _decode(data: Any, depth: int, budget: list[int]) -> Any:
     budget[0] -= 1
     if budget[0] < 0 or depth > DEEPEST + 1:
         raise Malformed("a value of too many parts")
@@ -160,24 +155,18 @@ def _decode(data: Any, template: Any, depth: int, budget: list[int]) -> Any:
         return Fraction(*(int(_text(n, 4000)) for n in body))
     if tag == "numpy":
         (kind,) = (t for t in _NUMBERS if t.__name__ == body[0])
-        return kind(_decode(body[1], None, depth + 1, budget))
+        return kind(_decode(body[1], depth + 1, budget))
     if tag == "range":
         start, stop, step = (int(_text(n, 40)) for n in body)
         numbers = range(start, stop, step)
         # Who judges it may go through all of it. (``len`` fails above what a C long can hold.)
         return numbers if not numbers[LONGEST_RANGE:] else Opaque("range without end")
     if tag in ("list", "tuple"):
-        inner = template if isinstance(template, list | tuple) else ()
-        items = [_decode(item, inner[i] if i < len(inner) else None, depth + 1, budget)
-                 for i, item in enumerate(_items(body))]  # fmt: skip
+        items = [_decode(item, depth + 1, budget) for item in _items(body)]
         return items if tag == "list" else tuple(items)
     if tag == "dict":
-        known = template if isinstance(template, dict) else {}
-        keys = [_decode(k, None, depth + 1, budget) for k, _ in _items(body)]
-        return {key: _decode(value, known.get(key), depth + 1, budget)
-                for key, (_, value) in zip(keys, body, strict=True)}  # fmt: skip
-    if tag == "own":  # what the judge called back: it has its own
-        return template
+        pairs = [[_decode(part, depth + 1, budget) for part in pair] for pair in _items(body)]
+        return {key: value for key, value in pairs}  # noqa: C416  # a pair of more is malformed
     if tag == "opaque":
         return Opaque("".join(c for c in _text(body, 60) if c.isprintable()))
     raise Malformed("a value with a tag that is none")
@@ -195,23 +184,34 @@ def _items(value: Any) -> list:
     return value
 
 
-def decode_tensor(data: dict[str, Any]) -> Tensor:
+def opened(rows: Any, most: int) -> list[Tensor]:
+    """The tensors of a call, in memory of the judge's own; those that are only filled come without
+    bytes. Malformed where they are none, or need more than ``most`` bytes."""
+    if type(rows) is not list or len(rows) > 4096:
+        raise Malformed("no tensors where some should be")
+    try:
+        tensors = [decode_tensor(row, most, blank="bytes" not in row) for row in rows]
+    except (TypeError, ValueError, KeyError, RuntimeError) as error:
+        raise Malformed(f"a call whose tensors are none: {type(error).__name__}") from None
+    if sum(t.nbytes for t in tensors) > most:
+        raise Malformed("a call with too much memory")
+    return tensors
+
+
+def decode_tensor(data: dict[str, Any], most: int = 1 << 26, blank: bool = False) -> Tensor:
     dtype = DTYPES[data["dtype"]]
     shape, stride = _sizes(data["shape"]), _sizes(data["stride"])
-    (offset,) = _sizes([data["offset"]])
-    raw = bytearray(base64.b64decode(_text(data["bytes"], 1 << 27), validate=True))
+    (offset,) = (0,) if blank else _sizes([data["offset"]])
     size = torch.empty(0, dtype=dtype).element_size()
-    if len(shape) != len(stride) or len(raw) % size:
-        raise Malformed("a tensor whose parts do not fit")
     _, stop = span(shape, stride, offset)
-    if stop * size > len(raw) and 0 not in shape:
-        raise Malformed("a tensor larger than its bytes")
-    if math.prod(shape) * size > 1 << 26:
+    if math.prod(shape) * size > most or (blank and stop * size > most):
         raise Malformed("a tensor that is too large")
-    flat = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
+    raw = bytearray(stop * size if blank else bytes_of(data["bytes"], most))
+    if len(raw) % size or (stop * size > len(raw) and 0 not in shape):
+        raise Malformed("a tensor larger than its bytes")
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
-    return flat.as_strided(shape, stride, offset)
+    return torch.frombuffer(raw, dtype=dtype).as_strided(shape, stride, offset)
 
 
 def _sizes(values: Any) -> list[int]:

@@ -4,7 +4,7 @@
         │
     SimulatedGroup                         the simulator's own, which unpacks c10d's arguments
         │
-    FarMail, FarCalls, FarGroups           say what was called; the judge's network does it
+    Group ── Asker                         says what was called; the judge's network does it
         │ plain data
       judge                                carries, counts, compares
 
@@ -16,12 +16,9 @@ ranks send it.
 from __future__ import annotations
 
 import ast
-import base64
-import io
 import multiprocessing.process
 import os
 import pickle
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -32,80 +29,16 @@ import torch
 import torch.distributed as dist
 
 from course_lib import context
-from course_lib.checks.in_rank import call_all
-from course_lib.grading.far import Asker, FarContext, FarGroups, plain_line
+from course_lib.checks.in_rank import AtImport, call_all
+from course_lib.grading.far import Asker, Groups, Own, plain_line
 from course_lib.grading.frames import Ended, Talk
-from course_lib.grading.plain import encode
+from course_lib.grading.plain import bytes_of, encode
 from course_lib.simulated import compat
 from course_lib.simulated.scheduler import Abandoned
 from course_lib.user_code import show_lines, stack_lines
 
 _PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
               "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
-
-
-class AtImport(Exception):
-    """The cells cannot be run, before anything is called."""
-
-
-class Cells:
-    """The cells that an answer runs with, of which only the statements that it needs are run."""
-
-    def __init__(self, name: str, cells: list[dict[str, Any]]) -> None:
-        self._name, self._codes = name, []
-        for cell in cells:
-            file, source = cell["file"], cell["source"]
-            show_lines(file, source)
-            tree = ast.parse(source, file)
-            body = [tree.body[number] for number in cell["take"]]
-            tree = ast.Module(body, [])
-            self._codes.append(compile(tree, file, "exec", dont_inherit=True))
-
-    def function(self) -> Callable:
-        """A fresh one, with globals of its own."""
-        space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
-                                 "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
-        for code in self._codes:
-            exec(code, space)
-        return space[self._name]
-
-
-class _Unpickler(pickle.Unpickler):
-    """The judge's inputs; what it keeps for itself is called back over the wire."""
-
-    def __init__(self, data: bytes, ask: Asker) -> None:
-        super().__init__(io.BytesIO(data))
-        self._ask = ask
-
-    def persistent_load(self, pid: Any) -> Any:
-        return Own(self._ask, int(pid))
-
-
-class Own:
-    """Something of the judge's: to be called, and told apart by nothing."""
-
-    def __init__(self, ask: Asker, number: int) -> None:
-        self._ask, self._number = ask, number
-
-    def __call__(self, *args: Any) -> Any:
-        self._ask("call", number=self._number, given=len(args))
-        return None
-
-    def left(self) -> Stays:
-        return Stays()
-
-
-class Stays:
-    """What is left of something of the judge's: the judge has it."""
-
-
-def _encoded(value: Any) -> Any:
-    """``plain.encode``, and the judge's own things by a tag."""
-    if isinstance(value, Own | Stays):
-        return {"own": 1}
-    if type(value) in (list, tuple) and any(isinstance(v, Own | Stays) for v in value):
-        return {type(value).__name__: [_encoded(v) for v in value]}
-    return encode(value)
 
 
 def _torchrun(rank: int, world: int) -> dict[str, str]:
@@ -119,15 +52,11 @@ def _torchrun(rank: int, world: int) -> dict[str, str]:
     }
 
 
-def serve(sock: socket.socket, standing: list[str]) -> None:
+def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
     """Play what the judge asks for, until it closes the socket."""
-    talk = Talk(sock)
     try:
-        setup = talk.receive()
-        try:
-            cells: Cells | BaseException = Cells(setup["name"], setup["cells"])
-        except Exception as error:
-            cells = error
+        for cell in setup["cells"]:
+            show_lines(cell["file"], cell["source"])
         talk.send({"do": "ready", "walls": standing})
         ask = Asker(talk)
         _settle_in(ask)
@@ -137,7 +66,7 @@ def serve(sock: socket.socket, standing: list[str]) -> None:
                 play = talk.receive()["play"]
                 os.environ.clear()
                 os.environ.update(environment | _torchrun(play["rank"], play["world"]))
-                talk.send(_played(cells, play, ask))
+                talk.send(_played(setup, play, ask))
     except Ended:
         return
 
@@ -145,9 +74,9 @@ def serve(sock: socket.socket, standing: list[str]) -> None:
 def _settle_in(ask: Asker) -> None:
     """A rank's clock is the judge's, and it starts no process: as in the simulator."""
     for name in ("time", "monotonic", "perf_counter"):
-        setattr(time, name, lambda: ask("clock")["at"])
-        setattr(time, name + "_ns", lambda: int(ask("clock")["at"] * 1e9))
-    time.sleep = lambda seconds: ask("sleep", seconds=float(seconds)) and None  # type: ignore[assignment]
+        setattr(time, name, ask.now)
+        setattr(time, name + "_ns", lambda: int(ask.now() * 1e9))
+    time.sleep = ask.compute  # type: ignore[assignment]
     what = "a simulated rank cannot start or end processes: use run(), where ranks are processes"
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -160,20 +89,22 @@ def _settle_in(ask: Asker) -> None:
     multiprocessing.process.BaseProcess.start = refuse  # type: ignore[method-assign]
 
 
-def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> dict[str, Any]:
+def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str, Any]:
     """One play, to its end: what this rank has then, or what it raised."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(True)
-    groups = FarGroups(ask, play["rank"], play["world"])
+    groups = Groups(ask, play["rank"], play["world"])
     compat.enter_world(groups.world, {r: r for r in range(play["world"])})
-    context.install(FarContext(ask))
+    context.install(ask)
     context.seed_rank(play["rank"])
     try:
-        function = _loaded(cells)
-        rounds = _Unpickler(base64.b64decode(play["rounds"]), ask).load()
+        function = _loaded(setup)
+        rounds = pickle.loads(bytes_of(play["rounds"]))
+        for own in (arg for args in rounds for arg in args if isinstance(arg, Own)):
+            own.ask = ask
         seen = call_all(function, rounds, bool(play["ddp"]))
         return {"do": "done", "seen": [
-            {"returned": _encoded(s.returned), "args": [_encoded(a) for a in s.args or ()],
+            {"returned": encode(s.returned), "args": [encode(a) for a in s.args],
              "notes": list(s.notes)} for s in seen]}  # fmt: skip
     except Abandoned:
         return {"do": "over"}
@@ -184,11 +115,17 @@ def _played(cells: Cells | BaseException, play: dict[str, Any], ask: Asker) -> d
             compat.leave_world()
 
 
-def _loaded(cells: Cells | BaseException) -> Callable:
+def _loaded(setup: dict[str, Any]) -> Callable:
+    """A fresh function, with globals of its own. Of the cells that an answer runs with, only the
+    statements that it needs are run."""
+    space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
+                             "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
     try:
-        if isinstance(cells, BaseException):
-            raise cells
-        return cells.function()
+        for cell in setup["cells"]:
+            tree = ast.parse(cell["source"], cell["file"])
+            tree.body = [tree.body[number] for number in cell["take"]]
+            exec(compile(tree, cell["file"], "exec", dont_inherit=True), space)
+        return space[setup["name"]]
     except Abandoned:
         raise
     except BaseException as error:

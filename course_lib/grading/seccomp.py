@@ -1,7 +1,8 @@
 """System calls that no rank may make: those that reach other ranks, or hold uncounted memory.
 
     record locks, flock, inotify      what one rank does to a file that all see, the others can tell
-    memfd, System V, shared maps      memory without a process that it is counted for
+    memfd, System V, shared maps,     memory that no process is counted for, or no limit counts
+      stacks that grow by themselves
     fork, unshare, setns              other processes, other rights
     keyctl, io_uring, bpf, …          ways around all of this, which no answer needs
 
@@ -32,7 +33,7 @@ _CALLS = {  # by name: the numbers on x86_64 and aarch64; −1: there is none
 _LOAD, _EQUAL, _ABOVE, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _NUMBER, _MACHINE, _ARGUMENT = 0, 4, 16  # where they lie in struct seccomp_data
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
-_SHARED, _THREAD, _DUPFD_CLOEXEC, _INET6 = 1, 0x10000, 1030, 10
+_SHARED, _GROWS, _THREAD, _DUPFD_CLOEXEC, _INET6 = 1, 0x100, 0x10000, 1030, 10
 _SET_SECCOMP, _FILTER, _NO_NEW_PRIVS = 22, 2, 38
 
 Step = tuple[int, int, int, int]  # what, how many steps to skip if so and if not, a number
@@ -54,7 +55,7 @@ def _bit(argument: int, mask: int, if_set: Step, if_not: Step) -> list[Step]:
 
 
 _RULES: dict[str, list[Step]] = {  # all other calls in _CALLS are refused, whatever they ask
-    "mmap": _bit(3, _SHARED, _no, _yes),
+    "mmap": _bit(3, _SHARED | _GROWS, _no, _yes),
     "clone": _bit(0, _THREAD, _yes, _no),
     "clone3": [(_RETURN, 0, 0, _ERROR | errno.ENOSYS)],  # then the C library takes clone
     "fcntl": _at_most(1, 4, _DUPFD_CLOEXEC),  # duplicates and flags

@@ -43,7 +43,7 @@ _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = (
     1, 2, 4, 8, 32, 4096, 16384, 1 << 18,
 )  # fmt: skip
 _DETACH = 2
-_DUMPABLE, _NO_NEW_PRIVS = 4, 38
+_DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVS = 1, 4, 38
 NOBODY = 65534
 
 
@@ -114,26 +114,42 @@ def _map_to_itself(user: int, group: int) -> None:
 
 def build(limits: Limits, outer: set[str], place: str, hidden: list[str]) -> list[str]:
     """Build what walls can be built; those that stand, in words. ``place`` is an empty folder."""
-    walls = set(outer)
+    walls, used = set(outer), _data()
     if "processes" in outer:
         walls |= _attempt(lambda: _own_files(place, hidden, limits.file_mb), "files")
     _limit(limits)
     if sys.platform == "linux":
         walls |= _attempt(lambda: _become_nobody("files" in walls), "user")
-        walls |= _attempt(lambda: _limit_memory(limits.memory_mb), "memory")
     _limit_processes(limits.processes, "processes" in walls)
     walls |= _attempt(seccomp.install, "calls")
-    home = Path("/tmp/home") if "files" in walls else Path(place)
+    if "calls" in walls:  # nothing else counts what processes share, or children have
+        memory = used + (limits.memory_mb << 20)
+        walls |= _attempt(lambda: resource.setrlimit(resource.RLIMIT_DATA, (memory, memory)),
+                          "memory")  # fmt: skip
+    folder = Path("/tmp" if "files" in walls else place)
     for name in ("home", "work"):
-        (home.parent / name if "files" in walls else home / name).mkdir(exist_ok=True)
-    folder = home if "files" in walls else home / "home"
+        (folder / name).mkdir()
     os.environ.clear()
     os.environ.update({
-        "HOME": str(folder), "TMPDIR": str(folder.parent / "work"), "PATH": "/usr/bin:/bin",
+        "HOME": str(folder / "home"), "TMPDIR": str(folder / "work"), "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "USER": "student",
     })  # fmt: skip
-    os.chdir(folder.parent / "work")
+    os.chdir(folder / "work")
     return sorted(walls)
+
+
+def _data() -> int:
+    """Bytes of this process that it can write to, and that nobody shares: what RLIMIT_DATA limits.
+    (RLIMIT_AS would keep torch from loading.)"""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData"))
+
+
+def end_with_parent(number: int) -> None:
+    """Have this process ended when its parent is, who may be killed."""
+    if sys.platform == "linux":
+        _prctl(_DEATH_SIGNAL, number)
 
 
 def _attempt(wall: Callable[[], None], *names: str) -> set[str]:
@@ -246,14 +262,6 @@ def _limit(limits: Limits) -> None:
         resource.setrlimit(what, (value, value))
 
 
-def _limit_memory(megabytes: int) -> None:
-    """What may be written to: RLIMIT_DATA also counts private maps. (RLIMIT_AS would keep torch
-    from loading.) Shared maps are the keeper's business."""
-    used = int(_status("self")["VmData"]) << 10
-    most = used + (megabytes << 20)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
-
 def _limit_processes(most: int, alone: bool) -> None:
     """Counted for a user: where others run under the same one, theirs come on top."""
     others = 0 if alone or sys.platform != "linux" else _tasks_of(os.getuid())
@@ -274,13 +282,6 @@ def _tasks_of(user: int) -> int:
 # ---- watching ----------------------------------------------------------------------------------
 
 
-def _status(pid: int | str) -> dict[str, str]:
-    """Memory lines of /proc/PID/status, in kB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    pairs = (line.split(":", 1) for line in lines if line.startswith(("Vm", "Rss")))
-    return {key: value.split()[0] for key, value in pairs}
-
-
 def family(pid: int) -> Iterator[int]:
     """A process and all that came of it."""
     yield pid
@@ -299,15 +300,3 @@ def running(pid: int) -> int:
             with contextlib.suppress(OSError):
                 count += stat.read_text().rpartition(")")[2].split()[0] == "R"
     return count
-
-
-def own_memory(pid: int, inherited: int = 0) -> int:
-    """Bytes of memory that a process and its children have of their own, shared maps included;
-    each without what it has ``inherited`` from the zygote."""
-    total = 0
-    for member in family(pid):
-        with contextlib.suppress(OSError, KeyError):
-            status = _status(member)
-            mine = sum(int(status[what]) for what in ("RssAnon", "RssShmem", "VmSwap")) << 10
-            total += max(0, mine - inherited)
-    return total

@@ -31,7 +31,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -39,7 +39,8 @@ from pathlib import Path
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.messages import framed
 
-PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle", "course_lib.ranks.worker")
+PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle")
+WORKER = "course_lib.ranks.worker"  # what ranks are: prepare() in here, main(fds, scratch) in each
 FDS_PER_RANK = 5
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -56,7 +57,7 @@ class ForkServer:
     dies instead, the sockets of the worlds that were asked for close.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, worker: str = WORKER, environ: Mapping[str, str] = os.environ) -> None:
         self.imports: set[str] = set()  # what ranks had to import: once for all ranks to come
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._complaints = nameless_file("complaints")
@@ -64,8 +65,8 @@ class ForkServer:
         path = os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno())],
-                env=os.environ | {"PYTHONPATH": path},
+                [sys.executable, "-P", __file__, str(theirs.fileno()), worker],
+                env={**environ, "PYTHONPATH": path},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -108,8 +109,8 @@ class ForkServer:
 class Loop:
     """New worlds, new ranks, dead ranks."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self.control = control
+    def __init__(self, control: socket.socket, worker: str) -> None:
+        self.control, self.worker = control, worker
         self.open = True
         self.ranks: dict[int, socket.socket] = {}  # process id → its world's socket
         self.selector = selectors.DefaultSelector()
@@ -147,7 +148,7 @@ class Loop:
         if not data:
             self._end(world)
             return
-        pid = fork_rank(fds)
+        pid = fork_rank(fds, self.worker)
         for fd in fds:
             os.close(fd)
         self.ranks[pid] = world
@@ -213,7 +214,7 @@ def scratch_folder(rank_pid: int) -> str:
     return os.path.join(os.environ.get("TMPDIR", "/tmp"), f"course_lib-{os.getuid()}-{rank_pid}")
 
 
-def fork_rank(fds: Sequence[int]) -> int:
+def fork_rank(fds: Sequence[int], worker: str) -> int:
     """Start a rank as a copy of this process."""
     pid = os.fork()
     if pid:
@@ -221,9 +222,7 @@ def fork_rank(fds: Sequence[int]) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not to outlive the fork server
     try:
         close_all_but(fds)
-        from course_lib.ranks import worker
-
-        worker.main(fds, scratch_folder(os.getpid()))
+        sys.modules[worker].main(fds, scratch_folder(os.getpid()))
     finally:
         os._exit(1)
 
@@ -234,20 +233,18 @@ def close_all_but(keep: Sequence[int]) -> None:
         os.closerange(before + 1, after)
 
 
-def main(control_fd: int) -> None:
+def main(control_fd: int, worker: str) -> None:
     """Serve the notebook at the other end of this socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans come to us
     for name in PRELOAD:
         importlib.import_module(name)
-    from course_lib.ranks import wrappers
-
-    wrappers.install()  # every rank needs them, and a fork inherits them
+    importlib.import_module(worker).prepare()  # every rank needs it, and a fork inherits it
     gc.freeze()
-    Loop(socket.socket(fileno=control_fd)).serve()
+    Loop(socket.socket(fileno=control_fd), worker).serve()
 
 
 if __name__ == "__main__":
     from course_lib.ranks import forkserver  # as everybody else knows it
 
-    forkserver.main(int(sys.argv[1]))
+    forkserver.main(int(sys.argv[1]), sys.argv[2])

@@ -33,7 +33,7 @@ import torch.distributed as dist
 from course_lib import context
 from course_lib.failures import Outcome
 from course_lib.pickling import CannotTravel, TooLarge, pack, unpack_call, why
-from course_lib.ranks import recorder
+from course_lib.ranks import recorder, wrappers
 from course_lib.ranks.messages import Job, Setup
 from course_lib.user_code import name_cells, show_lines
 
@@ -59,6 +59,9 @@ class RankContext:
 
     def compute(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+prepare = wrappers.install  # in the fork server, before any rank
 
 
 def main(fds: Sequence[int], scratch: str) -> NoReturn:

@@ -240,7 +240,7 @@ class Play:
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
         return deadlock_error(
             blocked={r: w.record.event() for r, w in waits.items()},
-            lines={r: line_of_thread(self.ranks[r].thread.ident) for r in waits},
+            lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
             returned=[rank.number for rank in self.ranks if rank.gone],
             groups=self.groups.names,

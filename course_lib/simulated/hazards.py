@@ -46,10 +46,10 @@ def _element(dtype: torch.dtype, side: int) -> bytes:
 class Poison:
     """What one buffer was filled with."""
 
-    __slots__ = ("held",)
+    __slots__ = ("held", "side")
 
     def __init__(self, buffer: torch.Tensor, side: int) -> None:
-        self.held = _element(buffer.dtype, side) * buffer.numel()
+        self.held, self.side = _element(buffer.dtype, side) * buffer.numel(), side
         if buffer.is_contiguous():
             fill(buffer, self.held)
         else:

@@ -101,10 +101,10 @@ def is_callers(filename: str) -> bool:
     return _kind(filename) == _USER or filename in compat.call_files()
 
 
-def line_of_thread(ident: int | None) -> Line | None:
-    """The user's line that a thread is in now."""
-    frame = _user_frame(sys._current_frames().get(ident or -1))
-    return None if frame is None else line_of(frame)
+def line_of_thread(thread: Any) -> Line | None:
+    """The user's line that a thread is in now; one that acts for somebody else says whose."""
+    frame = _user_frame(sys._current_frames().get(thread.ident))
+    return getattr(thread, "line", None) or (frame and line_of(frame))
 
 
 @lru_cache(maxsize=4096)

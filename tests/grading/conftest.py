@@ -1,4 +1,4 @@
-"""A zygote for all tests of grading, and short exercises to judge."""
+"""A fork server for all tests of grading, and short exercises to judge."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ import pytest
 
 from course_lib.checks import exercise as declared
 from course_lib.grading import judge as judging
-from course_lib.grading import runner
+from course_lib.grading import processes
 from course_lib.grading.judge import Order, Timing, judge
 from course_lib.grading.namespace import CellText
+from course_lib.grading.processes import RankServer
 from course_lib.grading.walls import Limits
-from course_lib.grading.zygote import Zygote
 
 TESTS = Path(__file__).resolve().parents[1]
 LIMITS = Limits(memory_mb=200, cpu_seconds=20)
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
+def ranks() -> Iterator[RankServer]:
     os.environ["COURSE_ATTACK_TOKEN"] = "secret"
-    with Zygote() as started:
+    with RankServer() as started:
         del os.environ["COURSE_ATTACK_TOKEN"]
         yield started
 
 
 @pytest.fixture
-def judged(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def judged(ranks: RankServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Judge a source with a few cases of each level: what is tested is the way there."""
 
     def few(name: str) -> declared.Exercise:
         whole = declared.find(name)
         return replace(
             whole,
-            core=lambda rng: whole.core(rng)[:7],
+            core=lambda rng: whole.core(rng)[:5],
             sturdy=lambda rng: [*whole.sturdy(rng)[:2], *whole.sturdy(rng)[-3:]],
         )
 
     monkeypatch.setattr(judging, "find", few)
-    monkeypatch.setattr(runner, "HOME", 0.5)
+    monkeypatch.setattr(processes, "HOME", 0.5)
 
     def judge_it(
         exercise: str, source: str, own: list[CellText] | None = None,
@@ -52,7 +52,7 @@ def judged(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dic
         address: str = "", limits: Limits = LIMITS,
     ) -> dict[str, Any]:  # fmt: skip
         order = Order(exercise, source, own or [], reference or own or [])
-        return judge(order, address or zygote.address, limits, timing or Timing(1.5, 8))
+        return judge(order, address or ranks.address, limits, timing or Timing(1, 6))
 
     return judge_it
 

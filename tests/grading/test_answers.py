@@ -68,6 +68,7 @@ def test_of_two_that_differ_the_last_counts_and_the_note_says_so(tmp_path: Path)
         ([{"cell_type": "markdown", "source": RIGHT, "metadata": {}, "id": "my_share-answer"}],
          "its cell is no code cell any more"),
         ([answer_cell("def my_share(n):\n  return (\n")], "it is not Python, line"),
+        ([answer_cell("def my_share(n, n):\n  pass\n")], "it is not Python, line 1: duplicate"),
         ([answer_cell("%%time\n" + RIGHT)], "line 1 is a command to the notebook"),
         ([answer_cell("!rm -rf build\n" + RIGHT)], "line 1 is a command to the notebook"),
         ([answer_cell(RIGHT + "\nget_ipython().run_line_magic('x', '')")], "get_ipython"),

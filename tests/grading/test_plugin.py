@@ -29,52 +29,38 @@ def command_for(cells: list[tuple[str, str, dict]], folder: Path, *options: str)
     ]  # fmt: skip
 
 
-def outcomes(cells: list[tuple[str, str, dict]], folder: Path, *options: str) -> dict[str, str]:
-    """The cells' outcomes by id: "" is passed."""
-    command = command_for(cells, folder, *options)
-    done = subprocess.run(command, cwd=folder, env=clean_environment(folder, folder), text=True,
-                          capture_output=True, timeout=120)  # fmt: skip
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    suite = xml.parse(folder / "o.xml").getroot()[0]
+@pytest.mark.slow
+def test_no_marker_death_or_delay_is_a_pass_or_costs_another_cell(tmp_path: Path) -> None:
+    """A kernel that is dead, or does not come back, costs one timeout of a cell."""
+    command = command_for([
+        ("begin", "x = 1", {"role": "begin"}),
+        ("fine", "assert x == 1", {"exercise": "e", "role": "check"}),
+        ("raises", "assert False", {"role": "check"}),
+        ("skip", "# NBVAL_SKIP\nassert x == 1", {"role": "check"}),
+        ("dies", "import os; os._exit(0)", {"role": "check"}),
+        ("after", "assert x == 1", {"role": "check"}),
+        ("hangs", "while True: pass", {"role": "check"}),
+        ("last", "assert x == 1", {"role": "check"}),
+    ], tmp_path, "--nbval-cell-timeout=3")  # fmt: skip
+    with subprocess.Popen(command, cwd=tmp_path, env=clean_environment(tmp_path, tmp_path),
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # fmt: skip
+        assert process.stdout is not None
+        said = process.stdout.read()
+        assert process.wait(60) == 1, said
+    suite = xml.parse(tmp_path / "o.xml").getroot()[0]
     assert suite.get("skipped") == "0"
-    out = {}
-    for case in suite.iter("testcase"):
-        failure = case.find("failure")
-        out[case.get("name", "")] = "" if failure is None else failure.get("message", "?")
-    return out
-
-
-@pytest.mark.slow
-def test_no_marker_tag_death_or_delay_is_a_pass(tmp_path: Path) -> None:
-    begin = {"role": "begin"}
-    got = outcomes([
-        ("begin", "x = 1", begin),
-        ("fine", "assert x == 1", {}),
-        ("skip", "# NBVAL_SKIP\nassert False", {}),
-        ("tag", "assert False", {"tags": ["nbval-skip", "raises-exception"]}),
-        ("silent", "get_ipython().showtraceback = lambda *a, **k: None\nassert False", {}),
-        ("dies", "import os; os._exit(0)", {}),
-        ("after", "assert x == 1", {}),
-        ("hangs", "while True: pass", {}),
-        ("last", "assert x == 1", {}),
-    ], tmp_path, "--cell-seconds=3")  # fmt: skip
-    assert [name for name, why in got.items() if not why] == ["begin", "fine", "after", "last"]
-    assert "the kernel died" in got["dies"]
-    assert "nothing came back within 3 s" in got["hangs"]
-
-
-@pytest.mark.slow
-def test_the_deadline_of_a_notebook_is_kept(tmp_path: Path) -> None:
-    got = outcomes([("a", "while True: pass", {}), ("b", "1", {})], tmp_path, "--grade-seconds=8")
-    assert "nothing came back" in got["a"]
-    assert "the time for this submission is over" in got["b"]
+    cases = {case.get("name"): case for case in suite.iter("testcase")}
+    assert [name for name, case in cases.items() if case.find("failure") is None] == [
+        "begin", "fine", "after", "last"]  # fmt: skip
+    told = {p.get("name"): p.get("value") for p in cases["fine"].iter("property")}
+    assert told == {"cell": "fine", "exercise": "e", "role": "check"}
 
 
 @pytest.mark.slow
 def test_it_ends_with_whoever_started_it_and_so_does_its_kernel(tmp_path: Path) -> None:
     source = "import os; open('pid', 'w').write(str(os.getpid())); os.rename('pid', 'kernel')"
     cells = [("a", f"{source}\nimport time; time.sleep(600)", {})]
-    command = command_for(cells, tmp_path, "--end-with-stdin")
+    command = command_for(cells, tmp_path)
     with subprocess.Popen(command, cwd=tmp_path, env=clean_environment(tmp_path, tmp_path),
                           stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:  # fmt: skip
         end = time.monotonic() + 60

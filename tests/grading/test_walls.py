@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 from conftest import TESTS
 
+from course_lib.grading import keeper
+
 ROOT = TESTS.parent
 JUDGE = """
 import json, sys
@@ -21,15 +24,15 @@ from dataclasses import replace
 import course_lib
 from course_lib.grading import judge as judging
 from course_lib.grading.walls import Limits
-from course_lib.grading.zygote import Zygote
+from course_lib.grading.processes import RankServer
 
 if __name__ == "__main__":
     whole = judging.find("my_share")
     judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
                                      sturdy=lambda rng: whole.sturdy(rng)[:1])
     order = judging.Order("my_share", sys.stdin.read(), [], [])
-    with Zygote() as zygote:
-        record = judging.judge(order, zygote.address, Limits(), judging.Timing(20, 90))
+    with RankServer() as ranks:
+        record = judging.judge(order, ranks.address, Limits(), judging.Timing(20, 90))
     print(json.dumps([course_lib.__file__, record]))
 """
 
@@ -68,3 +71,18 @@ def test_a_course_below_tmp_is_graded_as_any_other(copied: Path, judged) -> None
     assert where == str(copied / "course_lib" / "__init__.py")
     assert record["passed"], record
     assert record["undefended"] == judged("my_share", READS)["undefended"]
+
+
+def test_what_a_rank_of_the_same_number_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    """Process numbers come again; the keeper tidies up before it does anything else."""
+    left = tmp_path / "scratch"
+    left.mkdir()
+    (left / "old").touch()
+    pid = os.fork()
+    if pid == 0:
+        with open(os.devnull) as talk, contextlib.suppress(BaseException):
+            keeper.walls.separate = lambda: os._exit(9)  # the next thing that it does
+            keeper.main([talk.fileno()], str(left))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    assert list(left.iterdir()) == []

@@ -37,8 +37,8 @@ from course_lib.__main__ import main  # noqa: E402
 from course_lib.checks.exercise import exercises  # noqa: E402
 from course_lib.grading import grade, manifest  # noqa: E402
 from course_lib.grading.judge import Order, Timing, judge  # noqa: E402
+from course_lib.grading.processes import RankServer  # noqa: E402
 from course_lib.grading.walls import Limits, family  # noqa: E402
-from course_lib.grading.zygote import Zygote  # noqa: E402
 
 RELEASE = manifest.read(ROOT / "notebooks" / "manifest.json")
 LESSONS = sorted({e.number[:2] for e in exercises().values()})
@@ -50,11 +50,11 @@ LESSONS = sorted({e.number[:2] for e in exercises().values()})
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_grading_the_zoo_gives_the_diagnoses_of_check(lesson: str) -> None:
     different = []
-    with Zygote() as zygote:
+    with RankServer() as ranks:
         mine = [name for name, e in exercises().items() if e.number.startswith(lesson)]
         for name, way in ((n, w) for n in mine for w in (*zoo.right(n), *zoo.wrong(n))):
             order = Order(name, zoo.source(name, way), [], [])
-            record = judge(order, zygote.address, Limits(), Timing(30, 600))
+            record = judge(order, ranks.address, Limits(), Timing(30, 600))
             wanted = zoo.wrong(name)[way].diagnosis if way in zoo.wrong(name) else None
             if record["diagnosis"] != wanted or record["passed"] != (wanted is None):
                 different.append(f"{name}/{way}: {record['diagnosis']}, not {wanted}")

@@ -1,0 +1,225 @@
+"""The processes of one answer, as the judge sees them: one slot for each rank, started when needed.
+
+    grade ── RankServer ──► fork server ──fork──► keeper ──► rank     torch is imported once, before
+      └─── pytest ── kernel: judge ─── Slot ───────────────────┘      any student's code
+
+One fork server serves all judges of a grading run: each asks at its door for a socket, on which a
+rank can be ordered, and closes that to end it.
+
+A slot is used for one play after another as long as it behaves. One that does not come back, says
+what no rank says, or has to be given up in the middle is ended with everything that it has started,
+and the next play gets a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from course_lib.grading.frames import Ended, Malformed, Talk
+from course_lib.grading.walls import Limits, running
+from course_lib.ranks.forkserver import ForkServer
+from course_lib.ranks.messages import Channel
+
+VARIABLE = "COURSE_GRADE_DOOR"  # where kernels find the fork server of their run
+# What of this process's environment a Python needs: a rank can read its first one.
+_NEEDED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
+           "COURSE_LIB_WALLS")  # fmt: skip
+START = 20.0  # seconds in which a slot has to be ready, on a busy machine, too
+HOME = 2.0  # seconds in which one that was told that all is over has to come back
+
+
+class RankServer:
+    """The fork server of a grading run, as long as the with-block lasts, and its door."""
+
+    def __enter__(self) -> RankServer:
+        environ = {name: os.environ[name] for name in _NEEDED if name in os.environ}
+        self.server = ForkServer("course_lib.grading.keeper", environ | {"OMP_NUM_THREADS": "1"})
+        self.folder = tempfile.mkdtemp(prefix="grade-")
+        self.address = os.path.join(self.folder, "door")
+        self._door = socket.socket(socket.AF_UNIX)
+        self._door.bind(self.address)
+        self._door.listen(64)
+        threading.Thread(target=self._answer_the_door, daemon=True).start()
+        life, talk = start_rank(self.address)
+        with life, talk:  # it says that it has forked; from now on that takes milliseconds
+            if not life.recv(1):
+                raise RuntimeError(f"no process that starts ranks{self.server.last_complaint()}")
+        return self
+
+    def _answer_the_door(self) -> None:
+        while True:
+            try:
+                caller, _ = self._door.accept()
+            except OSError:  # it is closed
+                return
+            # whoever called may be gone by now, and the fork server, too
+            with caller, suppress(OSError), self.server.open_world() as world:
+                socket.send_fds(caller, [b"."], [world.fileno()])
+
+    def __exit__(self, *_: object) -> None:
+        self._door.shutdown(socket.SHUT_RDWR)
+        self._door.close()
+        self.server.release()
+        shutil.rmtree(self.folder)
+
+
+def start_rank(address: str) -> tuple[socket.socket, socket.socket]:
+    """A new process behind walls: the socket that it lives as long as, and that on which it talks.
+    It builds its walls when it is told its limits."""
+    here, there = socket.socketpair()
+    with socket.socket(socket.AF_UNIX) as door, there:
+        door.connect(address)
+        _, fds, _, _ = socket.recv_fds(door, 1, 1)
+        if not fds:
+            raise Ended("the fork server is gone")
+        life = socket.socket(fileno=fds[0])
+        socket.send_fds(life, [b"."], [there.fileno()])
+    return life, here
+
+
+class Slot:
+    """One rank's process."""
+
+    def __init__(self, address: str, setup: dict[str, Any]) -> None:
+        self._life, sock = start_rank(address)
+        self._told = Channel(self._life)
+        self._until: float | None = time.monotonic() + START
+        self.talk = Talk(sock, self._patient)
+        self.pid = 0  # its keeper's
+        self.code: int | None = None  # its exit code, once it has ended
+        self.state = "idle"  # idle, playing, abandoned or ended
+        self.why = ""  # it ended, in words for the instructor
+        try:
+            self.talk.send(setup)
+            self.walls = {str(w) for w in self.talk.receive()["walls"]}
+            self._listen(START)
+        except (Ended, Malformed, TimeoutError, KeyError, TypeError) as error:
+            self.spoil(f"it did not start ({type(error).__name__})")
+            raise Ended(self.why) from None
+
+    def _listen(self, seconds: float) -> None:
+        """What the fork server says next: which process it is, or how it has ended."""
+        select.select([self._life], [], [], seconds)
+        for what, pid, *code in self._told.serve():
+            self.pid = pid
+            if what == "exit":
+                (self.code,) = code
+
+    def _patient(self) -> bool:
+        return self._until is None or time.monotonic() < self._until
+
+    def start(self, play: dict[str, Any]) -> None:
+        """Begin a play. From here on it is the simulation that limits the time. One simulation
+        may play a case more than once, each time from where the last one was given up."""
+        if not self.home():
+            raise Ended(self.why)
+        self._until = None
+        self.state = "playing"
+        self.talk.send(play)
+
+    def abandon(self) -> None:
+        """The simulation is over: tell the rank, which is waiting for an answer."""
+        if self.state != "playing":
+            return
+        self.state = "abandoned"
+        try:
+            self.talk.send({"over": 1})
+        except Ended:
+            self.spoil("")
+
+    def spoil(self, why: str) -> None:
+        """It is not to be used again."""
+        if self.state == "ended":
+            return
+        self.state = "ended"
+        if not why:
+            self._listen(0.5)
+        self.why = why or _in_words(self.code)
+        self.close()
+
+    def home(self) -> bool:
+        """Whether it can be used again, after a play."""
+        if self.state == "playing":
+            self.spoil("it did not come back")
+        if self.state == "abandoned":
+            self._until = time.monotonic() + HOME
+            try:
+                # it may go on asking as long as that
+                while self.talk.receive().get("do") not in ("over", "done", "raised"):
+                    self.talk.send({"over": 1})
+                self.state = "idle"
+            except (Ended, Malformed, TimeoutError):
+                self.spoil("it did not come back")
+        return self.state == "idle"
+
+    def close(self) -> None:
+        """End the process: the fork server sees its socket close."""
+        self._life.close()
+        self.talk.sock.close()
+
+
+def _in_words(code: int | None) -> str:
+    if code is None:
+        return "it ended"
+    if code <= 128:
+        return f"it ended with exit code {code}"
+    return {
+        24: "it used more processor time than allowed",
+        25: "it wrote a larger file than allowed",
+        6: "it was aborted, in compiled code (signal 6)",
+        11: "it crashed, in compiled code (signal 11)",
+    }.get(code - 128, f"signal {code - 128} ended it")
+
+
+class Runner:
+    """All slots of one answer."""
+
+    def __init__(self, address: str, limits: Limits, setup: dict[str, Any]) -> None:
+        self._address, self._setup = address, setup | {"limits": limits.as_json()}
+        self._slots: list[Slot] = []
+        self.ended: list[str] = []  # why slots were given up
+        self.walls: set[str] | None = None
+
+    @staticmethod
+    def standing() -> set[str]:
+        """The walls that this system allows."""
+        with RankServer() as started:
+            runner = Runner(started.address, Limits(), {"name": "", "cells": []})
+            try:
+                runner.slots(1)
+                return runner.walls or set()
+            finally:
+                runner.close()
+
+    def slots(self, world: int) -> list[Slot]:
+        """As many slots as this, all of them ready."""
+        self._slots = [slot for slot in self._slots if slot.home()]
+        while len(self._slots) < world:
+            fresh = Slot(self._address, self._setup)
+            self.walls = fresh.walls if self.walls is None else self.walls & fresh.walls
+            self._slots.append(fresh)
+        return self._slots[:world]
+
+    def running(self) -> int:
+        """How many threads its ranks have that compute, or want to."""
+        return sum(running(slot.pid) for slot in self._slots)
+
+    def settle(self) -> list[str]:
+        """After a play: give up what does not come back; why, for each that was."""
+        gone = [slot.why for slot in self._slots if slot.state != "idle" and not slot.home()]
+        self.ended += gone
+        self._slots = [s for s in self._slots if s.state == "idle"]
+        return gone
+
+    def close(self) -> None:
+        for slot in self._slots:
+            slot.close()
+        self._slots = []
