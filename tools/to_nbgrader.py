@@ -2,8 +2,7 @@
 
     python tools/to_nbgrader.py marks/grades.csv sqlite:///gradebook.db
 
-A lesson is an assignment of one notebook, an exercise a cell of it. What the gradebook has of the
-same students and lessons is replaced. Lateness has been taken off the marks.
+A lesson is an assignment of one notebook, an exercise a cell of it. Lateness has been taken off.
 """
 
 from __future__ import annotations
@@ -39,4 +38,3 @@ if __name__ == "__main__":
         rows = [row for row in csv.DictReader(file) if row["student"] and row["lesson"]]
         for one in sorted(rows, key=lambda row: row["submitted"]):  # the last one counts
             put(one, gradebook)
-    print(f"{len(rows)} submissions in {sys.argv[2]}")

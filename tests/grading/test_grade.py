@@ -201,21 +201,15 @@ def test_one_exercise_is_judged_again_and_no_other(
     assert table(out)["anna"]["points"] == "20"
 
 
-def test_submissions_are_named_so_that_they_can_be_told_apart(tmp_path: Path) -> None:
-    for name in ("anna/hw.ipynb", "bert/hw.ipynb", "bert/other one.ipynb",
-                 "bert/.ipynb_checkpoints/hw.ipynb"):  # fmt: skip
-        written(tmp_path / name, "{}")
-    assert [n for n, _ in grade.named([str(tmp_path)])] == [
-        "anna__hw", "bert__hw", "bert__other_one"]  # fmt: skip
-
-
-def test_no_name_leads_out_of_the_folder_or_meets_another(tmp_path: Path) -> None:
+def test_names_tell_submissions_apart_and_never_lead_out_of_the_folder(tmp_path: Path) -> None:
     files = ["...ipynb", ".ipynb", "a b.ipynb", "a_b.ipynb", "A_b.ipynb", "x" * 240 + ".ipynb",
              "x" * 239 + "y.ipynb", "é" * 120 + ".ipynb", "anna/1/2/3/hw.ipynb",
              "bert/1/2/3/hw.ipynb"]  # fmt: skip
     for name in files:
         written(tmp_path / name, "{}")
+    written(tmp_path / "bert" / ".ipynb_checkpoints" / "hw.ipynb", "{}")
     names = [n for n, _ in grade.named([str(tmp_path)])]
+    assert {"anna__1__2__3__hw", "bert__1__2__3__hw"} < set(names)
     assert len({n.casefold() for n in names}) == len(files)
     assert all(not n.startswith(".") and "/" not in n and len(n.encode()) < 140 for n in names)
     (tmp_path / "inbox").symlink_to(tmp_path / "anna")
