@@ -76,8 +76,14 @@ def _add_instructors_commands(command) -> None:
         "--manifest", metavar="FILE", help="the release's (default: notebooks/manifest.json)"
     )
     grade.add_argument("--policy", metavar="FILE", help="what the instructor decides, in TOML")
+    grade.add_argument("--roster", metavar="FILE", help="whose submission is whose, as CSV")
+    grade.add_argument("--exercise", metavar="NAME", help="judge this one again, and no other")
     grade.add_argument(
-        "--jobs", metavar="N", default=2, help="submissions at a time (default: %(default)s)"
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=2,
+        help="submissions at a time (default: %(default)s)",
     )
 
     release = command(

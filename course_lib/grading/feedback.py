@@ -1,83 +1,81 @@
-"""One page of HTML for each submission, complete in itself: for the student.
+"""What a student gets: a page of HTML, complete in itself, and the same as Gradescope reads it.
 
-It shows what ``check`` would: levels, the diagnosis, its hint, the case where that is one of those
-that learners see, and pictures of it. No input and no expected value of a hidden case is on it, no
-traceback, and nothing that the answer has printed.
+It is made from the student's copy of the marks (``marks.seen``), and tells what ``check`` would in
+its words: the levels, the case where it is one of those that learners see, the hint, and pictures
+of the case. No input and no expected value of a hidden case is on it, and no traceback.
 """
 
 from __future__ import annotations
 
+import json
 from html import escape
-from typing import Any
+from pathlib import Path
+from string import Template
 
 from course_lib.grading.manifest import Manifest
 from course_lib.grading.marks import Mark, Marked
-from course_lib.grading.report import CARRIED, undefended
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem;
-       color: #1b1b1b; background: #fff; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; } td, th { padding: .2rem .8rem .2rem 0; text-align: left; }
-.hint { border-left: 4px solid #0072b2; padding-left: .8rem; }
-.note { color: #555; } img { max-width: 100%; }
-"""
+_PAGE = Template(Path(__file__).with_name("templates").joinpath("feedback.html").read_text())
 
 
-def page(marked: Marked, manifest: Manifest) -> str:
+def page(copy: Marked, manifest: Manifest) -> str:
     """The whole page."""
-    title = f"{marked.name}: {marked.points:g} of {marked.worth:g}"
-    parts = [f"<h1>{escape(title)}</h1>"]
-    said = f"Lesson {marked.lesson}, release {manifest.release}." if marked.lesson else ""
-    parts.append(f'<p class="note">{escape(said)}</p>')
-    if marked.note:
-        parts.append(f"<p>{_sentence(marked.note)}</p>")
-    if marked.problem:
-        parts.append(f"<p>This file could not be graded: {escape(marked.problem)}.</p>")
-    parts += [_exercise(mark) for mark in marked.marks]
-    parts.append(f'<p class="note">{escape(CARRIED)} {escape(undefended(marked))}</p>')
-    body = "\n".join(parts)
-    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
-            f"<body>\n{body}\n</body></html>\n")  # fmt: skip
+    title = escape(f"{copy.name}{_points(copy, copy)}")
+    release = [f"lesson {copy.lesson}, release {manifest.release}"] if copy.lesson else []
+    body = "<br>\n".join(escape(sentence(text)) for text in release + notes(copy))
+    for mark in copy.marks:
+        body += f"\n<h2>{escape(heading(copy, mark))}</h2>\n<pre>{escape(told(mark))}</pre>"
+        for picture in mark.record.get("pictures", []):
+            body += (f'\n<img alt="{escape(picture["words"], quote=True)}" '
+                     f'src="data:image/png;base64,{escape(picture["png"])}">')  # fmt: skip
+    return _PAGE.substitute(title=title, body=body)
 
 
-def _exercise(mark: Mark) -> str:
+def gradescope(copy: Marked) -> str:
+    """The results.json that Gradescope's autograders write."""
+    tests = [
+        {"name": f"{m.number} {m.exercise}".strip(), "number": m.number, "score": m.points,
+         "max_score": m.worth, "status": "passed" if m.passed else "failed", "output": told(m)}
+        for m in copy.marks if m.counts != "none" and copy.has_points
+    ]  # fmt: skip
+    visibility = "visible" if copy.has_points else "hidden"
+    return json.dumps({"score": copy.points, "output": " ".join(map(sentence, notes(copy))),
+                       "visibility": visibility, "tests": tests}, indent=1)  # fmt: skip
+
+
+def heading(copy: Marked, mark: Mark) -> str:
+    """An exercise and what it has got, as much of that as is shown."""
     counts = {"bonus": " (bonus)", "none": " (does not count)"}.get(mark.counts, "")
-    head = f"{mark.number} {mark.exercise}: {mark.points:g} of {mark.worth:g}{counts}"
-    parts = [f"<h2>{escape(head)}</h2>"]
-    record = mark.record
-    if record.get("levels") and record.get("written"):
-        parts.append(_levels(record["levels"]))
-    if record.get("hint") and record.get("written"):
-        parts.append(f'<p class="hint">{escape(record["hint"])}</p>')
-    if record.get("case"):
-        parts.append(f"<p>The smallest case that fails: {escape(record['case'])}. "
-                     "<code>check</code> in your notebook shows it in full.</p>")  # fmt: skip
-    for text in (_earlier(record), mark.reason, mark.note):
-        if text:
-            parts.append(f'<p class="note">{_sentence(text)}</p>')
-    for picture in record.get("pictures", []):
-        parts.append(f'<p><img alt="{escape(picture["words"], quote=True)}" '
-                     f'src="data:image/png;base64,{escape(picture["png"])}"></p>')  # fmt: skip
-    return "\n".join(parts)
+    got = _points(copy, mark) or (": passed" if mark.passed else ": not passed")
+    return f"{mark.number} {mark.exercise}{got}{counts}"
 
 
-def _levels(levels: dict[str, Any]) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{level['points']} of {level['worth']}</td>"
-        f"<td>{escape(level['state'])}</td><td>{escape(level['diagnosis'] or '')}</td></tr>"
-        for name, level in levels.items()
-    )
-    head = "".join(f"<th>{word}</th>" for word in ("level", "percent", "result", "diagnosis"))
-    return f"<table><tr>{head}</tr>{rows}</table>"
+def _points(copy: Marked, of: Mark | Marked) -> str:
+    so_far = " so far" if copy.core_alone else ""
+    return f": {of.points:g} of {of.worth:g}{so_far}" if copy.has_points else ""
 
 
-def _sentence(text: str) -> str:
-    return escape(f"{text[:1].upper()}{text[1:]}.")
+def told(mark: Mark) -> str:
+    """What ``check`` says of an answer, or the marks alone, and what else there is to say."""
+    rows = [f"  {name:<7}{level['points']:>3}   {level['state']}"
+            for name, level in mark.record.get("levels", {}).items()]  # fmt: skip
+    earlier = mark.record.get("earlier_answers") == "reference"
+    said = "it was judged with the course's answers to the earlier exercises" if earlier else ""
+    more = [sentence(text) for text in (said, mark.reason, mark.note) if text]
+    return "\n\n".join([*mark.record.get("told", ["\n".join(rows)]), *more]).lstrip("\n")
 
 
-def _earlier(record: dict[str, Any]) -> str:
-    if record.get("earlier_answers") == "reference":
-        return "It was judged with the course's answers to the earlier exercises"
-    return ""
+def notes(copy: Marked) -> list[str]:
+    """About the whole submission."""
+    said = [f"this file could not be graded: {copy.problem}" if copy.problem else "", copy.note]
+    if copy.shows == "nothing":
+        said.append("marks and feedback come after the due date")
+    elif copy.core_alone:
+        said.append("this is about the level core; the others are shown after the due date")
+    if copy.late and copy.submitted and copy.has_points:
+        said.append(f"handed in on {copy.submitted:%d %B %Y at %H:%M} UTC, late: −{copy.late:.0%}")
+    return [text for text in said if text]
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -4,15 +4,14 @@
                    (text)      (strings)     (judge's kernel)   (one an exercise)
 
 Each submission is graded in a folder of its own, by a pytest of its own; whatever becomes of it
-costs no other one anything. A submission whose file, manifest, policy and lessons are those of a
-finished folder is not graded again, so an interrupted run goes on where it was. Where only some of
-its answers are new, only those are judged: see ``cells.py``.
+costs no other one anything. An exercise whose record was made from the same answers, by the same
+lessons and checks, is not judged again: an interrupted run goes on where it was, and another policy
+costs nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import secrets
@@ -20,18 +19,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from course_lib.grading import answers, feedback, manifest, marks, policy, report, transplant
+from course_lib.grading.manifest import digest_of
 from course_lib.grading.marks import Marked
 from course_lib.grading.processes import VARIABLE, RankServer
+from course_lib.grading.students import Student, read_roster, safe, whose
 from course_lib.load_factor import load_factor
 from course_lib.notebooks.execute import clean_environment
 from course_lib.notebooks.folders import Folders, replace_file
@@ -50,6 +49,8 @@ class Job:
     folders: Folders
     manifest: manifest.Manifest
     policy: policy.Policy
+    roster: list[Student] | None
+    exercise: str  # the only one to be judged again; empty: all
     address: str
     code: str  # hash of what judges: other checks, other marks
     secret: str  # draws the cases
@@ -59,168 +60,157 @@ def main(args: Namespace) -> int:
     """Exit code 0 when every submission was graded, whatever its marks; 1 where one was not."""
     if (reason := compat.missing()) is not None:  # the judge's network is the simulator's
         raise LessonError(f"nothing can be graded here: {reason}")
-    files = list(named(args.submissions))
+    files = dict(named(args.submissions))
     if not files:
         raise LessonError("no submission to grade")
-    if (jobs := int(args.jobs)) < 1:
-        raise LessonError("--jobs: a number of one or more")
     folders = Folders.found()
     release = manifest.read(Path(args.manifest or folders.learner / manifest.NAME))
-    rules = policy.read(Path(args.policy) if args.policy else None)
+    exercises = [i.exercise for items in release.lessons.values() for i in items]
+    if args.exercise and args.exercise not in exercises:
+        raise LessonError(f"no exercise {args.exercise}; there are {', '.join(exercises)}")
+    rules = policy.read(Path(args.policy)) if args.policy else policy.Policy()
+    roster = read_roster(Path(args.roster)) if args.roster else None
     out = Path(args.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     with RankServer() as ranks:
-        job = Job(out, folders, release, rules, ranks.address, code_digest(folders), _secret(out))
-        graded = grade_all(job, files, jobs)
-    results = [m for _, m in sorted(graded.items())]
-    report.write_all(out, results, release, rules)
+        job = Job(out, folders, release, rules, roster, args.exercise or "", ranks.address,
+                  code_digest(folders), _secret(out))  # fmt: skip
+        results = grade_all(job, files, args.jobs)
+    report.write_all(out, results)
     print(report.summary(results))
-    print(f"\nin {out}: grades.csv and summary.txt for you, feedback/ for students (a page each), "
-          "oral/ (what to ask them), results/ and junit.xml for machines")  # fmt: skip
-    return int(any(m.failed_to_grade for m in results))
+    print(
+        f"\nin {out}: CSV for you and your LMS, feedback/ for students, oral/ for a talk with them"
+    )
+    return int(any(m.trouble for m in results))
 
 
 def named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """A name for each submission: its file's, with as many folders as tell them apart. It is safe
-    as a file's name, whatever a student has called theirs."""
-    files = list(dict.fromkeys(p for text in paths for p in _notebooks(Path(text))))
-    depth = dict.fromkeys(files, 1)
-    while True:
-        names = {file: _name(file, depth[file]) for file in files}
-        often = Counter(name.casefold() for name in names.values())
-        alike = [f for f in files if often[names[f].casefold()] > 1 and depth[f] < len(f.parts) - 1]
-        if not alike:
-            break
-        for file in alike:
-            depth[file] += 1
+    """A name for each submission: its path below the folder that was named, and of a single file
+    its folder and itself. It is safe as a file's name, whatever a student has called theirs."""
     taken: set[str] = set()
-    for file, name in names.items():
-        numbered = (f"{name}-{n}" for n in itertools.count(2))
-        while name.casefold() in taken:
-            name = next(numbered)
-        taken.add(name.casefold())
-        yield name, file
-
-
-def _name(file: Path, depth: int) -> str:
-    words = [*file.parent.parts[len(file.parent.parts) - depth + 1 :], file.stem]
-    safe = "__".join("".join(c if c.isalnum() or c in "-_." else "_" for c in w) for w in words)
-    return safe.encode()[:LONGEST_NAME].decode(errors="ignore").lstrip(".") or "_"
-
-
-def _notebooks(path: Path) -> list[Path]:
-    """Files below a folder as they are, links too: what reads them refuses those."""
-    if path.is_dir():
-        if path.is_symlink():
-            raise LessonError(f"{path} is a link: name the folder that it leads to")
-        found = sorted(path.resolve().rglob("*.ipynb"))
-        return [p for p in found if ".ipynb_checkpoints" not in p.parts]
-    if not path.exists():
-        raise LessonError(f"{path}: there is no such file")
-    return [path.resolve()]
+    for path in map(Path, paths):
+        if not path.exists() or (path.is_dir() and path.is_symlink()):
+            what = "is a link: name the folder that it leads to" if path.exists() else "is no file"
+            raise LessonError(f"{path} {what}")
+        root = path.resolve() if path.is_dir() else path.resolve().parent.parent
+        # Links, too, as they are: what reads them refuses them.
+        for file in sorted(root.rglob("*.ipynb")) if path.is_dir() else [path.resolve()]:
+            parts = file.relative_to(root).with_suffix("").parts
+            if ".ipynb_checkpoints" in parts:
+                continue
+            name = "__".join(map(safe, parts)).encode()[-LONGEST_NAME:].decode(errors="ignore")
+            name = name.lstrip(".") or "_"
+            if name.casefold() in taken:
+                name += "-" + digest_of(str(file))
+            taken.add(name.casefold())
+            yield name, file
 
 
 def code_digest(folders: Folders) -> str:
     """What decides about marks besides manifest and policy."""
-    package = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for file in [*sorted(package.rglob("*.py")), *sorted(folders.solutions.glob("*.ipynb"))]:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    files = Path(__file__).resolve().parents[1].rglob("*.py"), folders.solutions.glob("*.ipynb")
+    return digest_of([hashlib.sha256(file.read_bytes()).hexdigest()
+                      for some in files for file in sorted(some)])  # fmt: skip
 
 
 def _secret(out: Path) -> str:
     """What draws the cases: made once for a folder of marks, so that marks stay as they are."""
     file = out / "work" / ".secret"
     if not file.exists():
-        file.parent.mkdir(exist_ok=True)
         replace_file(file, secrets.token_hex(16))
     return file.read_text()
 
 
-def grade_all(job: Job, files: list[tuple[str, Path]], jobs: int) -> dict[str, Marked]:
+def grade_all(job: Job, files: dict[str, Path], jobs: int) -> list[Marked]:
     """All submissions, some at a time, each with a line as soon as it is done."""
-    graded: dict[str, Marked] = {}
-    start = time.monotonic()
+    graded: list[Marked] = []
     with ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(grade_one, job, name, file): name for name, file in files}
+        futures = [pool.submit(grade_one, job, name, file) for name, file in files.items()]
         try:
-            for number, future in enumerate(_as_completed(futures), 1):
+            for number, future in enumerate(as_completed(futures), 1):
                 marked, fresh = future.result()
-                graded[marked.name] = marked
-                left = (time.monotonic() - start) / number * (len(files) - number)
+                graded.append(marked)
                 more = "" if fresh else ", graded before"
-                print(
-                    f"[{number}/{len(files)}] {marked.name}: {marked.said}{more}"
-                    + (f"   (about {left:.0f} s left)" if left > 5 else ""),
-                    flush=True,
-                )
+                print(f"[{number}/{len(files)}] {marked.name}: {marked.said}{more}", flush=True)
         except KeyboardInterrupt:
             print("\ninterrupted: what is being graded is brought to its end; "
                   "the same command goes on from here", flush=True)  # fmt: skip
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return graded
-
-
-def _as_completed(futures: Any) -> Iterator[Any]:
-    from concurrent.futures import as_completed
-
-    return as_completed(futures)
+    return sorted(graded, key=lambda marked: marked.name)
 
 
 def grade_one(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
-    """One submission, and whether it was graded now. Never raises."""
-    folder = job.out / "work" / name
-    stamp = _stamp(job, file)
-    done = folder / "done.json"
-    if done.exists() and json.loads(done.read_text()).get("stamp") == stamp:
-        return marks.loaded(name, done), False
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "records").mkdir(parents=True)
+    """One submission, and whether anything of it was judged now. Never raises."""
     try:
-        marked = _graded(job, name, file, folder)
+        return _graded(job, name, file)
     except Exception as error:  # a fault of ours: it is told, and costs nobody else's marks
         trouble = f"the grader came to grief: {type(error).__name__}: {error}"
-        return marks.Marked(name, "", [], problem=trouble, trouble=trouble), True
-    replace_file(done, json.dumps({"stamp": stamp, "marked": marked.as_json()}))
-    return marked, True
+        return Marked(name, "", [], problem=trouble, trouble=trouble), True
 
 
-def _graded(job: Job, name: str, file: Path, folder: Path) -> Marked:
+def _graded(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
+    folder = job.out / "work" / name
+    done = folder / "done.json"
+    kept = json.loads(done.read_text()) if done.exists() else {"submitted": {}, "judged": {}}
+    new = not done.exists()
     submission = answers.read(file, job.manifest)
-    trouble = ""
-    if submission.lesson and any(not a.problem for a in submission.answers.values()):
-        trouble = _run(job, folder, submission)
-    marked = marks.mark(name, submission, job.manifest, job.policy, folder / "records", trouble)
-    replace_file(job.out / "feedback" / f"{name}.html", feedback.page(marked, job.manifest))
-    return marked
+    digest = digest_of(asdict(submission))
+    student = whose(name, job.roster)
+    submitted = _submitted(kept["submitted"], digest, student, file)
+    # What a record depends on: first the answers, then all else.
+    by = f"{digest} {digest_of([job.code, job.manifest.digest, job.policy.judging])}"
+    judged = {n: b for n, b in kept["judged"].items() if b.startswith(digest)}
+    stale = [n for n, found in submission.answers.items() if not found.problem
+             and judged.get(n) != by and (n not in judged or job.exercise in ("", n))]  # fmt: skip
+    kept["judged"] = {n: b for n, b in judged.items() if n not in stale}
+    (folder / "records").mkdir(parents=True, exist_ok=True)
+    replace_file(done, json.dumps(kept))  # before anything can go wrong: the time stays
+    trouble = _run(job, folder, submission, stale) if stale else ""
+    over = [n for n in stale if not trouble or (folder / "records" / f"{n}.json").exists()]
+    kept["judged"] |= dict.fromkeys(over, by)
+    replace_file(done, json.dumps(kept))
+    rules = replace(job.policy, due=student.due) if student and student.due else job.policy
+    late = rules.lateness(submitted)
+    marked = marks.mark(name, submission, job.manifest, rules, folder / "records", trouble, late)
+    marked = replace(marked, student=student, submitted=submitted)
+    copy = marks.seen(marked, rules, datetime.now(UTC))
+    replace_file(job.out / "feedback" / f"{name}.html", feedback.page(copy, job.manifest))
+    replace_file(job.out / "results" / f"{name}.json", feedback.gradescope(copy))
+    return marked, bool(new or stale)
 
 
-def _stamp(job: Job, file: Path) -> str:
-    try:
-        content = hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
-        content = "unreadable"
-    return " ".join([content, job.manifest.digest, job.policy.digest, job.code])
+def _submitted(times: dict[str, str], digest: str, student: Student | None, file: Path) -> datetime:
+    """When this was handed in. It is noted when it is first seen, and stays so, however often it is
+    graded and wherever the file is copied; what a roster says of it holds."""
+    if student and student.submitted:
+        times[digest] = student.submitted.isoformat()
+    elif digest not in times:
+        times[digest] = datetime.fromtimestamp(file.lstat().st_mtime, UTC).isoformat()
+    return datetime.fromisoformat(times[digest])
 
 
-def _run(job: Job, folder: Path, submission: answers.Submission) -> str:
+def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[str]) -> str:
     """pytest --nbval on the transplanted notebook; what went wrong with that, if anything did."""
+    for exercise in wanted:
+        (folder / "records" / f"{exercise}.json").unlink(missing_ok=True)
     items = job.manifest.lessons[submission.lesson]
     lesson = transplant.pristine(job.folders.solutions / f"{submission.lesson}.ipynb")
     # The policy's seconds are those of an idle machine: no right answer is to lose marks because
     # others compute beside it.
     stretch = load_factor()
     room = folder / "room"
+    shutil.rmtree(room, ignore_errors=True)
     room.mkdir()
+    made = transplant.transplant(submission, items, lesson)  # all answers, and some of the checks
+    made.cells = [c for c in made.cells if c.metadata["role"] != "check"
+                  or c.metadata["exercise"] in wanted]  # fmt: skip
     notebook = transplant.write(
-        room, transplant.transplant(submission, items, lesson),
-        {"records": str(folder / "records"), "verdicts": str(job.out / "work" / ".verdicts"),
-         "code": job.code, "secret": job.secret, "limits": job.policy.limits.as_json(),
-         "timing": {"play": job.policy.play_seconds, "exercise": job.policy.exercise_seconds},
-         "stretch": stretch, "pictures": job.policy.pictures,
-         "context": transplant.context(lesson, items)},
+        room, made,
+        job.policy.judging | {
+            "records": str(folder / "records"), "verdicts": str(job.out / "work" / ".verdicts"),
+            "code": job.code, "secret": job.secret, "stretch": stretch,
+            "context": transplant.context(lesson, items)},
     )  # fmt: skip
     seconds = stretch * job.policy.submission_seconds
     cell_seconds = stretch * 2 * job.policy.exercise_seconds + SLACK

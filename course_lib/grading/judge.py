@@ -192,10 +192,12 @@ class Attempt:
         levels = {name: _level(verdict, name, worth) for name, worth in exercise.points.items()}
         first = verdict.first_failing
         story = _public(first, with_pictures) if first else {}
+        head, *blocks = str(verdict).split("\n\n")  # the levels; the case; the hint
         return {
             "exercise": exercise.name, "title": exercise.title, "written": verdict.written,
             "passed": verdict.passed, "points": verdict.points, "levels": levels,
             "diagnosis": verdict.diagnosis, "hint": story.get("hint", ""),
+            "told": [head, *(blocks if "case" in story else blocks[-1:])],
             "case": story.get("case", ""), "pictures": story.get("pictures", []),
             "reason": _reason(verdict, self.ended, space), "earlier_answers": self.before,
             "carried": "by the judge", "undefended": undefended(self.walls),

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
+import tomllib
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from course_lib.checks.exercise import exercises
 from course_lib.notebooks import build as building
 from course_lib.notebooks.copies import fingerprint, learner_copy, to_text
 from course_lib.notebooks.folders import Folders, replace_file
@@ -56,15 +57,11 @@ def read(path: Path) -> Manifest:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']}, this is for {FORMAT}")
-        lessons = {
-            name: [Item(**item) for item in lesson["exercises"]]
-            for name, lesson in data["lessons"].items()
-        }
+        lessons = {name: [Item(**item) for item in lesson["exercises"]]
+                   for name, lesson in data["lessons"].items()}  # fmt: skip
         hashes = {name: lesson["sha256"] for name, lesson in data["lessons"].items()}
         return Manifest(str(data["release"]), lessons, hashes, digest_of(data))
-    except OSError as error:
-        raise LessonError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise LessonError(f"{path} is no manifest of this course: {error}") from None
 
 
@@ -74,57 +71,28 @@ def digest_of(data: Any) -> str:
 
 def made_from(lessons: list[Lesson], release: str) -> dict[str, Any]:
     """The manifest of these lessons, as it is stored."""
-    return {
-        "format": FORMAT,
-        "release": release,
-        "lessons": {lesson.name: _of_lesson(lesson) for lesson in lessons},
-    }
+    made = {lesson.name: _of_lesson(lesson) for lesson in lessons}
+    return {"format": FORMAT, "release": release, "lessons": made}
 
 
 def _of_lesson(lesson: Lesson) -> dict[str, Any]:
-    text = to_text(learner_copy(lesson))
+    items, known = [], exercises()
+    for cell in lesson.answers:
+        number, levels = "", {"core": 100}
+        if cell.exercise in known:
+            number, levels = known[cell.exercise].number, known[cell.exercise].points
+        items.append(Item(cell.exercise, number, cell.points, cell.required, levels, cell.id,
+                          f"{cell.exercise}-check", fingerprint(cell.stub)))  # fmt: skip
     return {
         "notebook": f"{lesson.name}.ipynb",
-        "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "exercises": [
-            {
-                "exercise": cell.exercise,
-                "number": _declared(cell.exercise)[0],
-                "points": cell.points,
-                "required": cell.required,
-                "levels": _declared(cell.exercise)[1],
-                "answer_cell": cell.id,
-                "check_cell": f"{cell.exercise}-check",
-                "given": fingerprint(cell.stub),
-            }
-            for cell in lesson.answers
-        ],
+        "sha256": hashlib.sha256(to_text(learner_copy(lesson)).encode()).hexdigest(),
+        "exercises": [asdict(item) for item in items],
     }
-
-
-def _declared(exercise: str) -> tuple[str, dict[str, int]]:
-    from course_lib.checks.exercise import exercises
-
-    known = exercises().get(exercise)
-    if known is None:
-        return "", {"core": 100}
-    return known.number, known.points
 
 
 def version(root: Path) -> str:
     """The version in pyproject.toml."""
-    import tomllib
-
-    try:
-        return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
-    except (OSError, KeyError, tomllib.TOMLDecodeError):
-        return "0"
-
-
-def text_for(folders: Folders) -> str:
-    """What ``notebooks/manifest.json`` has to hold."""
-    lessons = [read_lesson(source) for source in sorted(folders.sources.glob("*.py"))]
-    return json.dumps(made_from(lessons, version(folders.root)), indent=1) + "\n"
+    return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
 
 
 def main(args: Namespace) -> int:
@@ -133,11 +101,8 @@ def main(args: Namespace) -> int:
         return code  # with notebooks that are not right, neither is what is made from them
     folders = Folders.found()
     path = folders.learner / NAME
-    try:
-        text = text_for(folders)
-    except LessonError as error:
-        print(error, file=sys.stderr)
-        return 1
+    lessons = [read_lesson(source) for source in sorted(folders.sources.glob("*.py"))]
+    text = json.dumps(made_from(lessons, version(folders.root)), indent=1) + "\n"
     if not args.check:
         replace_file(path, text)
     elif not path.exists() or path.read_text(encoding="utf-8") != text:

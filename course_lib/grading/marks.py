@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from course_lib.grading.answers import Submission
-from course_lib.grading.manifest import Item, Manifest
-from course_lib.grading.policy import Policy
+from course_lib.grading.manifest import Manifest
+from course_lib.grading.policy import SHOWS, Policy
+from course_lib.grading.students import Student
 
 
-@dataclass
+@dataclass(frozen=True)
 class Mark:
     """One exercise of one submission. ``record`` is the judge's; empty where nothing was judged."""
 
@@ -21,12 +22,15 @@ class Mark:
     number: str
     cell: str
     worth: float
-    points: float
-    required: bool
     counts: str  # "full", "bonus" or "none"
+    earned: dict[str, float]  # points by level, lateness taken off
     reason: str = ""  # why there are no marks, where it is not the answer's being wrong
     note: str = ""
     record: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def points(self) -> float:
+        return round(sum(self.earned.values()), 2)
 
     @property
     def diagnosis(self) -> str:
@@ -37,7 +41,7 @@ class Mark:
         return bool(self.record.get("passed"))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Marked:
     """One submission."""
 
@@ -47,6 +51,11 @@ class Marked:
     problem: str = ""  # of the whole file
     trouble: str = ""  # of the grading
     note: str = ""  # about the whole file
+    student: Student | None = None
+    submitted: datetime | None = None
+    late: float = 0.0  # the share of the marks that lateness has taken
+    shows: str = "all"  # how much of it is here: of a student's copy, what the policy says
+    core_alone: bool = False
 
     @property
     def points(self) -> float:
@@ -57,68 +66,76 @@ class Marked:
         return sum(m.worth for m in self.marks if m.counts == "full")
 
     @property
-    def failed_to_grade(self) -> bool:
-        return bool(self.trouble)
+    def has_points(self) -> bool:
+        return SHOWS.index(self.shows) >= SHOWS.index("marks")
 
     @property
     def said(self) -> str:
+        """In a line, for the instructor."""
         if self.problem:
             return self.problem
-        said = f"{self.points:g} of {self.worth:g}"
-        more = self.trouble or self.note
-        return f"{said} ({more})" if more else said
+        more = self.trouble or self.note or (f"late: −{self.late:.0%}" if self.late else "")
+        return f"{self.points:g} of {self.worth:g}" + (f" ({more})" if more else "")
 
     @property
     def undefended(self) -> dict[str, str]:
-        out: dict[str, str] = {}
-        for mark in self.marks:
-            out |= mark.record.get("undefended", {})
-        return out
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def loaded(name: str, done: Path) -> Marked:
-    """What an earlier run has written down."""
-    data = json.loads(done.read_text())["marked"]
-    marks = [Mark(**mark) for mark in data.pop("marks")]
-    return Marked(**(data | {"name": name, "marks": marks}))
+        return {k: v for m in self.marks for k, v in m.record.get("undefended", {}).items()}
 
 
 def mark(
     name: str, submission: Submission, manifest: Manifest, policy: Policy, records: Path,
-    trouble: str,
+    trouble: str = "", late: float = 0.0,
 ) -> Marked:  # fmt: skip
     """The marks of one submission. What has no record is 0, with a reason."""
     if not submission.lesson:
         return Marked(name, "", [], problem=submission.problem)
-    out = Marked(name, submission.lesson, [], trouble=trouble, note=submission.note)
+    marks = []
     for item in manifest.lessons[submission.lesson]:
-        found = submission.answers[item.exercise]
-        record = _record(records / f"{item.exercise}.json")
+        found, file = submission.answers[item.exercise], records / f"{item.exercise}.json"
+        record = json.loads(file.read_text()) if file.exists() and not found.problem else {}
         reason = found.problem or str(record.get("reason", ""))
         if not record and not reason:
             reason = trouble or "the time was over, or its judge was lost: see nbval.log"
-        out.marks.append(_marked(item, record, policy, reason, found.note))
-    return out
+        worth = float(policy.points.get(item.exercise, item.points))
+        counts = "full" if item.required else policy.optional
+        levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1
+        earned = {name: worth * (1 - late) * weight / whole for name, weight in item.levels.items()
+                  if levels.get(name, {}).get("state") == "passed"}  # fmt: skip
+        marks.append(Mark(item.exercise, item.number, item.check_cell, worth, counts, earned,
+                          reason, found.note, record))  # fmt: skip
+    return Marked(name, submission.lesson, marks, trouble=trouble, note=submission.note, late=late)
 
 
-def _record(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
+# ---- what a student sees -------------------------------------------------------------------------
+
+SINCE = {  # the least that a policy has to show for a student to have this of a record
+    "written": "passed", "passed": "passed", "levels": "marks", "told": "diagnosis",
+    "earlier_answers": "diagnosis", "pictures": "all",
+}  # fmt: skip
 
 
-def _marked(item: Item, record: Mapping[str, Any], policy: Policy, reason: str, note: str) -> Mark:
-    worth = float(policy.points.get(item.exercise, item.points))
-    counts = "full" if item.required else policy.optional
-    return Mark(item.exercise, item.number, item.check_cell, worth,
-                round(worth * share(item, record), 2), item.required, counts, reason, note,
-                dict(record))  # fmt: skip
+def seen(marked: Marked, policy: Policy, now: datetime) -> Marked:
+    """The student's copy: without what the policy does not show yet. Its points are never more
+    than those that are given: a level that is not shown counts nothing in it."""
+    shows, core_alone = policy.shown(now)
+    kept = [] if shows == "nothing" else [_seen(m, shows, core_alone) for m in marked.marks]
+    return replace(marked, marks=kept, shows=shows, core_alone=core_alone)
 
 
-def share(item: Item, record: Mapping[str, Any]) -> float:
-    """The part of its points that an answer gets: levels that passed, by the manifest's weights."""
-    levels = record.get("levels", {})
-    passed = sum(weight for name, weight in item.levels.items()
-                 if levels.get(name, {}).get("state") == "passed")  # fmt: skip
-    return passed / (sum(item.levels.values()) or 1)
+def _seen(mark: Mark, shows: str, core_alone: bool) -> Mark:
+    shown = {name for name, least in SINCE.items() if SHOWS.index(least) <= SHOWS.index(shows)}
+    record, earned = mark.record, mark.earned if "levels" in shown else {}
+    if core_alone:
+        levels = {k: v for k, v in record.get("levels", {}).items() if k == "core"}
+        passed = any(level["state"] == "passed" for level in levels.values())
+        record = record | {"levels": levels, "passed": passed}
+        earned = {k: v for k, v in earned.items() if k == "core"}
+        if passed:  # all that is said is about another level
+            shown -= {"told", "earlier_answers", "pictures"}
+    record = {name: value for name, value in record.items() if name in shown}
+    if "told" in record:  # the rows of the levels; the case, if it may be seen; the hint
+        head, *rest = record["told"]
+        rows = [row for row in head.splitlines()[1:] if not core_alone or "core" in row.split()[:1]]
+        record["told"] = ["\n".join(rows), *(rest if shows == "all" else rest[-1:])]
+    told = "told" in shown or not record.get("written")
+    return replace(mark, record=record, earned=earned, reason=mark.reason if told else "")

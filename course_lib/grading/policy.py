@@ -1,31 +1,22 @@
-"""What the instructor decides: a small TOML file; what it does not say is as here.
-
-[marks]
-optional = "full"         # exercises that are not required: "full", "bonus" or "none"
-points = { my_share = 15 }  # in place of the manifest's
-
-[limits]
-memory_mb = 1024          # for each rank, on top of what torch takes
-play_seconds = 10         # one case
-exercise_seconds = 90     # all cases of one exercise, once
-submission_seconds = 600  # all exercises
-
-[feedback]
-pictures = true
-"""
+"""What the instructor decides: a small TOML file that ``policy.schema.json`` describes."""
 
 from __future__ import annotations
 
-import hashlib
+import json
+import math
 import tomllib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 from course_lib.grading.walls import Limits
 from course_lib.notebooks.lesson import LessonError
 
-OPTIONAL = ("full", "bonus", "none")
+SHOWS = ("nothing", "passed", "marks", "diagnosis", "all")  # of feedback; each includes the former
 
 
 @dataclass(frozen=True)
@@ -34,6 +25,9 @@ class Policy:
 
     optional: str = "full"
     points: dict[str, int] = field(default_factory=dict)
+    due: datetime | None = None
+    per_day: float = 0.0
+    at_most: float = 1.0
     cpu_seconds: int = 120
     memory_mb: int = 1024
     processes: int = 64
@@ -42,60 +36,49 @@ class Policy:
     play_seconds: float = 10.0
     exercise_seconds: float = 90.0
     submission_seconds: float = 600.0
+    before_due: str = "all"
+    after_due: str = "all"
     pictures: bool = True
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.cpu_seconds, self.memory_mb, self.processes, self.files, self.file_mb)
+    def judging(self) -> dict[str, Any]:
+        """What the judge has to know of it."""
+        limits = Limits(self.cpu_seconds, self.memory_mb, self.processes, self.files, self.file_mb)
+        timing = {"play": self.play_seconds, "exercise": self.exercise_seconds}
+        return {"limits": limits.as_json(), "timing": timing, "pictures": self.pictures}
 
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+    def lateness(self, submitted: datetime) -> float:
+        """The share of its marks that a submission loses, for each day that has begun."""
+        if self.due is None or submitted <= self.due:
+            return 0.0
+        days = math.ceil((submitted - self.due) / timedelta(days=1))
+        return min(days * self.per_day, self.at_most)
+
+    def shown(self, now: datetime) -> tuple[str, bool]:
+        """How much feedback says now, and whether it says it of core alone."""
+        if self.due is None or now >= self.due:
+            return self.after_due, False
+        core = self.before_due == "core"
+        return (self.after_due if core else self.before_due), core
 
 
-_SECTIONS = {
-    "marks": ("optional", "points"),
-    "limits": ("cpu_seconds", "memory_mb", "processes", "files", "file_mb", "play_seconds",
-               "exercise_seconds", "submission_seconds"),
-    "feedback": ("pictures",),
-}  # fmt: skip
-
-
-def read(path: Path | None) -> Policy:
-    """The policy in a file, or the default; LessonError names what it cannot follow."""
-    if path is None:
-        return Policy()
+def read(path: Path) -> Policy:
+    """The policy in a file; LessonError names what it cannot follow."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LessonError(f"{path} cannot be read: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (OSError, ValueError) as error:
         raise LessonError(f"{path}: {error}") from None
-    policy = Policy()
-    for section, values in data.items():
-        if section not in _SECTIONS or not isinstance(values, dict):
-            raise LessonError(f"{path}: no section [{section}]; there are {', '.join(_SECTIONS)}")
-        for name, value in values.items():
-            if name not in _SECTIONS[section]:
-                known = ", ".join(_SECTIONS[section])
-                raise LessonError(f"{path}: [{section}] has no {name}; there are {known}")
-            policy = replace(policy, **{name: _checked(path, name, value)})
+    schema = json.loads(Path(__file__).with_name("policy.schema.json").read_text())
+    plain = json.loads(json.dumps(data, default=str))  # a date as its text
+    if wrong := best_match(Draft202012Validator(schema).iter_errors(plain)):
+        where = ".".join(map(str, wrong.path))
+        raise LessonError(": ".join(filter(None, [str(path), where, wrong.message])))
+    values = {name: v for section in plain.values() for name, v in section.items()}
+    if "due" in values:
+        values["due"] = datetime.fromisoformat(values["due"]).astimezone()
+    policy = Policy(**({"before_due": values.get("after_due", "all")} | values))
+    order = ("core", *SHOWS)
+    if order.index(policy.before_due) > order.index(policy.after_due):
+        raise LessonError(f"{path}: before_due shows more than after_due, and what students have "
+                          "seen cannot be taken back")  # fmt: skip
     return policy
-
-
-def _checked(path: Path, name: str, value: Any) -> Any:
-    default = next(f for f in fields(Policy) if f.name == name)
-    if name == "optional" and value not in OPTIONAL:
-        raise LessonError(f"{path}: optional is one of {', '.join(OPTIONAL)}, not {value!r}")
-    if name == "points":
-        fine = isinstance(value, dict) and all(type(v) is int and v >= 0 for v in value.values())
-    elif name == "pictures":
-        fine = isinstance(value, bool)
-    elif name == "optional":
-        fine = True
-    else:
-        fine = type(value) in ((int, float) if "float" in str(default.type) else (int,))
-        fine = fine and value > 0
-    if not fine:
-        raise LessonError(f"{path}: {name} = {value!r} is not what it can be")
-    return value

@@ -14,8 +14,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-import nbformat
-
 from course_lib.grading import manifest
 from course_lib.notebooks.build import chosen, drift
 from course_lib.notebooks.folders import Folders, replace_file
@@ -24,9 +22,12 @@ from course_lib.notebooks.source import read_lesson
 
 PLAIN = ("requirements.txt", "pyproject.toml", "LICENSE", "LICENSE-lessons", "CITATION.cff",
          ".gitignore")  # fmt: skip
-TEXT = {".py", ".md", ".txt", ".toml", ".ipynb", ".cfg", ".cff", ""}
 TEMPLATES = Path(__file__).with_name("templates")
-_LINK = re.compile(r"""(?:\]\(|\b(?:src|href)=["'])\.\./([^)"'#\s]+)""")
+_LINK = re.compile(r"\.\./((?:figures|jobs)/[\w.-]+)")
+_NOTEBOOK = re.compile(r"\(([\w./-]+\.ipynb)\)")
+_ASKED = r"dist\.get_(rank|world_size)\(\)"
+_COMMON = re.compile(rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):"
+                     rf"|[\w, ]+ = {_ASKED}(, {_ASKED})?")  # fmt: skip
 
 
 def main(args: Namespace) -> int:
@@ -44,8 +45,7 @@ def main(args: Namespace) -> int:
         raise LessonError(f"{leaks[0]}: a line of a solution; nothing may go out like this")
     version = manifest.version(folders.root)
     replace_file(kept, json.dumps(manifest.made_from(lessons, version), indent=1) + "\n")
-    names = ", ".join(lesson.name for lesson in lessons)
-    print(f"{out}: {names}; release {version}\n{kept}: keep this one, submissions are graded by it")
+    print(f"{out}: release {version}\n{kept}: keep this one, submissions are graded by it")
     return 0
 
 
@@ -53,72 +53,51 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
     """The folder, from nothing."""
     root = folders.root
     (out / "notebooks").mkdir(parents=True, exist_ok=True)
-    for name in PLAIN:
-        if (root / name).exists():
-            shutil.copy(root / name, out / name)
+    wanted = [name for name in PLAIN if (root / name).exists()]
     for lesson in lessons:
         file = folders.learner / f"{lesson.name}.ipynb"
         shutil.copy(file, out / "notebooks" / file.name)
-        for wanted in _linked(file):
-            if (root / wanted).is_file() and wanted.startswith(("figures/", "jobs/")):
-                (out / wanted).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(root / wanted, out / wanted)
+        wanted += filter(lambda name: (root / name).is_file(), _LINK.findall(file.read_text()))
+    for name in wanted:
+        (out / name).parent.mkdir(exist_ok=True)
+        shutil.copy(root / name, out / name)
     _package(root / "course_lib", out / "course_lib", {lesson.name[:2] for lesson in lessons})
     for name in ("AGENTS.md", "Makefile"):
         shutil.copy(TEMPLATES / name, out / name)
-    rows = "\n".join(f"- [{_title(le)}](notebooks/{le.name}.ipynb)" for le in lessons)
+    rows = "\n".join(f"- [{le.name}](notebooks/{le.name}.ipynb)" for le in lessons)
     numbers = ", ".join(lesson.name[:2] for lesson in lessons)
     readme = (TEMPLATES / "README.md").read_text(encoding="utf-8")
     replace_file(out / "README.md", readme.format(numbers=numbers, lessons=rows))
-    pages = root / "notebooks" / "README.md"
-    if pages.exists():
-        replace_file(out / "notebooks" / "README.md", _without_others(pages, lessons))
-
-
-def _linked(notebook: Path) -> Iterator[str]:
-    for cell in nbformat.read(notebook, as_version=4).cells:
-        if cell.cell_type == "markdown":
-            yield from _LINK.findall(cell.source)
-
-
-def _title(lesson: Lesson) -> str:
-    first = lesson.cells[0].text.lstrip("#\n ").splitlines()
-    return f"{lesson.name[:2]} {first[0] if first else lesson.name}"
+    names = {f"{lesson.name}.ipynb" for lesson in lessons}
+    # The way through and the glossary, without rows about other lessons.
+    lines = (folders.learner / "README.md").read_text(encoding="utf-8").splitlines(True)
+    kept = [line for line in lines
+            if not line.startswith("|") or names.issuperset(_NOTEBOOK.findall(line))]  # fmt: skip
+    replace_file(out / "notebooks" / "README.md", "".join(kept))
 
 
 def _package(source: Path, target: Path, numbers: set[str]) -> None:
     """The library without what grades, and without checks of lessons that are not out yet."""
 
     def left_out(folder: str, names: list[str]) -> set[str]:
-        out = {n for n in names if n in ("__pycache__", "grading") or n.endswith(".pyc")}
-        if Path(folder).name == "checks":
-            out |= {
-                n for n in names if (m := re.match(r"lesson_(\d\d)_", n)) and m[1] not in numbers
-            }
-        return out
+        return {n for n in names if n in ("__pycache__", "grading")
+                or (n.startswith("lesson_") and n[7:9] not in numbers)}  # fmt: skip
 
     shutil.copytree(source, target, ignore=left_out)
 
 
-def _without_others(page: Path, lessons: list[Lesson]) -> str:
-    """The way through and the glossary, without rows that link to what is not out yet."""
-    names = {f"{lesson.name}.ipynb" for lesson in lessons}
-    kept = []
-    for line in page.read_text(encoding="utf-8").splitlines():
-        links = re.findall(r"\(([\w./-]+\.ipynb)\)", line)
-        if line.startswith("|") and links and not any(Path(link).name in names for link in links):
-            continue
-        kept.append(line)
-    return "\n".join(kept) + "\n"
+# ---- no line of a solution goes out --------------------------------------------------------------
 
 
 def leaked(folder: Path, lessons: list[Lesson]) -> Iterator[str]:
-    """Every place in ``folder`` that holds a line of a solution of these lessons."""
-    secret = solution_lines(lessons) - _given(lessons)
+    """Every place in ``folder`` that holds a line of a solution of these lessons, but for lines
+    that the lessons show themselves."""
+    shown = [c.text for le in lessons for c in le.cells if c.kind == "code" and c.role != "answer"]
+    given = {_squeezed(line) for text in shown for line in text.splitlines()}
+    secret = solution_lines(lessons) - given
     for file in sorted(folder.rglob("*")):
-        if file.is_file() and file.suffix in TEXT:
-            for line in told_in(file, secret):
-                yield f"{file.relative_to(folder)}: {line}"
+        for line in told_in(file, secret) if file.is_file() else ():
+            yield f"{file.relative_to(folder)}: {line}"
 
 
 def solution_lines(lessons: list[Lesson]) -> set[str]:
@@ -140,19 +119,7 @@ def _squeezed(line: str) -> str:
     return re.sub(r"\s+", " ", line.strip())
 
 
-def _given(lessons: list[Lesson]) -> set[str]:
-    """The lines of code that the lessons themselves show: no secret, wherever they stand."""
-    shown = [c.text for le in lessons for c in le.cells if c.kind == "code" and c.role != "answer"]
-    return {_squeezed(line) for text in shown for line in text.splitlines()}
-
-
 def telling(line: str) -> bool:
     """Whether a line says something by itself: ``return total`` may stand anywhere, and so may
     asking for the rank."""
-    if re.fullmatch(r"(return|import|from) [\w., ]+|with torch\.no_grad\(\):", line):
-        return False
-    if re.fullmatch(
-        r"[\w, ]+ = dist\.get_(rank|world_size)\(\)(, dist\.get_(rank|world_size)\(\))?", line
-    ):
-        return False
-    return len(line) >= 16
+    return len(line) >= 16 and not _COMMON.fullmatch(line)

@@ -1,81 +1,214 @@
-"""The script of ``docs/ci``, run here as a CI would: the reference earns everything, the learner's
-untouched notebook nothing."""
+"""The templates of ``docs/ci``, run step by step as their CI would, with what the network gives put
+in its place: the reference earns everything, the learner's untouched notebook nothing."""
 
 from __future__ import annotations
 
 import csv
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from string import Template
+from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+CI = ROOT / "docs" / "ci"
 LESSON = "00_hello_ranks"
+WANTED = {"solved": ("10", ""), "untouched": ("0", "not written yet")}
+GIT = ("git", "-c", "user.name=course", "-c", "user.email=course@example.com")
+# They share what is set up once.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("ci")]
+
+
+@dataclass
+class World:
+    """What there is besides the runners: an instructor's repository, and those of two students."""
+
+    folder: Path
+    venv: Path
+    start: str = ""  # commit
+
+    @property
+    def origin(self) -> Path:
+        return self.folder / "course.git"
+
+    def checkout(self, name: str) -> Path:
+        """A runner's own, with the environment of these tests in place of one that is installed."""
+        target = self.folder / name
+        git(self.folder, "clone", "-q", f"file://{self.origin}", str(target))
+        (target / ".venv").symlink_to(self.venv)
+        for stamp in (".ready", ".ready-cpu"):
+            (self.venv / stamp).unlink(missing_ok=True)
+            (self.venv / stamp).touch()
+        return target
+
+    def shell(self, script: str, folder: Path, **more: str) -> None:
+        """As a CI runs a step: bash, which stops at the first command that fails."""
+        path = f"{self.folder / 'bin'}:{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script], cwd=folder,
+            env={"PATH": path, "HOME": str(self.folder)} | more, stdin=subprocess.DEVNULL,
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:]
+
+    def marks(self) -> dict[str, tuple[str, str]]:
+        """Those that have been kept in the instructor's repository."""
+        text = git(self.origin, "show", "HEAD:class/marks/grades.csv")
+        return {row["student"]: (row["points"], row["my_share reason"])
+                for row in csv.DictReader(text.splitlines()) if row["lesson"]}  # fmt: skip
+
+
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run([*GIT, *words], cwd=folder, check=True, capture_output=True,
+                          text=True).stdout  # fmt: skip
+
+
+def committed(folder: Path) -> None:
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "-q", "-m", "All")
 
 
 @pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout of the course with nothing changed in it, whose environment is this one."""
-    course = tmp_path_factory.mktemp("ci") / "course"
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-    for name in filter(None, files.stdout.decode().split("\0")):
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("ci")
+    course, venv = folder / "course", folder / "venv"
+    for name in git(ROOT, "ls-files", "-z").rstrip("\0").split("\0"):
         (course / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, course / name)
-    own = ("-c", "user.name=course", "-c", "user.email=course@example.com")
-    for words in (["init", "-q"], ["add", "--all"], [*own, "commit", "-q", "-m", "The course"]):
-        subprocess.run(["git", *words], cwd=course, check=True)
-    venv = course / ".venv"
+    rows = ["id,submission,repository"]
+    for number, (name, source) in enumerate((
+        ("solved", f"solutions/{LESSON}.ipynb"), ("untouched", f"{LESSON}.ipynb"))):  # fmt: skip
+        work = folder / name / "work"
+        work.mkdir(parents=True)
+        shutil.copy(ROOT / "notebooks" / source, work)
+        (work / "link.ipynb").symlink_to("/etc/passwd")
+        shutil.copy(ROOT / "notebooks" / f"{LESSON}.ipynb", folder / name)
+        committed(folder / name)
+        rows.append(f"{name},s{number},file://{folder / name}")
+    (course / "class").mkdir()
+    (course / "class" / "roster.csv").write_text("\n".join([*rows, "gone,gone,file:///gone"]))
+    (course / "class" / "policy.toml").write_text("[limits]\nmemory_mb = 512\n")
+    committed(course)
+    git(folder, "clone", "-q", "--bare", str(course), "course.git")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "sudo").symlink_to("/bin/true")
+    (folder / ".gitconfig").write_text(
+        f'[url "file://{folder}/course.git"]\n'
+        "insteadOf = https://oauth2:push@gitlab.example/class/course.git\n")  # fmt: skip
     venv.mkdir()
     for part in Path(sys.prefix).iterdir():
         (venv / part.name).symlink_to(part)
-    for stamp in (".ready", ".ready-cpu"):
-        (venv / stamp).unlink(missing_ok=True)
-        (venv / stamp).touch()
-    return course
+    return World(folder, venv, git(course, "rev-parse", "HEAD").strip())
 
 
-def hand_in(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    shutil.copy(ROOT / "notebooks" / "solutions" / f"{LESSON}.ipynb", folder / "solved.ipynb")
-    shutil.copy(ROOT / "notebooks" / f"{LESSON}.ipynb", folder / "untouched.ipynb")
+def by_github(world: World) -> None:
+    """Jobs in their order, each on a fresh machine; artifacts are all that goes from one to the
+    next."""
+    jobs = yaml.safe_load((CI / "github-actions.yml").read_text())["jobs"]
+    assert [name for name, job in jobs.items() if "secrets." in str(job)] == ["collect"]
+    assert [name for name, job in jobs.items() if "write" in job["permissions"].values()] == [
+        "keep"
+    ]
+    kept = world.folder / "github-artifacts"
+    kept.mkdir()
+    for name, job in jobs.items():
+        folder = world.folder / f"github-{name}"
+        values = {
+            "github.workspace": str(folder),
+            "secrets.COLLECT_TOKEN": "t",
+            "inputs.exercise": "",
+        }
+
+        def filled(text: str, values: dict[str, str] = values) -> str:
+            return re.sub(r"\$\{\{ (.+?) \}\}", lambda m: values[m[1]], text)
+
+        for step in job["steps"]:
+            action, given = step.get("uses", "").partition("@")[0], step.get("with", {})
+            if action == "actions/checkout":
+                assert given.get("persist-credentials") is False or name == "keep"
+                world.checkout(folder.name)
+            elif action == "actions/upload-artifact":
+                shutil.copy(folder / given["path"], kept / given["name"])
+            elif action == "actions/download-artifact":
+                shutil.copy(kept / given["name"], folder / f"{given['name']}.tar")
+            elif action:
+                assert action == "actions/setup-python"
+            else:
+                env = {key: filled(value) for key, value in step.get("env", {}).items()}
+                world.shell(step["run"], folder, **env)
 
 
-def marks(out: Path) -> dict[str, tuple[str, str]]:
-    with (out / "grades.csv").open() as file:
-        return {row["submission"]: (row["points"], row["my_share reason"])
-                for row in csv.DictReader(file)}  # fmt: skip
-
-
-def shell(script: str, folder: Path, **more: str) -> None:
-    """As a CI runs a step: bash, which stops at the first command that fails."""
-    done = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script], cwd=folder, text=True,
-        env=os.environ | more, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=170,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
+def by_gitlab(world: World) -> None:
+    whole = yaml.safe_load((CI / "gitlab-ci.yml").read_text())
+    scoped = {"collect": {"COLLECT_TOKEN": "t"}, "keep": {"PUSH_TOKEN": "push"}}
+    jobs: dict[str, Any] = {name: whole[name] for name in whole["stages"]}
+    artifacts: list[Path] = []
+    for name, job in jobs.items():
+        folder = world.checkout(f"gitlab-{name}")
+        for file in artifacts:
+            shutil.copy(file, folder)
+        env = {"CI_PROJECT_DIR": str(folder), "CI_SERVER_HOST": "gitlab.example",
+               "CI_PROJECT_PATH": "class/course", "CI_COMMIT_BRANCH": "main"}  # fmt: skip
+        more = {k: Template(v).substitute(env) for k, v in job.get("variables", {}).items()}
+        world.shell("\n".join(job["script"]), folder, **env, **more,
+                    **scoped.get(job.get("environment", ""), {}))  # fmt: skip
+        artifacts += [folder / path for path in job.get("artifacts", {}).get("paths", [])]
 
 
 @pytest.mark.slow
-def test_the_generic_script_gives_full_marks_and_none(course: Path, tmp_path: Path):
-    hand_in(tmp_path / "inbox")
-    shell("docs/ci/generic.sh", course, COURSE=str(course), INBOX=str(tmp_path / "inbox"),
-          OUT=str(tmp_path / "marks"))  # fmt: skip
-    assert marks(tmp_path / "marks") == {
-        "solved": ("10", ""),
-        "untouched": ("0", "not written yet"),
-    }
+@pytest.mark.parametrize("run", [by_github, by_gitlab])
+def test_a_pipeline_gives_full_marks_and_none(run: Callable[[World], None], world: World) -> None:
+    git(world.origin, "update-ref", "refs/heads/main", world.start)  # no marks of another run
+    run(world)
+    assert world.marks() == WANTED
+    assert git(world.origin, "ls-tree", "-r", "--name-only", "HEAD", "class/marks/work/.secret")
 
 
-def test_the_generic_script_refuses_a_course_with_local_changes(course: Path, tmp_path: Path):
-    changed = tmp_path / "course"
-    shutil.copytree(course, changed, symlinks=True)
+@pytest.mark.slow
+def test_classroom50s_autograder_writes_its_result(world: World) -> None:
+    course = world.checkout("classroom50")
+    names = ("CLASSROOM", "ASSIGNMENT", "OWNER", "COMMIT_URL", "RELEASE_URL")
+    for name, score in (("solved", 10), ("untouched", 0)):
+        world.shell(f"{sys.executable} {CI / 'classroom50.py'}", world.folder / name,
+                    COURSE=str(course), SUBMISSION_TAG="submit/1",
+                    **{name: name.lower() for name in names})  # fmt: skip
+        result = json.loads((world.folder / name / "result.json").read_text())
+        test = result["tests"][0]
+        assert result["schema"] == "classroom50/result/v1" and type(result["score"]) is int
+        assert (result["score"], result["max-score"]) == (score, 10)
+        assert (test["test-name"], test["passed"], test["score"]) == (
+            "00.1 my_share", score == 10, score)  # fmt: skip
+        assert result.keys() == {"schema", "classroom", "assignment", "assignment_type", "owner",
+                                 "submission", "commit", "release", "review", "datetime", "score",
+                                 "max-score", "tests"}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_script_refuses_a_course_with_local_changes(world: World):
+    changed = world.checkout("changed")
     with (changed / "course_lib" / "grading" / "marks.py").open("a") as file:
         file.write("# better marks\n")
-    done = subprocess.run(["docs/ci/generic.sh"], cwd=changed, capture_output=True, text=True,
+    done = subprocess.run([CI / "generic.sh"], cwd=changed, capture_output=True, text=True,
                           env=os.environ | {"COURSE": str(changed), "INBOX": "x", "OUT": "y"},
                           )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, f"{changed} has local changes\n")
+
+
+@pytest.mark.skipif(not shutil.which("check-jsonschema"), reason="no check-jsonschema on PATH")
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [("github-workflows", "github-actions.yml"), ("gitlab-ci", "gitlab-ci.yml")],
+)
+def test_a_template_is_what_its_ci_reads(schema: str, file: str) -> None:
+    command = ["check-jsonschema", "--builtin-schema", f"vendor.{schema}", str(CI / file)]
+    subprocess.run(command, check=True, capture_output=True)

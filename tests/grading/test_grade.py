@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
+import os
 import re
 import shutil
+import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
@@ -17,17 +23,29 @@ from course_lib.__main__ import main
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
 from course_lib.checks.in_rank import Answer
-from course_lib.grading import manifest, marks, report
+from course_lib.grading import feedback, grade, manifest, marks, report
 from course_lib.grading.answers import Found, Submission
-from course_lib.grading.grade import named
 from course_lib.grading.judge import CarriedPlayer, Timing
-from course_lib.grading.policy import Policy
+from course_lib.grading.policy import SHOWS, Policy
+from course_lib.grading.students import Student, read_roster, whose
 from course_lib.notebooks.copies import solved_copy, to_text
 from course_lib.notebooks.lesson import LessonError
 from course_lib.notebooks.source import parse_lesson
 from course_lib.simulated import compat
 
 ROOT = TESTS.parent
+slow = pytest.mark.slow
+# They share what is graded once.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("grade")]
+POLICY = """
+[limits]
+play_seconds = 2
+memory_mb = 300
+[marks]
+optional = 'bonus'
+points = { ring_all_gather = 6 }
+"""
+BARRIER = "def ring_all_reduce(tensor):\n    dist.barrier()\n"
 HANG = "def ring_reduce_scatter(chunks):\n    while True:\n        pass\n"
 BY_PARTS = """
 def ring_all_reduce(tensor):
@@ -69,24 +87,19 @@ def ring_notebook(**answers: str) -> dict:
     return notebook([answer_cell(source, name) for name, source in answers.items()], "04_small")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_submissions_get_the_marks_that_were_predicted(
-    course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+@pytest.fixture(scope="module")
+def graded(course: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """Three submissions: all right; one exercise hangs and a later one needs it; and one that
-    tries what a notebook can try. Then the same again: nothing is graded twice."""
+    tries what a notebook can try."""
+    folder = tmp_path_factory.mktemp("graded")
     gather = zoo.source("ring_all_gather", "from_the_owned_one")
     scatter = zoo.source("ring_reduce_scatter", "owns_the_next")
-    inbox = tmp_path / "inbox"
+    inbox = folder / "inbox"
     written(inbox / "anna.ipynb", ring_notebook(
         ring_reduce_scatter=scatter, ring_all_gather=gather, ring_all_reduce=BY_PARTS))  # fmt: skip
     written(inbox / "bert.ipynb", ring_notebook(
         ring_reduce_scatter=HANG, ring_all_reduce=BY_PARTS))  # fmt: skip
-    tricks = ring_notebook(
-        ring_reduce_scatter="# NBVAL_SKIP\n" + scatter,
-        ring_all_reduce="def ring_all_reduce(tensor):\n    dist.barrier()\n",
-    )
+    tricks = ring_notebook(ring_reduce_scatter="# NBVAL_SKIP\n" + scatter, ring_all_reduce=BARRIER)
     tricks["cells"][1]["metadata"] |= {"points": 1000, "tags": ["nbval-skip"]}
     tricks["cells"].append(code("print('100')", "ring_all_reduce-check", exercise="ring_all_reduce",
                                 role="check", tags=["raises-exception"]))  # fmt: skip
@@ -94,82 +107,140 @@ def test_submissions_get_the_marks_that_were_predicted(
     written(inbox / "carl.ipynb", tricks)
     for name in ("conftest", "torch", "course_lib", "nbval", "sitecustomize"):
         written(inbox / f"{name}.py", "raise SystemExit('shadowed')\n")
-    policy = written(tmp_path / "policy.toml", "[limits]\nplay_seconds = 2\nmemory_mb = 300\n"
-                     "[marks]\noptional = 'bonus'\npoints = { ring_all_gather = 6 }\n")  # fmt: skip
-    out = tmp_path / "out"
-    command = ["grade", str(inbox), "--out", str(out), "--policy", str(policy)]
-    monkeypatch.chdir(course)
+    policy = written(folder / "policy.toml", POLICY)
+    command = ["grade", str(inbox), "--out", str(folder / "out"), "--policy", str(policy)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(course)
+        assert main(command) == 0
+    return folder / "out", command
 
-    assert main(command) == 0
-    rows = {row["submission"]: row for row in csv.DictReader((out / "grades.csv").open())}
+
+def table(out: Path) -> dict[str, dict[str, str]]:
+    return {row["submission"]: row for row in csv.DictReader((out / "grades.csv").open())}
+
+
+@slow
+def test_submissions_get_the_marks_that_were_predicted(graded: tuple[Path, list[str]]) -> None:
+    out, _ = graded
+    rows = table(out)
     assert {n: (r["points"], r["of"]) for n, r in rows.items()} == {
         "anna": ("20", "10"), "bert": ("10", "10"), "carl": ("0", "10")}  # fmt: skip
     assert rows["bert"]["ring_reduce_scatter diagnosis"] == "04.hangs"
     assert rows["bert"]["ring_all_gather reason"] == "its cell is missing"
     assert "marker of nbval" in rows["carl"]["ring_reduce_scatter reason"]
-
-    page = (out / "feedback" / "bert.html").read_text()
-    assert "answers to the earlier exercises" in page
-    assert "04.hangs" in page
-    assert "http" not in page, "complete in itself"
-    assert "data:image/png" not in page, "nothing was said, and nobody waits for anybody"
-    page = (out / "feedback" / "carl.html").read_text()
-    assert 'src="data:image/png' in page, "what the ranks said, in a case that learners see"
-    for name in ("anna", "bert", "carl"):
-        text = (out / "feedback" / f"{name}.html").read_text()
-        assert "Traceback" not in text and "expected" not in text
-        assert (out / "oral" / f"{name}.md").exists()
     suites = xml.parse(out / "junit.xml").getroot()
     cells = {p.get("value") for p in suites.iter("property") if p.get("name") == "cell"}
     assert cells == {f"{e}-check" for e in (
         "ring_reduce_scatter", "ring_all_gather", "ring_all_reduce")}  # fmt: skip
-    ours = xml.parse(out / "work" / "bert" / "nbval.xml").getroot()
-    assert {c.get("name"): c.find("failure") is not None for c in ours.iter("testcase")} == {
+    assert ran(out, "bert") == {
         "grading-begin": False, "ring_reduce_scatter-answer": False,
         "ring_reduce_scatter-check": True, "ring_all_reduce-answer": False,
         "ring_all_reduce-check": False}  # fmt: skip
-    assert json.loads((out / "results" / "anna.json").read_text())["score"] == 20
 
-    capsys.readouterr()
-    stamps = {p: p.stat().st_mtime_ns for p in out.rglob("done.json")}
-    assert main(command) == 0
+
+def ran(out: Path, name: str) -> dict[str, bool]:
+    """The cells that nbval ran for a submission, and whether each failed."""
+    ours = xml.parse(out / "work" / name / "nbval.xml").getroot()
+    return {str(c.get("name")): c.find("failure") is not None for c in ours.iter("testcase")}
+
+
+@slow
+def test_feedback_tells_what_check_would(graded: tuple[Path, list[str]]) -> None:
+    out, _ = graded
+    pages = {n: unescape((out / "feedback" / f"{n}.html").read_text()) for n in table(out)}
+    assert not [n for n, page in pages.items() if "http" in page or "Traceback" in page]
+    assert "answers to the earlier exercises" in pages["bert"] and "04.hangs" in pages["bert"]
+    assert "data:image/png" not in pages["bert"], "nothing was said, and nobody waits for anybody"
+    assert 'src="data:image/png' in pages["carl"], "what the ranks said, in a case learners see"
+    answer = Answer("ring_all_reduce", source=BARRIER, file="a.py")
+    head, story, hint = str(verdict_on(find("ring_all_reduce"), answer)).split("\n\n")
+    assert hint in pages["carl"] and hint in json.loads(
+        (out / "results" / "carl.json").read_text())["tests"][2]["output"]  # fmt: skip
+    assert story.splitlines()[0] in pages["carl"]
+    assert "should have" in story and "should have" in pages["carl"]
+    assert "  core     0   failed" in head and "core     0   failed" in pages["carl"]
+
+
+@slow
+def test_nothing_is_judged_twice_and_the_time_of_submission_stays(
+    graded: tuple[Path, list[str]], course: Path, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    """Another policy, files copied since then, and a roster that knows of one of the three."""
+    out, command = graded
+    monkeypatch.chdir(course)
+    first = table(out)
+    logs = {p: p.stat().st_mtime_ns for p in out.rglob("nbval.xml")}
+    for file in Path(command[1]).glob("*.ipynb"):
+        os.utime(file, (0, 0))
+    due = datetime.fromisoformat(first["anna"]["submitted"]) - timedelta(hours=30)
+    policy = written(tmp_path / "policy.toml", POLICY + f"[late]\ndue = {due.isoformat()}\n"
+                     "per_day = 0.2\n")  # fmt: skip
+    roster = written(tmp_path / "roster.csv", f"id,submission,due\n1,anna,\n"
+                     f"2,bert,{(due + timedelta(hours=24)).isoformat()}\n")  # fmt: skip
+    assert main([*command, "--policy", str(policy), "--roster", str(roster)]) == 0
     assert capsys.readouterr().out.count("graded before") == 3
-    assert stamps == {p: p.stat().st_mtime_ns for p in out.rglob("done.json")}
+    assert logs == {p: p.stat().st_mtime_ns for p in out.rglob("nbval.xml")}
+    rows = table(out)
+    assert [r["submitted"] for r in rows.values()] == [r["submitted"] for r in first.values()]
+    assert [(r["student"], r["late"], r["points"]) for r in rows.values()] == [
+        ("1", "0.4", "12"), ("2", "0.2", "8"), ("", "0.4", "0")]  # fmt: skip
 
 
-def test_submissions_are_named_so_that_they_can_be_told_apart(tmp_path: Path) -> None:
-    for name in ("anna/hw.ipynb", "bert/hw.ipynb", "bert/other one.ipynb",
-                 "bert/.ipynb_checkpoints/hw.ipynb"):  # fmt: skip
-        written(tmp_path / name, "{}")
-    assert [n for n, _ in named([str(tmp_path)])] == ["anna__hw", "bert__hw", "other_one"]
+@slow
+def test_one_exercise_is_judged_again_and_no_other(
+    graded: tuple[Path, list[str]], course: Path, capsys, monkeypatch
+) -> None:
+    out, command = graded
+    monkeypatch.chdir(course)
+    assert main([*command, "--exercise", "nothing"]) == 2
+    monkeypatch.setattr(grade, "code_digest", lambda folders: "a check that was mended")
+    capsys.readouterr()
+    assert main([*command, "--exercise", "ring_all_gather"]) == 0
+    assert capsys.readouterr().out.count("graded before") == 2, "bert and carl have no answer to it"
+    assert [name for name in ran(out, "anna") if "check" in name] == ["ring_all_gather-check"]
+    assert table(out)["anna"]["points"] == "20"
 
 
-def test_no_name_leads_out_of_the_folder_or_meets_another(tmp_path: Path) -> None:
+def test_names_tell_submissions_apart_and_never_lead_out_of_the_folder(tmp_path: Path) -> None:
     files = ["...ipynb", ".ipynb", "a b.ipynb", "a_b.ipynb", "A_b.ipynb", "x" * 240 + ".ipynb",
              "x" * 239 + "y.ipynb", "é" * 120 + ".ipynb", "anna/1/2/3/hw.ipynb",
              "bert/1/2/3/hw.ipynb"]  # fmt: skip
     for name in files:
         written(tmp_path / name, "{}")
-    names = [n for n, _ in named([str(tmp_path)])]
+    written(tmp_path / "bert" / ".ipynb_checkpoints" / "hw.ipynb", "{}")
+    names = [n for n, _ in grade.named([str(tmp_path)])]
+    assert {"anna__1__2__3__hw", "bert__1__2__3__hw"} < set(names)
     assert len({n.casefold() for n in names}) == len(files)
     assert all(not n.startswith(".") and "/" not in n and len(n.encode()) < 140 for n in names)
     (tmp_path / "inbox").symlink_to(tmp_path / "anna")
     with pytest.raises(LessonError, match="is a link"):
-        list(named([str(tmp_path / "inbox")]))
+        list(grade.named([str(tmp_path / "inbox")]))
 
 
 # ---------------------------------------------------------------------------------- marks, manifest
 
-LEVELS = {"core": {"state": "passed"}, "budget": {"state": "failed"}, "sturdy": {"state": "passed"}}
+LEVELS = {
+    "core": {"state": "passed", "points": 60, "diagnosis": None},
+    "budget": {"state": "failed", "points": 0, "diagnosis": "01.twice"},
+    "sturdy": {"state": "passed", "points": 10, "diagnosis": None},
+}
 
 
-def marked(tmp_path: Path, policy: Policy, required: bool) -> marks.Marked:
-    item = manifest.Item("e", "01.1", 20, required, {"core": 60, "budget": 30, "sturdy": 10},
-                         "e-answer", "e-check", "")  # fmt: skip
-    release = manifest.Manifest("1", {"01_x": [item]}, {}, "")
-    written(tmp_path / "e.json", {"levels": LEVELS, "points": 100, "passed": False})
+RELEASE = manifest.Manifest("1", {"01_x": [
+    manifest.Item("e", "01.1", 20, True, {"core": 60, "budget": 30, "sturdy": 10}, "a", "c", "")]},
+    {}, "")  # fmt: skip
+DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def marked(tmp_path: Path, policy: Policy, required: bool = True, late: float = 0.0,
+           levels: dict = LEVELS) -> marks.Marked:  # fmt: skip
+    item = replace(RELEASE.lessons["01_x"][0], required=required)
+    release = replace(RELEASE, lessons={"01_x": [item]})
+    told = ["e\n  core 60\n  budget 0\n  sturdy 10", "the case", "e.id: hint"]
+    written(tmp_path / "e.json", {"levels": levels, "passed": False, "written": True,
+                                  "hint": "hint", "told": told, "pictures": ["x"]})  # fmt: skip
     submission = Submission("01_x", {"e": Found("e", "def e(): pass")})
-    return marks.mark("x", submission, release, policy, tmp_path, "")
+    return marks.mark("x", submission, release, policy, tmp_path, late=late)
 
 
 @pytest.mark.parametrize(
@@ -188,34 +259,131 @@ def test_marks_are_those_of_manifest_and_policy(
 
 
 def test_no_record_is_zero_with_a_reason(tmp_path: Path) -> None:
-    got = marked(tmp_path, Policy(), True)
-    (tmp_path / "e.json").unlink()
-    item = manifest.Item("e", "01.1", 20, True, {"core": 100}, "a", "c", "")
-    release = manifest.Manifest("1", {"01_x": [item]}, {}, "")
     answered = Submission("01_x", {"e": Found("e", "x")})
-    lost = marks.mark("x", answered, release, Policy(), tmp_path, "")
-    assert got.points > lost.points == 0
-    assert "the time was over" in lost.marks[0].reason
+    lost = marks.mark("x", answered, RELEASE, Policy(), tmp_path)
+    assert lost.points == 0 and "the time was over" in lost.marks[0].reason
+
+
+@pytest.mark.parametrize(
+    ("hours", "late"), [(-1, 0), (0, 0), (0.1, 0.1), (24, 0.1), (25, 0.2), (1000, 0.5)]
+)
+def test_lateness_costs_by_the_day_up_to_its_cap(hours: float, late: float, tmp_path: Path) -> None:
+    policy = Policy(due=DUE, per_day=0.1, at_most=0.5)
+    assert policy.lateness(DUE + timedelta(hours=hours)) == pytest.approx(late)
+    assert marked(tmp_path, policy, late=late).points == pytest.approx(14 * (1 - late))
+
+
+@pytest.mark.parametrize("late", [0.0, 0.25])
+@pytest.mark.parametrize("states", list(itertools.product(["passed", "failed"], repeat=3)))
+def test_what_is_shown_before_the_due_date_is_never_more_than_what_is_given(
+    states: tuple[str, ...], late: float, tmp_path: Path
+) -> None:
+    levels = {k: {"state": s, "points": 1, "worth": 1, "diagnosis": "d"}
+              for k, s in zip(("core", "budget", "sturdy"), states, strict=True)}  # fmt: skip
+    given = marked(tmp_path, Policy(), late=late, levels=levels)
+    order = ("core", *SHOWS)
+    for before, after in itertools.product(order, SHOWS):
+        if order.index(before) <= order.index(after):
+            policy = Policy(due=DUE, before_due=before, after_due=after)
+            first = marks.seen(given, policy, DUE - timedelta(hours=1))
+            then = marks.seen(given, policy, DUE)
+            assert (first.points <= given.points and first.points <= then.points) or (
+                not then.has_points)  # fmt: skip
+            facts = [{f"{m.exercise} {k}" for m in copy.marks for k, v in m.record.items() if v}
+                     for copy in (first, then)]  # fmt: skip
+            assert before == "core" or facts[0] <= facts[1]
+
+
+@pytest.mark.parametrize(
+    ("shows", "present", "absent"),
+    [
+        ("all", ["the case", "e.id: hint", "14 of 20"], []),
+        ("diagnosis", ["e.id: hint", "sturdy 10", "14 of 20"], ["the case", "base64"]),
+        ("marks", ["14 of 20", "budget   0   failed"], ["hint", "the case", "budget 0", "twice"]),
+        ("passed", ["not passed"], ["14", "20", "hint"]),
+        ("nothing", ["come after the due date"], ["14", "01.1", "passed"]),
+        ("core", ["12 of 20 so far"], ["hint", "the case", "budget 0", "14"]),
+    ],
+)
+def test_feedback_shows_what_the_policy_says(shows, present, absent, tmp_path: Path) -> None:
+    given = marked(tmp_path, Policy(), levels=LEVELS)
+    given.marks[0].record["pictures"] = [{"png": "", "words": ""}]
+    copy = marks.seen(given, Policy(due=DUE, before_due=shows), DUE - timedelta(hours=1))
+    texts = re.sub("<style>.*</style>", "", feedback.page(copy, RELEASE), flags=re.DOTALL)
+    for text in (texts, feedback.gradescope(copy)):
+        assert not [word for word in absent if word in text]
+    assert not [word for word in present if word not in texts]
+    assert json.loads(feedback.gradescope(copy))["score"] <= given.points
 
 
 def test_the_summary_says_how_many_and_why() -> None:
     def one(name: str, points: float, **more: str) -> marks.Marked:
-        mark = marks.Mark("e", "01.1", "c", 10, points, True, "full", **more)
-        return marks.Marked(name, "01_x", [mark])
+        mark = marks.Mark("e", "01.1", "c", 10, "full", {"core": points}, **more)
+        return marks.Marked(name, "01_x", [mark], student=Student(name))
 
-    bad = [marks.Marked(f"bad{n}", "", [], problem="not a notebook: no JSON") for n in range(12)]
+    bad = [marks.Marked(f"bad{n}", "", [], problem="not a notebook") for n in range(12)]
+    bad[0] = replace(bad[0], student=Student("x"))
     text = report.summary([one("a", 10), one("b", 0, reason="not written yet"), one("c", 6), *bad])
     assert "15 submissions: 1 full, 1 in part, 1 none; mean 53%" in text
+    assert "11 of nobody in the roster: bad1, " in text
     assert "12 not gradable: bad0" in text and "and 2 more" in text
-    assert re.search(r"01\.1 e +1 full, 1 in part, 1 none; mean 53%\n +1 × not written yet", text)
+    assert re.search(
+        r"01\.1 e +1 full, 1 in part, 1 none; mean 53%\n +2 × not p.*\n +1 × not w", text
+    )
 
 
-def test_cells_that_a_spreadsheet_would_run_are_quoted() -> None:
-    mark = marks.Mark("e", "1", "c", 1, 0, True, "full", reason="=HYPERLINK(1)")
-    item = manifest.Item("e", "1", 1, True, {}, "a", "c", "")
-    release = manifest.Manifest("1", {"x": [item]}, {}, "")
-    assert "'=HYPERLINK" in report.grades([marks.Marked("-name", "x", [mark])], release)
-    assert "\n'-name" in report.grades([marks.Marked("-name", "x", [mark])], release)
+def test_canvas_and_moodle_find_students_by_the_roster(tmp_path: Path) -> None:
+    """Canvas wants Student, ID, SIS ids and Section before the assignments; Moodle maps by name."""
+    roster = read_roster(written(tmp_path / "roster.csv",
+        "id,submission,name,email,section,submitted\n"
+        '7,jdoe,"Doe, Jane",j@x.edu,A,\n'
+        "8,,=1+1,k@x.edu,B,2026-03-01T20:00:00+01:00\n"))  # fmt: skip
+    found = [whose(name, roster) for name in ("jdoe__hw", "hw_jdoe_2", "8", "nobody", "8__jdoe")]
+    assert [s and s.id for s in found] == ["7", "7", "8", None, "7"]
+    assert whose("anna", None) == Student("anna")
+    one = marked(tmp_path, Policy())
+    results = [
+        replace(one, name=name, student=whose(name, roster), submitted=time, marks=given)
+        for name, time, given in (("jdoe__2", DUE + timedelta(hours=1), []),
+                                  ("jdoe__1", DUE, one.marks), ("8", DUE, one.marks))
+    ]  # fmt: skip
+    report.write_all(tmp_path / "out", results)
+    assert (tmp_path / "out" / "canvas.csv").read_text() == (
+        "Student,ID,SIS User ID,SIS Login ID,Section,01_x\n    Points Possible,,,,,20\n"
+        "\"Doe, Jane\",,7,,A,0\n'=1+1,,8,,B,14\n")  # fmt: skip
+    assert (tmp_path / "out" / "moodle.csv").read_text() == (
+        "ID number,Email address,01_x\n7,j@x.edu,0\n8,k@x.edu,14\n")  # fmt: skip
+
+
+@pytest.mark.skipif(not shutil.which("nbgrader"), reason="no nbgrader on PATH to import marks")
+def test_nbgraders_gradebook_takes_the_marks(tmp_path: Path) -> None:
+    """Its own export then says what ours does: of two submissions of one student, the last."""
+    one = replace(marked(tmp_path, Policy()), student=Student("jane"), submitted=DUE)
+    none = replace(one, submitted=DUE - timedelta(days=1), marks=[replace(one.marks[0], earned={})])
+    report.write_all(tmp_path, [one, none, replace(none, student=Student("joe"))])
+    nbgrader, book = Path(str(shutil.which("nbgrader"))), f"sqlite:///{tmp_path / 'gradebook.db'}"
+    environment = {"PATH": f"{nbgrader.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    for command in (
+        *[["python", str(ROOT / "tools/to_nbgrader.py"), str(tmp_path / "grades.csv"), book]] * 2,
+        ["nbgrader", "export", "--db", book, "--to", str(tmp_path / "export.csv")],
+    ):
+        subprocess.run([nbgrader.parent / command[0], *command[1:]], check=True, cwd=tmp_path,
+                       env=environment, capture_output=True)  # fmt: skip
+    rows = list(csv.DictReader((tmp_path / "export.csv").open()))
+    assert [(r["assignment"], r["student_id"], r["score"], r["max_score"]) for r in rows] == [
+        ("01_x", "jane", "14.0", "20.0"), ("01_x", "joe", "0.0", "20.0")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name\nx", "line 2.*id"),
+        ("id,due\n1,soon", "line 2.*soon"),
+    ],
+)
+def test_a_roster_that_cannot_be_followed_is_one_line(text, said, tmp_path: Path) -> None:
+    with pytest.raises(LessonError, match=said):
+        read_roster(written(tmp_path / "roster.csv", text))
 
 
 def test_build_check_holds_the_manifest(
@@ -236,11 +404,13 @@ def test_build_check_holds_the_manifest(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[marks]\noptional = 'maybe'", "optional is one of"),
-        ("[limits]\nmemory = 3", "has no memory"),
+        ("[marks]\noptional = 'maybe'", r"marks.optional: 'maybe' is not one of \['full'"),
+        ("[limits]\nmemory = 3", "limits: .*'memory' was unexpected"),
         ("[limits]\nmemory_mb = -3", "memory_mb"),
         ("[limits]\nmemory_mb = '3'", "memory_mb"),
-        ("[what]\nx = 1", "no section"),
+        ("[what]\nx = 1", "'what' was unexpected"),
+        ("[late]\ndue = 2026-03-01", "late.due: .* does not match"),
+        ("[feedback]\nbefore_due = 'all'\nafter_due = 'marks'", "cannot be taken back"),
         ("[marks", "policy.toml"),
         ("[marks]\npoints = { a = -1 }", "points"),
     ],
