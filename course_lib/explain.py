@@ -217,20 +217,6 @@ def no_source(recv: Event) -> Mismatch:
     return Mismatch(_alone(recv, what, advice), "peer", (recv.rank,), (recv.line,))
 
 
-def groups_crossed(a: Event, b: Event) -> Deadlock:
-    """The error for two groups that two ranks use in different order."""
-    rows = [(f"rank {e.rank} calls {call_text(e)} in group {e.group}", e.line) for e in (a, b)]
-    text = "\n".join([
-        f"ranks {a.rank} and {b.rank} use groups {a.group} and {b.group} in different order.",
-        *columns(rows),
-        "Each may hold what the other needs to start: it is luck if this comes through on GPUs. "
-        "Use groups in the same order on all ranks.",
-    ])  # fmt: skip
-    pairs = ((a, b), (b, a))
-    waits = [Wait(e.rank, call_text(e), e.line, (other.rank,), e.group) for e, other in pairs]
-    return Deadlock(text, waits, (a.rank, b.rank))
-
-
 def groups_differ(a: Event, b: Event) -> Mismatch:
     """The error for two calls that would meet, were it not for their groups."""
     return _pair(a, b, "group", a.group, b.group)

@@ -18,15 +18,20 @@ from typing import Any
 import torch
 
 from course_lib import explain
-from course_lib.errors import CourseError
+from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.simulated import collective, group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
 from course_lib.simulated.records import Op, Record, Site
 from course_lib.simulated.scheduler import Abandoned, Rank, Waitable
 from course_lib.simulated.streams import Gpu, Lane
+from course_lib.trace import Event
 
 _BY_HOST = ("new_group", "split_group")  # ranks meet in the store, not on their GPUs
+_CROSSED = (
+    "They use these groups in different order, and on GPUs each may hold what the other needs to "
+    "start, even where this run came through. Use groups in the same order on all ranks."
+)
 _BITWISE = ("BAND", "BOR", "BXOR")
 
 
@@ -172,21 +177,21 @@ class Groups(group.Groups):
     def unfinished(self) -> CourseError | None:
         return super().unfinished() or self._crossed()
 
-    def _crossed(self) -> CourseError | None:
+    def _crossed(self) -> Deadlock | None:
         """The error if two ranks use two groups in different order: each group's kernels may hold
         what the other's need to start, and then both wait for ever.
         """
-        members = self.names
-        for a, b in combinations(self.scheduler.ranks, 2):
-            shared = {g for g, ranks in members.items() if a.number in ranks and b.number in ranks}
-            if len(shared) < 2:
-                continue
-            rows = ([record for record in rank.records if record.op.group in shared
+        ranks, members = self.scheduler.ranks, self.names
+        for pair in combinations(members, 2):
+            rows = [[record for record in ranks[r].records if record.op.group in pair
                      and record.op.op not in (*_BY_HOST, "send", "recv")]
-                    for rank in (a, b))  # fmt: skip
-            for x, y in zip(*rows, strict=False):
-                if x.op.group != y.op.group:
-                    return explain.groups_crossed(x.event(), y.event())
+                    for r in set(members[pair[0]]).intersection(members[pair[1]])]  # fmt: skip
+            for column in (zip(rows[0], row, strict=False) for row in rows[1:]):
+                for both in column:
+                    if both[0].op.group != both[1].op.group:
+                        a, b = (record.event() for record in both)
+                        waits = [_crossing(a, b), _crossing(b, a)]
+                        return explain.deadlock(waits, (), len(ranks), _CROSSED)
         return None
 
     def advice(self, parked: list[Rank]) -> str:
@@ -202,6 +207,11 @@ class Groups(group.Groups):
                         + _way_out(first, behind)
                     )
         return ""
+
+
+def _crossing(event: Event, other: Event) -> Wait:
+    call = f"{explain.call_text(event)} of group {event.group}"
+    return Wait(event.rank, call, event.line, (other.rank,), event.group)
 
 
 def _lane(work: Waitable) -> Lane:

@@ -365,7 +365,7 @@ def in_a_gloo_group():
         (ring, (), Deadlock, "dist.batch_isend_irecv"),
         (skips_a_batch, (), Deadlock, "for rank 1, which has already returned"),
         (unequal_batches, (), Deadlock, "for rank 1, which has already returned"),
-        (crossed, (False,), Deadlock, "use groups 1 and 2 in different order"),
+        (crossed, (False,), Deadlock, "use these groups in different order"),
         (crossed, (True,), Deadlock, "Use groups in the same order on all ranks"),
         (another_order, (), Mismatch, "the same collectives in the same order"),
         (sum_behind_a_send, (), Deadlock, "all_reduce(SUM) is called, and stands behind isend("),
