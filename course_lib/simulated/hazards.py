@@ -147,7 +147,10 @@ def find_read(first: Played, again: Callable[..., Played]) -> Hazard | None:
             low = middle
         else:
             high = middle
-    return explain.read_before_wait(first.ranks[rank].poisoned[high - 1].event())
+    record = first.ranks[rank].poisoned[high - 1]
+    if record.waited or record.op.op == "recv":
+        return explain.read_before_wait(record.event())
+    return explain.unwaited(record.event())  # of a sum that nobody waits for, what is returned
 
 
 def _difference(a: Played, b: Played) -> int | None:

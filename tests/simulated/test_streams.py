@@ -394,7 +394,7 @@ def sum_and(use, finish="wait"):
     early = {"divide": lambda: x / 2, "item": lambda: x[0].item(), "scale": lambda: x.mul_(0.5),
              "send": lambda: dist.all_reduce(x.clone()), "nothing": int}[use]()  # fmt: skip
     {"wait": work.wait, "synchronize": synchronize, "nothing": int}[finish]()
-    return (early, x) if finish != "nothing" else early
+    return early, x
 
 
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
