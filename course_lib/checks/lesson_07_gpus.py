@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from course_lib.checks import rules
 from course_lib.checks.cases import Case, cases, crowd, tensor
 from course_lib.checks.diagnose import found, says
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Seen, declare, turned
-from course_lib.checks.rules import bytes_at_most, sends_at_most, trace_of, without_a_word
+from course_lib.checks.rules import trace_of, without_a_word
 from course_lib.errors import Deadlock
 from course_lib.simulated import Network
 from course_lib.simulated.costs import textbook_seconds
@@ -84,22 +86,20 @@ declare(Exercise(
 # ---- 07.2 average_while_computing ----------------------------------------------------------------
 
 
-def averaged(
-    given: list[tuple[Layers]], by: Callable[[int], float] = lambda n: n,
-    which: Callable[[int, int], bool] = lambda layer, layers: True,
-) -> None:  # fmt: skip
+def averaged(given: list[tuple[Layers]], divided: bool = True) -> None:
     """Each layer's gradient becomes the mean over the ranks. The rest are mistakes."""
-    for k in range(many := len(given[0][0])):
+    for k in range(len(given[0][0])):
         grads = [layers[k][1] for (layers,) in given]
-        mean = torch.stack(grads).sum(0) / by(len(given))
-        for grad in grads if which(k, many) else ():
+        mean = torch.stack(grads).sum(0) / (len(given) if divided else 1)
+        for grad in grads:
             grad.copy_(mean)
 
 
 def layers_of(case: Case, rank: int) -> tuple[Layers]:
     one = Case(case.world, case.length, numbers="random", seed=case.seed)
-    return ([(case.options["ms"] * 1e-3, tensor(one.call(k), rank) * case.world)
-             for k in range(case.options["layers"])],)  # fmt: skip
+    many, ms = case.options["layers"], case.options["ms"]  # in one case the last layer takes longer
+    return ([((10 if ms < 0.05 and k == many - 1 else 1) * ms * 1e-3,
+              tensor(one.call(k), rank) * case.world) for k in range(many)],)  # fmt: skip
 
 
 def ends(play: Play, overlap: bool = True) -> float:
@@ -111,30 +111,26 @@ def ends(play: Play, overlap: bool = True) -> float:
     return communicated
 
 
-def ended(play: Play) -> float:
-    return max((e.completed or 0.0 for e in trace_of(play).events), default=0.0)
-
-
 def overlapped(play: Play) -> Iterator[Finding]:
     """The last average is there when computing and communicating, side by side, allow it."""
-    most, mine = 1.01 * ends(play) + 2 * LAUNCH, ended(play)
+    most = 1.01 * ends(play) + 2 * LAUNCH
+    mine = max((e.completed or 0.0 for e in trace_of(play).events), default=0.0)
     if play.case.backend == "nccl" and mine > most:
         yield Finding("slow", f"the last average is there after {mine * 1e3:.2f} ms, with overlap "
                       f"it would be after {ends(play) * 1e3:.2f} ms")  # fmt: skip
 
 
-def host_runs_ahead(play: Play) -> Iterator[Finding]:
-    """The host has issued everything before the first layer is computed."""
-    for event in trace_of(play).events if play.case.backend == "nccl" else ():
-        if (called := 1e3 * (event.called or 0)) > play.case.options["ms"]:
-            text = f"rank {event.rank} calls {event.op} after {called:.2f} ms: its host has waited"
-            yield Finding("host stands", f"{text} for the GPU\n  {event.line}", event.rank)
-            return
-
-
-def after_computing(play: Play) -> bool:
-    first = min((e.issued for e in trace_of(play).events), default=0.0)
-    return found("slow")(play) and first >= sum(s for s, _ in play.inputs[0][0][0])
+def in_time(play: Play) -> Iterator[Finding]:
+    """Each gradient is sent after its layer has been computed, and issued before the first has."""
+    computed = list(accumulate(spent for spent, _ in play.inputs[0][0][0]))
+    for e in trace_of(play).events if play.case.backend == "nccl" else ():
+        after, called = computed[min(e.seq, len(computed) - 1)], e.called or 0.0
+        times = f"begins after {e.issued * 1e3:.2f} ms, its layer ends after {after * 1e3:.2f} ms"
+        if e.issued < 0.99 * after:
+            yield Finding("too early", f"rank {e.rank}: {e.op} {times}\n  {e.line}", e.rank)
+        elif called > computed[0]:
+            yield Finding("host stands", f"rank {e.rank} calls {e.op} after {called * 1e3:.2f} ms: "
+                          f"its host has waited for the GPU\n  {e.line}", e.rank)  # fmt: skip
 
 
 wrong = turned(averaged)
@@ -144,30 +140,31 @@ declare(Exercise(
         *(Case(n, 25_000, options={"layers": layers, "ms": ms}, backend="nccl")
           for n, layers, ms in ((2, 2, 0.05), (3, 4, 0.1), (4, 3, 0.05))),
         Case(5, 30_000, options={"layers": rng.randrange(3, 7), "ms": 0.1}, backend="nccl"),
+        Case(4, 250_000, options={"layers": 3, "ms": 0.03}, backend="nccl"),
         Case(3, 4, options={"layers": 3, "ms": 1.0})],
     sturdy=lambda rng: [
         Case(1, 4, options={"layers": 2, "ms": 0.1}, backend="nccl"),
         Case(3, 4, options={"layers": 0, "ms": 0.1}, backend="nccl"),
         Case(8, 9, options={"layers": 2, "ms": 0.1}, backend="nccl", calls=2)],
     smaller=lambda case: [], length_is="gradients of length",
-    budget=[overlapped, host_runs_ahead],
+    budget=[overlapped, in_time],
     mistakes=[
-        wrong("sum", "Every rank has the sum of all gradients: n times too long.", by=lambda n: 1),
-        wrong("divided-twice", "Too small by the number of ranks: divided a second time somewhere.",
-              by=lambda n: n * n),
-        wrong("some-layers", "Some layers are averaged, and the others are every rank's own.",
-              {"which": lambda k, layers: k < layers - 1}, {"which": lambda k, layers: k > 0},
-              {"which": lambda k, layers: k == layers - 1}, {"which": lambda k, layers: k == 0}),
+        wrong("sum", "Every rank has the sum of all gradients: n times too long. Is it divided, "
+              "and in place?", divided=False),
     ],
     diagnoses=[
+        Diagnosis("too-early", "The gradient of a layer is there when the layer has been computed, "
+                  "and it is sent before.", found("too early")),
         Diagnosis("host-stands", "The host waits for the GPU on the way, and issues nothing "
                   "meanwhile. Which line looks at a number, or waits for the device?",
                   found("host stands")),
         Diagnosis("after-computing", "The first all_reduce begins when everything is computed. "
-                  "When could it begin?", after_computing),
+                  "When could it begin?", lambda play: found("slow")(play) and min(
+                      e.issued for e in trace_of(play).events) >= sum(
+                          spent for spent, _ in play.inputs[0][0][0])),
         Diagnosis("one-by-one", "Each layer's computing waits for the all_reduce of the layer "
                   "before. Which line makes the stream wait, and when is the mean needed?",
-                  lambda play: found("slow")(play) and ended(play) >= ends(play, overlap=False)),
+                  found("slow")),
     ],
 ))  # fmt: skip
 
@@ -176,13 +173,13 @@ declare(Exercise(
 
 def edges(
     given: list[tuple[Tensor]], swapped: Callable[[int], bool] = lambda n: False,
-    own: bool = False, near: bool = False,
+    near: bool = False,
 ) -> list:  # fmt: skip
     """The left neighbour's last row and the right one's first. The rest are mistakes."""
     n, out = len(given), []
     for rank in range(n):
-        left, right = (rank, rank) if own else ((rank - 1) % n, (rank + 1) % n)
-        pair = given[left][0][0 if near else -1], given[right][0][-1 if near else 0]
+        left, right = given[(rank - 1) % n][0], given[(rank + 1) % n][0]
+        pair = left[0 if near else -1], right[-1 if near else 0]
         out.append(tuple(row.clone() for row in (pair[::-1] if swapped(n) else pair)))
     return out
 
@@ -204,17 +201,16 @@ declare(Exercise(
                       Case(3, 2, options={"rows": 3})],
     sturdy=lambda rng: [*on_gpus((1, 2), 1, 3), *on_gpus((1, 8, crowd(rng)), 3, 2),
                         *on_gpus((3,), 2, 3, dtype="int64"), *on_gpus((3,), 3, 2, calls=3)],
-    length_is="rows of length", smaller=lambda case: [],
+    length_is="rows of length", smaller=lambda case: [], rules=[rules.no_collectives],
     special=lambda case: {"one row"} if case.options["rows"] == 1 else set(),
-    budget=[sends_at_most(lambda play: 2),
-            bytes_at_most(lambda play: 2 * play.given(0)[0].nbytes)],
+    budget=[rules.sends_at_most(lambda play: 2),
+            rules.bytes_at_most(lambda play: 2 * play.given(0)[0].nbytes)],
     mistakes=[
         wrong("order-of-receives", "With two ranks both messages come from the same neighbour, and "
               "the first receive gets what was sent first. In which order does that neighbour "
               "send?", swapped=lambda n: n == 2),
         wrong("swapped", "What came from the left is returned as what came from the right.",
               swapped=lambda n: True),
-        wrong("returns-own", "Each rank returns its own edges.", own=True),
         wrong("far-edges", "The left neighbour's last row is next to this rank's first one: its "
               "first row lies on its other side.", {"near": True},
               {"near": True, "swapped": lambda n: True}),
@@ -246,7 +242,7 @@ def dumps_of(case: Case) -> tuple[Dumps]:
 
 def absent(
     given: list[tuple[Dumps]], ops: bool = True, victims: bool = False, everybody: bool = False,
-    reported: bool = False, done: bool = False, alone: bool = False,
+    reported: bool = False, done: bool = False, gives_up: bool = False,
 ) -> list:  # fmt: skip
     """Of the first call that not all members have made: who has not, and waits for nobody."""
     [(dumps,)] = given
@@ -263,10 +259,11 @@ def absent(
             del by[rank]
     lacking = {key: sorted(set(members[key[0]]) - set(by)) for key, by in made.items()}
     waiting = {rank for key, by in made.items() if lacking[key] for rank in by}
-    for (group, seq), ranks in sorted(lacking.items()):
+    incomplete = sorted((key, ranks) for key, ranks in lacking.items() if ranks)
+    for (group, seq), ranks in incomplete[:1] if gives_up else incomplete:
         who = [rank for rank in ranks if victims or rank not in waiting]
         if who:
-            who = reporters[group, seq] if reported else who[:1] if alone else who
+            who = reporters[group, seq] if reported else who
             return [(group, seq - 1 if done else seq, who)]
     return [None]
 
@@ -277,6 +274,8 @@ declare(Exercise(
     core=lambda rng: [Case(1, options={CALLS: text}) for text in (
         "0: all#0 all#1; 1: all#0", "0: ; 1: all#0", "0: all#0; 1: all#0",
         "0: all#0 all#1; 1: all#0; 2: all#0 all#1; 3: all#0", "0: tp01#0; 1: dp12#0; 2: ",
+        "0: dp01#0; 1: tp12#0; 2: ", "0: a01#0 a01#1; 1: a01#0; 2: b23#0; 3: ",
+        "0: z01#0 c02#0; 1: ; 2: c02#0 a02#0",
         "0: all#0 tp01#0; 1: all#0 tp01#0; 2: all#0", MESH, MESH.replace(" all#0", ""),
         "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast")],
     sturdy=lambda rng: [Case(1, options={CALLS: text}) for text in (
@@ -294,8 +293,8 @@ declare(Exercise(
               "one itself. Whom does it wait for?", {"victims": True},
               {"victims": True, "everybody": True}),
         wrong("another-op", "Two ranks at the same seq of the same group, with two names of ops, "
-              "have not made the same call.", ops=False),
-        wrong("one-of-several", "Several ranks are missing there, and one of them is named.",
-              alone=True),
+              "have not made the same call, and the one in the minority does not wait.", ops=False),
+        wrong("gives-up", "The first incomplete call lacks only ranks that wait. The cause is in a "
+              "later one.", gives_up=True),
     ],
 ))  # fmt: skip

@@ -157,7 +157,7 @@ def _note(kind: str, got: Any, want: Any) -> str:
     if kind == "argument changed":
         return "changed, and should not be"
     if kind == "type":
-        return f"{_kind(got)}, not {_kind(want)}"
+        return f"and it returns {_kind(got)}, not {_kind(want)}"
     if not (isinstance(got, Tensor) and isinstance(want, Tensor)):
         return ""
     if got.dtype != want.dtype:

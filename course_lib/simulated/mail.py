@@ -248,7 +248,7 @@ class Mail:
             if me == peer:  # torch refuses it of a send; in a batch, and of a recv, gloo does
                 raise RuntimeError(
                     f"rank {self.ranks[me]} cannot {kind} to or from itself: "
-                    "gloo has no such connection, copy"
+                    "there is no such connection, copy"
                 )
             sent = tensor.nbytes if kind == "send" else 0
             op = Op(

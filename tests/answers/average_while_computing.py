@@ -52,7 +52,7 @@ WRONG = {
     "logs_each_layer": ("with_avg", "07.host-stands", "a number of each layer for the log",
                         ("        compute(seconds)\n",
                          "        compute(seconds)\n        gradient.norm().item()\n")),
-    "never_waits": ("with_avg", "07.read-before-wait", "the numbers were right when one looked",
+    "never_waits": ("with_avg", "07.never-waited", "the numbers were right when one looked",
                     ("    [work.wait() for work in works]\n", "")),
     "sum": ("waits_at_the_end", "07.sum", "the division is forgotten",
             ("        gradient /= dist.get_world_size()\n", "")),
