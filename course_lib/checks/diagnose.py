@@ -153,9 +153,11 @@ ERRORS = [
               "read only after wait() has returned.",
               hazard("read before wait")),
     Diagnosis("never-waited", "Each isend, each irecv, and each collective with async_op=True "
-              "returns a Work. Keep it, and wait for it before the function returns.", hazard("never waited for")),
+              "returns a Work. Keep it, and wait for it before the function returns.",
+              hazard("never waited for")),
     Diagnosis("written-before-wait", "What isend sends, and what irecv or a collective with "
-              "async_op=True fills, may be written only after wait() has returned.", hazard("written before wait")),
+              "async_op=True fills, may be written only after wait() has returned.",
+              hazard("written before wait")),
     Diagnosis("send-first", "Every rank sends first, and a send may wait for its recv: nobody is "
               "left to receive. Who could receive first, or which call starts a message without "
               "waiting for it?", all_wait_in("send")),

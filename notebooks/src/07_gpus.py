@@ -3,22 +3,22 @@
 #
 # **What changes with NCCL: calls that return before anything has happened, streams that overlap, and a cluster that hangs.**
 #
-# ![One training step of two modelled GPUs: the host has issued every call within 50 microseconds, while the compute stream and NCCL's stream work on side by side](../../figures/07_gpus.png)
+# ![One training step of two modelled GPUs: marks for the calls of the host stand at the very left, while computing and communication go on side by side](../../figures/07_gpus.png)
 #
 # *Where this goes: the host is done at once; the GPU computes on one stream and communicates on another.*
 #
 # | | |
 # |---|---|
-# | **Do** | time calls that return at once, overlap communication with computing by hand, compare DDP and `fully_shard`, provoke the hangs that only NCCL has, and read the logs of a job that failed |
+# | **Do** | time calls that return at once, overlap communication with computation by hand, compare DDP and `fully_shard`, provoke the hangs that only NCCL has, and read the logs of a job that failed |
 # | **Learn** | host and streams; what `wait()` orders and what it does not stop; when overlap pays; NCCL's rules about order; what to type when a cluster hangs |
 # | **Need** | [lesson 06](06_ddp.ipynb): DDP, its buckets, and `torchrun`. No GPU |
 # | **Time** | about 70 minutes with the required exercise, 125 with the optional ones as well |
 #
 # ## A GPU for everybody
 #
-# Nothing in this course has been measured on a GPU, and this page is where we say so. What we know instead comes from rules: how CUDA orders work in streams, and how NCCL orders calls in a communicator. Both are documented, and both can be *modelled*. `simulate(fn, backend="nccl")` runs your function on ranks with modelled GPUs. Tensors stay on the CPU, values are those of the real collectives, and the clocks are those of a GPU: `compute(s)` stands for a kernel of *s* seconds.
+# None of this course's numbers were measured on a GPU. What we do know comes from documented rules: how CUDA orders work in streams, and how NCCL orders calls in a communicator. Such rules can be *modelled*. `simulate(fn, backend="nccl")` runs your function on ranks with modelled GPUs. Tensors stay on the CPU, values are those of the real collectives, and the clocks are those of a GPU: `compute(s)` stands for a kernel of *s* seconds.
 #
-# The model charges the host 5 µs for each call, and a link what lesson 03 charged: α + S·β. So every time on this page is a formula, and a cell checks it. What the model leaves out stands at the end.
+# In the model a call costs the host 5 µs, and a message costs what it did in lesson 03: α + S·β. A kernel starts when its call starts. So the times on this page follow from formulas, and cells check them. What the model leaves out is listed at the end.
 #
 # If you have a GPU, `make gpu` runs the course's exercises on NCCL and writes down what it saw.
 #
@@ -26,11 +26,11 @@
 #
 # A program that uses a GPU runs in two places. The *host*, the CPU, runs your Python. A kernel call only puts work into a queue of the GPU, its *stream*, and returns. The GPU takes work from the stream in order, one piece after another.
 #
-# Take one GPU, and two kernels of 10 ms each. The host needs 5 µs to issue each of them, so it is through after **10 µs**. The GPU is through after **20 ms**. `torch.cuda.synchronize()` makes the host wait until the GPU is through.
+# Take one GPU, and two kernels of 10 ms each. The GPU needs **20 ms** for them. `torch.cuda.synchronize()` makes the host wait until the GPU has finished.
 #
-# We write it as `torch.get_device_module(device()).synchronize()`, which runs on any device.
+# We write it as `torch.get_device_module(device()).synchronize()`, which runs on any device; `torch.cuda.synchronize` and `torch.cuda.Event` work on modelled GPUs, too.
 #
-# **Predict.** What does a stopwatch on the host show after the two calls, without and with `synchronize`?
+# **Predict.** What does a stopwatch on the host show after the two calls, without `synchronize`?
 
 # %% id="07-4182af"
 import time
@@ -66,22 +66,22 @@ print(f"your guess: {guess}   without: {1e6 * without:.0f} µs   with: {1e3 * wi
 assert abs(without - 2 * launch) < 1e-12 and abs(with_it - 20e-3) < 1e-12
 
 # %% [markdown] id="07-85d09a"
-# Whoever leaves out `synchronize` has measured how fast Python is. This is the classic mistake in timing GPU code, and the number looks wonderful.
+# Without `synchronize` you have measured how fast Python is: 5 µs for each call. This is the classic mistake in timing GPU code, and the number looks wonderful.
 #
 # ## What `wait()` does
 #
-# NCCL's calls are kernels as well, and go into a stream of their own: each process group has a *communicator* with its own stream. So a collective can run beside your computing. `all_reduce(x)` queues the reduction behind everything that the compute stream has been given so far, and makes the compute stream wait for the reduction. `async_op=True` leaves out the second half, and `work.wait()` makes up for it.
+# NCCL's calls are kernels as well, and go into a stream of their own: each process group has a *communicator* with its own stream. So a collective can run beside your computing. `all_reduce(x)` queues the reduction behind everything that the compute stream has been given so far, and makes the compute stream wait for the reduction. `async_op=True` skips the second half; `work.wait()` adds it later.
 #
 # | call | the host | the compute stream |
 # |---|---|---|
 # | `all_reduce(x)` | goes on | waits for the sum |
 # | `all_reduce(x, async_op=True)` | goes on | goes on |
 # | `work.wait()` | goes on | waits for the sum |
-# | `x.sum().item()`, `print(x)` | stands still until the number is there | – |
-# | `dist.barrier()` | stands still until every rank has come | waits, too |
-# | `synchronize()` | stands still until all streams are empty | – |
+# | `x.sum().item()`, `print(x)` | blocks until the number is there | goes on |
+# | `dist.barrier()` | blocks until every rank has come | waits, too |
+# | `synchronize()` | blocks until all streams are empty | goes on |
 #
-# The row with `.item()` is the one to watch. A loss that is printed in every step is a barrier in every step.
+# The row with `.item()` is the one to watch. A loss that is printed in every step makes the host wait for its GPU in every step.
 
 # %% id="07-fc1a63"
 def one_step(look):
@@ -96,9 +96,9 @@ def one_step(look):
     compute(1e-3)
     return ready
 
-c = alpha + 4_000_000 * beta  # on two ranks, an all_reduce is one exchange of the whole tensor
+c_1 = alpha + 4_000_000 * beta  # on two ranks, an all_reduce exchanges the whole tensor once
 blind, looking = (on_gpus(one_step, look, world_size=2) for look in (False, True))
-assert max(abs(s - c - 4e-3) for s in looking.results) < 2 * launch
+assert max(abs(s - c_1 - 4e-3) for s in looking.results) < 2 * launch
 print(f"the host reaches the last kernel after {1e6 * blind.results[0]:.0f} µs, or, if it looks "
       f"at a number first, after {1e3 * looking.results[0]:.2f} ms")
 
@@ -111,7 +111,7 @@ draw.timeline(blind, caption="The host is done at once. NCCL's stream starts the
 #
 # **Required · 07.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few launches. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x`, or on a tensor of its size, `repeats` times, and return the mean. `x` may hold anything afterwards.
+# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few launches. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, each call waited for before the next one (the plain call does that on the stream), and return the mean. `x` may hold anything afterwards.
 #
 # *Core* asks for 2 to 5 ranks and tensors of some hundred kilobytes. *Sturdy* adds eight ranks. The check runs on modelled GPUs.
 #
@@ -124,7 +124,7 @@ draw.timeline(blind, caption="The host is done at once. NCCL's stream starts the
 # <details>
 # <summary>Hint: events</summary>
 #
-# `torch.cuda.Event(enable_timing=True)` marks a place in a stream. `start.elapsed_time(end)` answers in *milliseconds*, and only once both have happened.
+# `event = torch.cuda.Event(enable_timing=True)` and `event.record()` mark a place in a stream. `start.elapsed_time(end)` answers in *milliseconds*, and only once both have happened.
 #
 # </details>
 
@@ -151,7 +151,7 @@ def timed_behind_work():
     return all_reduce_seconds(torch.ones(1_000_000), 5)
 
 print("yours, ms:", [round(1e3 * s, 2) for s in on_gpus(timed_behind_work, world_size=2).results])
-print(f"formula:   {1e3 * c:.2f} ms")
+print(f"formula:   {1e3 * c_1:.2f} ms")
 
 # %% exercise="all_reduce_seconds" role="check"
 check(all_reduce_seconds)
@@ -213,7 +213,7 @@ draw.timeline(beside, caption="On the slow network NCCL's stream never rests, an
 # %% [markdown] id="07-fcd7d8"
 # Overlap can hide the smaller of two amounts, no more. On the fast network it hides three reductions; on the slow one three backward passes. There the step takes nearly twice as long as its computing, and no better overlap can help: it needs fewer bytes, or a faster link.
 #
-# The same step written with DDP, one bucket per layer, takes the same time from its third step on (the second is the one after which DDP has rebuilt its buckets). FSDP's `fully_shard`, which keeps only a part of each layer on a rank and gathers the rest before it is used, overlaps as well. Here is a small model with both. `Busy` spends F and B as a layer of that size would.
+# DDP writes this step for you, with a bucket per layer; FSDP's `fully_shard` keeps only a part of each layer on a rank and gathers the rest before it is used. Here is a small model with both, on a link of 0.8 GB/s and without the optimizer. `Busy` stands for the computing: F forward, B backward. We time the third step, when DDP has rebuilt its buckets and announced them.
 
 # %% id="07-b26ed3"
 from torch.distributed.device_mesh import init_device_mesh
@@ -260,16 +260,18 @@ for wrap in (ddp, fsdp):
     print(f"{wrap.__name__}: {1e3 * gloo.results[0]:.2f} ms with gloo, "
           f"{1e3 * nccl.results[0]:.2f} ms on modelled GPUs")
     formula = L * F + max(L * B + c, B + L * c)
-    assert wrap is fsdp or abs(nccl.results[0] - formula) < 1e-9
+    assert wrap is fsdp or abs(nccl.results[0] - formula) < 1e-9  # 13.32 ms
 draw.timeline(nccl, between=(nccl.seconds - nccl.results[0], nccl.seconds), caption="fully_shard "
               "gathers the next layer's weights while this one computes, and scatters the sums.")
 
 # %% [markdown] id="07-228c12"
+# DDP overlaps under gloo as well: its reductions are asynchronous there, too. FSDP on the CPU waits for each gather before it goes on; on a GPU it gathers the next layer's weights while this one computes, which saves a third. Neither needs a line of yours.
+#
 # ## Your turn: average_while_computing
 #
 # **Optional · 07.2 · difficulty ●●○ · about 15 minutes**
 #
-# **Goal.** `layers` is a list of pairs (seconds, gradient). For each pair, in order, call `compute(seconds)`; then the gradient is ready to be averaged. Average all of them in place, each while the next ones are being computed. **Budget:** all averages are there at the time that the formula above gives for layers of any lengths, and the host never stands still: it has issued every call before the first layer is computed.
+# **Goal.** `layers` is a list of pairs (seconds, gradient). For each pair, in order, call `compute(seconds)`; then the gradient is ready to be averaged. Average all of them in place, each while the next ones are being computed. **Budget:** the last average is there as early as two streams allow: each reduction starts when its layer is computed and the one before it is over. And the host never waits: it has issued every call before the first layer is computed.
 #
 # *Core* asks for the mean on 2 to 5 ranks, on modelled GPUs and on gloo. *Budget* looks at the times of the modelled GPUs. *Sturdy* adds one rank, eight ranks and an empty list.
 #
@@ -310,7 +312,7 @@ check(average_while_computing)
 # %% [markdown] id="07-b6131d"
 # ## Who is slow?
 #
-# One of four ranks computes for 6 ms instead of 2 ms. All four then call `all_reduce`. A profiler on each GPU shows how long the reduction's kernel ran.
+# One of four ranks, a **straggler**, computes for 6 ms instead of 2 ms. All four then call `all_reduce`. A profiler on each GPU shows how long the reduction's kernel ran.
 #
 # Before you read on: on which rank does it run longest?
 
@@ -328,15 +330,15 @@ assert calls[2].issued == max(call.issued for call in calls)
 draw.timeline(slow, caption="Rank 2 comes last, and its kernel is the shortest.")
 
 # %% [markdown] id="07-019aa8"
-# The kernel of a fast rank starts when *its* stream gets there, and then waits for the others: most of its time is waiting. **The rank with the shortest kernel is the slow one.** Such a profile invites the wrong conclusion.
+# In the trace of a GPU, `issued` is when the stream gets to the call, so the difference is how long the kernel ran. That of a fast rank starts when *its* stream gets there, and then waits for the others: most of its time is waiting. **The rank with the shortest kernel is the slow one.** Such a profile invites the wrong conclusion.
 #
-# ## What NCCL wants otherwise
+# ## What NCCL does differently
 #
-# Under gloo each send and receive is on its own. Under NCCL the calls of a group queue up in one stream, and a send at the head of the queue waits until the receive on the other side is at the head of *its* queue. So the exchange of lesson 01, in which everybody calls `isend` and then `irecv`, hangs: each rank's send is first in its queue, and each rank's receive stands behind it. `dist.batch_isend_irecv` makes one call of several, whose parts start together.
+# Under gloo each send and receive is on its own. Under NCCL the calls of a group queue up in one stream, and a send at the head of the queue waits until the receive on the other side is at the head of *its* queue. So the exchange of lesson 01, in which everybody calls `isend` and then `irecv`, can hang, and with large messages does: each rank's send is first in its queue, and each rank's receive stands behind it. `dist.batch_isend_irecv` makes one call of several, whose parts start together.
 #
-# NCCL knows **no tags**: between two ranks, messages meet in the order in which they stand. There is no receive from any source either. And whoever uses several groups has to use them **in the same order** on all ranks, because each communicator may hold what the other one needs to start; [lesson 08](08_groups.ipynb) shows what happens otherwise.
+# NCCL has **no tags**: between two ranks, messages meet in the order of the calls. Nor can a rank receive from *whichever* rank sends first. And if you use several groups, use them **in the same order** on all ranks: a kernel of one may occupy the GPU while it waits for a kernel of the other, queued behind it; [lesson 08](08_groups.ipynb) shows what happens otherwise.
 #
-# The first function below is right on gloo. So is the second, which batches two letters and tells them apart by their tags.
+# Both functions below work on gloo. The second batches two letters and tells them apart by their tags.
 
 # %% id="07-676896"
 def pass_right():
@@ -368,7 +370,7 @@ with expect(Mismatch):
 #
 # A large field is cut into blocks of rows, one for each rank, and the ranks stand in a ring. To compute the next state, each rank needs the row above its block and the row below it.
 #
-# **Goal.** `x` has one row or more (its first dimension). Send your first row to the left neighbour, rank − 1, and your last row to the right one. Return `(from_left, from_right)`, two new tensors of the shape of `x[0]`: the left neighbour's *last* row and the right neighbour's *first*. A rank that is alone gets its own last and first row. **Budget:** two messages per rank, each of one row. It has to run on NCCL.
+# **Goal.** `x` has one row or more (its first dimension). Send your first row to the left neighbour, rank − 1, and your last row to the right one. Return `(from_left, from_right)`, two new tensors of the shape of `x[0]`: the left neighbour's *last* row and the right neighbour's *first*. A rank that is alone gets its own last and first row. Use send and receive, in whatever form; it has to run on NCCL. **Budget:** two messages per rank, each of one row.
 #
 # *Core* asks for 2 to 5 ranks on modelled GPUs, and three on gloo. *Sturdy* adds one rank, eight ranks and more, a single row, integers, and several calls in a row.
 #
@@ -425,19 +427,19 @@ with expect(Hazard):
 #
 # ## A job that hangs, or fails
 #
-# On a cluster nobody draws the circle for you. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. It ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks, and its table names the one that failed *first*.
+# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. It ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks, and its table names the one that failed *first*.
 #
 # | what you see | what to type | what it says |
 # |---|---|---|
 # | torchrun's table has no traceback | `@record` on `main` | the exception of the rank that failed first |
 # | nothing moves; no message | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
 # | `Received data size doesn't match`, or strange sums | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | both calls, with op, shape and dtype |
-# | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO`; `NCCL_SOCKET_IFNAME=eth0` | which interface and which transport NCCL has taken |
+# | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO`; `NCCL_SOCKET_IFNAME=eth0` | which interface and which transport NCCL has chosen |
 # | the ranks never meet | the endpoint's port through the firewall; `--rdzv-endpoint` | `RendezvousTimeoutError`, or a connection refused |
-# | it hangs after hours | `TORCH_FR_BUFFER_SIZE=2000`, `torchfrtrace` | each rank's last calls: who is missing where |
+# | it hangs after running for hours | `TORCH_FR_BUFFER_SIZE=2000`, then `torchfrtrace` on the dumps | each rank's last calls: who is missing where |
 # | a rank dies now and then | `--max-restarts=3`, and checkpoints | all ranks start again from the last checkpoint |
 #
-# Three of these can be had on a laptop. The cell starts three broken jobs under torchrun, side by side, and prints what counts. It takes about ten seconds.
+# You can reproduce the first three on a laptop. The cell starts three broken jobs under torchrun, side by side, and prints the telling line of each. It takes ten seconds, or more on a busy machine.
 
 # %% id="07-106cf4"
 import os, re, subprocess, sys, tempfile
@@ -479,7 +481,7 @@ jobs = {"raises": start("raises"), "absent": start("absent"),
 logs = {mistake: job.communicate()[0] for mistake, job in jobs.items()}
 folder.cleanup()
 telling = {"raises": r"FileNotFoundError: .*", "absent": r"Rank 1 failed .*",
-           "shapes": r"Collectives differ in the following aspects:[a-zA-Z ]*"}
+           "shapes": r"Collectives differ in the following aspects"}
 for mistake, pattern in telling.items():
     code, said = jobs[mistake].returncode, re.findall(pattern, logs[mistake])[-1]
     print(f"{mistake}: exit code {code}, {said}")
@@ -489,9 +491,9 @@ for mistake, pattern in telling.items():
 #
 # **Optional · 07.4 · difficulty ●●● · about 20 minutes**
 #
-# A Flight Recorder dump lists the calls of a rank: for each the group, the members, a number within the group (`seq`) and the op. A thousand ranks report that they wait. One of them is the cause, and the others are its victims, often in another group: the last rank that reports is hardly ever the guilty one.
+# A Flight Recorder dump lists the calls of a rank: for each the group, the members, a number within the group (`seq`) and the op. A thousand ranks stand still. Nearly all of them wait; the one that holds them up does not, and often it is missing in another group than the one that complains.
 #
-# **Goal.** `dumps[rank]` is the list of that rank's calls, in order, each a dictionary such as `{"group": "tp01", "members": [0, 1], "seq": 0, "op": "all_reduce"}`. A call (group, seq) is *complete* when all members have made it. Members that made it with another op than most of those who made it (than the lowest rank's, if there are as many) count as if they had not. A rank *waits* if it has made a call that is not complete. Return `(group, seq, ranks)`: a call that is not complete, and the members that have neither made it nor wait in another call, sorted; at least one. If there are several such calls, take the first by group name, then by `seq`. Return `None` if there is none.
+# **Goal.** `dumps[rank]` is the list of that rank's calls, in order, each a dictionary such as `{"group": "tp01", "members": [0, 1], "seq": 0, "op": "all_reduce"}`. A call (group, seq) is *complete* when all members have made it. If they made it with different ops, the op of the majority counts (in a tie, that of the lowest rank which made the call), and the others count as if they had not made it. A rank *waits* if it has made a call, with the op that counts, and the call is not complete. Return `(group, seq, ranks)`: a call that is not complete, and the members that have neither made it nor wait in another call, sorted; at least one. If there are several such calls, take the first by group name, then by `seq`. Return `None` if there is none. Example: rank 0 waits for rank 1 in group `tp01`, rank 1 waits for everybody in call 0 of `all`, and rank 2 has called nothing. The answer is `("all", 0, [2])`.
 #
 # In a verdict, `0: all#0 tp01#0; 1: all#0` means: rank 0 has made call 0 of group `all` and call 0 of `tp01`, rank 1 only the first. `tp01` has the members 0 and 1, `all` has everybody, and `all#1/broadcast` is a call of another op than `all_reduce`.
 #
@@ -512,9 +514,6 @@ def first_missing(dumps: list[list[dict]]) -> tuple[str, int, list[int]] | None:
 
     Returns (group, seq, ranks): the first call, by group name and then by seq, that is missing
     from members who do not wait in a call themselves, and these members, sorted; or None.
-
-    If rank 0 waits for rank 1 in group "tp01", rank 1 for everybody in call 0 of "all", and rank
-    2 has called nothing, it is ("all", 0, [2]).
     """
     ### BEGIN SOLUTION
     made, members = {}, {}
@@ -552,17 +551,17 @@ check(first_missing)
 # * NCCL's kernels occupy some of the GPU's processors and slow computing beside them.
 # * A small send may leave before its receive is there; the first call of a group takes long, because it connects.
 # * Memory: a tensor that is freed while a side stream still uses it (`record_stream`), and a side stream that nobody waits for.
-# * The hosts' own noise. On real machines 5 µs are a typical order of magnitude for a launch, not a law.
+# * The hosts' own noise. On real machines 5 µs is an order of magnitude for a launch, not a law.
 #
 # ## Roads not taken
 #
-# * **CUDA graphs** record a whole step and launch it as one, when launches are what takes long.
+# * **CUDA graphs** record a whole step and launch it as one, when launching dominates.
 # * **Compute in the collective** (symmetric memory, SHARP) lets GPUs or switches add on the way.
 #
 # ## What you can do now
 #
 # * ☑ time calls that return at once;
-# * ☑ overlap communication with computing, and say when it pays;
+# * ☑ overlap communication with computation, and say when it pays;
 # * ☑ say what DDP and `fully_shard` do on a GPU's streams;
 # * ☑ avoid the hangs that only NCCL has: batches, tags, order;
 # * ☑ read the logs of a job that failed, and find the rank that is missing.
@@ -573,4 +572,4 @@ check(first_missing)
 #
 # * PyTorch: [CUDA semantics](https://docs.pytorch.org/docs/stable/notes/cuda.html) (asynchronous execution, streams) · [Distributed communication](https://docs.pytorch.org/docs/stable/distributed.html) (synchronous and asynchronous collectives, debugging, `TORCH_DISTRIBUTED_DEBUG`) · [fully_shard](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html) · [Flight Recorder](https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html) · [Error propagation](https://docs.pytorch.org/docs/stable/elastic/errors.html) (`@record`)
 # * NVIDIA, NCCL: [Point-to-point communication](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html) (groups of calls) · [Environment variables](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html) · [Using multiple communicators concurrently](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html)
-# * Mistakes that others have met: [pytorch#68112](https://github.com/pytorch/pytorch/issues/68112) (`wait()` taken for blocking), [nccl#1192](https://github.com/NVIDIA/nccl/issues/1192) (unbatched exchange hangs), [pytorch#68866](https://github.com/pytorch/pytorch/issues/68866) (read before wait)
+# * Mistakes that others have run into: [pytorch#68112](https://github.com/pytorch/pytorch/issues/68112) (`wait()` taken for blocking), [nccl#1192](https://github.com/NVIDIA/nccl/issues/1192) (unbatched exchange hangs), [pytorch#68866](https://github.com/pytorch/pytorch/issues/68866) (read before wait)
