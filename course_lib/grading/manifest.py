@@ -91,8 +91,9 @@ def _of_lesson(lesson: Lesson) -> dict[str, Any]:
 
 
 def version(root: Path) -> str:
-    """The version in pyproject.toml."""
-    return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
+    """The version in pyproject.toml; "0" in a course that has none."""
+    path = root / "pyproject.toml"
+    return str(tomllib.loads(path.read_text())["project"]["version"]) if path.exists() else "0"
 
 
 def main(args: Namespace) -> int:

@@ -113,6 +113,9 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
+Overdue = Callable[[Rank, Any, bool], BaseException]  # of a rank, its frame, and if it is stuck
+
+
 class Scheduler:
     """Runs ``body(rank)`` on every rank, in virtual time."""
 
@@ -362,12 +365,7 @@ class Scheduler:
 
     # -- from the caller's thread -----------------------------------------------------------------
 
-    def run(
-        self,
-        body: Callable[[Rank], None],
-        limit: float,
-        overdue: Callable[[Rank, Any, bool], BaseException],
-    ) -> None:
+    def run(self, body: Callable[[Rank], None], limit: float, overdue: Overdue) -> None:
         """Run until all ranks have returned, or ``limit`` idle seconds have passed."""
         self._body = body
         with self.placed(), _small_stacks():
@@ -403,7 +401,7 @@ class Scheduler:
             rank.thread = thread
             self.wake(rank, 0.0)
 
-    def _end_overdue(self, overdue: Callable[[Rank, Any, bool], BaseException]) -> None:
+    def _end_overdue(self, overdue: Overdue) -> None:
         rank = self.running
         if rank is None or rank.thread is None or self._finished.is_set():
             return

@@ -71,7 +71,7 @@ def test_a_function_that_never_returns_is_stopped(program):
 def stuck_in_c():
     import select
 
-    select.select([], [], [], 4.0)
+    select.select([], [], [], 60.0)
 
 
 def test_a_function_stuck_in_c_code_is_named_and_left_behind():
@@ -79,8 +79,8 @@ def test_a_function_stuck_in_c_code_is_named_and_left_behind():
     begin, state = time.monotonic(), torch.get_rng_state()
     with pytest.raises(Hang, match="inside compiled code") as caught:
         simulate(stuck_in_c, world_size=2, limit=0.5)
-    assert time.monotonic() - begin < 3.9
-    assert caught.value.waits[0].line.source == "select.select([], [], [], 4.0)"
+    assert time.monotonic() - begin < 50
+    assert caught.value.waits[0].line.source == "select.select([], [], [], 60.0)"
     assert torch.equal(torch.get_rng_state(), state)
     assert simulate(nothing, world_size=2).results == [0, 1]  # the next one works
 
