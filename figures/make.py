@@ -215,7 +215,7 @@ def gpus() -> Picture:
     with contextlib.redirect_stdout(io.StringIO()):
         for cell in read_lesson(ROOT / "notebooks" / "src" / "07_gpus.py").cells:
             if cell.kind == "code" and not cell.exercise and "training_step" not in names:
-                exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+                exec(compile(cell.text, f"{cell.id}.py", "exec"), names)
     return draw.timeline(
         names["on_gpus"](names["training_step"], True, world_size=2),
         caption="A training step on two modelled GPUs: backward and the reductions of its "
@@ -229,7 +229,7 @@ def groups() -> Picture:
     with contextlib.redirect_stdout(io.StringIO()):
         for cell in read_lesson(ROOT / "notebooks" / "src" / "08_groups.py").cells:
             if cell.kind == "code" and not cell.exercise and "once" not in names:
-                exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+                exec(compile(cell.text, f"{cell.id}.py", "exec"), names)
     return draw.mesh(
         names["once"],
         (3, 3),
@@ -246,7 +246,7 @@ def trees_at_scale() -> Picture:
     with contextlib.redirect_stdout(io.StringIO()):  # what the cells print
         for cell in (c for c in lesson.cells if c.kind == "code" and not c.exercise):
             if "rows" not in names:
-                exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+                exec(compile(cell.text, f"{cell.id}.py", "exec"), names)
     return draw.areas(
         names["ns"],
         names["rows"],
