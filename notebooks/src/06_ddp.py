@@ -180,7 +180,7 @@ for name, count in counted.items():
         print(f"{count:>3} × {name}")
 
 # %% [markdown] id="06-39e931"
-# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward. They occupy some of its processors (SMs) and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). A profiler's GPU timeline tells whether it is: look for the gap between backward's last kernel and the optimizer's first.
+# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy some of its processors (SMs) and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). A profiler's GPU timeline tells whether it is: look for the gap between backward's last kernel and the optimizer's first.
 #
 # ## Who draws which samples
 #
