@@ -176,10 +176,9 @@ FEATURES = {
     "large": ("the integers are too large for fewer bits", "Which dtype do they pass through?"),
     "src": ("src is not rank 0", "Which lines name a rank and do not mean src?"),
     "dst": ("dst is not rank 0", "Which lines name a rank and do not mean dst?"),
-    "of different lengths": ("the blocks differ in length", "How does a rank know how "
-                             "much the others have for it?"),
-    "uneven sides": ("there are more rows than columns, or fewer", "Which of the two does each "
-                     "line mean?"),
+    "of different lengths": ("the blocks differ in length", "In the table of lengths, "
+                             "what a rank sends is its row. What does it receive?"),
+    "uneven sides": ("the grid is not square", "Which lines mean rows, and which columns?"),
     "left over": ("gradients are left over from before", "They are no part of this step."),
     "an empty batch": ("some rank's batch is empty", "The mean of nothing is NaN, and its rank "
                        "takes part in every call all the same."),

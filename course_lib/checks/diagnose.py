@@ -166,7 +166,7 @@ ERRORS = [
     Diagnosis("talks-to-itself", "A rank cannot send to itself. It has its own part already.",
               says("same as the rank of the current process", "itself")),
     Diagnosis("no-such-rank", "Ranks are counted from 0 to n − 1. Which line computes another "
-              "number?", says("there is no rank")),
+              "number?", says("there is no rank", "Valid ranks are")),
     Diagnosis("not-everybody", "A collective needs every rank of its group. Some ranks are in one "
               "here, and others never come: which condition keeps them away?", wait_in_collective),
     Diagnosis("waits-in-vain", "The rank that it waits for has come to its end already. Which of "

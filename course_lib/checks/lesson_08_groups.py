@@ -10,37 +10,37 @@ import torch
 from torch import Tensor
 
 from course_lib.checks.cases import Case, cases, crowd, hostile, lay_out, tensor
-from course_lib.checks.diagnose import found
+from course_lib.checks.diagnose import found, says
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.in_rank import group_of
 from course_lib.checks.lesson_02_collectives import OWN_MISSING
 from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most, trace_of
-from course_lib.errors import Deadlock, Mismatch
 
 # ---- 08.1 grid_groups ----------------------------------------------------------------------------
 
 
 def grid(
     given: list[tuple], flipped: bool = False, down: bool = False, size: bool = False,
-    lost: tuple[int, ...] = (),
+    lost: tuple[int, ...] = (), least: int = 1,
 ) -> list:  # fmt: skip
     """Each rank's row and column of a grid that is filled row by row. The rest are mistakes."""
     rows, cols = given[0]
     wide, out = rows if size or down else cols, []
     for rank in range(rows * cols):
         row = range(rank // wide * wide, rank // wide * wide + wide)
-        pair = [group_of(row), group_of(range(rank % wide, rows * cols, wide))]
-        last = rank // cols == rows - 1, rank % cols == cols - 1
-        pair = pair[::-1] if flipped or down else pair
-        out.append(tuple(None if k in lost and last[k] else pair[k] for k in (0, 1)))
+        column = range(rank % wide, rows * cols, wide)
+        pair = [None if len(r) < least or (k in lost and r[-1] == rows * cols - 1) else group_of(r)
+                for k, r in enumerate((row, column))]  # fmt: skip
+        out.append(tuple(pair[::-1] if flipped or down else pair))
     return out
 
 
 def made(play: Play) -> Iterator[Finding]:
     there = {group_of(ranks) for ranks in trace_of(play).groups.values()}
     for rank, want in enumerate(play.expected[0]):
-        if not there.issuperset(want.returned):
-            yield Finding("not made", "its groups have not been made", rank)
+        for which, group in zip(("row", "column"), want.returned, strict=True):
+            if group not in there:
+                yield Finding("not made", f"the group of the {which} has not been made", rank)
 
 
 def grids(*shapes: tuple[int, int]) -> list[Case]:
@@ -63,14 +63,14 @@ declare(Exercise(
               "in a row: `rows` of them, or `cols`?", size=True),
         wrong("last-missing", "Ranks in the last row or column have no group. How many rows and "
               "columns are there to make?", {"lost": (0,)}, {"lost": (1,)}, {"lost": (0, 1)}),
+        wrong("alone", "A group of one rank is a group, too, and here it is left out.", least=2),
     ],
     diagnoses=[
         Diagnosis("not-together", "The ranks do not make the same groups in the same order. Every "
                   "rank calls new_group for every group, also for those that it is not in.",
-                  lambda p: isinstance(p.error, Mismatch | Deadlock)
-                  and "new_group" in str(p.error)),
-        Diagnosis("not-made", "No group is made. new_group makes one of a list of ranks.",
-                  lambda p: p.done and len(trace_of(p).groups) == 1),
+                  lambda p: found("mismatch", "deadlock")(p) and "new_group" in str(p.error)),
+        Diagnosis("lists", "Return groups, not lists of ranks: new_group makes a group of a list.",
+                  lambda p: p.done and "([" in str([s.returned for s in p.seen[0]])),
         Diagnosis("not-a-member", "−100 is what new_group returns to a rank that is not in the "
                   "group. Keep what it returns for your own row and your own column.",
                   lambda p: p.done and "-100" in str([s.returned for s in p.seen[0]])),
@@ -89,14 +89,13 @@ def blocks_of(case: Case, rank: int) -> tuple[list[Tensor]]:
 
 
 def exchanged(
-    given: list[tuple], of: Callable[[int, int], tuple[int, int]] = lambda rank, k: (k, rank),
+    given: list[tuple], of: Callable[[int, int], int] = lambda rank, k: rank,
     own: Callable[[list, int], list] = lambda rows, rank: rows,
 ) -> list:  # fmt: skip
     """Each rank has everybody's block for it, in rank order. The rest are mistakes."""
     n = len(given)
-    places = [[of(rank, k) for k in range(n)] for rank in range(n)]
-    mine = [[given[whose % n][0][number % n].clone(memory_format=torch.contiguous_format)
-             for whose, number in row] for row in places]  # fmt: skip
+    mine = [[given[k][0][of(rank, k) % n].clone(memory_format=torch.contiguous_format)
+             for k in range(n)] for rank in range(n)]  # fmt: skip
     return [own(row, rank) for rank, row in enumerate(mine)]
 
 
@@ -109,9 +108,10 @@ def more_than_sizes(play: Play) -> Iterator[Finding]:
                 yield Finding("collective", f"rank {rank} calls {e.op}, {e.nbytes} bytes", rank)
 
 
-def leaving(play: Play, rank: int) -> int:
-    """Bytes of a rank's blocks for others."""
-    return sum(block.nbytes for k, block in enumerate(play.given(rank)) if k != rank)
+def leaving(play: Play) -> list[int]:
+    """By rank, the bytes of its blocks for others."""
+    return [sum(block.nbytes for k, block in enumerate(play.given(rank)) if k != rank)
+            for rank in range(play.case.world)]  # fmt: skip
 
 
 def reordered(play: Play) -> bool:
@@ -119,11 +119,6 @@ def reordered(play: Play) -> bool:
     pairs = zip(play.seen[0], play.expected[0], strict=True) if play.done else ()
     return play.wrong == ["returned"] and all(isinstance(got.returned, list) and sorted(
         map(str, got.returned)) == sorted(map(str, w.returned)) for got, w in pairs)  # fmt: skip
-
-
-def within(*kinds: str) -> Callable[[Play], bool]:
-    """Everything is right, and too much of these kinds has been said."""
-    return lambda p: p.done and not p.findings and found(*kinds)(p)
 
 
 wrong = turned(exchanged)
@@ -136,14 +131,12 @@ declare(Exercise(
                         *(c for c in hostile(3, 5) if c.layout in ("contiguous", "strided"))],
     special=lambda case: set() if case.length else {"empty"}, length_is="block length",
     rules=[more_than_sizes],
-    budget=[sends_at_most(lambda p: p.case.world - 1),
-            bytes_at_most(lambda p: max(leaving(p, rank) for rank in range(p.case.world))),
-            bytes_in_total_at_least(lambda p: sum(leaving(p, r) for r in range(p.case.world)))],
+    budget=[sends_at_most(lambda p: p.case.world - 1), bytes_at_most(lambda p: max(leaving(p))),
+            bytes_in_total_at_least(lambda p: sum(leaving(p)))],
     mistakes=[
         wrong("wrong-block", "Each rank has a block from everybody, and not the one for it. Which "
               "of its n blocks does a rank send to rank k?", *({"of": of} for of in (
-                  lambda rank, k: (k, k), lambda rank, k: (k, 0), lambda rank, k: (k, rank + 1),
-                  lambda rank, k: (k, rank - 1)))),
+                  lambda r, k: k, lambda r, k: 0, lambda r, k: r + 1, lambda r, k: r - 1))),
         wrong(*OWN_MISSING),
     ],
     diagnoses=[
@@ -151,8 +144,8 @@ declare(Exercise(
                   "collective, and only by one.", found("collective")),
         Diagnosis("arrival-order", "All blocks are there, and not in their places. Entry k is the "
                   "block from rank k, whenever it comes.", reordered),
-        Diagnosis("too-much", "One message to each other rank is enough, with the block for that "
-                  "rank and nothing else.", within("sends", "bytes")),
+        Diagnosis("too-much", "One message to each other rank, with its block alone, is enough.",
+                  lambda p: not p.findings and found("sends", "bytes")(p)),
     ],
 ))  # fmt: skip
 
@@ -169,10 +162,12 @@ def matrix(case: Case, rank: int) -> tuple[Tensor]:
 
 def transposed(
     given: list[tuple], then: Callable[..., Tensor] = lambda columns, blocks: columns.t(),
+    by_rows: bool = False,
 ) -> list:  # fmt: skip
     """Each rank has its rows of the transposed matrix. The rest are mistakes."""
     n, k = len(given), len(given[0][0])
-    columns = torch.cat([t for (t,) in given]).chunk(n, dim=1)
+    cut = [torch.cat([*t.reshape(n, k, -1)], 1) if by_rows else t for (t,) in given]
+    columns = torch.cat(cut).chunk(n, dim=1)
     return [then(c, c.split(k)).clone(memory_format=torch.contiguous_format) for c in columns]
 
 
@@ -193,6 +188,8 @@ def matrices(*sizes: tuple[int, int, int], **rest: Any) -> list[Case]:
     return [Case(world, length, options={"rows": k}, **rest) for world, k, length in sizes]
 
 
+BY_ROWS = ("by-rows", "A collective cuts a tensor along its first dimension, so what goes to each "
+           "rank is a part of the rows. Here the rows have to be cut by columns.")  # fmt: skip
 wrong = turned(transposed)
 declare(Exercise(
     "08.3", "transpose", transposed, inputs=matrix,
@@ -205,6 +202,8 @@ declare(Exercise(
                           if case.layout == "contiguous")],
     length_is="columns for each rank", rules=[contiguous], budget=[one_all_to_all],
     mistakes=[
+        wrong(*BY_ROWS, {"by_rows": True},
+              {"by_rows": True, "then": lambda c, blocks: c.reshape(-1, len(blocks))}),
         wrong("blocks-not-turned", "The right numbers have come to each rank, and not to their "
               "places. An exchange moves blocks: nothing inside a block has been transposed.",
               *({"then": then} for then in (
@@ -219,7 +218,8 @@ declare(Exercise(
     diagnoses=[
         Diagnosis("not-contiguous", "t() is another view of the same memory. The stub promises "
                   "rows that lie side by side: contiguous() makes such a copy.", found("strides")),
-        Diagnosis("calls", "One all_to_all is enough: it brings to each rank what that rank needs. "
-                  "A gather brings all of A to all of them.", within("calls")),
+        Diagnosis(*BY_ROWS, says("is no multiple of", "one per rank, not")),
+        Diagnosis("calls", "One all_to_all brings to each rank what it needs; a gather, all of A.",
+                  lambda p: not p.findings and found("calls")(p)),
     ],
 ))  # fmt: skip

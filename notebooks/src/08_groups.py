@@ -10,7 +10,7 @@
 # | | |
 # |---|---|
 # | **Do** | make groups by hand and with DeviceMesh, sum in rows and in columns, watch what a slow rank delays, transpose a matrix that no rank holds, break the order |
-# | **Learn** | the rules of `new_group`; a rank's three numbers; what a group saves; all_to_all and its cost; why groups deadlock, and the one habit that prevents it |
+# | **Learn** | the rules of `new_group`; a rank's numbers in the world and in its groups; what a group saves; all_to_all and its cost; why groups deadlock, and the one habit that prevents it |
 # | **Need** | lessons [02](02_collectives.ipynb) (collectives), [03](03_cost_model.ipynb) (α, β) and [04](04_ring_all_reduce.ipynb) (the ring and its time) |
 # | **Time** | about 55 minutes with the required exercise, 100 with the two optional ones as well |
 
@@ -28,10 +28,13 @@
 # 3  5  7
 # ```
 #
-# In one process these are two lines of torch: our *reference*. The naive way for six ranks is to gather all numbers everywhere, and to throw most of them away. Grids with more than four ranks are simulated in this lesson: only then do rows and columns differ in length.
+# In one process these are two lines of torch: our *reference*. The naive way for six ranks is to gather all numbers everywhere, and to throw most of them away. Grids of more than four ranks are simulated here. We want 2×3 because in a 2×2 grid a mix-up of rows and columns is hard to notice.
+#
+# `elements` makes the tensors longer, for the timing below: each rank's number stands in all of its tensor.
 
 # %% id="08-d6730f"
 import math
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -57,11 +60,11 @@ assert simulate(in_the_world, world_size=6).results == reference
 # %% [markdown] id="08-fb86cf"
 # ## A group is a promise
 #
-# `dist.new_group(ranks)` makes a **group**, also called a process group: ranks that can hold collectives of their own. Every collective takes it as `group=`; without one it means the group of all ranks. Three rules come with it, and all of them are promises that your program makes:
+# `dist.new_group(ranks)` makes a **group**, also called a process group: ranks that can hold collectives of their own. Every collective takes it as `group=`; without one it means the group of all ranks. Your program has to keep three rules:
 #
 # 1. **Everybody calls `new_group`**, also ranks that are not in the group.
 # 2. **Everybody makes the same groups in the same order.** The k-th call makes the k-th group, whoever calls it.
-# 3. **Only members may use it.** For all others `new_group` returns −100, which has the name `GroupMember.NON_GROUP_MEMBER`.
+# 3. **Only members may use it.** For all others `new_group` returns −100, the constant `GroupMember.NON_GROUP_MEMBER`. A collective with `group=-100` does nothing but warn, and leaves x as it was. `group=None` is the group of all ranks.
 #
 # Why so strict? Ranks of a group find one another through the store, under the number of the group. Whoever counts differently looks in the wrong place.
 #
@@ -92,6 +95,9 @@ assert grid.results == reference
 draw.mesh(grid, (2, 3), caption="Who talks to whom: a line through the ranks of each group.")
 
 # %% id="08-5db6c1"
+with warnings.catch_warnings(action="ignore"):  # rank 2 breaks rule 3, and torch only warns
+    ruled = simulate(lambda: sums(dist.new_group([0, 1]), None), world_size=3).results
+assert ruled == [(1, 3), (1, 3), (2, 3)]  # it keeps its 2; None means the world
 draw.timeline(grid, caption="The two rows talk at the same time, and so do the three columns. The "
               "numbers in brackets are the ranks of the group.")
 
@@ -100,14 +106,14 @@ draw.timeline(grid, caption="The two rows talk at the same time, and so do the t
 #
 # Groups save twice. A rank hears only what it needs, and groups without a common rank talk at the same time.
 #
-# Take S = 2²⁰ bytes per rank, and let collectives travel as rings on the links of lesson 03. Gathering everything takes n−1 steps in which each rank passes on a whole tensor:
+# Take S = 2²⁰ bytes per rank, and let collectives run as rings over the links of lesson 03. Gathering everything takes n−1 steps in which each rank passes on a whole tensor:
 #
 # **T = (n−1)·(α + S·β)**.
 #
 # An all_reduce in a group of g ranks takes what lesson 04 found, 2(g−1)·(α + S/g·β), with g in place of n. How many ranks the world has does not matter. For our grid, that is a row of three and then a column of two. The cell compares both formulas with the recorded times, to nine digits.
 
 # %% id="08-962ca9"
-alpha, beta, S, rings = 5e-6, 1 / 25e9, 2**20, Network(collectives="messages")
+alpha, beta, S, rings = 5e-6, 1 / 25e9, 2**20, Network(collectives="messages")  # as rings
 everything, by_groups = (simulate(way, S // 4, world_size=6, network=rings).seconds
                          for way in (in_the_world, in_groups))
 assert math.isclose(everything, 5 * (alpha + S * beta), rel_tol=1e-9)
@@ -117,9 +123,9 @@ print(f"gather all: {1e6 * everything:.0f} µs   row, then column: {1e6 * by_gro
 # %% [markdown] id="08-140132"
 # ## A rank has several numbers
 #
-# In a group the members are numbered anew, from 0, in the order of their ranks. So rank 4 is number 1 of its row (3, 4, 5) and number 1 of its column (1, 4). `dist.get_rank(group)` is a rank's number in the group, and `dist.get_global_rank(group, number)` leads back.
+# In a group the members are numbered anew, from 0, in the order of their ranks. This number is the **group rank**. So rank 4 is number 1 of its row (3, 4, 5) and number 1 of its column (1, 4). `dist.get_rank(group)` is a rank's group rank, and `dist.get_global_rank(group, number)` leads back.
 #
-# Here is the trap. In `broadcast(x, src=1, group=row)` the root is rank 1 *of the world*, whatever the group is. In the second row there is no such rank, and torch raises a ValueError there. To name a root by its number in the group, write `group_src=`; then one line is right for every row. `send` and `recv` have `group_dst` and `group_src` as well.
+# Here is the trap. In `broadcast(x, src=1, group=row)` the root is rank 1 *of the world*, whatever the group is. In the second row there is no such rank, and torch raises a ValueError there. To name a root by its group rank, write `group_src=`; then one line is right for every row. `send` and `recv` have `group_dst` and `group_src` as well.
 #
 # **Predict.** All six ranks call `broadcast(x, group_src=1, group=row)`. Whose number does rank 5 get?
 
@@ -144,7 +150,7 @@ for world, in_row, in_column, _ in told:
 #
 # Few programs still write these loops. A **DeviceMesh** takes the shape of the grid and a name for each dimension, makes all groups in an order that is the same everywhere, and hands out this rank's own.
 #
-# Mind what a dimension means. The first one of the shape (2, 3) counts the rows: `get_group("down")` is the group in which *that* number changes, a column. People call the dimensions after what travels there, such as `("dp", "tp")` for data and tensor parallelism. The last dimension is the one whose ranks are neighbours.
+# Mind what a dimension means. The first one of the shape (2, 3) counts the rows. In `get_group("down")` only the row number changes: its ranks form a column. The dimensions are usually named after the kind of parallelism, such as `("dp", "tp")` for data and tensor parallelism. The last dimension is the one whose ranks are neighbours.
 #
 # The cell makes all groups in both ways and asserts that they are the same.
 
@@ -166,7 +172,7 @@ print("rank 4, along and down:", *both[4][0], "at", both[4][2])
 #
 # **Required · 08.1 · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** Write for a grid of any shape what `my_group` does for ours: `grid_groups(rows, cols)` returns this rank's row group and its column group. The grid is filled row by row, and rows · cols is the number of ranks. A grid may have one row or one column only; a group of one rank is a group, too. Any way of making groups is right, also `use_local_synchronization=True`, with which members call `new_group` alone. But write it with `new_group` at least once: what goes wrong here goes wrong in every large program.
+# **Goal.** Write for a grid of any shape what `my_group` does for ours: `grid_groups(rows, cols)` returns this rank's row group and its column group. The grid is filled row by row, and rows · cols is the number of ranks. A grid may have one row or one column only; a group of one rank is a group, too. Any way of making groups is right. There is an exception to rule 1: with `use_local_synchronization=True` only members call. A DeviceMesh passes too; but do it once with `new_group`: what goes wrong here goes wrong in every large program.
 #
 # <details>
 # <summary>Hint: which ranks are in a row?</summary>
@@ -209,9 +215,9 @@ check(grid_groups)
 # %% [markdown] id="08-8a1841"
 # ## The price of a slow rank
 #
-# A collective of all ranks waits for the slowest of them. What does a slow rank, a *straggler*, cost in a grid?
+# A collective of all ranks waits for the slowest of them. What does a slow rank, a **straggler**, cost in a grid?
 #
-# Nine ranks stand in three rows of three. In each step a rank computes for 20 µs, starts an all_reduce in its row and one in its column, and waits for both. In the first step rank 4, in the middle, takes 100 µs. The calls must not block, or a rank that waits in its row would be late in its column as well. So both are started with `async_op=True`.
+# Nine ranks stand in three rows of three. In each step a rank computes for 20 µs, starts an all_reduce in its row and one in its column, and waits for both. In the first step rank 4, in the middle, takes 100 µs. The calls must not block, or a rank that waits in its row would be late in its column as well. So both are started with `async_op=True`. (On gloo it is fine to have both calls in flight. On NCCL wait for the first before you start one in another group: see "In practice".)
 #
 # **Predict.** How many of the nine ranks finish the first step late, rank 4 included?
 
@@ -242,11 +248,16 @@ draw.mesh(once, (3, 3), marked=late_ranks(once), caption="Late after the first s
           "the column of rank 4. After the second step all nine are late.")
 
 # %% [markdown] id="08-6afbdc"
-# In a grid of r rows and c columns, r + c − 1 ranks are late, and in the world all r·c. But the others only get a reprieve. In the next step each of them has a late neighbour in its row or column, and after two steps everybody is late: `twice` asserts it. Groups do not remove the price of a slow rank; they delay it. That pays if a *different* rank is slow in each step by chance. It does not help if one machine is slow for good.
+# In a grid of r rows and c columns, r + c − 1 ranks are late; with one collective over all ranks, all r·c. But the others are only spared for one step. In the next step each of them has a late neighbour in its row or column, and after two steps everybody is late: `twice` asserts it. Groups do not remove the price of a slow rank; they delay it. That pays if a *different* rank is slow in each step by chance. It does not help if one machine is slow for good.
 #
 # ## Everybody to everybody
 #
-# One pattern is left that lesson 02 did not need. In an **all_to_all** every rank has one block for each rank, and gives it away: afterwards rank r has block r of everybody. Think of the blocks as a square table, a row per rank. An all_to_all turns rows into columns: it *is* a transpose, of blocks.
+# One collective is still missing. In an **all_to_all** every rank has one block for each rank, and sends it there (its own block stays): afterwards rank r has block r of everybody. Think of the blocks as a square table, a row per rank. An all_to_all turns rows into columns: it *is* a transpose, of blocks. Its contract, in the words of lesson 02:
+#
+# | call | before | afterwards | untouched |
+# |---|---|---|---|
+# | `all_to_all_single(out, x)` | `x` on every rank, cut along its first dimension into n blocks of equal length | block *k* of rank *r*'s `out` is block *r* of rank *k*'s `x` | every `x` |
+# | `all_to_all(outs, ins)` | a list `ins` on every rank, one tensor for each rank | entry *k* of rank *r*'s `outs` is entry *r* of rank *k*'s `ins` | every `ins` |
 #
 # So let us transpose a matrix A that is too large for one rank. Rank r has row r of A and wants row r of Aᵀ, which is column r of A. In one process it is `A.T`. The naive way again sends everything to everybody.
 
@@ -257,8 +268,9 @@ def whole_rows():
     rank, mine, table = dist.get_rank(), A[dist.get_rank()].clone(), A.new_empty(4, 4)
     going = [dist.isend(mine, other) for other in range(4) if other != rank]
     for other in range(4):
-        table[other] = mine
-        if other != rank:
+        if other == rank:
+            table[other] = mine
+        else:
             dist.recv(table[other], other)
     for work in going:
         work.wait()
@@ -285,11 +297,11 @@ draw.values(turned, caption="An all_to_all of four ranks with blocks of one numb
 # %% [markdown] id="08-ad38bd"
 # ## What it costs
 #
-# With S bytes per rank, a block has S/n bytes, and n−1 of them leave the rank: (n−1)/n·S, less than one tensor. Gathering moves (n−1)·S. If ranks take turns, in step d with the rank that is d further on, then
+# With S bytes per rank, a block has S/n bytes, and n−1 of them leave the rank: (n−1)/n·S, less than one tensor. Gathering moves (n−1)·S. If in step d = 1 … n−1 every rank sends to the rank d places after it, then
 #
 # **T = (n−1)·(α + S/n·β)** for all_to_all, and **T = (n−1)·(α + S·β)** for gathering everything
 #
-# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. On the modelled network, with 2²⁰ bytes per rank, the bytes of an all_to_all take about as long on 64 ranks as on 8. Its latencies do not: n−1 messages leave every rank. That is the weak side of all_to_all, and the subject of the first road not taken.
+# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. On the modelled network, with 2²⁰ bytes per rank, the bytes of an all_to_all take about as long on 64 ranks as on 8. The latencies do not shrink: n−1 messages leave every rank. That is the weak side of all_to_all: see "Roads not taken".
 
 # %% id="08-ffdfd2"
 def exchange(elements):
@@ -314,11 +326,11 @@ draw.lines({"all_gather": (worlds, [1e6 * s for s in took[gather]]),
 #
 # **Optional · 08.2 my_all_to_all ●●○ · about 25 minutes**
 #
-# **Goal.** Each rank has a list of n blocks, 1-D tensors of one dtype; block k is for rank k. Return a list of new tensors: entry k is what rank k had for this rank. The blocks go by `send` and `recv`, `isend` and `irecv`, alone or in a batch. **Budget:** each rank sends at most n−1 messages, and together no more bytes than its blocks for others have. In the core cases all blocks of all ranks are equally long. For the sturdy ones they differ, and a rank does not know how much will come: one small collective, of at most 8·n² bytes, may carry the lengths. (`all_gather_object` makes two of its one call.)
+# **Goal.** Each rank has a list of n blocks, 1-D tensors of one dtype; block k is for rank k. Return a list of new tensors: entry k is what rank k had for this rank. The blocks go by `send` and `recv`, `isend` and `irecv`, alone or in a batch. **Budget:** each rank sends at most n−1 messages, and together no more bytes than its blocks for others have. In the core cases all blocks of all ranks are equally long. For the sturdy ones they differ, and a rank does not know how much will come: one small collective may carry the lengths, with at most 8·n² bytes on each rank. (`all_gather_object` counts as two: it runs two collectives.)
 #
 # **Optional · 08.3 transpose ●●○ · about 20 minutes**
 #
-# **Goal.** A has n·k rows and m columns, and n divides m. Rank r holds rows r·k to (r+1)·k − 1, and returns its m/n rows of Aᵀ, contiguous. **Budget:** one collective, `all_to_all_single` or `all_to_all`, and nothing else. A rank's rows need not be contiguous in the sturdy cases.
+# **Goal.** A has n·k rows and m columns, and n divides m. Rank r holds rows r·k to (r+1)·k − 1, and returns its m/n rows of Aᵀ, contiguous. **Budget:** one collective, `all_to_all_single` or `all_to_all`, and nothing else. A rank's rows need not be contiguous in the sturdy cases. The tensors of the call have to be, the output included. `empty_like(x.t())` is not: it keeps the strides, and gloo fills it in the wrong order without a word.
 #
 # <details>
 # <summary>Hint for my_all_to_all: my block, your block</summary>
@@ -342,7 +354,7 @@ def my_all_to_all(blocks: list[Tensor]) -> list[Tensor]:
     It leaves them as they were and returns memory shared with nothing, its own block included.
 
     Budget: at most n − 1 sends a rank, no byte more than its blocks for others have. One
-    collective of at most 8·n² bytes may carry lengths.
+    collective, with at most 8·n² bytes on each rank, may carry lengths.
 
     With [1], [2] on rank 0 and [10], [20] on rank 1, rank 0 gets [1], [10], rank 1 [2], [20].
     """
@@ -408,7 +420,7 @@ check(transpose)
 # %% [markdown] id="08-e3d107"
 # ## Break it: two groups, two orders
 #
-# Rank 0 sums in its row and then in its column. Rank 1 does it the other way round, and so on round the square. Every line is right by itself, and in each group all members make the same call. Only the *orders* differ. Four real ranks:
+# Ranks 0 and 3 sum in their row first, ranks 1 and 2 in their column first. Every line is right by itself, and in each group all members make the same call. Only the *orders* differ. Four real ranks:
 
 # %% id="08-6ca741"
 def any_order():
@@ -429,9 +441,9 @@ draw.waits(caught.error, caption="Rank 0 waits for rank 1 in a row, rank 1 for r
            "and so on round the square: the circle of lesson 01, made of collectives.")
 
 # %% [markdown] id="08-04be65"
-# The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, leaving out what it is not in.** Then no circle can close. An order that comes from a set or from the data is none. Python mixes the order of a set of strings anew in each process. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set: each rank in an order of its own, until the watchdog came (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`.
+# The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, leaving out what it is not in.** Then no circle can close. An order that comes from a set or from the data is not an order you can rely on. Python randomizes string hashes, so a set of strings has a different order in each process. One group is enough for this mistake. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set, each rank in its own order, until NCCL's watchdog (a time limit) aborted the job (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`. Two groups in two orders, and ranks that waited for their GPU in between, have stopped a production job as well (torchrec#4149, 2026).
 #
-# The other classic is a group that only its members make. It breaks rules 1 and 2 at once: each half thinks that its group is the first one (pytorch#130102, 2024).
+# The other classic mistake is a group that only its members make. It breaks rules 1 and 2 at once: each half thinks that its group is the first one (pytorch#130102, 2024). The error below is the course's own. Plain torch notices nothing: `new_group` returns, and the next collective may pair ranks of different halves and sum the wrong numbers, or hang.
 
 # %% id="08-08aa14"
 def each_half():
@@ -446,8 +458,8 @@ with expect(Mismatch):
 # * **Meshes everywhere.** `init_device_mesh` is where a program for several kinds of parallelism begins. `fully_shard` and DTensor take a mesh; `mesh["tp"]` is a slice of it. The documentation asks you to give the same shape on every rank.
 # * **Neighbours in the last dimension.** Its ranks are usually on one machine, so it gets whatever talks most. Lesson 09 counts what that saves.
 # * **A group is not free.** On NCCL each one is a communicator of its own. Make groups once, at the start, and keep them.
-# * **On GPUs the order matters more.** Torch's documentation of `new_group` says that with several NCCL groups you must ensure one consistent order of collectives on all ranks, and wait for asynchronous ones before you use another group. On gloo our two calls in flight at once are right.
-# * **Where all_to_all is used.** Mixtures of experts send each token to the rank of its expert and back (GShard, 2020). Sequence parallelism turns "a part of the sequence, all heads" into "all of the sequence, some heads" (DeepSpeed-Ulysses, 2023): the transpose above. There the splits may be uneven. A rank's output splits then have to be its column in the table of everybody's input splits, and nothing makes sure of that, as a reviewer of the call remarked (pytorch#32361, 2020).
+# * **On GPUs the order matters more.** Torch's documentation of `new_group` says that with several NCCL groups you must ensure one consistent order of collectives on all ranks, and wait for asynchronous ones before you use another group.
+# * **Where all_to_all is used.** Mixtures of experts send each token to the rank of its expert and back (GShard, 2020). Sequence parallelism turns "a part of the sequence, all heads" into "all of the sequence, some heads" (DeepSpeed-Ulysses, 2023): the transpose above. Blocks may differ in length: `all_to_all_single` takes `input_split_sizes` and `output_split_sizes`. Each rank's output sizes must match what the others send it, that is its column in the table of lengths. Torch does not check this across ranks (pytorch#32361, 2020). On gloo a size that is too large leaves a part of the output unwritten, and one that is too small aborts the rank's process.
 #
 # ## Roads not taken
 #
@@ -471,5 +483,5 @@ with expect(Mismatch):
 # * PyTorch: [Getting Started with DeviceMesh](https://docs.pytorch.org/tutorials/recipes/distributed_device_mesh.html) (the recipe) · [Groups, `new_group`, `group_src`, `all_to_all_single`](https://docs.pytorch.org/docs/stable/distributed.html) · [DeviceMesh](https://docs.pytorch.org/docs/stable/distributed.html#devicemesh)
 # * To read on: J. Austin and others, *How to Scale Your Model*, [Sharded Matrices and How to Multiply Them](https://jax-ml.github.io/scaling-book/sharding/), 2025
 # * R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of Collective Communication Operations in MPICH*, International Journal of High Performance Computing Applications 19(1), 2005, [doi:10.1177/1094342005051521](https://doi.org/10.1177/1094342005051521)
-# * Mistakes that others have met: [pytorch#130102](https://github.com/pytorch/pytorch/issues/130102), 2024 (members only) · [nvalchemi-toolkit#143](https://github.com/NVIDIA/nvalchemi-toolkit/pull/143), 2026 (order of a set) · [pytorch#32361](https://github.com/pytorch/pytorch/pull/32361), 2020, and [pytorch#117486](https://github.com/pytorch/pytorch/issues/117486) (splits)
+# * Mistakes that others have met: [pytorch#130102](https://github.com/pytorch/pytorch/issues/130102), 2024 (members only) · [nvalchemi-toolkit#143](https://github.com/NVIDIA/nvalchemi-toolkit/pull/143), 2026 (the order of a set) · [torchrec#4149](https://github.com/meta-pytorch/torchrec/pull/4149), 2026 (two groups, two orders) · [pytorch#32361](https://github.com/pytorch/pytorch/pull/32361), 2020, and [pytorch#117486](https://github.com/pytorch/pytorch/issues/117486) (splits)
 # * D. Lepikhin and others, *GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding*, 2020, [arXiv:2006.16668](https://arxiv.org/abs/2006.16668) · S. A. Jacobs and others, *DeepSpeed Ulysses*, 2023, [arXiv:2309.14509](https://arxiv.org/abs/2309.14509)

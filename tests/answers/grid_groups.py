@@ -58,7 +58,15 @@ WRONG = {
                 ("rank % cols == c", "rank // rows == c")),
     "one_too_few": ("each_in_turn", "08.last-missing", "range ends one too early",
                     ("for r in range(rows):", "for r in range(rows - 1):")),
-    "list_of_ranks": ("members_alone", "08.not-made", "the members are taken for the group",
+    "lists_of_groups": ("each_in_turn", "08.lists", "groups are made, and their ranks returned",
+                        ("return row, column", "return (dist.get_process_group_ranks(row), "
+                         "dist.get_process_group_ranks(column))")),
+    "none_for_one": ("members_alone", "08.alone", "one rank has nobody to talk to",
+                     ("return (", "return tuple(None if len(r) == 1 else dist.new_group(r, "
+                      "use_local_synchronization=True) for r in (along, down))\n    return (")),
+    "beyond": ("each_in_turn", "08.no-such-rank", "a row is taken to begin at r · rows",
+               ("r * cols + c for c in range(cols)", "r * rows + c for c in range(cols)")),
+    "list_of_ranks": ("members_alone", "08.lists", "the members are taken for the group",
                       ("(dist.new_group(along, use_local_synchronization=True),\n            "
                        "dist.new_group(down, use_local_synchronization=True))", "along, down")),
 }  # fmt: skip
