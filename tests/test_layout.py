@@ -45,15 +45,15 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 860,  # the words that all parts share: BASE and data
-    "draw": 877,
-    "ranks": 1545,
-    "simulated": 2112,
-    "checks": 1736,  # the engine
-    "lessons": 1552,  # the exercises, modules lesson_*.py of the checks
-    "notebooks": 522,
+    "base": 859,  # the words that all parts share: BASE and data
+    "draw": 923,
+    "ranks": 1537,
+    "simulated": 2484,
+    "checks": 1741,  # the engine
+    "lessons": 1900,  # the exercises, modules lesson_*.py of the checks
+    "notebooks": 518,
     "doctor": 154,
-    "grading": 2760,
+    "grading": 2697,
 }
 MOST_OF_AN_EXERCISE = 75  # lines of its lesson's module, all of them, hints included
 
