@@ -38,6 +38,16 @@ from course_lib.draw import Picture  # noqa: E402
 from course_lib.notebooks.source import read_lesson  # noqa: E402
 
 
+def names_of(lesson: str, last: str) -> dict[str, Any]:
+    """What a lesson's cells define, up to the one that defines ``last``; exercises left out."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with contextlib.redirect_stdout(io.StringIO()):  # what the cells print
+        for cell in read_lesson(ROOT / "notebooks" / "src" / f"{lesson}.py").cells:
+            if cell.kind == "code" and not cell.exercise and last not in names:
+                exec(compile(cell.text, f"{cell.id}.py", "exec"), names)
+    return names
+
+
 def work(times: int) -> None:
     a = torch.ones(256, 256)
     with span("compute"):
@@ -75,11 +85,7 @@ def readme() -> Picture:
 
 def hello_ranks() -> Picture:
     """Lesson 00's training job: its first two code cells, as they stand there."""
-    lesson = read_lesson(ROOT / "notebooks" / "src" / "00_hello_ranks.py")
-    given = [cell for cell in lesson.cells if cell.kind == "code"][:2]
-    names: dict = {"__name__": "__main__"}
-    for cell in given:
-        exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+    names = names_of("00_hello_ranks", "train")
     job = run(names["train"])
     steps = [span.start for span in job.trace.spans if span.rank == 0]
     return draw.timeline(
@@ -119,12 +125,7 @@ def point_to_point() -> Picture:
 
 def cost_model() -> Picture:
     """Lesson 03's measured message times and the line through them, its cells as they stand."""
-    lesson = read_lesson(ROOT / "notebooks" / "src" / "03_cost_model.py")
-    names: dict = {"__name__": "__main__"}
-    with contextlib.redirect_stdout(io.StringIO()):  # what the cells print
-        for cell in (cell for cell in lesson.cells if cell.kind == "code"):
-            if "alpha" not in names:
-                exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+    names = names_of("03_cost_model", "alpha")
     sizes, measured, alpha, beta = (names[n] for n in ("sizes", "measured", "alpha", "beta"))
     line = [alpha + nbytes * beta for nbytes in sizes]
     return draw.lines(
@@ -140,12 +141,7 @@ def cost_model() -> Picture:
 
 def ring_all_reduce() -> Picture:
     """Lesson 04's film of four ranks: its first code cells, up to the one that films."""
-    lesson = read_lesson(ROOT / "notebooks" / "src" / "04_ring_all_reduce.py")
-    code = [cell.text for cell in lesson.cells if cell.kind == "code"]
-    films = next(number for number, text in enumerate(code) if "def filmed" in text)
-    names: dict = {"__name__": "__main__"}
-    for text in code[: films + 1]:
-        exec(compile(text, f"<{lesson.name}>", "exec"), names)
+    names = names_of("04_ring_all_reduce", "film")
     return draw.steps(
         names["film"],
         caption="A ring all-reduce on four ranks, as recorded. Partial sums go round for three "
@@ -178,10 +174,7 @@ def collectives() -> Picture:
 
 def gradient_averaging() -> Picture:
     """Lesson 05's distance from the twin: the lesson's code cells up to the one that draws it."""
-    names: dict = {"__name__": "__main__"}
-    for cell in read_lesson(ROOT / "notebooks" / "src" / "05_gradient_averaging.py").cells:
-        if cell.kind == "code" and "differences" not in names:
-            exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+    names = names_of("05_gradient_averaging", "differences")
     return draw.lines(
         {dtype: (range(1, 73), row) for dtype, row in names["differences"].items()},
         xlabel="training step",
@@ -194,11 +187,7 @@ def gradient_averaging() -> Picture:
 
 def ddp() -> Picture:
     """A step under DDP as lesson 06 records it: its cells up to the recording."""
-    names: dict = {"__name__": "__main__"}
-    with contextlib.redirect_stdout(io.StringIO()):  # what the cells print
-        for cell in read_lesson(ROOT / "notebooks" / "src" / "06_ddp.py").cells:
-            if cell.kind == "code" and "wrapped" not in names:
-                exec(compile(cell.text, f"<{cell.id}>", "exec"), names)
+    names = names_of("06_ddp", "wrapped")
     between, *_ = names["window"](names["wrapped"])
     return draw.timeline(
         names["wrapped"],
@@ -211,11 +200,7 @@ def ddp() -> Picture:
 
 def gpus() -> Picture:
     """Lesson 07's overlapped step: its cells up to the one that defines it."""
-    names: dict = {"__name__": "__main__"}
-    with contextlib.redirect_stdout(io.StringIO()):
-        for cell in read_lesson(ROOT / "notebooks" / "src" / "07_gpus.py").cells:
-            if cell.kind == "code" and not cell.exercise and "training_step" not in names:
-                exec(compile(cell.text, f"{cell.id}.py", "exec"), names)
+    names = names_of("07_gpus", "training_step")
     return draw.timeline(
         names["on_gpus"](names["training_step"], True, world_size=2),
         caption="A training step on two modelled GPUs: backward and the reductions of its "
@@ -225,11 +210,7 @@ def gpus() -> Picture:
 
 def groups() -> Picture:
     """Whom a slow rank delays, as lesson 08 simulates it: its cells up to that one."""
-    names: dict = {"__name__": "__main__"}
-    with contextlib.redirect_stdout(io.StringIO()):
-        for cell in read_lesson(ROOT / "notebooks" / "src" / "08_groups.py").cells:
-            if cell.kind == "code" and not cell.exercise and "once" not in names:
-                exec(compile(cell.text, f"{cell.id}.py", "exec"), names)
+    names = names_of("08_groups", "once")
     return draw.mesh(
         names["once"],
         (3, 3),
@@ -241,12 +222,7 @@ def groups() -> Picture:
 
 def trees_at_scale() -> Picture:
     """Lesson 09's map: its own cells up to the one that draws it, exercises left out."""
-    names: dict = {"__name__": "__main__"}
-    lesson = read_lesson(ROOT / "notebooks" / "src" / "09_trees_at_scale.py")
-    with contextlib.redirect_stdout(io.StringIO()):  # what the cells print
-        for cell in (c for c in lesson.cells if c.kind == "code" and not c.exercise):
-            if "rows" not in names:
-                exec(compile(cell.text, f"{cell.id}.py", "exec"), names)
+    names = names_of("09_trees_at_scale", "rows")
     return draw.areas(
         names["ns"],
         names["rows"],
