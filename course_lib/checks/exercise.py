@@ -213,6 +213,12 @@ class Exercise:
         return f"{self.number} {self.name}"
 
     @property
+    def on_gpus(self) -> bool:
+        """Whether it is played on modelled GPUs, which ranks that are processes do not have."""
+        cases = [*self.core(random.Random(0)), *self.sturdy(random.Random(0))]
+        return any(case.backend == "nccl" for case in cases)
+
+    @property
     def points(self) -> dict[str, int]:
         """By level; what a level would be worth that this exercise has not goes to core."""
         has = {"core": True, "budget": bool(self.budget), "sturdy": self.sturdy is not no_cases}

@@ -27,6 +27,7 @@ from course_lib.notebooks.lesson import STUB
 
 LARGEST_FILE, LARGEST_ANSWER = 50_000_000, 100_000  # bytes, characters
 DEEPEST = 80  # levels of Python in Python; a chain of as many ``elif`` has as many
+NOT_GRADED = "not graded here: it is checked on modelled GPUs only, and does not count"
 _NBVAL = re.compile(r"#\s*(NBVAL_|PYTEST_VALIDATE_)", re.IGNORECASE)
 _MAGIC = re.compile(r"^\s*(%|!|\?|[\w.]+\?\s*$)")
 
@@ -175,6 +176,8 @@ def _written(cells: list[_Cell], item: Item) -> list[_Cell]:
 
 
 def _answer(item: Item, cells: list[_Cell]) -> Found:
+    if not item.graded:
+        return Found(item.exercise, problem=NOT_GRADED)
     found = _candidates(item, cells)
     if not found:
         return Found(item.exercise, problem="its cell is missing")

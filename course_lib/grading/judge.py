@@ -114,13 +114,15 @@ class CarriedPlayer:
 
 
 def hidden(cases: list[Case], rng: random.Random) -> list[Case]:
-    """For each world among the cases one more, with numbers drawn today."""
+    """For each world among the cases one more, with numbers drawn today. It is called once, and no
+    message is late: a budget that counts time allows for neither."""
     largest: dict[int, Case] = {}
     for case in cases:
         known = largest.get(case.world)
         if case.length <= LARGEST_HIDDEN and (known is None or case.length > known.length):
             largest[case.world] = case
-    return [replace(case, numbers="random", seed=HIDDEN_FROM + rng.getrandbits(60), calls=1)
+    return [replace(case, numbers="random", seed=HIDDEN_FROM + rng.getrandbits(60), calls=1,
+                    later=(), jitter=0.0)
             for case in largest.values()]  # fmt: skip
 
 

@@ -40,6 +40,12 @@ class Item:
     check_cell: str
     given: str  # hash of the stub
 
+    @property
+    def graded(self) -> bool:
+        """Whether the judge's network can carry it: it has no modelled GPUs."""
+        known = exercises().get(self.exercise)
+        return known is None or not known.on_gpus
+
 
 @dataclass(frozen=True)
 class Manifest:

@@ -98,6 +98,7 @@ def mark(
             reason = trouble or "the time was over, or its judge was lost: see nbval.log"
         worth = float(policy.points.get(item.exercise, item.points))
         counts = "full" if item.required else policy.optional
+        counts = counts if item.graded else "none"
         levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1
         earned = {name: worth * (1 - late) * weight / whole for name, weight in item.levels.items()
                   if levels.get(name, {}).get("state") == "passed"}  # fmt: skip

@@ -127,7 +127,7 @@ class Loop:
             for key, _ in sorted(events, key=lambda event: event[0].fileobj is self.control):
                 key.data()
         for pid in self.ranks:
-            end_group(pid)
+            end_rank(pid)
         self.ranks.clear()
         self._end_strays()
 
@@ -165,8 +165,7 @@ class Loop:
     def _died(self, pid: int, death: int) -> None:
         self.selector.unregister(death)
         os.close(death)
-        code = end_group(pid)
-        shutil.rmtree(scratch_folder(pid), ignore_errors=True)
+        code = end_rank(pid)
         world = self.ranks.pop(pid)
         self._end_strays()
         tell(world, ("exit", pid, code))
@@ -205,6 +204,13 @@ def end_group(pid: int) -> int:
     """Kill a child and its group, and reap it; returns its exit code, or minus its signal."""
     kill_group(pid)  # before it is reaped: its number is still its own
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def end_rank(pid: int) -> int:
+    """The same, and what it has left in files."""
+    code = end_group(pid)
+    shutil.rmtree(scratch_folder(pid), ignore_errors=True)
+    return code
 
 
 def scratch_folder(rank_pid: int) -> str:

@@ -50,7 +50,7 @@ IN_PART = {
 ATTACK = {"01_point_to_point": "exchange/pretends_to_wait",
           "04_ring_all_reduce": "ring_all_reduce/forged_events",
           "05_gradient_averaging": "average_gradients/says_it_is_done"}  # fmt: skip
-EARNED = {"ring_all_reduce/forged_events": 0.7}  # by what is honest in it
+EARNED = {"ring_all_reduce/forged_events": 0.6}  # by what is honest in it
 HANGS = "\n    while True:\n        pass\n"
 CRASHES = "\n    import ctypes\n    ctypes.CDLL(None).abort()\n"
 

@@ -15,8 +15,9 @@ import zoo
 from conftest import TESTS, answer_cell, code, notebook, written
 from damage import damaged
 
-from course_lib.grading import answers, manifest, transplant
+from course_lib.grading import answers, manifest, marks, transplant
 from course_lib.grading.namespace import CellText, namespace
+from course_lib.grading.policy import Policy
 from course_lib.notebooks.lesson import STUB
 
 ROOT = TESTS.parent
@@ -195,3 +196,15 @@ def test_of_a_damaged_file_the_cells_that_are_whole_are_read(tmp_path: Path) -> 
         assert "damaged" in got.note
     path.write_bytes(text.encode().replace(b"rest", b"h\xffre"))
     assert answers.read(path, RELEASE).answers["my_share"].source == RIGHT
+
+
+def test_what_needs_modelled_gpus_is_neither_judged_nor_counted(tmp_path: Path) -> None:
+    names = ["exchange_edges", "first_missing"]
+    levels = {"core": 90, "sturdy": 10}
+    items = [manifest.Item(n, "07", 10, True, levels, f"{n}-answer", "", "") for n in names]
+    release = manifest.Manifest("1", {"07_gpus": items}, {}, "")
+    cells = [answer_cell(f"def {name}(x):\n    return x\n", name) for name in names]
+    handed = answers.read(written(tmp_path / "07.ipynb", notebook(cells)), release)
+    assert [handed.answers[n].problem for n in names] == [answers.NOT_GRADED, ""]
+    marked = marks.mark("x", handed, release, Policy(), tmp_path)
+    assert (marked.worth, marked.marks[0].reason) == (10, answers.NOT_GRADED)

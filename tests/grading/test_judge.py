@@ -26,7 +26,8 @@ SAMPLE = [
     "average_gradients/replaces", "accumulate_step/all_inside", "grid_groups/members_only",
 ]  # fmt: skip
 RIGHT = ["my_share", "pass_right", "my_reduce_scatter", "ring_seconds", "ring_all_reduce",
-         "average_gradients", "train_ddp", "grid_groups", "transpose"]  # fmt: skip
+         "average_gradients", "train_ddp", "grid_groups", "transpose",
+         "tree_broadcast"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAMPLE)

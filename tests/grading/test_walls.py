@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from conftest import TESTS
 
 from course_lib.grading import keeper
+from course_lib.grading.processes import RankServer, start_rank
 
 ROOT = TESTS.parent
 JUDGE = """
@@ -86,3 +88,18 @@ def test_what_a_rank_of_the_same_number_left_is_in_nobodys_way(tmp_path: Path) -
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert list(left.iterdir()) == []
+
+
+def test_ranks_that_live_to_the_end_of_a_grading_leave_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grading that is killed closes no socket of a rank before its own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with RankServer() as started:
+        life, talk = start_rank(started.address)
+        with life, talk:
+            while not list(tmp_path.glob("course_lib-*")):
+                time.sleep(0.01)  # nobody says that it is there
+            started.server.release()
+            started.server._process.wait(60)
+    assert list(tmp_path.glob("course_lib-*")) == []

@@ -51,7 +51,8 @@ LESSONS = sorted({e.number[:2] for e in exercises().values()})
 def test_grading_the_zoo_gives_the_diagnoses_of_check(lesson: str) -> None:
     different = []
     with RankServer() as ranks:
-        mine = [name for name, e in exercises().items() if e.number.startswith(lesson)]
+        mine = [name for name, e in exercises().items()
+                if e.number.startswith(lesson) and not e.on_gpus]  # fmt: skip
         for name, way in ((n, w) for n in mine for w in (*zoo.right(n), *zoo.wrong(n))):
             order = Order(name, zoo.source(name, way), [], [])
             record = judge(order, ranks.address, Limits(), Timing(30, 600))
