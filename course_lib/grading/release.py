@@ -26,7 +26,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 _LINK = re.compile(r"\.\./((?:figures|jobs)/[\w.-]+)")
 _NOTEBOOK = re.compile(r"\(([\w./-]+\.ipynb)\)")
 _ASKED = r"dist\.get_(rank|world_size)\(\)"
-_COMMON = re.compile(rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):"
+_COMMON = re.compile(rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|dist\.\w+\(\w*\)"
                      rf"|[\w, ]+ = {_ASKED}(, {_ASKED})?")  # fmt: skip
 
 
@@ -121,5 +121,5 @@ def _squeezed(line: str) -> str:
 
 def telling(line: str) -> bool:
     """Whether a line says something by itself: ``return total`` may stand anywhere, and so may
-    asking for the rank."""
+    asking for the rank, or a bare ``dist.all_reduce(x)``."""
     return len(line) >= 16 and not _COMMON.fullmatch(line)
