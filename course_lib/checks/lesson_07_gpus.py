@@ -248,10 +248,10 @@ def absent(
     [(dumps,)] = given
     made: dict[tuple[str, int], dict[int, str]] = {}
     members: dict[str, list[int]] = {}
-    for rank, calls in enumerate(dumps):
-        for call in calls:
-            made.setdefault((call["group"], call["seq"]), {})[rank] = call["op"]
-            members[call["group"]] = list(range(len(dumps))) if everybody else call["members"]
+    for rank, entry in ((rank, entry) for rank, own in enumerate(dumps) for entry in own):
+        group = entry["group"]
+        made.setdefault((group, entry["seq"]), {})[rank] = entry["op"]
+        members[group] = list(range(len(dumps))) if everybody else entry["members"]
     reporters = {key: sorted(by) for key, by in made.items()}
     for by in made.values() if ops else ():
         [(usual, _)] = Counter(by.values()).most_common(1)  # ranks stand in their order
