@@ -284,7 +284,7 @@ print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode
 # %% [markdown] id="00-20e240"
 # The other classic, `fork`, copies the running process with all its memory, including the function, in a fraction of a second. But it copies only one of the threads: the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever. So a forked job works until you have computed something sizeable in the notebook. PyTorch advises against it.
 #
-# `run` goes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code. That is fast and always works.
+# `run` goes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code. That is fast, whatever was computed before.
 #
 # ## How ranks find one another
 #
@@ -311,7 +311,7 @@ run(meet, world_size=3, init=False).results[0]
 # * **`file://`** keeps the store in a new file that every rank can open, for example on a shared disk. No port is needed.
 # * **`tcp://`** names the host and port of the store directly.
 #
-# The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before the first and after the last there is no group. To prove that the group works, each rank contributes a one, and the sum is the number of ranks.
+# The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before init and after destroy there is no group. To prove that the group works, each rank contributes a one, and the sum is the number of ranks.
 
 # %% id="00-a826c1"
 import tempfile

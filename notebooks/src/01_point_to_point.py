@@ -93,7 +93,7 @@ draw.timeline(slow, caption="Listening first: ranks 1 and 2 hold back a message 
 # %% [markdown] id="01-0221fc"
 # ## Begin now, wait later
 #
-# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message, which takes 2 s. The sender's box ends after 1 s, when its bytes have left; for another second, the latency, they travel. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T. With a thousand ranks, almost every rank waits almost all the time.
+# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message, which takes 2 s. The sender's box ends after 1 s, when its bytes have left; for another second, the latency, they travel. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T. With a thousand ranks, only one message is ever under way.
 #
 # The remedy is to split a call in two. **`isend` and `irecv`** (the i is for *immediate*) begin a message and return at once. They return a `Work`, a receipt for the message under way. **`Work.wait()`** returns when the message is done:
 #

@@ -129,7 +129,7 @@ draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 k
              "to rank 1. Messages grow only in the gathering chain: a sum stays 4 kB long.")
 
 # %% [markdown] id="02-126de0"
-# A broadcast needs at least n − 1 messages, since each of the other ranks must hear of it. That makes **(n − 1)·S bytes** in total, here 3 × 4,000, in every pattern. What differs is who sends them and when. The star's root sends all 12,000 bytes, and with a thousand ranks it would send 999 messages through one link. In the chain no rank sends more than S, but the last rank hears only after n − 1 messages in a row. The tree needs two rounds here, and ⌈log₂ n⌉ in general. On the simulated link the star takes 3.1 s, the chain 3.3 s and the tree 2.2 s. Which one is fastest depends on n and S; the next lesson has the two numbers that decide.
+# A broadcast needs at least n − 1 messages, since each of the other ranks must hear of it. That makes **(n − 1)·S bytes** in total, here 3 × 4,000 each time. What differs is who sends them and when. The star's root sends all 12,000 bytes, and with a thousand ranks it would send 999 messages through one link. In the chain no rank sends more than S, but the last rank hears only after n − 1 messages in a row. The tree needs two rounds here, and ⌈log₂ n⌉ in general. On the simulated link the star takes 3.1 s, the chain 3.3 s and the tree 2.2 s. Which one is fastest depends on n and S; the next lesson has the two numbers that decide.
 #
 # To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. To *reduce* in a chain is cheap, because a sum of three tensors is as long as one.
 #
@@ -380,7 +380,7 @@ check(my_all_gather)
 # %% [markdown] id="02-eea1cf"
 # ## What reduce_scatter has to cost
 #
-# Here are three patterns for it, on tensors of S = 4,000 bytes, in four blocks of 1,000. **Through a root**: every rank sends its whole tensor to rank 0, which adds them up and hands out the blocks. **Everything to everybody**: every rank sends its whole tensor to each of the others, adds up everything and throws three quarters away. **Each block to its owner**: a rank sends its block 1 to rank 1, its block 2 to rank 2, and so on.
+# Here are three patterns for it, on tensors of S = 4,000 bytes, in four blocks of 1,000 bytes. **Through a root**: every rank sends its whole tensor to rank 0, which adds them up and hands out the blocks. **Everything to everybody**: every rank sends its whole tensor to each of the others, adds up everything and throws three quarters away. **Each block to its owner**: a rank sends its block 1 to rank 1, its block 2 to rank 2, and so on.
 #
 # **Predict.** In the third pattern, how many bytes does one rank send? Put a number in place of `None`.
 

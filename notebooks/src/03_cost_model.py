@@ -267,7 +267,7 @@ print(f"five ranks, modelled: ~{modelled[3]:.1f} ms, measured: ~{real[3]:.1f} ms
 print(f"an average round, with its barrier: ~{average:.1f} ms, processor time: ~{busy:.1f} ms")
 
 # %% [markdown] id="03-d22d05"
-# So wall-clock time on a crowded machine says little about an algorithm. What holds everywhere can be counted: bytes, messages, steps.
+# Whatever your machine shows, wall-clock time where ranks share cores says little about an algorithm. What holds everywhere can be counted: bytes, messages, steps.
 #
 # ## Better than a star, and how good it can get
 #
@@ -278,7 +278,7 @@ print(f"an average round, with its barrier: ~{average:.1f} ms, processor time: ~
 # * **Bandwidth.** To bring n tensors together takes at least n − 1 transfers of S bytes, and n − 1 more until every rank knows the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: **2(n − 1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
 # * **Latency.** If, as in the textbooks, a rank starts one message at a time, the number of ranks that have heard of a tensor at most doubles in each round, and **⌈log₂ n⌉·α** is the least. Our model is kinder: latencies overlap in it, so a star needs two of them for any n.
 #
-# The cell plays S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Otherwise it sends no messages for a collective: it computes the time from a formula, that of the fastest textbook algorithm (Thakur, Rabenseifner and Gropp, 2005). The curve `best_formula` shows this time for an all_reduce.
+# The cell plays S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective. It computes a time for each textbook algorithm and takes the shortest (Thakur, Rabenseifner and Gropp, 2005). The curve `best_formula` shows this time for an all_reduce.
 
 # %% id="03-d496e2"
 ethernet = Network.ethernet_100g()  # α = 5 µs, 12.5 GB/s
@@ -470,7 +470,7 @@ draw.lines({name: (batches, [b / 1e6 for b in nbytes]) for name, nbytes in count
            "proportion to it. For a layer of 384 × 384 they meet at B = 256.")
 
 # %% [markdown] id="03-6da425"
-# With few weights and many activations, as in convolutions, choose data parallelism. With many weights and few activations, as in wide linear layers, choose tensor parallelism. Krizhevsky (2014) divided one network in both ways. If a model is too large for one rank, there is no choice; later lessons deal with that.
+# With few weights and many activations, as in convolutions, choose data parallelism. With many weights and few activations, as in wide linear layers, choose tensor parallelism. Krizhevsky (2014) divided one network in both ways. If a model is too large for one rank, it has to be divided in some way.
 #
 # ## Break it
 #

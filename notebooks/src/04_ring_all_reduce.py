@@ -160,7 +160,7 @@ draw.timeline(megabyte, between=(0, 43.5e-6), caption="One megabyte, simulated, 
 #
 # Each rank sends 2(n−1) chunks of S/n bytes, **2(n−1)/n·S** in all. That is less than 2S, the size of two tensors, however many ranks there are. Could it be less still?
 #
-# Follow one element. Before any rank can know its sum, each of the other n−1 ranks has to send a message that contains its own contribution. Take the arrivals one by one. When the first rank knows the sum, n−1 others do not yet, and at each of them one more message has to arrive. So every element makes at least 2(n−1) trips, and all S bytes of the tensor together make at least 2(n−1)·S bytes of messages. The busiest of the n ranks sends at least an n-th of them: 2(n−1)/n·S. The ring reaches this bound exactly (Patarasuk and Yuan, 2009). You have met the factor in lesson 03, in the bus bandwidth.
+# Follow one element. Take the arrivals one by one, up to the one with which some rank is the first to know the sum. By then each of the other n−1 ranks has sent a message with its own contribution, and it has arrived somewhere: n−1 trips. The n−1 others do not know the sum yet, so at each of them another message still has to arrive: n−1 more. So every element makes at least 2(n−1) trips, and all S bytes of the tensor together make at least 2(n−1)·S bytes of messages. The busiest of the n ranks sends at least an n-th of them: 2(n−1)/n·S. The ring reaches this bound exactly (Patarasuk and Yuan, 2009). You have met the factor in lesson 03, in the bus bandwidth.
 #
 # To count bytes we do not need the numbers. `only_the_messages` sends what a ring of any size sends, and computes nothing.
 #
@@ -401,7 +401,7 @@ draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlab
 #
 # ## On this machine: ring against gloo
 #
-# Now real ranks and a real clock: our chunked ring, the naive one, and gloo's own `all_reduce`, for a tensor of 1 MiB. Each number is the median of five rounds on the slowest rank, and each row is measured three times.
+# Now real ranks and a real clock: our chunked ring, the naive one, and gloo's own `all_reduce`, for a tensor of 1 MiB. Each number is the median of five calls, on the slowest rank, and each row is measured three times.
 #
 # Before you compare rows, see how much the numbers *within* a row differ. The four ranks share the cores of this machine; there may be only two. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. On one machine the time depends on how much is copied *in all* and on how often a process has to be woken up. The ring's merit is another one: no single link carries much. A stopwatch on one machine cannot show that. So no exercise is graded by time.
 
@@ -457,7 +457,7 @@ with expect(CheckFailed):
 # * **Who made it known.** Rings are older than deep learning. Baidu's post and library of 2017 (A. Gibiansky) brought the chunked ring to training. Horovod (Sergeev and Del Balso, 2018) began with Baidu's code, replaced it by NCCL, and packs small gradients into one buffer, because each call costs 2(n−1)·α. DistributedDataParallel packs them as well: lesson 06 shows its *buckets*.
 # * **gloo** also uses rings. It cuts each chunk into smaller segments, so that one is added while the next is on its way.
 # * **NCCL** runs several rings at once, and since version 2.4 also double binary trees. It chooses by size and topology; the variable `NCCL_ALGO` overrides the choice.
-# * **On GPUs** our ring may hang. NCCL carries out the sends and receives of one communicator in the order of the calls, and each rank's send waits for a receive that its neighbour has queued behind its own send. On NCCL a step is a pair of calls that start together, which works on gloo, too:
+# * **On GPUs** our ring may hang. NCCL carries out a rank's sends and receives in a group in the order of the calls. Every rank has called its send first. That send waits for the right neighbour's receive, which cannot begin before the right neighbour's send is over, and so on round the ring. On NCCL a step is a pair of calls that start together, which works on gloo, too:
 #
 # ```python
 # pair = [dist.P2POp(dist.isend, outbox, right), dist.P2POp(dist.irecv, inbox, left)]

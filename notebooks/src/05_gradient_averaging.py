@@ -73,7 +73,7 @@ assert round(sum(uneven) / 2, 2) == -21.33 and round(uneven[1], 2) == -38.67
 
 # %% id="05-eeb606"
 def batches(epoch, size):
-    """All images, shuffled alike on every rank, in batches of one size."""
+    """Images shuffled alike on every rank, in batches of one size; a rest is left out."""
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
     return order[: len(order) // size * size].split(size)
 
@@ -225,7 +225,7 @@ check(average_gradients)
 # %% [markdown] id="05-3a418b"
 # ## Start alike
 #
-# `make_model` seeds every rank with the same number, so all ranks start alike. You cannot count on that. One rank loads a checkpoint, or draws one random number more than the others, and the models differ before the first step. Equal gradients keep equal models equal; they never make different models equal. The safe way is to send one rank's model to all the others, once. A model is more than its trained parameters: it also has frozen ones, and buffers such as BatchNorm's running means and its counter, an int64.
+# `make_model` seeds every rank with the same number, so all ranks start alike. You cannot count on that. If one rank alone loads a checkpoint, or draws one random number more, the models differ before the first step. Equal gradients keep equal models equal; they never make different models equal. The safe way is to send one rank's model to all the others, once. A model is more than its trained parameters: it also has frozen ones, and buffers such as BatchNorm's running means and its counter, an int64.
 #
 # ### Your turn: broadcast_parameters
 #
@@ -404,7 +404,7 @@ draw.lines({"rate 0.2": (sizes, fixed), "rate 0.2·k": (sizes, scaled)}, xlabel=
 #
 # Before all_reduce took over, one process held the weights: workers sent gradients to it and got new weights back (Dean and others, 2012; Li and others, 2014). In the cell, rank 0 is both the server and a worker. S is the size of the gradient, for our model 4 · 5,450 = 21,800 bytes.
 #
-# **(n−1)·S** bytes go into the server, and as many come out: with four ranks, 65,400 in each direction. In a ring each rank's link carries 2(n−1)/n·S in each direction: 32,700 bytes, and never more than 2·S. The server's load grows with every worker, the ring's does not. In time, with lesson 03's model, that is 2(α + (n−1)·S·β) for the server and 2(n−1)(α + S/n·β) for the ring. The second cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
+# **(n−1)·S** bytes go into the server, and as many come out: with four ranks, 65,400 in each direction. In a ring each rank's link carries 2(n−1)/n·S in each direction: 32,700 bytes, and never more than 2·S. The server's load grows with every worker, the ring's stays below two tensors. In time, with lesson 03's model, that is 2(α + (n−1)·S·β) for the server and 2(n−1)(α + S/n·β) for the ring. The second cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
 
 # %% id="05-ff8efe"
 def server_step(grad):
@@ -481,7 +481,7 @@ draw.lines({"weak: 256 samples per rank": (worlds, weak), "strong: 256 in all": 
 #
 # ## Break it
 #
-# **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others have two. (In a loop over many steps it can be worse: rank 0's third call meets the others' first call of the *next* step. If the shapes are alike, nobody hangs, and the ranks silently average one layer's gradient with another's.)
+# **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others have two. (In a loop over many steps it can be worse: rank 0's third call meets the others' first call of the *next* step. If the shapes are alike, nobody hangs at first, and the ranks silently average one layer's gradient with another's.)
 #
 # **Second**, a bug with which the model still learns. `share_weights` averages the parameter instead of its gradient: one word is different. (A reader of a published trainer asks whether its hook does so, in [picotron#39](https://github.com/huggingface/picotron/issues/39).) Each rank steps with its own gradient, and the weights are pulled together in the next step. Will the accuracy give it away?
 

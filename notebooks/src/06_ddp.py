@@ -144,7 +144,7 @@ assert sent[3] == ("all_reduce", S) and S == 4 * 563_722 == 2_254_888 and sent[6
 #
 # By hand, all eight calls come after the last gradient. Under DDP the first bucket leaves *before* the last gradient is there. It can travel while the gradients of the first layers are still being computed. This is the *overlap*. (The first step has none: its only bucket fills with the last gradient.) Times depend on the machine; the cells assert the order.
 #
-# The trace knows the calls of `torch.distributed`. `torch.profiler` also knows operators and GPU kernels, and names what DDP does: three calls, eight gradients copied out of buckets. Inside `profiled`, `seen.export_chrome_trace(path)` writes a timeline for [ui.perfetto.dev](https://ui.perfetto.dev), and so does `wrapped.trace.save(path)`.
+# The trace knows the calls of `torch.distributed`. `torch.profiler` also knows operators and GPU kernels, and names what DDP does: three calls, eight gradients copied out of buckets. In `profiled`, `seen.export_chrome_trace(path)` would write a timeline for [ui.perfetto.dev](https://ui.perfetto.dev); `wrapped.trace.save(path)` writes our trace.
 
 # %% id="06-c6559d"
 between, last_gradient, calls = window(hand)
@@ -495,7 +495,7 @@ for kind, expected in (("float32", S), ("autocast", S), ("communication hook", S
 #
 # The cell prints all that differs between [jobs/single.py](../../jobs/single.py), for one device, and [jobs/ddp.py](../../jobs/ddp.py), for many.
 #
-# * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device, three times: in `set_device`, first, or every process would also use GPU 0; in `device_id=` for NCCL; in `device_ids=` for DDP. (Leave out `output_device`: it is for one process with several GPUs.)
+# * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device, three times: in `device_id=` for NCCL; in `device_ids=` for DDP; and before both in `set_device`, or every process would use GPU 0 as well. (Leave out `output_device`: it is for one process with several GPUs.)
 # * **My share.** A sampler with its `set_epoch` replaces `shuffle=True`. Dividing the batch by the number of ranks keeps the global batch, and so the learning rate.
 # * **Train through the wrapper, evaluate without it.** Only the loss comes from `ddp(…)`.
 # * **Rank 0 alone** prints and saves, after all ranks have computed.

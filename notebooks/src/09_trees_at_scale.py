@@ -17,7 +17,7 @@
 # %% [markdown] id="09-12d30e"
 # ## The problem: α, two thousand times
 #
-# The ring of lesson 04 sends as few bytes as anybody can. It also takes 2(n−1) steps, and each one costs α, however few bytes it carries. A loss that is averaged, a norm for clipping, a flag that says "stop": these tensors have a few bytes. On 1,024 ranks a ring passes them on 2,046 times.
+# The ring of lesson 04 sends as few bytes per rank as any algorithm can. It also takes 2(n−1) steps, and each one costs α, however few bytes it carries. A loss that is averaged, a norm for clipping, a flag that says "stop": these tensors have a few bytes. On 1,024 ranks a ring passes them on 2,046 times.
 #
 # Here is a case for pen and paper. Eight ranks hold one number each, rank r the number 10^r. One process adds them up; that is the *reference*, and its digits show who is in a sum.
 #
@@ -49,7 +49,7 @@ print(f"one message: {1e6 * message:.2f} µs   ring of 8: {1e6 * ring.seconds:.2
 # %% [markdown] id="09-470cfa"
 # ## One tells one, two tell two
 #
-# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and nobody can be faster: who has nothing cannot tell anything, and a rank sends one message at a time. So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**; you have met it in lessons 02 and 03.
+# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and no algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message. So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**; you have met it in lessons 02 and 03.
 #
 # `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it.
 
@@ -183,7 +183,7 @@ draw.values(who, caption="Whose numbers are in each rank's sum at the start and 
             "of three rounds: one, two, four, all eight.")
 
 # %% [markdown] id="09-49baad"
-# **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are told. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down.
+# **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are sent the sum. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down.
 #
 # **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, they do not. PyTorch once had such an all-reduce for GPUs that share NVLink: ranks that should agree sometimes disagreed in the last digit, and a program that branched on it could hang (pytorch/pytorch#129501).
 #
@@ -247,7 +247,7 @@ check(recursive_doubling)
 # %% [markdown] id="09-463300"
 # ## Which one is the fastest?
 #
-# Four ways to an all-reduce, by the model, for n ≥ 2:
+# Four ways to do an all-reduce, by the model, for n ≥ 2:
 #
 # | | time |
 # |---|---|
@@ -357,7 +357,7 @@ rows = {nbytes: [min(t, key=t.get) for t in (formulas(n, nbytes) for n in ns)]
         for nbytes in (8 * 10 ** (k / 20) for k in range(163))}
 draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks", "bytes",
            caption="The fastest all-reduce on links of 5 µs and 25 GB/s. Areas: formulas, to 1,024 "
-           "ranks. Points: what simulated runs found. No tree anywhere.")
+           "ranks. Points: what simulated runs found. The tree wins nowhere.")
 
 # %% [markdown] id="09-d6f05c"
 # Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it pays two rounds more; that gives the ragged edges.
@@ -412,7 +412,7 @@ for way, job in jobs.items():
     assert sum(by_rank) == {flat: 30_000, hierarchy: 24_000, doubling: 128_000}[way]
 
 # %% [markdown] id="09-12fc85"
-# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S, hardly more. So against a *ring* the hierarchy saves few bytes. It saves steps: it takes 2(N−1) slow and 2(g−1) fast ones instead of 2(n−1). Against doubling it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
+# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S: a quarter more on four nodes of four, 3 % more on 32 nodes of eight. So against a *ring* the hierarchy saves few bytes. It saves steps: it takes 2(N−1) slow and 2(g−1) fast ones instead of 2(n−1). Against doubling it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
 #
 # How much is that for 32 nodes of 8? The next cell plays both. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
 
@@ -509,7 +509,7 @@ check(hierarchical_all_reduce)
 # %% [markdown] id="09-ff075e"
 # ## Break it: a tree for powers of two
 #
-# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks all is well. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have it and listen no more. Open MPI once had a wrong size in a broadcast, for all numbers of processes that are no powers of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks as well as with 4.
+# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks all is well. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have the tensor and no longer receive. Open MPI once had a wrong size in a broadcast, for all numbers of processes that are no powers of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks as well as with 4.
 
 # %% id="09-a4ea1f"
 def for_powers_of_two(tensor, src):
@@ -527,7 +527,7 @@ with expect(Deadlock):
 # %% [markdown] id="09-bcec04"
 # ## In practice
 #
-# * **Call `all_reduce` and `broadcast`.** What you have written is inside them. Write your own only where you know something that the library does not.
+# * **Call `all_reduce` and `broadcast`.** The tree is inside gloo's broadcast. Write your own only where you know something that the library does not.
 # * **Send fewer, larger tensors.** Ten all-reduces of 8 bytes cost ten times α. Put losses, counts and flags into one tensor.
 # * **On GPUs** `NCCL_ALGO=Tree` or `Ring` forces a choice, for experiments; `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=TUNING` prints the table of predicted times. Leave the choice to NCCL in production.
 # * **PyTorch's hierarchies**: hybrid sharding in FSDP shards inside a node and replicates across nodes, with the same two kinds of groups.
