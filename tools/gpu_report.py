@@ -173,9 +173,10 @@ def exercises(machine: Machine) -> Iterator[Item]:
     for exercise, answer in solutions():
         rng = random.Random(0)
         cases = [*exercise.core(rng), *exercise.sturdy(rng)]
-        cases = [
-            c for c in cases if c.world <= machine.most and c.dtype == "float32" and not c.busy
-        ]  # times are compared further down
+        if any(c.busy for c in cases):
+            yield Item(exercise.title, "not tried", "its check expects the times of modelled GPUs")
+            continue
+        cases = [c for c in cases if c.world <= machine.most and c.dtype == "float32"]
         cases = cases[: 6 if machine.gpus else 1]
         wrong = ""
         for case in cases:
@@ -357,7 +358,10 @@ def backward(overlap: bool, length: int) -> float:
     module.synchronize()
     start, works = time.perf_counter(), []
     for gradient in gradients:
-        torch.cuda._sleep(cycles) if cycles else compute(BACKWARD)
+        if cycles:
+            torch.cuda._sleep(cycles)
+        else:
+            compute(BACKWARD)
         works.append(dist.all_reduce(gradient, async_op=True))
         if not overlap:
             works[-1].wait()

@@ -148,7 +148,7 @@ def told_by_rank_3():
     return tensor.item()
 
 yours = simulate(told_by_rank_3, world_size=1000)
-print(yours.results.count(3), "of 1000 have it;", f"rounds: {yours.seconds / message:.2f}")
+print(yours.results.count(3), "of 1000 have it;", f"time: {yours.seconds / message:.2f} messages")
 
 # %% exercise="tree_broadcast" role="check"
 check(tree_broadcast)
@@ -239,7 +239,7 @@ def counted():
     return tensor[0].item()
 
 yours = simulate(counted, world_size=1000)
-print(yours.results.count(1000), "of 1000 have it;", f"rounds: {yours.seconds / message:.2f}")
+print(yours.results.count(1000), "of 1000 have it;", f"time: {yours.seconds / message:.2f} messages")
 
 # %% exercise="recursive_doubling" role="check"
 check(recursive_doubling)
@@ -412,7 +412,7 @@ for way, job in jobs.items():
     assert sum(by_rank) == {flat: 30_000, hierarchy: 24_000, doubling: 128_000}[way]
 
 # %% [markdown] id="09-12fc85"
-# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S: a quarter more on four nodes of four, 3 % more on 32 nodes of eight. So against a *ring* the hierarchy saves few bytes. It saves steps: it takes 2(N−1) slow and 2(g−1) fast ones instead of 2(n−1). Against doubling it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
+# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 of eight. So against a *ring* the hierarchy saves few bytes. It saves steps: it takes 2(N−1) slow and 2(g−1) fast ones instead of 2(n−1). Against doubling it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
 #
 # How much is that for 32 nodes of 8? The next cell plays both. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
 
