@@ -148,8 +148,7 @@ def told_by_rank_3():
     return tensor.item()
 
 yours = simulate(told_by_rank_3, world_size=1000)
-print(yours.results.count(3), "of 1000 have it;",
-      f"time: {yours.seconds / message:.2f} messages")
+print(yours.results.count(3), "have it;", f"time: {yours.seconds / message:.2f} messages")
 
 # %% exercise="tree_broadcast" role="check"
 check(tree_broadcast)
@@ -240,8 +239,7 @@ def counted():
     return tensor[0].item()
 
 yours = simulate(counted, world_size=1000)
-print(yours.results.count(1000), "of 1000 have it;",
-      f"time: {yours.seconds / message:.2f} messages")
+print(yours.results.count(1000), "have it;", f"time: {yours.seconds / message:.2f} messages")
 
 # %% exercise="recursive_doubling" role="check"
 check(recursive_doubling)
