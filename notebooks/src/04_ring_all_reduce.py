@@ -23,7 +23,7 @@
 #
 # The first naive answer is the star of lesson 03: every rank sends to one root, which adds and sends the sum back. The root's link carries (n−1)·S bytes in each direction, where S is the size of the tensor in bytes. Every other link carries only S and is idle for most of the time.
 #
-# The second answer has no root. The ranks form a ring. Each rank sends its tensor to the right. From then on it adds whatever arrives from the left to a total of its own, and passes it on unchanged. After n−1 steps every rank has seen every tensor. The picture shows what that costs.
+# The second answer has no root. The ranks form a ring. Each rank sends its tensor to the right. From then on it does two things with whatever arrives from the left: it adds it to a total of its own, and it passes it on unchanged. After n−1 steps every rank has seen every tensor. The picture shows what that costs.
 
 # %% id="04-2e7bc8"
 import math
@@ -87,9 +87,9 @@ draw.values(halves, caption="reduce_scatter leaves one finished chunk on each ra
 # %% [markdown] id="04-69b5f2"
 # ## Round the ring, chunk by chunk
 #
-# In both halves a rank needs only its two neighbours. Follow chunk 0. It starts at rank 0, with rank 0's number in it. Rank 1 adds its own number and sends it on, rank 2 does the same, and so does rank 3. After three steps the chunk has met every rank and is finished. The other chunks travel at the same time: chunk k starts at rank k. In every step, every rank sends one chunk to the right and receives another one from the left. That is the first half.
+# On a ring both halves need messages between neighbours only. Follow chunk 0. It starts at rank 0, with rank 0's number in it. Rank 1 adds its own number and sends it on, rank 2 does the same, and so does rank 3. After three steps the chunk has met every rank and is finished. The other chunks travel at the same time: chunk k starts at rank k. In every step, every rank sends one chunk to the right and receives another one from the left. That is the first half.
 #
-# Then the finished chunks go round once more. A rank that receives one no longer adds; it replaces its own.
+# Then the finished chunks go round once more. A rank that receives one no longer adds; it replaces its own copy.
 #
 # The table `SENDS` writes this down for four ranks. Each row is a step, each column a rank, and each entry the number of the chunk that this rank sends. `ring_of_four` follows the table. It works in place, because `chunk` returns views. It pauses at `yield` after each step, so that we can look at the tensor. The picture plays what we saw: press Play, or use the arrow keys.
 #
@@ -361,7 +361,7 @@ for name, way in {"naive ring": pass_it_on, "chunked ring": by_the_table}.items(
 # %% [markdown] id="04-df4db5"
 # ## A thousand ranks, and small tensors
 #
-# The ring sends as few bytes as possible. But it takes 2(n−1) steps, and each costs α. A **tree** takes fewer. Ranks add up in pairs, then in pairs of pairs, until, after ⌈log₂ n⌉ steps, one rank has the sum; it goes back to the others in as many steps. Every message is a whole tensor, so this takes 2⌈log₂ n⌉·(α + S·β).
+# The ring sends as few bytes as possible. But it takes 2(n−1) steps, and each costs α. A **tree** takes fewer. Ranks add up in pairs, then in pairs of pairs. After ⌈log₂ n⌉ steps one rank has the sum, and as many steps take it back to the others. Every message is a whole tensor, so this takes 2⌈log₂ n⌉·(α + S·β).
 #
 # `Network(collectives="messages")` plays torch's own calls on the modelled links: `all_reduce` as a chunked ring, `reduce` and `broadcast` as trees. A ring of 1024 ranks is 1024 · 2046 messages. Playing them takes about ten seconds, on a busy machine half a minute; the cell prints a line per world size. In the first picture the number of ranks grows, in the second the size of the tensor.
 
@@ -403,7 +403,7 @@ draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlab
 #
 # Now real ranks and a real clock: our chunked ring, the naive one, and gloo's own `all_reduce`, for a tensor of 1 MiB. Each number is the median of five calls, on the slowest rank, and each row is measured three times.
 #
-# Before you compare rows, see how much the numbers *within* a row differ. The four ranks share the cores of this machine; there may be only two. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. On one machine the time depends on how much is copied *in all* and on how often a process has to be woken up. The ring's merit is another one: no single link carries much. A stopwatch on one machine cannot show that. So no exercise is graded by time.
+# Before you compare rows, see how much the numbers *within* a row differ. The four ranks share the cores of this machine; there may be only two. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. On one machine the time depends on how much is copied *in all* and on how often a process has to be woken up. The merit of the ring is a different one: no single link carries much. A stopwatch on one machine cannot show that. So no exercise is graded by time.
 
 # %% id="04-dbb947"
 def clocked(way):
@@ -423,7 +423,7 @@ for name, way in ways.items():
 # %% [markdown] id="04-6a60c9"
 # ## Break it: the tutorial's ring
 #
-# For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor. Its function had two arguments, `send` and `recv`, and two buffers, `send_buff` and `recv_buff`. Messages went through the buffers, but what it added up were the arguments. What arrived was passed on, but never added. The mistake was reported in December 2019 (pytorch/pytorch#31572) and corrected in June 2020 (pytorch/tutorials#1039).
+# For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor. Its function had two arguments, `send` and `recv`, and two buffers, `send_buff` and `recv_buff`. Messages went through the buffers, but it added up the arguments. What arrived was passed on, but never added. The mistake was reported in December 2019 (pytorch/pytorch#31572) and corrected in June 2020 (pytorch/tutorials#1039).
 #
 # Here is the same mistake in our own words: every rank receives everything, and adds *its own* tensor again. We try it on four ranks of ones, whose sum is four, and on our numbers.
 

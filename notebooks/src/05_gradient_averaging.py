@@ -91,7 +91,7 @@ draw.values(parts, caption="A batch of 12: three images per rank, by their numbe
 #
 # The model is a small convolutional network with 5,450 parameters, trained by SGD with momentum on 1,442 digits. Compare `train` with a loop for one device. It asks for its part of the batch; it shares the gradients between `backward()` and `step()`; and at the end it averages the losses that it has collected. The rest is as you know it.
 #
-# `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, with one call per parameter. It relies on every parameter having a gradient in every step, as in this model. Your own version will not.
+# `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, with one call per parameter. It relies on every parameter having a gradient in every step, as in this model. Your own version will not rely on it.
 #
 # Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, which takes the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
 
@@ -147,7 +147,7 @@ draw.lines({"four ranks": (range(72), curve[4])}, xlabel="training step", ylabel
 # %% [markdown] id="05-38e749"
 # ## Prove it: rounding, not a bug
 #
-# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four ranks add in another order than one process. Float64 carries 29 more binary digits than float32. So if the difference is rounding, it has to shrink by about 2²⁹, some 500 million. A bug does not care how many digits you carry.
+# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four ranks add in a different order from one process. Float64 carries 29 more binary digits than float32. So if the difference is rounding, it has to shrink by a factor of 2²⁹, about 500 million. A bug does not care how many digits you carry.
 #
 # After each step the cell compares the weights of rank 3, of four, with those of the twin. It takes the largest difference, relative to the largest weight of the same parameter. Rounding adds up along the way, since each step starts from weights that already differ a little.
 
@@ -196,7 +196,7 @@ def average_gradients(model: nn.Module) -> None:
 
     Args:
         model: its gradients are averaged. A gradient has its parameter's dtype and memory layout,
-            the same on all ranks; all_reduce also takes a transposed one as it is. Where
+            the same on all ranks; all_reduce takes it as it is, transposed or not. Where
             ``.grad`` is None on some ranks, it counts as zero there and is the mean afterwards;
             where it is None on all, it may stay None or become zero. An existing ``.grad`` stays
             the same object.
@@ -269,7 +269,7 @@ check(broadcast_parameters)
 #
 # **Optional · 05.3 · difficulty ●●○ · about 15 minutes**
 #
-# How would you notice that ranks have drifted apart? The loss does not tell, as you will see below. A test of the weights themselves, called every few hundred steps, does.
+# How would you notice that ranks have drifted apart? The loss does not tell, as you will see below. A test of the weights themselves does, and can be called every few hundred steps.
 #
 # **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal means that a difference in the last bit counts. *Sturdy* adds one rank, eight and more, other dtypes, models without any tensor, buffers that are not saved with the model, and NaN, which is not equal to itself although its bits are.
 #
@@ -311,7 +311,7 @@ check(same_everywhere)
 # %% [markdown] id="05-3a18d5"
 # ## Uneven and empty batches
 #
-# The size of an epoch's last batch is seldom divisible by the number of ranks, and some ranks may get no sample. Averaging the means is then wrong, as −21.33 was. What is right follows from the definition: the global mean is the sum over all samples divided by their number, **g = Σᵣ Σᵢ gᵣᵢ / Σᵣ Bᵣ**, where gᵣᵢ is the gradient of sample *i* on rank *r*, and Bᵣ the number of samples there. An empty batch adds nothing to either sum. Its mean, however, is 0/0, and a single NaN makes the whole sum NaN. And a rank that skips the step leaves the others waiting.
+# The size of an epoch's last batch is seldom divisible by the number of ranks, and some ranks may get no sample. Averaging the means is then wrong, as it was when it gave −21.33. What is right follows from the definition: the global mean is the sum over all samples divided by their number, **g = Σᵣ Σᵢ gᵣᵢ / Σᵣ Bᵣ**, where gᵣᵢ is the gradient of sample *i* on rank *r*, and Bᵣ the number of samples there. An empty batch adds nothing to either sum. Its mean, however, is 0/0, and a single NaN makes the whole sum NaN. And a rank that skips the step leaves the others waiting.
 #
 # ### Your turn: train_step
 #
@@ -374,7 +374,7 @@ check(train_step)
 # %% [markdown] id="05-9971da"
 # ## What becomes of the learning rate
 #
-# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, one *k*-th of the steps per epoch. With the old learning rate the model then learns less in each epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. Take *k* small steps. As long as the gradient changes little along the way, one large step is nearly the same: with the mean gradient of all *k* batches, and *k* times the rate. The rule is for SGD. For Adam, theory suggests the square root of *k* (Malladi and others, 2022).
+# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, one *k*-th of the steps per epoch. With the old learning rate the model then learns less in each epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. As long as the gradient changes little along the way, *k* small steps are nearly the same as one large step with the mean gradient of all *k* batches and *k* times the rate. The rule is for SGD. For Adam, theory suggests the square root of *k* (Malladi and others, 2022).
 #
 # Four ranks give the twin's curve, so one rank is enough to try the rule: batches of 32·*k*, six epochs each, plain SGD, and a rate of 0.2 or of 0.2·*k*. The picture shows the mean training loss of the last epoch. The seven trainings take some seconds.
 
@@ -450,12 +450,12 @@ draw.lines({name: (worlds, [1e3 * s for s in took]) for name, took in times.item
 #
 # ## Strong and weak scaling
 #
-# How much do *n* ranks help? There are two questions, with two answers. Tₙ is the time of a step on *n* ranks.
+# How much do *n* ranks help? There are two questions, with two answers. In both, Tₙ is the time of a step on *n* ranks.
 #
 # * **Strong scaling** (Amdahl, 1967): the same global batch on more ranks. Efficiency is T₁ / (n·Tₙ).
 # * **Weak scaling** (Gustafson, 1988): the same batch *per rank*, so that the work grows with *n*. Efficiency is T₁ / Tₙ.
 #
-# We simulate, because four processes on one machine share its cores, so a measurement would tell more about the cores. The model: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
+# We simulate, because four processes on one machine share its cores, so a measurement would tell more about the cores than about scaling. The model: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
 
 # %% id="05-b1fb08"
 def step_time(n, samples):
@@ -517,7 +517,7 @@ for share, job in {share_gradients: runs[4],
 #
 # ## In practice
 #
-# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so it is up to you to weight uneven batches. On GPUs `train` changes only in that model and batches move to `device()`; `run` gets `backend="nccl"`, and `all_reduce` and AVG are the same calls.
+# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so it is up to you to weight uneven batches. On GPUs `train` needs one change: model and batches move to `device()`. `run` gets `backend="nccl"`, and `all_reduce` and AVG are the same calls.
 #
 # ## More roads not taken
 #

@@ -57,7 +57,7 @@ draw.values(line, caption="After backward() both ranks hold the mean of their gr
 # %% [markdown] id="06-548a49"
 # ## What DDP sends
 #
-# Nothing in that function calls `torch.distributed`, so who does? DDP registers a *hook* on every parameter. Autograd calls the hook as soon as the parameter's gradient is ready, in the middle of `backward()`. In outline:
+# Nothing in `regression` sends anything, so who does? DDP registers a *hook* on every parameter. Autograd calls the hook as soon as the parameter's gradient is ready, in the middle of `backward()`. In outline:
 #
 # ```python
 # def gradient_is_ready(parameter):  # called by autograd, once per parameter
@@ -140,7 +140,7 @@ assert sent[3] == ("all_reduce", S) and S == 4 * 563_722 == 2_254_888 and sent[6
 #
 # ## When it sends
 #
-# Fewer calls are one gain, the timing is another. The first two cells draw the third step of each job; play the second picture. The span `backward` ends when the rank has computed its last gradient. In the hatched span `waiting` after it, `backward()` only waits for reductions.
+# Fewer calls are one gain; the timing is another. The first two cells draw the third step of each job; play the second picture. The span `backward` ends when the rank has computed its last gradient. In the hatched span `waiting` after it, `backward()` only waits for reductions.
 #
 # By hand, all eight calls come after the last gradient. Under DDP the first bucket leaves *before* the last gradient is there, and can travel while the gradients of the first layers are still being computed. This is the *overlap*. (The first step has none: its only bucket fills with the last gradient.) Times depend on the machine; the cells assert the order.
 #
@@ -417,7 +417,7 @@ check(accumulate_step)
 #
 # **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (`run` cannot look into DDP's C++ code. It would wait for the whole timeout.)
 #
-# The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes at the start of each forward pass. The first counts the ranks that still have data; the second tells the others whether the backward pass will reduce. At the end, one more count finds nobody left.
+# The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes at the start of each forward pass. The first counts the ranks that still have data; the second tells those without data whether the backward pass will reduce. One last count finds nobody left.
 #
 # **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook never fires, so its bucket never fills. DDP notices in the *next* forward pass and names the parameter by number. If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
 
@@ -510,7 +510,7 @@ print(*("" if line.startswith("@@") else line for line in changes), sep="\n")
 # %% [markdown] id="06-65a610"
 # ## Out of the notebook
 #
-# On one machine you would type `torchrun --standalone --nproc-per-node=8 ddp.py` in `jobs/`, for eight GPUs.
+# On one machine with eight GPUs you would type `torchrun --standalone --nproc-per-node=8 ddp.py` in `jobs/`.
 #
 # On several machines you start one torchrun on each, with the same arguments; it is that machine's *agent*. The agents have to find one another:
 #
