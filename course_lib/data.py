@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,28 +47,19 @@ def load_mnist(train: bool = True, root: str | Path = "~/.cache/course_lib") -> 
     """
     from torchvision.datasets import MNIST
 
-    folder = Path(root).expanduser()
+    folder, before = Path(root).expanduser(), socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_PATIENCE)  # torchvision waits for a silent server without end
     try:
-        with _impatient():
-            return _as_tensors(MNIST(str(folder), train=train, download=True), darkest=255)
+        return _as_tensors(MNIST(str(folder), train=train, download=True), darkest=255)
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise CourseError(
             f"MNIST can be neither read from {folder} nor downloaded ({reason}): "
             "use load_digits(), which needs no network."
         ) from error
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def _as_tensors(dataset: MNIST, darkest: int) -> TensorDataset:
     return TensorDataset(dataset.data.float().div(darkest).unsqueeze(1), dataset.targets)
-
-
-@contextmanager
-def _impatient() -> Iterator[None]:
-    """torchvision waits for a silent server without end; give up after a while instead."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_PATIENCE)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)

@@ -97,7 +97,8 @@ def _pickled(result: Result) -> bytes:
     try:
         return cloudpickle.dumps(result)
     except Exception as error:  # whatever __reduce__ of the answer's own classes may raise
-        return pickle.dumps(RankFailed(f"what came back cannot be sent: {error}", 0, "Unpicklable"))
+        message = f"what came back cannot be sent: {error}"
+        return pickle.dumps(RankFailed(message, rank=0, kind="Unpicklable"))
 
 
 # ---- in the notebook -----------------------------------------------------------------------------
