@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy
+import torch
 from torch.utils.data import TensorDataset
 
 from course_lib.errors import CourseError
-
-if TYPE_CHECKING:
-    from torchvision.datasets import MNIST
 
 DIGITS = Path(__file__).parent / "digits"
 _PATIENCE = 15.0  # seconds for a server to answer
@@ -32,9 +30,10 @@ def load_digits(train: bool = True) -> TensorDataset:
     Learning Repository, 1998, https://doi.org/10.24432/C50P49, licence CC BY 4.0; its test set,
     written as MNIST-format files by ``tools/make_digits.py`` of the course's repository.
     """
-    from torchvision.datasets import MNIST  # takes a second to import, so only who asks waits
-
-    return _as_tensors(MNIST(str(DIGITS), train=train), darkest=16)
+    part = "train" if train else "t10k"  # as in MNIST; torchvision would take seconds to import
+    images, labels = (_read(DIGITS / "MNIST" / "raw" / f"{part}-{name}-ubyte")
+                      for name in ("images-idx3", "labels-idx1"))  # fmt: skip
+    return _dataset(images, labels, darkest=16)
 
 
 def load_mnist(train: bool = True, root: str | Path = "~/.cache/course_lib") -> TensorDataset:
@@ -50,7 +49,8 @@ def load_mnist(train: bool = True, root: str | Path = "~/.cache/course_lib") -> 
     folder, before = Path(root).expanduser(), socket.getdefaulttimeout()
     socket.setdefaulttimeout(_PATIENCE)  # torchvision waits for a silent server without end
     try:
-        return _as_tensors(MNIST(str(folder), train=train, download=True), darkest=255)
+        mnist = MNIST(str(folder), train=train, download=True)
+        return _dataset(mnist.data, mnist.targets, darkest=255)
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise CourseError(
@@ -61,5 +61,12 @@ def load_mnist(train: bool = True, root: str | Path = "~/.cache/course_lib") -> 
         socket.setdefaulttimeout(before)
 
 
-def _as_tensors(dataset: MNIST, darkest: int) -> TensorDataset:
-    return TensorDataset(dataset.data.float().div(darkest).unsqueeze(1), dataset.targets)
+def _read(path: Path) -> torch.Tensor:
+    """An IDX file of bytes: two zeros, the type, how many dimensions, their sizes, the data."""
+    data = numpy.fromfile(path, numpy.uint8)
+    start = 4 + 4 * data[3]
+    return torch.from_numpy(data[start:].reshape(data[4:start].view(">i4")))
+
+
+def _dataset(images: torch.Tensor, labels: torch.Tensor, darkest: int) -> TensorDataset:
+    return TensorDataset(images.float().div(darkest).unsqueeze(1), labels.long())

@@ -70,7 +70,8 @@ def compare(
     it said; raises TimeoutExpired after ``seconds``.
     """
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "--nbval"),
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"),
+        *("--disable-plugin-autoload", "-p", "nbval.plugin", "--nbval"),
         *(f"--nbval-cell-timeout={CELL_SECONDS}", f"--nbval-sanitize-with={rules}"),
         *(f"--rootdir={folder}", shutil.copy(notebook, folder)),
     ]
