@@ -27,8 +27,7 @@ def call_text(event: Event) -> str:
         words.append(f"{'dst' if to_peer else 'src'}={event.peer}")
     if event.tag:
         words.append(f"tag={event.tag}")
-    immediate = "i" if event.async_op and not event.is_collective else ""
-    return f"{immediate}{event.op}({', '.join(words)})"
+    return f"{event.name}({', '.join(words)})"
 
 
 def ranks_text(ranks: Collection[int]) -> str:

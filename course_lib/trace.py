@@ -94,6 +94,11 @@ class Event:
     def is_collective(self) -> bool:
         return not (self.is_send or self.is_recv)
 
+    @property
+    def name(self) -> str:
+        """The call as the reader wrote it: an asynchronous send is an ``isend``."""
+        return self.op if self.is_collective or not self.async_op else f"i{self.op}"
+
     def __str__(self) -> str:
         peer = "" if self.peer is None else f" {'to' if self.is_send else 'from'} {self.peer}"
         size = f" {self.nbytes} bytes" if self.nbytes else ""

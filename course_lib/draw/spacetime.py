@@ -34,7 +34,6 @@ from course_lib.draw.style import (
     WAITING,
     WIDTH,
     Picture,
-    call_name,
     drawn,
     kind,
     rank_ticks,
@@ -226,7 +225,7 @@ def _draw_names(sheet: _Sheet) -> None:
 
 
 def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
-    name, nbytes = call_name(box.event), box.event.nbytes
+    name, nbytes = box.event.name, box.event.nbytes
     _, ranks = sheet.groups.get(box.event.group, ("", ""))
     among = f"{name} [{ranks.removeprefix('ranks ')}]" if ranks else name
     texts = [f"{among} {size(nbytes)}"] * (nbytes > 0) + [among, name]
@@ -265,7 +264,7 @@ def _words(run: Run) -> str:
     scale, unit = time_unit(extent(run.trace)[1])
     columns: dict[str, Callable[[Event], str]] = {
         "rank": lambda e: str(e.rank),
-        "call": call_name,
+        "call": lambda e: e.name,
         "peer": lambda e: _peer(e, run),
         "bytes": lambda e: f"{e.nbytes:,}",
     }
