@@ -46,56 +46,24 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_instructors_commands(command) -> None:
-    build = command(
-        "build",
-        "grading.manifest",
-        "lessons -> learner and solution notebooks, and the manifest that marks come from",
-    )
-    build.add_argument(
-        "lessons", metavar="LESSON", nargs="*", help="numbers or names (default: all)"
-    )
-    build.add_argument(
-        "--check",
-        action="store_true",
-        help="change nothing; fail where notebooks have drifted from their source",
-    )
-    build.add_argument(
-        "--force",
-        action="store_true",
-        help="execute solutions again, also where nothing has changed",
-    )
+    build = command("build", "grading.manifest", "lessons -> both copies of each, and the manifest")
+    build.add_argument("lessons", metavar="LESSON", nargs="*", help="numbers (default: all)")
+    build.add_argument("--check", action="store_true", help="only say what differs from its source")
+    build.add_argument("--force", action="store_true", help="execute what has not changed, too")
 
     grade = command("grade", "grading.grade", "marks and feedback for submitted notebooks")
-    grade.add_argument(
-        "submissions", metavar="SUBMISSION", nargs="+", help="notebooks, or folders of them"
-    )
-    grade.add_argument(
-        "--out", metavar="DIR", required=True, help="the folder for marks and feedback"
-    )
-    grade.add_argument(
-        "--manifest", metavar="FILE", help="the release's (default: notebooks/manifest.json)"
-    )
-    grade.add_argument("--policy", metavar="FILE", help="what the instructor decides, in TOML")
-    grade.add_argument("--roster", metavar="FILE", help="whose submission is whose, as CSV")
-    grade.add_argument("--exercise", metavar="NAME", help="judge this one again, and no other")
-    grade.add_argument(
-        "--jobs",
-        metavar="N",
-        type=int,
-        default=2,
-        help="submissions at a time (default: %(default)s)",
-    )
+    grade.add_argument("submissions", metavar="SUBMISSION", nargs="+", help="or folders of them")
+    grade.add_argument("--out", required=True, help="the folder for marks and feedback")
+    grade.add_argument("--manifest", help="the release's (default: notebooks/manifest.json)")
+    grade.add_argument("--policy", help="a file of TOML: what the instructor decides")
+    grade.add_argument("--roster", help="a file of CSV: whose submission is whose")
+    grade.add_argument("--exercise", help="judge this one again, and no other")
+    grade.add_argument("--jobs", type=int, default=2, help="submissions at a time (default: 2)")
 
-    release = command(
-        "release",
-        "grading.release",
-        "a folder for students: no sources, solutions, tests or grading",
-    )
-    release.add_argument("--lessons", metavar="LESSONS", required=True, help="numbers, as 00,01")
-    release.add_argument(
-        "--manifest", metavar="FILE", required=True, help="where the release's manifest goes"
-    )
-    release.add_argument("--out", metavar="DIR", required=True, help="the folder to make")
+    release = command("release", "grading.release", "a folder for students: nothing that solves")
+    release.add_argument("--lessons", required=True, help="numbers, as 00,01")
+    release.add_argument("--manifest", required=True, help="the file for the release's manifest")
+    release.add_argument("--out", required=True, help="the folder to make")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

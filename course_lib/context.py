@@ -12,18 +12,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 
 
-class Context(Protocol):
-    """What the starter of a rank provides."""
+class Context:
+    """Outside of any rank: CPU, wall clock, nobody who records. Who starts a rank makes its own."""
 
-    device: torch.device
+    device = torch.device("cpu")
 
     def now(self) -> float:
         """Seconds since the run began, on this rank's clock."""
+        return time.perf_counter()
 
     def add_span(self, name: str, start: float, end: float) -> None:
         """Record a stretch of time."""
@@ -32,24 +32,11 @@ class Context(Protocol):
         """Let this much of this rank's time pass. Returns when it will have passed, where that is
         not now.
         """
-
-
-class _NoRank:
-    """Outside of any rank: CPU, wall clock, and nobody who records."""
-
-    device = torch.device("cpu")
-
-    def now(self) -> float:
-        return time.perf_counter()
-
-    def add_span(self, name: str, start: float, end: float) -> None:
-        """Nobody records here."""
-
-    def compute(self, seconds: float) -> None:
         time.sleep(seconds)
+        return None
 
 
-_process: Context = _NoRank()
+_process = Context()
 _thread = threading.local()
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy
+import torch
 from torch.utils.data import TensorDataset
 
 from course_lib.errors import CourseError
-
-if TYPE_CHECKING:
-    from torchvision.datasets import MNIST
 
 DIGITS = Path(__file__).parent / "digits"
 _PATIENCE = 15.0  # seconds for a server to answer
@@ -34,9 +30,10 @@ def load_digits(train: bool = True) -> TensorDataset:
     Learning Repository, 1998, https://doi.org/10.24432/C50P49, licence CC BY 4.0; its test set,
     written as MNIST-format files by ``tools/make_digits.py`` of the course's repository.
     """
-    from torchvision.datasets import MNIST  # takes a second to import, so only who asks waits
-
-    return _as_tensors(MNIST(str(DIGITS), train=train), darkest=16)
+    part = "train" if train else "t10k"  # as in MNIST; torchvision would take seconds to import
+    images, labels = (_read(DIGITS / "MNIST" / "raw" / f"{part}-{name}-ubyte")
+                      for name in ("images-idx3", "labels-idx1"))  # fmt: skip
+    return _dataset(images, labels, darkest=16)
 
 
 def load_mnist(train: bool = True, root: str | Path = "~/.cache/course_lib") -> TensorDataset:
@@ -49,28 +46,27 @@ def load_mnist(train: bool = True, root: str | Path = "~/.cache/course_lib") -> 
     """
     from torchvision.datasets import MNIST
 
-    folder = Path(root).expanduser()
+    folder, before = Path(root).expanduser(), socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_PATIENCE)  # torchvision waits for a silent server without end
     try:
-        with _impatient():
-            return _as_tensors(MNIST(str(folder), train=train, download=True), darkest=255)
+        mnist = MNIST(str(folder), train=train, download=True)
+        return _dataset(mnist.data, mnist.targets, darkest=255)
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise CourseError(
             f"MNIST can be neither read from {folder} nor downloaded ({reason}): "
             "use load_digits(), which needs no network."
         ) from error
-
-
-def _as_tensors(dataset: MNIST, darkest: int) -> TensorDataset:
-    return TensorDataset(dataset.data.float().div(darkest).unsqueeze(1), dataset.targets)
-
-
-@contextmanager
-def _impatient() -> Iterator[None]:
-    """torchvision waits for a silent server without end; give up after a while instead."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_PATIENCE)
-    try:
-        yield
     finally:
         socket.setdefaulttimeout(before)
+
+
+def _read(path: Path) -> torch.Tensor:
+    """An IDX file of bytes: two zeros, the type, how many dimensions, their sizes, the data."""
+    data = numpy.fromfile(path, numpy.uint8)
+    start = 4 + 4 * data[3]
+    return torch.from_numpy(data[start:].reshape(data[4:start].view(">i4")))
+
+
+def _dataset(images: torch.Tensor, labels: torch.Tensor, darkest: int) -> TensorDataset:
+    return TensorDataset(images.float().div(darkest).unsqueeze(1), labels.long())

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from course_lib.trace import Line, Run
 
@@ -40,25 +41,19 @@ class Wait:
 class CourseError(Exception):
     """The common parent: catch this to catch everything the course can say.
 
-    ``run`` holds what was recorded before things went wrong (trace, output), or None.
+    ``run`` holds what was recorded before things went wrong (trace, output), or None. What else
+    an error knows, its class names; whoever makes one gives it by keyword.
     """
 
     run: Run | None = None
 
-    def __reduce__(self) -> tuple:
-        return _rebuild, (type(self), self.args, self.__dict__)
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(facts)
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the sentence, and none of the library's frames."""
         return f"{type(self).__name__}: {self}".splitlines()
-
-
-def _rebuild(kind: type[CourseError], args: tuple, state: dict) -> CourseError:
-    """Unpickle without calling ``__init__``, whose arguments differ from class to class."""
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
 
 
 class RankFailed(CourseError):
@@ -68,25 +63,23 @@ class RankFailed(CourseError):
     the ``__cause__``.
     """
 
-    def __init__(self, message: str, rank: int, kind: str, consequences: Sequence[int] = ()):
-        super().__init__(message)
-        self.rank, self.kind, self.consequences = rank, kind, tuple(consequences)
+    rank: int
+    kind: str
+    consequences: tuple[int, ...] = ()
 
 
 class RankDied(CourseError):
     """A rank's process ended by itself. ``exit_code`` as in subprocess: −9 is SIGKILL."""
 
-    def __init__(self, message: str, rank: int, exit_code: int, consequences: Sequence[int] = ()):
-        super().__init__(message)
-        self.rank, self.exit_code, self.consequences = rank, exit_code, tuple(consequences)
+    rank: int
+    exit_code: int
+    consequences: tuple[int, ...] = ()
 
 
 class Blocked(CourseError):
     """Parent of the two errors in which ranks wait; ``waits`` has one Wait per waiting rank."""
 
-    def __init__(self, message: str, waits: Sequence[Wait] = ()):
-        super().__init__(message)
-        self.waits = tuple(waits)
+    waits: Sequence[Wait] = ()
 
 
 class Deadlock(Blocked):
@@ -95,9 +88,7 @@ class Deadlock(Blocked):
     ``cycle`` lists ranks in waiting order, or is empty where the wait is for one that has returned.
     """
 
-    def __init__(self, message: str, waits: Sequence[Wait] = (), cycle: Sequence[int] = ()):
-        super().__init__(message, waits)
-        self.cycle = tuple(cycle)
+    cycle: tuple[int, ...] = ()
 
 
 class Hang(Blocked):
@@ -111,15 +102,9 @@ class Mismatch(CourseError):
     or stride.
     """
 
-    def __init__(
-        self,
-        message: str,
-        what: str,
-        ranks: Sequence[int] = (),
-        lines: Sequence[Line | None] = (),
-    ):
-        super().__init__(message)
-        self.what, self.ranks, self.lines = what, tuple(ranks), tuple(lines)
+    what: str
+    ranks: tuple[int, ...] = ()
+    lines: tuple[Line | None, ...] = ()
 
 
 class Hazard(CourseError):
@@ -128,17 +113,15 @@ class Hazard(CourseError):
     ``kind`` is "read before wait", "written before wait" or "never waited for".
     """
 
-    def __init__(self, message: str, kind: str, rank: int, line: Line | None = None):
-        super().__init__(message)
-        self.kind, self.rank, self.line = kind, rank, line
+    kind: str
+    rank: int
+    line: Line | None = None
 
 
 class CheckFailed(CourseError):
     """An exercise is not right yet. ``verdict`` has the levels, the case and the hint."""
 
-    def __init__(self, message: str, verdict: object = None):
-        super().__init__(message)
-        self.verdict = verdict
+    verdict: object = None
 
 
 class Interrupted(KeyboardInterrupt):

@@ -7,7 +7,7 @@ clock or a log.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from course_lib.errors import Deadlock, Hazard, Mismatch, Wait
 from course_lib.trace import Event, Line
@@ -16,23 +16,18 @@ from course_lib.trace import Event, Line
 _READS_EQUAL = {"gather", "reduce_scatter",
                 "reduce_scatter_single", "all_reduce", "reduce", "broadcast"}  # fmt: skip
 _WRITES_EQUAL = {"scatter", "all_gather", "all_gather_single"}
+_MOST_ROWS = 16
 
 
 def call_text(event: Event) -> str:
     """The call as a reader would write it: ``recv(src=1)``, ``all_reduce(SUM)``."""
-    words = []
-    if event.reduce_op:
-        words.append(event.reduce_op)
+    words = [event.reduce_op] if event.reduce_op else []
     if event.peer is not None:
-        words.append(
-            f"{'dst' if event.is_send or event.op in ('reduce', 'gather') else 'src'}={event.peer}"
-        )
+        to_peer = event.is_send or event.op in ("reduce", "gather")
+        words.append(f"{'dst' if to_peer else 'src'}={event.peer}")
     if event.tag:
         words.append(f"tag={event.tag}")
-    name = event.op
-    if event.async_op and (event.is_send or event.is_recv):
-        name = "i" + name
-    return f"{name}({', '.join(words)})"
+    return f"{event.name}({', '.join(words)})"
 
 
 def ranks_text(ranks: Collection[int]) -> str:
@@ -45,38 +40,35 @@ def ranks_text(ranks: Collection[int]) -> str:
     return f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
-def columns(rows: Sequence[tuple[str, Line | None]]) -> list[str]:
-    """Two aligned columns: what a rank does, and the line it does it in."""
-    width = max(len(text) for text, _ in rows)
-    return [f"  {text:<{width}}   {line or ''}".rstrip() for text, line in rows]
+def _text(headline: str, rows: Sequence[tuple[str, Line | None]], advice: str) -> str:
+    """What happened; in two aligned columns what each rank does, and its line; the way out."""
+    width = max(len(what) for what, _ in rows)
+    lines = [f"  {what:<{width}}   {line or ''}".rstrip() for what, line in rows[:_MOST_ROWS]]
+    if len(rows) > _MOST_ROWS:
+        lines.append(f"  … and {len(rows) - _MOST_ROWS} more ranks")
+    return "\n".join([headline, *lines, advice])
 
 
-def _cut(rows: list[str], most: int = 16) -> list[str]:
-    return rows if len(rows) <= most else [*rows[:most], f"  … and {len(rows) - most} more ranks"]
+def _row(event: Event, how: str = "") -> tuple[str, Line | None]:
+    return f"rank {event.rank} calls {call_text(event)}{how}", event.line
 
 
 # ---- deadlock -------------------------------------------------------------------------------
 
 
-def find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
+def _find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
     """Ranks in waiting order, each waiting for the next and the last for the first; or ()."""
     on = {w.rank: w.on for w in waits}
     for start in sorted(on):
         path: list[int] = []
-        seen: dict[int, int] = {}
-        rank = start
-        while rank in on and rank not in seen:
-            seen[rank] = len(path)
+        rank: int | None = start
+        while rank is not None and rank not in path:
             path.append(rank)
-            following = [r for r in on[rank] if r in on]
-            if not following:
-                break
-            rank = following[0]
-        else:
-            if rank in seen:
-                cycle = path[seen[rank] :]
-                smallest = cycle.index(min(cycle))
-                return tuple(cycle[smallest:] + cycle[:smallest])
+            rank = next((r for r in on[rank] if r in on), None)
+        if rank is not None:
+            cycle = path[path.index(rank) :]
+            smallest = cycle.index(min(cycle))
+            return tuple(cycle[smallest:] + cycle[:smallest])
     return ()
 
 
@@ -88,11 +80,11 @@ def deadlock(
     """
     waits = sorted(waits, key=lambda w: w.rank)
     gone = sorted({r for w in waits for r in w.on if r in returned})
-    cycle = () if gone else find_cycle(waits)
+    cycle = () if gone else _find_cycle(waits)
     rows = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
-    advice = advice or _way_out(waits, gone, cycle)
-    lines = [_headline(waits, gone, world_size), *_cut(columns(rows)), advice]
-    return Deadlock("\n".join(lines), waits, cycle)
+    headline = _headline(waits, gone, world_size)
+    text = _text(headline, rows, advice or _way_out(waits, gone, cycle))
+    return Deadlock(text, waits=waits, cycle=cycle)
 
 
 def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> str:
@@ -107,23 +99,24 @@ def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> st
 
 
 def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
-    calls = {w.rank: w.call.split("(")[0] for w in waits}
     if gone:
         first = next(w for w in waits if set(w.on) & set(gone))
         return f"{first.call} needs {ranks_text(gone)} to call its counterpart before it returns."
-    arrows = " → ".join(str(r) for r in (*cycle, cycle[0])) + ". " if cycle else ""
-    kinds = {calls[r] for r in cycle}
-    if kinds <= {"recv", "irecv"} and kinds:
-        return f"{arrows}One of them has to send before it receives."
-    if kinds == {"isend"}:
-        return f"{arrows}A send is over when its recv has taken it: call that before you wait."
-    if kinds <= {"send", "isend"} and kinds:
-        return f"{arrows}A send waits for its recv: one of them has to receive before it sends."
-    if kinds & {"send", "isend", "recv", "irecv"}:
-        return f"{arrows}Reorder the calls so that each one meets its counterpart."
-    if len({w.group for w in waits}) > 1:
-        return f"{arrows}Ranks that share groups have to use them in the same order."
-    return f"{arrows}Every rank of the group has to make the same calls in the same order."
+    arrows = " → ".join(map(str, (*cycle, *cycle[:1])))
+    kinds = {w.call.split("(")[0] for w in waits if w.rank in cycle}
+    if not kinds & {"send", "isend", "recv", "irecv"}:
+        advice = "Every rank of the group has to make the same calls in the same order."
+        if len({w.group for w in waits}) > 1:
+            advice = "Ranks that share groups have to use them in the same order."
+    elif kinds <= {"recv", "irecv"}:
+        advice = "One of them has to send before it receives."
+    elif kinds == {"isend"}:
+        advice = "A send is over when its recv has taken it: call that before you wait."
+    elif kinds <= {"send", "isend"}:
+        advice = "A send waits for its recv: one of them has to receive before it sends."
+    else:
+        advice = "Reorder the calls so that each one meets its counterpart."
+    return f"{arrows}. {advice}" if cycle else advice
 
 
 # ---- mismatch -------------------------------------------------------------------------------
@@ -133,34 +126,32 @@ def mismatch(a: Event, b: Event) -> Mismatch | None:
     """The error if two calls that met (a send and its recv, or two ranks' calls of the same
     collective) do not fit together; None if they do.
     """
-    if a.is_send or a.is_recv:
-        return _message_mismatch(a, b)
-    for what, left, right in _differences(a, b):
+    for what, left, right in _compared(a, b):
         if left != right:
             return _pair(a, b, what, left, right)
     return None
 
 
-def _differences(a: Event, b: Event) -> list[tuple[str, object, object]]:
-    out: list[tuple[str, object, object]] = [("op", a.op, b.op), ("root", a.peer, b.peer)]
-    if a.op != b.op:
-        return out
+def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
+    """What has to be equal, and what it is on both sides; what comes first is told."""
+    if a.is_collective:
+        yield "op", a.op, b.op
+        yield "root", a.peer, b.peer
     if a.op == "new_group":  # of real ranks, where its shape is the list of members
-        return [*out, ("group", str(list(a.shape)), str(list(b.shape)))]
-    out += [("reduce op", a.reduce_op, b.reduce_op), ("dtype", a.dtype, b.dtype)]
-    if a.op in _READS_EQUAL and a.bytes_in != b.bytes_in:
-        out.append(("shape", a.shape, b.shape))
-    if a.op in _WRITES_EQUAL and a.bytes_out != b.bytes_out:
-        out.append(("shape", a.shape, b.shape))
-    return out
+        yield "group", str(list(a.shape)), str(list(b.shape))
+        return
+    if a.is_collective:
+        yield "reduce op", a.reduce_op, b.reduce_op
+    yield "dtype", a.dtype, b.dtype
+    if _bytes_that_count(a) != _bytes_that_count(b):
+        yield "shape", a.shape, b.shape
 
 
-def _message_mismatch(a: Event, b: Event) -> Mismatch | None:
-    if a.dtype != b.dtype:
-        return _pair(a, b, "dtype", a.dtype, b.dtype)
-    if a.nbytes != b.nbytes:
-        return _pair(a, b, "shape", a.shape, b.shape)
-    return None
+def _bytes_that_count(event: Event) -> int:
+    """Those that are as many on both sides; none where each rank may have a number of its own."""
+    reads, writes = event.op in _READS_EQUAL, event.op in _WRITES_EQUAL
+    both = event.nbytes if not event.is_collective else 0
+    return event.bytes_in if reads else event.bytes_out if writes else both
 
 
 _RULES = {
@@ -178,14 +169,17 @@ _RULES = {
 
 def _pair(a: Event, b: Event, what: str, left: object, right: object) -> Mismatch:
     a, b, left, right = (a, b, left, right) if a.rank <= b.rank else (b, a, right, left)
-    extra = what in ("dtype", "shape")
-    rows = [
-        (f"rank {e.rank} calls {call_text(e)}" + (f" with {_seen(value)}" if extra else ""), e.line)
-        for e, value in ((a, left), (b, right))
-    ]
+    said = [f" with {_seen(v)}" if what in ("dtype", "shape") else "" for v in (left, right)]
     headline = f"{_who(a, b)} on the {what}: {_seen(left)} and {_seen(right)}."
-    text = "\n".join([headline, *columns(rows), _RULES[what]])
-    return Mismatch(text, what, (a.rank, b.rank), (a.line, b.line))
+    return _mismatch(headline, what, (a, b), _RULES[what], said)
+
+
+def _mismatch(
+    headline: str, what: str, events: Sequence[Event], advice: str, said: Sequence[str] = ("", "")
+) -> Mismatch:
+    text = _text(headline, [_row(e, how) for e, how in zip(events, said, strict=False)], advice)
+    ranks, lines = tuple(e.rank for e in events), tuple(e.line for e in events)
+    return Mismatch(text, what=what, ranks=ranks, lines=lines)
 
 
 def _who(a: Event, b: Event) -> str:
@@ -213,8 +207,7 @@ def tags_ignored(send: Event, recv: Event) -> Mismatch:
 def no_source(recv: Event) -> Mismatch:
     """The error for a recv from any source on NCCL, which has no such thing."""
     advice = "NCCL receives only from a rank that is named: recv(x, src)."
-    what = "receives from any source."
-    return Mismatch(_alone(recv, what, advice), "peer", (recv.rank,), (recv.line,))
+    return _mismatch(f"rank {recv.rank} receives from any source.", "peer", [recv], advice)
 
 
 def groups_differ(a: Event, b: Event) -> Mismatch:
@@ -224,36 +217,27 @@ def groups_differ(a: Event, b: Event) -> Mismatch:
 
 def peers_differ(send: Event, recv: Event) -> Mismatch:
     """The error for a send to a rank that receives from somebody else, who will never send."""
-    text = "\n".join(
-        [
-            f"rank {send.rank} sends to rank {recv.rank}, which receives from rank {recv.peer}.",
-            *columns([(f"rank {e.rank} calls {call_text(e)}", e.line) for e in (send, recv)]),
-            "The sender has to name the rank that receives, and the receiver the rank that sends.",
-        ]
-    )
-    return Mismatch(text, "peer", (send.rank, recv.rank), (send.line, recv.line))
+    what = f"rank {send.rank} sends to rank {recv.rank}, which receives from rank {recv.peer}."
+    advice = "The sender has to name the rank that receives, and the receiver the rank that sends."
+    return _mismatch(what, "peer", (send, recv), advice)
 
 
 def absent(event: Event, ranks: Collection[int]) -> Mismatch:
     """The error for a collective that some members of its group never called, though all ended."""
-    what = f"calls {event.op}, and {ranks_text(ranks)} never did."
+    what = f"rank {event.rank} calls {event.op}, and {ranks_text(ranks)} never did."
     advice = "Every rank of a group has to make the same calls; for new_group, that is every rank."
-    return Mismatch(_alone(event, what, advice), "op", (event.rank, *ranks), (event.line,))
+    error = _mismatch(what, "op", [event], advice)
+    error.ranks += tuple(ranks)
+    return error
 
 
 def strided(event: Event) -> Mismatch:
     """The error for a tensor whose elements do not lie side by side, given to a call that would
     silently read or write the memory between them.
     """
-    what = f"gives {event.op} a strided tensor, whose elements do not lie side by side."
+    what = f"rank {event.rank} gives {event.op} a strided tensor, whose elements do not lie "
     advice = "The backend touches the memory between them: use x.contiguous(), then copy back."
-    return Mismatch(_alone(event, what, advice), "stride", (event.rank,), (event.line,))
-
-
-def _alone(event: Event, what: str, advice: str) -> str:
-    """The text about one rank's one call."""
-    row = (f"rank {event.rank} calls {call_text(event)}", event.line)
-    return "\n".join([f"rank {event.rank} {what}", *columns([row]), advice])
+    return _mismatch(f"{what}side by side.", "stride", [event], advice)
 
 
 # ---- hazard ---------------------------------------------------------------------------------
@@ -297,4 +281,5 @@ def read_before_wait(event: Event) -> Hazard:
 
 
 def _hazard(event: Event, kind: str, what: str, advice: str) -> Hazard:
-    return Hazard(_alone(event, what, advice), kind, event.rank, event.line)
+    text = _text(f"rank {event.rank} {what}", [_row(event)], advice)
+    return Hazard(text, kind=kind, rank=event.rank, line=event.line)

@@ -89,7 +89,8 @@ def _raised(first: Outcome, same: Sequence[int], others: Sequence[Outcome]) -> R
     what = ": ".join(filter(None, [words, first.message]))
     lines = [f"{explain.ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
     lines += _consequences(others)
-    error = RankFailed("\n".join(lines), first.rank, first.kind, [s.rank for s in others])
+    error = RankFailed("\n".join(lines), rank=first.rank, kind=first.kind,
+                       consequences=tuple(s.rank for s in others))  # fmt: skip
     error.__cause__ = first.exception
     error.__suppress_context__ = True
     return error
@@ -105,7 +106,8 @@ def _died(first: Outcome, others: Sequence[Outcome]) -> RankDied:
     lines += [f"  it said: {' '.join(first.last_words.split())}"] if first.last_words else []
     lines += _consequences(others)
     lines.append(_advice(first.code))
-    return RankDied("\n".join(lines), first.rank, first.code, [s.rank for s in others])
+    fell = tuple(s.rank for s in others)
+    return RankDied("\n".join(lines), rank=first.rank, exit_code=first.code, consequences=fell)
 
 
 def _manner(outcome: Outcome) -> str:

@@ -14,7 +14,7 @@ import io
 import pickle
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
@@ -24,7 +24,6 @@ from course_lib.errors import CourseError
 
 _Cached = type(functools.lru_cache(int))
 LARGEST = 2_000_000_000  # bytes that may be sent at once
-_FUNCTION = "the function"
 
 
 class TooLarge(Exception):
@@ -35,7 +34,7 @@ class TooLarge(Exception):
 
 
 class CannotTravel(Exception):
-    """One part of a call does not pickle, or does not unpickle: which one, and why."""
+    """One part of a call does not unpickle: which one, and why."""
 
     def __init__(self, name: str, error: Exception) -> None:
         self.name, self.why = name, why(error)
@@ -105,22 +104,29 @@ def unpack(pickled: bytes) -> Any:
 
 
 def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
-    """Pickle a function and its arguments; raises CourseError that names what will not go."""
+    """Pickle a function and its arguments, one after the other, so that each can be named where it
+    fails; what they share is carried once. Raises CourseError that names what will not go.
+    """
     if not callable(fn):
         raise CourseError(
             f"ranks need a function, and were given {type(fn).__name__}: write f, not f()"
         )
     _check_signature(fn, args)
-    try:
-        return _pack_parts(fn, args)
-    except CannotTravel as error:
-        name, reason = error.name, error.why
-    if name == _FUNCTION:
-        name, reason = next(_culprits(fn), (name, reason))
-    raise CourseError(
-        f"{name} cannot be sent to the ranks ({reason}): "
-        "create it inside the function, where each rank makes its own"
-    )
+    names = ["the function"]
+    names += [f"argument {at} ({type(arg).__name__})" for at, arg in enumerate(args)]
+    pickler = _Pickler(LARGEST)
+    pickler.dump(names)
+    for name, part in zip(names, (fn, *args), strict=True):
+        try:
+            pickler.dump(part)
+        except Exception as error:
+            culprit = _culprit(fn) if name == "the function" else None
+            name, reason = culprit or (name, why(error))
+            raise CourseError(
+                f"{name} cannot be sent to the ranks ({reason}): "
+                "create it inside the function, where each rank makes its own"
+            ) from None
+    return pickler.buffer.getvalue()
 
 
 def _check_signature(fn: Callable, args: Sequence[Any]) -> None:
@@ -136,29 +142,15 @@ def _check_signature(fn: Callable, args: Sequence[Any]) -> None:
         return  # a builtin that tells nobody its signature
 
 
-def _pack_parts(fn: Any, args: Sequence[Any]) -> bytes:
-    """One pickle after the other, so that each can be named where it fails; what they share is
-    carried once. Raises CannotTravel.
-    """
-    pickler = _Pickler(LARGEST)
-    names = [_FUNCTION, *(f"argument {at} ({type(arg).__name__})" for at, arg in enumerate(args))]
-    pickler.dump(names)
-    for name, part in zip(names, (fn, *args), strict=True):
-        try:
-            pickler.dump(part)
-        except Exception as error:
-            raise CannotTravel(name, error) from None
-    return pickler.buffer.getvalue()
-
-
-def _culprits(fn: Callable) -> Iterator[tuple[str, str]]:
+def _culprit(fn: Callable) -> tuple[str, str] | None:
     """Which of the variables that a function uses will not go, and why."""
     used = inspect.getclosurevars(fn) if inspect.isfunction(fn) else None
     for name, value in {**used.nonlocals, **used.globals}.items() if used else ():
         try:
-            _pack_parts(value, ())
-        except CannotTravel as error:
-            yield f"{name} ({type(value).__name__})", error.why
+            pack(value, LARGEST)
+        except Exception as error:
+            return f"{name} ({type(value).__name__})", why(error)
+    return None
 
 
 def unpack_call(pickled: bytes) -> list[Any]:

@@ -94,6 +94,11 @@ class Event:
     def is_collective(self) -> bool:
         return not (self.is_send or self.is_recv)
 
+    @property
+    def name(self) -> str:
+        """The call as the reader wrote it: an asynchronous send is an ``isend``."""
+        return self.op if self.is_collective or not self.async_op else f"i{self.op}"
+
     def __str__(self) -> str:
         peer = "" if self.peer is None else f" {'to' if self.is_send else 'from'} {self.peer}"
         size = f" {self.nbytes} bytes" if self.nbytes else ""
@@ -147,9 +152,14 @@ class Trace:
         note = f", note={self.note!r}" if self.note else ""
         return f"Trace({len(self.events)} events, {len(self.spans)} spans{note})"
 
+    @cached_property
+    def by_rank(self) -> list[Event]:
+        """By rank, then in order of issue: the order that every run of a program shares."""
+        return sorted(self.events, key=lambda e: (e.rank, e.seq))
+
     def of(self, rank: int) -> list[Event]:
         """The Events of one rank, in the order in which it issued them."""
-        return sorted((e for e in self.events if e.rank == rank), key=lambda e: e.seq)
+        return [e for e in self.by_rank if e.rank == rank]
 
     def ops(self, *names: str) -> list[Event]:
         """The Events whose ``op`` is one of ``names``."""
@@ -162,11 +172,11 @@ class Trace:
         That is torch.distributed's rule: messages between two ranks with one tag stay in order.
         """
         waiting: dict[tuple, deque[Event]] = defaultdict(deque)
-        for event in sorted(self.events, key=lambda e: (e.rank, e.seq)):
+        for event in self.by_rank:
             if event.is_recv and event.peer is not None:
                 waiting[event.group, event.peer, event.rank, event.tag].append(event)
         pairs = []
-        for event in sorted(self.events, key=lambda e: (e.rank, e.seq)):
+        for event in self.by_rank:
             if event.is_send:
                 queue = waiting[event.group, event.rank, event.peer, event.tag]
                 pairs.append(Message(event, queue.popleft() if queue else None))

@@ -55,6 +55,8 @@ def test_shapes_types_and_range(no_network: None) -> None:
         assert labels.dtype == torch.int64
         assert (images.min(), images.max()) == (0, 1)
         assert (images * 16 == (images * 16).round()).all()
+        images.zero_()  # each call gives tensors of its own
+        assert load_digits(train).tensors[0].max() == 1
 
 
 def test_counts_of_each_digit() -> None:
@@ -62,11 +64,6 @@ def test_counts_of_each_digit() -> None:
     test = load_digits(train=False).tensors[1].bincount().tolist()
     assert train == [143, 146, 142, 147, 145, 146, 145, 144, 140, 144]
     assert test == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
-
-
-def test_each_call_gives_tensors_of_its_own() -> None:
-    load_digits().tensors[0].zero_()
-    assert load_digits().tensors[0].max() == 1
 
 
 def test_the_script_writes_the_committed_files(make: ModuleType, tmp_path: Path) -> None:
@@ -78,19 +75,12 @@ def test_the_script_writes_the_committed_files(make: ModuleType, tmp_path: Path)
     assert files(tmp_path) == content
 
 
-def test_images_are_those_of_the_source(make: ModuleType) -> None:
-    source = make.load_digits()
-    test = make.is_test(source.target)
-    for train, part in ((True, ~test), (False, test)):
+def test_torchvision_reads_the_same_from_these_files() -> None:
+    for train in (True, False):
         images, labels = load_digits(train).tensors
-        assert numpy.array_equal(images.squeeze(1).numpy() * 16, source.images[part])
-        assert numpy.array_equal(labels.numpy(), source.target[part])
-
-
-def test_torchvision_reads_them_as_mnist() -> None:
-    image, label = MNIST(str(DIGITS), train=False)[0]
-    assert image.size == (8, 8)
-    assert label == load_digits(train=False).tensors[1][0]
+        mnist = MNIST(str(DIGITS), train=train)
+        assert torch.equal(images.squeeze(1) * 16, mnist.data.float())
+        assert torch.equal(labels, mnist.targets)
 
 
 def test_mnist_without_a_network_is_one_clear_line(

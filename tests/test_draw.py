@@ -13,7 +13,6 @@ import matplotlib
 import matplotlib.pyplot as plt
 import pytest
 import torch
-import torch.distributed as dist
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
@@ -22,7 +21,7 @@ from matplotlib.text import Annotation
 from nbval.plugin import get_sanitize_patterns
 from PIL import Image
 
-from course_lib import draw, run
+from course_lib import draw
 from course_lib.draw import lanes, style
 from course_lib.errors import Deadlock, Hang, Wait
 from course_lib.notebooks.execute import clean_text, read_rules
@@ -67,6 +66,12 @@ WAITED = {
          event(2, "reduce", 0, 7.0, 9.0, 0)],
         [7.0, 1.0, 7.0],
     ),
+    "the k-th call of a group for the k-th": (
+        [event(0, "all_reduce", None, 1.0, 2.0, 0, group="pair"),
+         event(0, "all_reduce", None, 3.0, 4.0, 1), event(0, "all_reduce", None, 5.0, 6.0, 2),
+         event(1, "all_reduce", None, 1.5, 4.0, 0), event(1, "all_reduce", None, 5.5, 6.0, 1)],
+        [1.0, 3.0, 5.5, 3.0, 5.5],
+    ),
 }  # fmt: skip
 
 
@@ -74,20 +79,6 @@ WAITED = {
 def test_who_waits_for_whom(events: list[Event], until: list[float]) -> None:
     places = lanes.boxes(a_run(events).trace)
     assert [places[id(e)].waited_until for e in events] == until
-
-
-def test_collectives_meet_by_group_and_count() -> None:
-    calls = [event(0, "all_reduce", None, 1.0, 2.0, 0, group="pair"),
-             event(0, "all_reduce", None, 3.0, 4.0, 1),
-             event(0, "all_reduce", None, 5.0, 6.0, 2),
-             event(1, "all_reduce", None, 1.5, 4.0, 0),
-             event(1, "all_reduce", None, 5.5, 6.0, 1)]  # fmt: skip
-    met = lanes.collectives(a_run(calls).trace)
-    assert [[(e.rank, e.seq) for e in call] for call in met] == [
-        [(0, 0)],
-        [(0, 1), (1, 0)],
-        [(0, 2), (1, 1)],
-    ]
 
 
 ENDS = 0.1 + 0.2  # 0.30000000000000004
@@ -152,11 +143,8 @@ def polygons(picture: draw.Picture, color: str) -> list[tuple[float, float]]:
     return [(box[:, 0].min(), box[:, 0].max()) for box in boxes]
 
 
-def test_timeline_in_words() -> None:
+def test_timeline_in_words_tells_times_where_they_are_virtual() -> None:
     assert draw.timeline(STORY).words == STORY_IN_WORDS
-
-
-def test_times_are_told_where_they_are_virtual() -> None:
     simulated = a_run(STORY.trace.events, tuple(STORY.trace.spans), "simulated")
     assert draw.timeline(simulated).words == SIMULATED_IN_WORDS
 
@@ -183,12 +171,8 @@ def test_boxes_lie_at_their_times_and_waiting_apart() -> None:
     assert polygons(picture, draw.SEND) == [(2.0, 5.0)]
     assert polygons(picture, draw.RECV) == [(2.0, 5.0)]
     assert sorted(polygons(picture, draw.COLLECTIVE)) == [(9.0, 10.0)] * 4
-    assert sorted(polygons(picture, draw.WAITING)) == [
-        (1.0, 2.0),
-        (6.0, 9.0),
-        (7.0, 9.0),
-        (8.0, 9.0),
-    ]
+    waits = [(1.0, 2.0), (6.0, 9.0), (7.0, 9.0), (8.0, 9.0)]
+    assert sorted(polygons(picture, draw.WAITING)) == waits
 
 
 def test_a_span_that_is_called_waiting_is_hatched() -> None:
@@ -211,9 +195,8 @@ def test_an_arrow_goes_from_when_both_have_called_to_the_end_of_the_recv(
 def test_ranks_of_a_collective_are_tied_when_the_last_came_or_when_they_left() -> None:
     calls = [event(rank, "broadcast", 0, 1.0 + rank, 3.0 if rank == 0 else 6.0, 0)
              for rank in range(4)]  # fmt: skip
-    ties = [
-        line for line in draw.timeline(a_run(calls)).axes[0].lines if len(line.get_xdata()) == 4
-    ]
+    lines = draw.timeline(a_run(calls)).axes[0].lines
+    ties = [line for line in lines if len(line.get_xdata()) == 4]
     assert [list(tie.get_xdata()) for tie in ties] == [[3.0, 4.0, 4.0, 4.0]]
 
 
@@ -233,21 +216,17 @@ def many(count: int) -> Run:
     return a_run(events)
 
 
-def test_many_messages_are_thin_lines_and_too_many_are_said() -> None:
+def test_many_messages_are_thin_lines_of_too_many_a_part_is_shown() -> None:
     thin = draw.timeline(many(300))
     assert artists(thin, FancyArrowPatch) == []
     assert [len(c.get_segments()) for c in artists(thin, LineCollection)] == [0, 300]
     crowded = draw.timeline(many(2500))
     assert [len(c.get_segments()) for c in artists(crowded, LineCollection)] == [0]
     assert "2,500 messages, too many to draw" in crowded.get_supxlabel()
-
-
-def test_between_shows_a_part() -> None:
     part = draw.timeline(many(2500), between=(10.0, 13.0))
     assert len(artists(part, FancyArrowPatch)) == 5  # two of them touch the margins
     low, high = part.axes[0].get_xlim()
-    assert 9 < low < 10
-    assert 13 < high < 14
+    assert 9 < low < 10 and 13 < high < 14
 
 
 def test_an_empty_trace_says_why() -> None:
@@ -255,6 +234,7 @@ def test_an_empty_trace_says_why() -> None:
     for picture in (draw.timeline(nothing), draw.traffic(nothing)):
         assert picture.words.endswith("no hooks before torch 2.14")
         assert "no hooks before torch 2.14" in picture.get_supxlabel()
+    assert draw.steps(nothing).player == ""
 
 
 def ring(n: int) -> Run:
@@ -275,6 +255,8 @@ def test_sixty_four_ranks_make_a_small_picture_and_a_short_repr() -> None:
     assert len(repr(picture).splitlines()) == 41
     assert repr(picture).endswith("… 16090 more lines in .words")
     assert len(picture.axes[0].get_yticks()) == 32
+    matrix = draw.traffic(ring(20))  # has a scale instead of numbers
+    assert list(matrix.axes[0].texts) == [] and len(matrix.axes) == 2
 
 
 # ---------------------------------------------------------------- traffic
@@ -330,12 +312,6 @@ def test_traffic_of_several_runs_stands_side_by_side_in_one_scale() -> None:
     assert picture.get_figwidth() <= style.WIDTH
 
 
-def test_traffic_of_many_ranks_has_a_scale_instead_of_numbers() -> None:
-    picture = draw.traffic(ring(20))
-    assert list(picture.axes[0].texts) == []
-    assert len(picture.axes) == 2
-
-
 @pytest.mark.parametrize(
     ("nbytes", "said"),
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (4096, "4.1 kB"), (999_999, "1 MB"),
@@ -383,19 +359,6 @@ def test_contributors_are_stripes_and_ranges() -> None:
     assert fills(picture)[:5] == ranks
 
 
-def ring_steps(n: int) -> list[list[list[set[int]]]]:
-    grid = [[{rank} for _ in range(n)] for rank in range(n)]
-    steps = [grid]
-    for step in range(2 * (n - 1)):
-        new = [list(row) for row in grid]
-        for rank in range(n):
-            chunk = (rank - 1 - step) % n
-            new[rank][chunk] = grid[rank][chunk] | grid[(rank - 1) % n][chunk]
-        grid = new
-        steps.append(grid)
-    return steps
-
-
 # ---------------------------------------------------------------- steps
 
 
@@ -422,7 +385,6 @@ def test_steps_of_grids_show_one_panel_after_another_with_changes_bold() -> None
         assert left < place.x0 < place.x1 < left + wide
         assert top < 1 - place.y1 < 1 - place.y0 < top + high
         assert step["shown"][2:] == pytest.approx(told(picture)[0]["shown"][2:], abs=1e-3)
-    assert len(draw.steps(ring_steps(8)).player) < 200_000
 
 
 STEPS_OF_THE_STORY = [
@@ -474,20 +436,14 @@ def test_a_stepper_is_one_piece_of_html_that_says_what_it_shows(root: Path) -> N
     assert player == "STEPPER"
 
 
-def test_nothing_has_no_steps() -> None:
-    picture = draw.steps(Run([], Trace(note="no hooks"), 0.0, 2, "nccl"))
-    assert picture.player == ""
-    assert picture._repr_png_() is not None
-
-
 # ---------------------------------------------------------------- waits
 
 
 DEADLOCK = Deadlock(
     "…",
-    [Wait(1, "recv(src=0)", None, (0,)), Wait(0, "recv(src=1)", None, (1,)),
-     Wait(2, "barrier()", None, (0, 1, 3))],
-    (0, 1),
+    waits=[Wait(1, "recv(src=0)", None, (0,)), Wait(0, "recv(src=1)", None, (1,)),
+           Wait(2, "barrier()", None, (0, 1, 3))],
+    cycle=(0, 1),
 )  # fmt: skip
 
 
@@ -499,6 +455,9 @@ def test_waits_in_words() -> None:
         "rank 3 does not wait\n"
         "cycle: 0 → 1 → 0"
     )
+    words = draw.waits(Hang("…", waits=DEADLOCK.waits)).words
+    assert "cycle" not in words
+    assert draw.waits(Hang("…")).words == ""
 
 
 def test_the_cycle_stands_out() -> None:
@@ -506,12 +465,6 @@ def test_the_cycle_stands_out() -> None:
     edges = [text for text in texts if isinstance(text, Annotation)]
     colors = [to_hex(edge.arrow_patch.get_edgecolor()).upper() for edge in edges]
     assert sorted(colors) == sorted([draw.ALARM] * 2 + [style.FAINT] * 3)
-
-
-def test_a_hang_claims_no_cycle() -> None:
-    words = draw.waits(Hang("…", DEADLOCK.waits)).words
-    assert "cycle" not in words
-    assert draw.waits(Hang("…")).words == ""
 
 
 # ---------------------------------------------------------------- charts
@@ -524,9 +477,6 @@ def test_measured_numbers_are_in_the_words_but_not_in_what_a_notebook_stores() -
     lines = draw.lines({"measured": ([1, 10], [2.0, 3.0])}, "bytes", "s", loglog=True)
     assert lines.words == "measured: (1, 2), (10, 3)"
     assert repr(lines) == "lines, s against bytes: measured"
-
-
-def test_exact_numbers_are_in_both() -> None:
     assert repr(draw.bars({"ring": 3}, "messages", exact=True)) == "ring: 3 messages"
 
 
@@ -591,45 +541,3 @@ def test_a_cell_shows_it_once_and_its_words_with_its_caption_below(name: str) ->
     assert picture.get_supxlabel().startswith("A claim")
     with matplotlib.style.context("dark_background"):  # the reader's own style does not leak in
         assert PICTURES[name]().png()[0] == png
-
-
-# ---------------------------------------------------------------- from recorded runs
-
-
-def round_trip() -> list[float]:
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    token = torch.tensor([float(10**rank)])
-    mine = token.item()
-    if rank == 0:
-        dist.send(token, 1)
-        dist.recv(token, world_size - 1)
-    else:
-        dist.recv(token, rank - 1)
-        dist.send(token, (rank + 1) % world_size)
-    dist.all_reduce(token)
-    return [mine, token.item()]
-
-
-ROUND_TRIP_IN_WORDS = """\
-3 ranks, gloo
-rank  call        peer    bytes
-   0  send        to 1        4
-   0  recv        from 2      4
-   0  all_reduce  all         4
-   1  recv        from 0      4
-   1  send        to 2        4
-   1  all_reduce  all         4
-   2  recv        from 1      4
-   2  send        to 0        4
-   2  all_reduce  all         4"""
-
-
-def test_pictures_of_a_recorded_run() -> None:
-    recorded = run(round_trip, world_size=3)
-    assert draw.timeline(recorded).words == ROUND_TRIP_IN_WORDS
-    assert len(artists(draw.timeline(recorded), FancyArrowPatch)) == 3
-    assert draw.traffic(recorded).words == (
-        "rank 0 to rank 1: 4 bytes\nrank 1 to rank 2: 4 bytes\nrank 2 to rank 0: 4 bytes\n"
-        "all_reduce: 3 calls on 3 ranks, tensors of 12 bytes in all"
-    )
-    assert draw.values(recorded).words == "rank 0: 1  3\nrank 1: 10  3\nrank 2: 100  3"

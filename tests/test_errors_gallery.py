@@ -37,7 +37,7 @@ def text() -> str:
 @pytest.mark.slow
 def test_some_examples_say_today_what_the_page_says():
     # In a process of its own: it makes itself a notebook, of which there is one a process.
-    command = [sys.executable, str(TOOL), "--check", "--only", "9"]
+    command = [sys.executable, str(TOOL), "--check", "--only", "5"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "as they stand in docs/errors.md" in done.stdout
@@ -56,11 +56,8 @@ def test_every_class_of_error_has_a_chapter(gallery):
 def test_every_kind_has_an_example(gallery, chapter, words):
     (found,) = (c for c in gallery.CHAPTERS if c.name == chapter)
     assert {example.title.partition(":")[0] for example in found.examples} == words
-
-
-def test_kinds_are_those_that_the_errors_know():
-    assert all(what in errors.Mismatch.__doc__.replace("\n    ", " ") for what in WHATS)
-    assert all(kind in errors.Hazard.__doc__ for kind in KINDS)
+    known = " ".join(getattr(errors, chapter).__doc__.split())
+    assert all(word in known for word in words)
 
 
 def test_the_page_holds_every_example_once_and_in_order(gallery, text):
@@ -75,13 +72,6 @@ def test_the_page_holds_every_example_once_and_in_order(gallery, text):
 def test_the_page_names_no_place_of_this_machine(text):
     assert not re.search(r"(?<![\w.])/[a-z]+/|site-packages|0x[0-9a-f]{6}|\d\d:\d\d:\d\d", text)
     assert "cell [1], line " in text
-
-
-def test_links_lead_somewhere(text):
-    targets = re.findall(r"\]\(\.\./notebooks/(\w+)\.ipynb\)", text)
-    assert targets
-    for name in set(targets):
-        assert (ROOT / "notebooks" / "src" / f"{name}.py").exists()
 
 
 def test_a_text_that_has_changed_is_seen(gallery, text):

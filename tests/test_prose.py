@@ -1,14 +1,11 @@
 """How a lesson reads, counted: prose beside code, size of cells, captions, words we avoid, and
 whether what the prose says is held by something: numbers by a cell, facts by a source.
-
-python tests/test_prose.py        # the same numbers as a table, for authors
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -53,23 +50,6 @@ _EXACT = re.compile(r"(?<![\w.,/:·-])(?:\d{1,3}(?:,\d{3})+|\d+\.\d+|\d+(?=%))%?
 _YEAR = re.compile(r"(?<![\d.,])(?:19\d\d|20[0-3]\d)(?![\d.,]*\d)")
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """What is counted of one lesson."""
-
-    cells: int
-    code_cells: int
-    words: int
-    lines: tuple[int, ...]  # of each code cell without blank ones; an exercise's as learners see it
-    longest: int  # of all code cells, blank lines counted
-    widest: int  # line of code, in cells and in the prose, in characters
-    pictures: int
-
-    @property
-    def words_per_code_cell(self) -> float:
-        return self.words / self.code_cells
-
-
 def prose(markdown: str) -> str:
     """The running text: no fenced code, tables, pictures, addresses or lists of sources."""
     text = markdown.split("## Sources")[0]
@@ -82,10 +62,6 @@ def prose(markdown: str) -> str:
 
 def words(markdown: str) -> int:
     return len(_WORD.findall(prose(markdown)))
-
-
-def lines(code: str) -> int:
-    return sum(1 for line in code.splitlines() if line.strip())
 
 
 def pictures(cell: Cell) -> list[ast.Call]:
@@ -142,20 +118,6 @@ def statement(lesson: Lesson, answer: Cell) -> str:
     return next(c.text for c in reversed(above) if c.kind == "markdown" and "●" in c.text)
 
 
-def count(lesson: Lesson) -> Numbers:
-    code = [cell for cell in lesson.cells if cell.kind == "code"]
-    shown = [cell.stub if cell.exercise else cell.text for cell in code]
-    return Numbers(
-        cells=len(lesson.cells),
-        code_cells=len(code),
-        words=sum(words(cell.text) for cell in lesson.cells if cell.kind == "markdown"),
-        lines=tuple(map(lines, shown)),
-        longest=max(len(text.splitlines()) for text in shown),
-        widest=max(len(line) for text in listings(lesson) for line in text.splitlines()),
-        pictures=sum(len(pictures(cell)) for cell in code),
-    )
-
-
 @pytest.fixture(params=SOURCES, ids=lambda path: path.stem)
 def lesson(request: pytest.FixtureRequest) -> Lesson:
     return read_lesson(request.param)
@@ -163,14 +125,17 @@ def lesson(request: pytest.FixtureRequest) -> Lesson:
 
 def test_lesson_has_its_measure(lesson: Lesson) -> None:
     """Cells, words, pictures, and how long and wide code cells are: the ranges of a lesson."""
-    n = count(lesson)
-    assert n.cells in CELLS
-    assert n.words in WORDS
-    assert n.pictures in PICTURES
-    assert WORDS_PER_CODE_CELL[0] <= n.words_per_code_cell <= WORDS_PER_CODE_CELL[-1]
-    assert MEDIAN_LINES[0] <= median(n.lines) <= MEDIAN_LINES[-1], n.lines
-    assert n.longest <= MOST_LINES
-    assert n.widest <= MOST_COLUMNS
+    code = [cell for cell in lesson.cells if cell.kind == "code"]
+    shown = [cell.stub if cell.exercise else cell.text for cell in code]  # as learners see them
+    running = sum(words(cell.text) for cell in lesson.cells if cell.kind == "markdown")
+    assert len(lesson.cells) in CELLS
+    assert running in WORDS
+    assert WORDS_PER_CODE_CELL[0] <= running / len(code) <= WORDS_PER_CODE_CELL[-1]
+    assert sum(len(pictures(cell)) for cell in code) in PICTURES
+    lines = [[line for line in text.splitlines() if line.strip()] for text in shown]
+    assert MEDIAN_LINES[0] <= median(map(len, lines)) <= MEDIAN_LINES[-1]
+    assert max(len(text.splitlines()) for text in shown) <= MOST_LINES
+    assert max(map(len, "\n".join(listings(lesson)).splitlines())) <= MOST_COLUMNS
 
 
 def test_lesson_opens_and_closes_with_its_promises(lesson: Lesson) -> None:
@@ -238,11 +203,9 @@ def test_nothing_of_the_workshop_is_left(lesson: Lesson) -> None:
         assert not (found := FOREIGN.search(cell.text)), found
 
 
-def test_counting_counts() -> None:
-    """Words of running text only; blank lines are no lines."""
+def test_only_running_text_is_counted() -> None:
     text = "# A title\nSee [the page](https://a.b/c_(d)) now.\n```python\nnot = prose\n```\n"
     assert words(text + "![alt text](x.png)\n<details>\n| a | table |\n## Sources\n* left out") == 6
-    assert lines("a = 1\n\nb = 2\n") == 2
 
 
 def test_number_that_nothing_holds_is_seen() -> None:
@@ -254,23 +217,6 @@ def test_number_that_nothing_holds_is_seen() -> None:
 
 
 def test_picture_without_caption_is_seen() -> None:
-    cell = Cell(
-        "x",
-        "code",
-        'draw.lines({}, "a", "b")\ndraw.bars({}, caption="six words are in this one")',
-        1,
-    )
+    text = 'draw.lines({}, "a", "b")\ndraw.bars({}, caption="six words are in this one")'
+    cell = Cell("x", "code", text, 1)
     assert [caption(call) for call in pictures(cell)] == ["", "six words are in this one"]
-
-
-def main() -> None:
-    print("lesson                  cells  code  words  words/code  median  longest  widest"
-          "  pictures")  # fmt: skip
-    for path in SOURCES:
-        n = count(read_lesson(path))
-        print(f"{path.stem:<24}{n.cells:>5}{n.code_cells:>6}{n.words:>7}{n.words_per_code_cell:>12.0f}"
-              f"{median(n.lines):>8.1f}{n.longest:>9}{n.widest:>8}{n.pictures:>10}")  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""README says what is so: its example, its links, its table."""
+"""What the READMEs say is so: examples, links of every page, commands, the table of lessons."""
 
 import json
 import re
@@ -11,15 +11,34 @@ import pytest
 import zoo
 from nbclient import NotebookClient
 
-from course_lib.__main__ import main
+from course_lib.__main__ import main, parser
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "README.md").read_text()
+PACKAGE = ROOT / "course_lib"
+README, LIBRARY = (folder / "README.md" for folder in (ROOT, PACKAGE))
+PARTS = ("", "docs", "notebooks", "notebooks/solutions", "course_lib", "course_lib/*", "tests/soak")
+PAGES = [path for part in PARTS for kind in ("md", "ipynb")
+         for path in sorted(ROOT.glob(f"{part}/*.{kind}".lstrip("/")))]  # fmt: skip
 
 
-def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", TEXT, re.S)
+def block(language: str, page: Path = README) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
     return found
+
+
+def links(page: Path) -> list[str]:
+    """Those that lead to a file of the course."""
+    text = page.read_text()
+    if page.suffix == ".ipynb":
+        cells = nbformat.reads(text, as_version=4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    found = re.findall(r"""(?:\]\(|(?:src|href)=["'])([^)"'#\s]+)""", text)
+    return [link for link in found if "://" not in link and not link.startswith("mailto:")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path):
+    assert [link for link in links(page) if not (page.parent / link).exists()] == []
 
 
 @pytest.mark.slow
@@ -31,29 +50,32 @@ def test_the_example_ends_as_shown():
     assert "\n".join(error.traceback) == block("text").strip()
 
 
-def test_every_link_leads_somewhere():
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_the_plain_launcher_of_the_library_runs(tmp_path: Path):
+    script = tmp_path / "plain.py"
+    script.write_text(block("python", LIBRARY))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]\n", done.stderr
 
 
-def test_the_table_has_every_lesson_and_no_other():
-    listed = re.findall(r"\]\(notebooks/(\d\d_\w+)\.ipynb\)", TEXT)
-    assert listed == sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
+def test_the_tables_have_every_file_and_no_other():
+    listed = [link for link in links(README) if re.fullmatch(r"notebooks/\d\d_\w+\.ipynb", link)]
+    assert listed == sorted(
+        str(path.relative_to(ROOT)) for path in ROOT.glob("notebooks/[0-9]*.ipynb")
+    )
+    files = {f"ranks/{path.name}" for path in (PACKAGE / "ranks").glob("*.py")}
+    assert files - set(links(LIBRARY)) == {"ranks/__init__.py"}
 
 
 def test_every_command_is_there():
-    named = set(re.findall(r"python -m course_lib (\w+)", TEXT))
-    help_text = subprocess.run(
-        [sys.executable, "-m", "course_lib", "--help"], capture_output=True, text=True, cwd=ROOT
-    ).stdout
+    named = set(re.findall(r"python -m course_lib (\w+)", README.read_text()))
     assert named
-    assert [name for name in named if name not in help_text] == []
+    assert [name for name in named if name not in parser().format_help()] == []
 
 
 @pytest.mark.slow
 def test_the_exercise_check_on_the_command_line_works_as_said(tmp_path, capsys):
-    (command,) = re.findall(r"`python -m course_lib (check \w+ answer\.py --json)`", TEXT)
+    (command,) = re.findall(r"`python -m course_lib (check \w+ answer\.py --json)`",
+                            README.read_text())  # fmt: skip
     _, exercise, *_ = words = command.split()
     answer = tmp_path / "answer.py"
     answer.write_text(next(iter(zoo.right(exercise).values())))

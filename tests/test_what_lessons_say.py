@@ -14,10 +14,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
 
-from course_lib import Deadlock, Network, RankFailed, simulate
+from course_lib import Network, RankFailed, simulate
 from course_lib.notebooks.source import read_lesson
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,17 +46,16 @@ store, rank = f"file://{sys.argv[1]}", int(sys.argv[2])
 dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
 if rank == 0:
     dist.all_reduce(torch.ones(1))
-elif sys.argv[3] == "dies":
+else:
     1 / 0
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", ["dies", "returns"])
-def test_plain_gloo_says_of_a_rank_that_has_ended_what_lesson_00_quotes(other: str, tmp_path: Path):
+def test_plain_gloo_says_of_a_rank_that_has_ended_what_lesson_00_quotes(tmp_path: Path):
     """Lessons 00 and 02: within seconds, not after the 30 minutes for a rank that is alive."""
     command = [sys.executable, "-c", PLAIN, str(tmp_path / "store")]
-    ranks = [subprocess.Popen([*command, rank, other], stderr=subprocess.PIPE, text=True)
+    ranks = [subprocess.Popen([*command, rank], stderr=subprocess.PIPE, text=True)
              for rank in "01"]  # fmt: skip
     waiting, _ = [rank.communicate(timeout=300)[1] for rank in ranks]
     for line in quoted("00", "00-c27bba"):
@@ -119,31 +116,6 @@ def test_the_model_gives_the_times_that_lesson_03_tells():
     assert round(25_557_032 * 4 / 1e6) == 102
 
 
-def test_04_a_tree_takes_two_logarithms_of_whole_tensors():
-    network, size = Network(collectives="messages"), 65_536
-
-    def there_and_back():
-        total = torch.zeros(size // 4)
-        dist.reduce(total, dst=0)
-        dist.broadcast(total, src=0)
-
-    for n in (2, 8, 64):
-        seconds = simulate(there_and_back, world_size=n, network=network).seconds
-        expected = 2 * math.ceil(math.log2(n)) * (network.latency + size / network.bandwidth)
-        assert math.isclose(seconds, expected, rel_tol=1e-9)
-
-
-def test_04_rings_take_the_time_and_send_the_bytes_of_the_formulas():
-    names = played("04", "04-2e7bc8", "04-f6e553", "04-b0abad", "04-b18987")
-    network, size = Network(), names["S"]
-    for n, job in names["rings"].items():
-        step = network.latency + size / n / network.bandwidth
-        assert math.isclose(job.seconds, 2 * (n - 1) * step, rel_tol=1e-9)
-        assert {job.trace.bytes_sent(r) for r in range(n)} == {2 * (n - 1) * size // n}
-    for n, job in names["wholes"].items():
-        assert {job.trace.bytes_sent(r) for r in range(n)} == {(n - 1) * size}
-
-
 def test_05_disjoint_parts_are_for_the_twin_and_not_for_equal_ranks():
     """Ranks that all train on the same samples stay equal, and differ from one process."""
     names = played("05", "05-5683b6", "05-33fc05")
@@ -158,16 +130,6 @@ def test_05_disjoint_parts_are_for_the_twin_and_not_for_equal_ranks():
 
     ranks, twin = (simulate(gradient, 0, world_size=n).results for n in (2, 1))
     assert ranks[0] == ranks[1] != twin[0]
-
-
-def test_05_the_transfer_of_a_ring_never_doubles():
-    """Without latency 64 ranks take less than twice as long as two."""
-    network = Network(latency=1e-15, bandwidth=1e9, collectives="messages")
-    two, many = (
-        simulate(lambda: dist.all_reduce(torch.zeros(2**16)), world_size=n, network=network).seconds
-        for n in (2, 64)
-    )
-    assert 1.9 * two < many < 2 * two
 
 
 def test_06_the_gradient_that_marks_the_end_of_backward_is_the_last_one():
@@ -190,34 +152,6 @@ def test_06_one_bucket_cannot_overlap_and_three_do():
         assert len(reductions) == 3
         assert reductions[0] < last_gradient < reductions[2]
     assert [e.op for e in names["wrapped"].trace.of(0)].count("all_reduce") == 1 + 3 * 3
-
-
-def test_06_a_loader_refuses_sampler_and_shuffle():
-    sampler = DistributedSampler(range(10), num_replicas=2, rank=0)
-    with pytest.raises(ValueError, match="mutually exclusive"):
-        DataLoader(range(10), sampler=sampler, shuffle=True)
-
-
-def test_06_the_wrapper_on_rank_0_alone_waits_forever_and_does_not_convert_batch_norm():
-    def evaluated_on_rank_0():
-        ddp = DistributedDataParallel(nn.BatchNorm1d(2))
-        assert type(ddp.module) is nn.BatchNorm1d
-        ddp.eval()
-        if dist.get_rank() == 0:
-            ddp(torch.ones(1, 2))
-
-    with pytest.raises(Deadlock):
-        simulate(evaluated_on_rank_0, world_size=2)
-
-
-def test_06_adam_takes_16_bytes_per_parameter():
-    model = nn.Linear(1000, 1000)
-    adam = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 1000)).sum().backward()
-    adam.step()
-    averages = [s[key] for s in adam.state.values() for key in ("exp_avg", "exp_avg_sq")]
-    held = [*model.parameters(), *(p.grad for p in model.parameters()), *averages]
-    assert sum(t.nbytes for t in held) == 16 * sum(p.numel() for p in model.parameters())
 
 
 def test_06_the_change_to_ddp_names_the_device_three_times():

@@ -56,7 +56,7 @@ def check(fn: Callable) -> Verdict:
         verdict = verdict_on(find(name), Answer(name, fn))
     if not verdict.failed:
         return verdict
-    raise NotPassed(str(verdict), verdict)
+    raise NotPassed(str(verdict), verdict=verdict)
 
 
 @lightly()

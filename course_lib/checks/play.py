@@ -97,7 +97,7 @@ def _pickled(result: Result) -> bytes:
     try:
         return cloudpickle.dumps(result)
     except Exception as error:  # whatever __reduce__ of the answer's own classes may raise
-        return pickle.dumps(RankFailed(f"what came back cannot be sent: {error}", 0, "Unpicklable"))
+        return pickle.dumps(RankFailed(f"what came back cannot be sent: {error}", rank=0, kind=""))
 
 
 # ---- in the notebook -----------------------------------------------------------------------------

@@ -10,8 +10,7 @@ Each returns a matplotlib Figure that a cell shows as its last expression, witho
 text twin, rank by rank, is what the notebook stores beside the image.
 """
 
-from course_lib.draw.areas import areas
-from course_lib.draw.charts import bars, lines
+from course_lib.draw.charts import areas, bars, lines
 from course_lib.draw.graph import waits
 from course_lib.draw.grid import values
 from course_lib.draw.matrix import traffic

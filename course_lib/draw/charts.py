@@ -1,4 +1,5 @@
-"""Measured series: bars to compare a few numbers, lines to see how one depends on another.
+"""Measured series: bars to compare a few numbers, lines to see how one depends on another, areas
+to see what holds where.
 
 Measured numbers differ from run to run, so a notebook stores only what the chart shows, and the
 numbers are in ``.words``. ``exact=True`` is for numbers that come out the same every time.
@@ -8,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
-from course_lib.draw.style import COLLECTIVE, Picture, drawn
+from course_lib.draw.style import COLLECTIVE, INK, RANKS, Picture, drawn
 
 LINES = (COLLECTIVE, "#0072B2", "#D55E00", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^v*"
@@ -67,14 +71,53 @@ def lines(
         look = "--" if name in formulas else f"{_MARKERS[k % len(_MARKERS)]}-"
         axes.plot(xs, ys, look, color=LINES[k % len(LINES)], label=name, markersize=4)
     axes.set(xscale="log" if loglog or logx else "linear", yscale="log" if loglog else "linear")
-    name_counts(axes, {float(x) for xs, _ in series.values() for x in xs})
+    _name_counts(axes, {float(x) for xs, _ in series.values() for x in xs})
     axes.grid(True, color="#E6E6E6", linewidth=0.6)
     axes.legend(frameon=False)
     picture.caption(caption)
     return picture
 
 
-def name_counts(axes: Axes, xs: set[float]) -> None:
+@drawn
+def areas(
+    xs: Sequence[float],
+    rows: Mapping[float, Sequence[str]],
+    points: Mapping[str, Sequence[tuple[float, float]]],
+    xlabel: str,
+    ylabel: str,
+    caption: str = "",
+) -> Picture:
+    """Draw a map: ``rows`` is ``y: the name at each of xs``, an area of colour for each name.
+
+    ``points`` are by name what was found at places ``(x, y)``, in the colour of that name: a point
+    that is of another colour than its area contradicts the map. Both axes are logarithmic.
+
+    >>> draw.areas([2, 4], {8: ["doubling", "star"], 1e6: ["ring", "ring"]}, {"ring": [(4, 1e6)]},
+    ...            "ranks", "bytes")
+    """
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    names += [name for name in points if name not in names]
+    words = [f"{name}: points at " + ", ".join(f"({x:.4g}, {y:.4g})" for x, y in points[name])
+             for name in points]  # fmt: skip
+    picture = Picture(4.2, "\n".join([f"areas: {', '.join(names)}", *words]), width=7.4)
+    axes = picture.add_subplot(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
+    numbers = numpy.array([[names.index(name) for name in row] for row in rows.values()])
+    colors = ListedColormap(RANKS[: len(names)])
+    axes.pcolormesh(xs, list(rows), numbers, cmap=colors, vmin=-0.5, vmax=len(names) - 0.5,
+                    shading="nearest", rasterized=True)  # fmt: skip
+    for marker, (name, places) in zip(_MARKERS, points.items(), strict=False):
+        axes.plot(*zip(*places, strict=True), marker, ls="", ms=7, mec=INK, clip_on=False,
+                  color=RANKS[names.index(name)])  # fmt: skip
+    counts = {x for places in points.values() for x, _ in places} | {max(xs)}
+    _name_counts(axes, set(map(float, counts)))
+    axes.set(xlim=(min(xs), max(xs)), ylim=(min(rows), max(rows)))
+    patches = [Patch(facecolor=RANKS[k], edgecolor=INK, label=n) for k, n in enumerate(names)]
+    axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+    picture.caption(caption)
+    return picture
+
+
+def _name_counts(axes: Axes, xs: set[float]) -> None:
     """A few small whole numbers, of ranks for one, are the only ticks: there is no rank 2.5."""
     if len(xs) <= 12 and all(x.is_integer() and abs(x) < 10_000 for x in xs):
         axes.set_xticks(sorted(xs), [f"{x:g}" for x in sorted(xs)])

@@ -45,16 +45,11 @@ def collectives(trace: Trace) -> list[list[Event]]:
     """The Events of each collective: the k-th one of a group on every rank that came."""
     counts: Counter[tuple[str, int]] = Counter()
     calls: dict[tuple[str, int, str], list[Event]] = defaultdict(list)
-    for event in in_program_order(trace):
+    for event in trace.by_rank:
         if event.is_collective:
             calls[event.group, counts[event.group, event.rank], event.op].append(event)
             counts[event.group, event.rank] += 1
     return list(calls.values())
-
-
-def in_program_order(trace: Trace) -> list[Event]:
-    """By rank, then in order of issue: the order that every run of a program shares."""
-    return sorted(trace.events, key=lambda e: (e.rank, e.seq))
 
 
 def boxes(trace: Trace) -> dict[int, Box]:

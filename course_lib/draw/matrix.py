@@ -80,7 +80,7 @@ def _draw_matrix(axes: Axes, sent: numpy.ndarray, most: int) -> None:
 def _collectives(run: Run) -> list[str]:
     calls: dict[str, list[Event]] = defaultdict(list)
     smaller = subgroups(run.trace)
-    for event in sorted(run.trace.events, key=lambda e: (e.rank, e.seq)):
+    for event in run.trace.by_rank:
         if event.is_collective:
             among = f" among {smaller[event.group][1]}" if event.group in smaller else ""
             calls[event.op + among].append(event)

@@ -59,7 +59,7 @@ def mesh(
 def _calls(run: Run) -> dict[str, str]:
     """By group, what was called in it: ``all_reduce``, or ``broadcast, all_reduce × 2``."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for event in sorted(run.trace.events, key=lambda e: (e.rank, e.seq)):
+    for event in run.trace.by_rank:
         if event.rank == min(run.trace.groups.get(event.group, (event.rank,))):
             counts[event.group][event.op] += 1
     return {group: ", ".join(f"{op} × {k}" if k > 1 else op for op, k in ops.items())

@@ -25,7 +25,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
-from course_lib.draw.lanes import Box, boxes, collectives, in_program_order
+from course_lib.draw.lanes import Box, boxes, collectives
 from course_lib.draw.style import (
     COMPUTE,
     FAINT,
@@ -34,7 +34,6 @@ from course_lib.draw.style import (
     WAITING,
     WIDTH,
     Picture,
-    call_name,
     drawn,
     kind,
     rank_ticks,
@@ -226,7 +225,7 @@ def _draw_names(sheet: _Sheet) -> None:
 
 
 def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
-    name, nbytes = call_name(box.event), box.event.nbytes
+    name, nbytes = box.event.name, box.event.nbytes
     _, ranks = sheet.groups.get(box.event.group, ("", ""))
     among = f"{name} [{ranks.removeprefix('ranks ')}]" if ranks else name
     texts = [f"{among} {size(nbytes)}"] * (nbytes > 0) + [among, name]
@@ -265,7 +264,7 @@ def _words(run: Run) -> str:
     scale, unit = time_unit(extent(run.trace)[1])
     columns: dict[str, Callable[[Event], str]] = {
         "rank": lambda e: str(e.rank),
-        "call": call_name,
+        "call": lambda e: e.name,
         "peer": lambda e: _peer(e, run),
         "bytes": lambda e: f"{e.nbytes:,}",
     }
@@ -278,7 +277,7 @@ def _words(run: Run) -> str:
             "completed": lambda e: "" if e.completed is None else f"{e.completed * scale:.6g}",
             "waiting": lambda e: f"{(places[id(e)].waited_until - e.issued) * scale:.6g}",
         }
-    rows = [[tell(e) for tell in columns.values()] for e in in_program_order(run.trace)]
+    rows = [[tell(e) for tell in columns.values()] for e in run.trace.by_rank]
     heading = f"{run.world_size} rank{'s' * (run.world_size != 1)}, {run.backend}"
     return "\n".join([heading, table(list(columns), rows), *_other_facts(run.trace)])
 
@@ -299,6 +298,6 @@ def _other_facts(trace: Trace) -> Iterable[str]:
     spans = Counter((s.rank, s.name) for s in sorted(trace.spans, key=lambda s: s.rank))
     yield from (f"rank {rank}: span {name}" + f" × {count}" * (count > 1)
                 for (rank, name), count in spans.items())  # fmt: skip
-    lost = [m.send for m in trace.messages if m.recv is None]
-    yield from (f"{e}: never received" for e in sorted(lost, key=lambda e: (e.rank, e.seq)))
+    lost = {id(m.send) for m in trace.messages if m.recv is None}
+    yield from (f"{e}: never received" for e in trace.by_rank if id(e) in lost)
     yield from [trace.note] if trace.note else []

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from course_lib.draw.grid import film, number_ranges
 from course_lib.draw.spacetime import extent, timeline
-from course_lib.draw.style import Picture, call_name, size, time_unit
+from course_lib.draw.style import Picture, size, time_unit
 from course_lib.trace import Event, Run
 
 _ONE_MOMENT = 0.02  # of the time shown: what lies closer together is one step
@@ -120,7 +120,7 @@ def _facts(run: Run) -> Iterator[Fact]:
 def _said(event: Event) -> str:
     way = f" {'to' if event.is_send else 'from'} rank {event.peer}"
     much = f" of {size(event.nbytes)}" if event.nbytes else ""
-    return call_name(event) + much + way * (not event.is_collective)
+    return event.name + much + way * (not event.is_collective)
 
 
 def _sentence(facts: Sequence[Fact]) -> str:

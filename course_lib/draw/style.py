@@ -110,12 +110,6 @@ def kind(event: Event) -> str:
     return "send" if event.is_send else "recv" if event.is_recv else "collective"
 
 
-def call_name(event: Event) -> str:
-    """The call as the learner wrote it: an asynchronous send is an ``isend``."""
-    is_immediate = event.async_op and not event.is_collective and not event.op.startswith("i")
-    return f"i{event.op}" if is_immediate else event.op
-
-
 def rank_color(rank: int, world_size: int) -> tuple[float, float, float]:
     """A rank's colour: one of RANKS, or a step of a scale where there are more than these."""
     if world_size <= len(RANKS):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course_lib.context import Context
 from course_lib.grading.frames import MOST_SECONDS, Talk
 from course_lib.grading.plain import bytes_of, encode_tensor, form
 from course_lib.simulated import compat, hazards
@@ -26,10 +27,8 @@ from course_lib.trace import Line
 from course_lib.user_code import find_frame, line_of
 
 
-class Asker:
+class Asker(Context):
     """Asks the judge, and raises what it says went wrong. It is this rank's course_lib.context."""
-
-    device = torch.device("cpu")
 
     def __init__(self, talk: Talk) -> None:
         self._talk, self._lock = talk, threading.Lock()

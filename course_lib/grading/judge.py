@@ -106,7 +106,7 @@ class CarriedPlayer:
             Stage.current = None
         gone = self.runner.settle()
         if gone and not isinstance(outcome, Hang | Broken):
-            outcome = RankDied(f"a rank's process is gone: {gone[0]}", 0, 1)
+            outcome = RankDied(f"a rank's process is gone: {gone[0]}", rank=0, exit_code=1)
         settle(play, outcome)
 
 

@@ -38,7 +38,7 @@ def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SE
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     with tempfile.TemporaryDirectory(prefix="lesson-") as folder:
-        started: list[str] = []
+        begun: list[str] = []
         name, language = notebook.metadata.course.lesson, notebook.metadata.language_info.copy()
         client = NotebookClient(
             notebook,
@@ -47,17 +47,15 @@ def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SE
             record_timing=False,
             extra_arguments=["--log-level=ERROR"],
             resources={"metadata": {"path": folder}},
-            on_cell_execute=lambda cell, cell_index: started.append(cell.id),
+            on_cell_execute=lambda cell, cell_index: begun.append(cell.id),
         )
         try:
             client.execute(env=clean_environment(root, Path(folder)))
         except CellExecutionError as error:
-            raise LessonError(
-                f"{name}, cell {started[-1]}: {error.ename}: {error.evalue}"
-            ) from None
+            raise LessonError(f"{name}, cell {begun[-1]}: {error.ename}: {error.evalue}") from None
         except (CellTimeoutError, DeadKernelError) as error:
             what = str(error).strip().splitlines()[0]
-            raise LessonError(f"{name}, cell {started[-1]}: {what}") from None
+            raise LessonError(f"{name}, cell {begun[-1]}: {what}") from None
     notebook.metadata.language_info = language  # the kernel's own names the builder's Python
 
 
@@ -70,7 +68,8 @@ def compare(
     it said; raises TimeoutExpired after ``seconds``.
     """
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "--nbval"),
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"),
+        *("--disable-plugin-autoload", "-p", "nbval.plugin", "--nbval"),
         *(f"--nbval-cell-timeout={CELL_SECONDS}", f"--nbval-sanitize-with={rules}"),
         *(f"--rootdir={folder}", shutil.copy(notebook, folder)),
     ]

@@ -23,7 +23,7 @@ def hang_error(running: Sequence[Rank], timeout: float) -> Hang:
         lines.append(f"  rank {rank.number} {_doing(wait, rank)}")
         lines += [f"    {line}" for line in path or filter(None, [wait.line])]
     lines.append("If it is only slow, give it longer: run(…, timeout=seconds).")
-    return Hang("\n".join(lines), waits)
+    return Hang("\n".join(lines), waits=waits)
 
 
 def _wait(rank: Rank, path: Sequence[Line]) -> Wait:

@@ -43,7 +43,7 @@ GROUP_TIMEOUT = timedelta(days=7)
 LARGEST_RESULT = 1 << 28  # bytes
 
 
-class RankContext:
+class RankContext(context.Context):
     """What this rank answers when the reader's code asks for its device or marks a span."""
 
     def __init__(self, device: str, t0: float, recording: recorder.Recorder | None) -> None:
@@ -56,9 +56,6 @@ class RankContext:
     def add_span(self, name: str, start: float, end: float) -> None:
         if self._recording is not None:
             self._recording.span(name, start, end)
-
-    def compute(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 prepare = wrappers.install  # in the fork server, before any rank

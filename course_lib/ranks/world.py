@@ -257,4 +257,4 @@ def _result(end: Outcome) -> Any:
     except Exception as error:
         message = f"rank {end.rank} returned a {end.kind}, which cannot be unpickled here"
         message = f"{message} ({why(error)}): return plain data"
-        raise RankFailed(message, end.rank, end.kind) from error
+        raise RankFailed(message, rank=end.rank, kind=end.kind) from error

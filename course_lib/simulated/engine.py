@@ -256,7 +256,8 @@ class Play:
         if stuck:
             text.append("It is inside compiled code that nobody can stop, and was left behind.")
         text.append("If it is only slow, give it longer: simulate(…, limit=seconds).")
-        return Hang("\n".join(text), [Wait(rank.number, "", lines[-1] if lines else None)])
+        waits = [Wait(rank.number, "", lines[-1] if lines else None)]
+        return Hang("\n".join(text), waits=waits)
 
     def unwaited(self) -> CourseError | None:
         """The Hazard for the first Work that nobody waited for, in time."""

@@ -55,10 +55,8 @@ class State:
         self.pages = io.StringIO()
 
 
-class RankContext:
+class RankContext(context.Context):
     """What course_lib.context asks about a simulated rank."""
-
-    device = torch.device("cpu")
 
     def __init__(self, scheduler: Scheduler, rank: Rank) -> None:
         self._scheduler, self._rank = scheduler, rank

@@ -173,9 +173,9 @@ def test_the_judge_can_see():
     mistake = MISTAKES[0]
     lines = [Line("cell [1]", n, source) for n, source in enumerate(mistake.lines)]
     text = "\n".join(lines)
-    assert _judge(mistake, Mismatch(text, "shape", (0, 1), lines)) == ""
+    assert _judge(mistake, Mismatch(text, what="shape", ranks=(0, 1), lines=lines)) == ""
     assert _judge(mistake, Deadlock(text))
-    assert _judge(mistake, Mismatch(text, "dtype", (0, 1), lines))
-    assert _judge(mistake, Mismatch(text, "shape", (0, 2), lines))
-    assert _judge(mistake, Mismatch(lines[0], "shape", (0, 1), lines))
-    assert _judge(mistake, Mismatch(text + " SIGABRT", "shape", (0, 1), lines))
+    assert _judge(mistake, Mismatch(text, what="dtype", ranks=(0, 1), lines=lines))
+    assert _judge(mistake, Mismatch(text, what="shape", ranks=(0, 2), lines=lines))
+    assert _judge(mistake, Mismatch(lines[0], what="shape", ranks=(0, 1), lines=lines))
+    assert _judge(mistake, Mismatch(text + " SIGABRT", what="shape", ranks=(0, 1), lines=lines))
