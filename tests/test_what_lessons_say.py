@@ -14,8 +14,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
 
-from course_lib import Network, RankFailed, simulate
+from course_lib import Deadlock, Network, RankFailed, simulate
 from course_lib.notebooks.source import read_lesson
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -172,3 +174,66 @@ def test_a_root_that_is_not_in_the_group_is_refused_as_lesson_08_says():
     with pytest.raises(RankFailed) as caught:
         simulate(broadcast, world_size=6)
     assert (caught.value.kind, caught.value.rank) == ("ValueError", 3)
+
+
+def test_04_a_tree_takes_two_logarithms_of_whole_tensors():
+    network, size = Network(collectives="messages"), 65_536
+
+    def there_and_back():
+        total = torch.zeros(size // 4)
+        dist.reduce(total, dst=0)
+        dist.broadcast(total, src=0)
+
+    for n in (2, 8, 64):
+        seconds = simulate(there_and_back, world_size=n, network=network).seconds
+        expected = 2 * math.ceil(math.log2(n)) * (network.latency + size / network.bandwidth)
+        assert math.isclose(seconds, expected, rel_tol=1e-9)
+
+
+def test_04_rings_take_the_time_and_send_the_bytes_of_the_formulas():
+    names = played("04", "04-2e7bc8", "04-f6e553", "04-b0abad", "04-b18987")
+    network, size = Network(), names["S"]
+    for n, job in names["rings"].items():
+        step = network.latency + size / n / network.bandwidth
+        assert math.isclose(job.seconds, 2 * (n - 1) * step, rel_tol=1e-9)
+        assert {job.trace.bytes_sent(r) for r in range(n)} == {2 * (n - 1) * size // n}
+    for n, job in names["wholes"].items():
+        assert {job.trace.bytes_sent(r) for r in range(n)} == {(n - 1) * size}
+
+
+def test_05_the_transfer_of_a_ring_never_doubles():
+    """Without latency 64 ranks take less than twice as long as two."""
+    network = Network(latency=1e-15, bandwidth=1e9, collectives="messages")
+    two, many = (
+        simulate(lambda: dist.all_reduce(torch.zeros(2**16)), world_size=n, network=network).seconds
+        for n in (2, 64)
+    )
+    assert 1.9 * two < many < 2 * two
+
+
+def test_06_a_loader_refuses_sampler_and_shuffle():
+    sampler = DistributedSampler(range(10), num_replicas=2, rank=0)
+    with pytest.raises(ValueError, match="mutually exclusive"):
+        DataLoader(range(10), sampler=sampler, shuffle=True)
+
+
+def test_06_the_wrapper_on_rank_0_alone_waits_forever_and_does_not_convert_batch_norm():
+    def evaluated_on_rank_0():
+        ddp = DistributedDataParallel(nn.BatchNorm1d(2))
+        assert type(ddp.module) is nn.BatchNorm1d
+        ddp.eval()
+        if dist.get_rank() == 0:
+            ddp(torch.ones(1, 2))
+
+    with pytest.raises(Deadlock):
+        simulate(evaluated_on_rank_0, world_size=2)
+
+
+def test_06_adam_takes_16_bytes_per_parameter():
+    model = nn.Linear(1000, 1000)
+    adam = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 1000)).sum().backward()
+    adam.step()
+    averages = [s[key] for s in adam.state.values() for key in ("exp_avg", "exp_avg_sq")]
+    held = [*model.parameters(), *(p.grad for p in model.parameters()), *averages]
+    assert sum(t.nbytes for t in held) == 16 * sum(p.numel() for p in model.parameters())
