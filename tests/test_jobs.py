@@ -1,5 +1,5 @@
 """The training scripts outside of a notebook: the one for one device, how they save, and the files
-that Slurm and Kubernetes take. Lesson 06 starts ddp.py and train.py by torchrun."""
+that Slurm and Kubernetes take. Lesson 06 starts ddp.py by torchrun."""
 
 from __future__ import annotations
 

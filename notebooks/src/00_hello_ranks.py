@@ -60,9 +60,9 @@ def train(steps=60, batch_size=128):
     return losses, accuracy
 
 # %% [markdown] id="00-1543c8"
-# Now run the same job on one, two and four ranks. Each call returns a `Run`, whose `results` hold what the function returned, one entry per rank. Every rank must report the same accuracy to the last digit: all ranks began with equal weights and applied equal averages, so their weights are still equal. The cell asserts this, and also that the model recognises at least 97% of the test digits, on any number of ranks.
+# Now run the same job on one, two and four ranks. Each call returns a `Run`, whose `results` hold what the function returned, one entry per rank. Every rank must report the same accuracy to the last digit: all ranks began with equal weights and applied equal averages, so their weights are still equal. The cell asserts this, and also that the model recognises at least 97% of the test digits each time.
 #
-# Equal accuracy could be luck, but equal *curves* could not: the points of the four ranks lie on the line of the single process. The tiny differences are rounding: four partial sums are added in a different order from one long sum.
+# Equal accuracy could be luck, but equal *curves* could not. At each step the cell takes the mean of the four ranks' losses, and these points lie on the line of the single process. The tiny differences are rounding: four partial sums are rounded differently from one long sum.
 
 # %% id="00-bdac7f"
 assert (len(images), len(test_images)) == (1442, 355)
@@ -84,7 +84,7 @@ draw.lines(
 )
 
 # %% [markdown] id="00-9b87ca"
-# `run` also records every `torch.distributed` call, and its times. The timeline shows two steps in a row, the quickest such pair. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
+# `run` also records every `torch.distributed` call with its times. The timeline shows two steps in a row, the quickest such pair. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
 #
 # Do not look for a speed-up here. The model is so small that communicating takes longer than computing. *When* more ranks pay off is a question for later lessons.
 
@@ -123,7 +123,7 @@ assert recorded == 4 * (64 * 9 + 64 + 1024 * 10 + 10) == 4 * 10_890 == 43_560
 #
 # The rank decides which part of the work a process does, and the local rank decides which GPU it uses. On one machine the two numbers are equal, so a program that confuses them works until it gets a second machine. A process finds its local rank in an environment variable.
 #
-# `run` starts four ranks unless you give it a `world_size`.
+# `run` starts four ranks unless you give it a `world_size`. In the output, the `[2]` in front of a line names the rank that printed it. The ranks print at the same time. `run` shows the lines of rank 0 as they appear and the others' afterwards, in order.
 
 # %% id="00-eca3ac"
 def hello():
@@ -143,8 +143,6 @@ print("rank and local rank:", [(rank, local_rank) for rank, local_rank, _ in pla
 print("processes:", len(process_ids), "  this notebook is one of them:", os.getpid() in process_ids)
 
 # %% [markdown] id="00-50ff5e"
-# Under `hello`, the `[2]` in front of a line names the rank that printed it. The ranks print at the same time. `run` shows the lines of rank 0 as they appear and the others' afterwards, in order.
-#
 # ## Nothing is shared
 #
 # The ranks are processes, not threads. When you call `run`, the function travels to each rank *by value*, as a copy, together with the global names that it uses. Whatever a rank changes, it changes in its own copy.
@@ -171,9 +169,9 @@ assert notes == [] and taken == [[0], [1], [2], [3]]
 #
 # ## The problem in one process, then in four
 #
-# Our problem is small enough for pen and paper: the sum of the squares of 0 to 9. One process says 285. That is our *reference*, and any number of processes must arrive at the same number.
+# Add up the squares of 0 to 9. One process gets 285. That is our *reference*, and any number of processes must arrive at it.
 #
-# The naive way to use four ranks is to let each of them add all ten squares. That needs no message, but four times the work. It is better if each rank adds up its own part, here every fourth number, and one `all_reduce` adds up the parts. The price is one integer per rank, 8 bytes.
+# The naive way to use four ranks is to let each of them add all ten squares. That needs no message, but four times the work. It is better if each rank adds up its own part, here every fourth number, and one `all_reduce` adds up the parts. The price is one int64 per rank, 8 bytes.
 
 # %% id="00-c474bd"
 reference = sum(i * i for i in range(10))
@@ -253,15 +251,15 @@ check(my_share)
 # | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, in one machine and between machines | in PyTorch's CUDA builds, on Linux |
 # | **MPI** | CPU; GPU if that MPI can | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
 #
-# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo takes CUDA tensors for collectives such as `all_reduce`, but not for `send` and `recv`. (Old tutorials also name a `tcp` backend and initialisation by multicast. Both are gone.)
+# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo takes CUDA tensors for collectives such as `all_reduce`, but not for `send` and `recv`. (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
 #
-# **One process, one GPU.** NCCL wants a different GPU for each rank. In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
+# **One process, one GPU.** In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
 #
 # ```python
 # torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 # ```
 #
-# On the command line, `CUDA_VISIBLE_DEVICES` hides GPUs from a process and renumbers the others from 0. CUDA reads it once, when it starts. This job sees two GPUs, as 0 and 1:
+# On the command line, `CUDA_VISIBLE_DEVICES` hides GPUs from a process and renumbers the others from 0. CUDA reads it once, when a process first uses CUDA. This job sees GPUs 2 and 3, as 0 and 1:
 #
 # ```bash
 # CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc-per-node=2 train.py
@@ -269,7 +267,7 @@ check(my_share)
 #
 # ## Why not Python's own multiprocessing?
 #
-# The reason is where a cell's function lives. Python's `spawn` starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it:
+# Of its two classic ways to start a process, one does not find a cell's function, and the other may hang. The first, `spawn`, starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it with `hello`:
 
 # %% id="00-9f1c69"
 import pickle
@@ -282,9 +280,9 @@ unpickle = [sys.executable, "-c", "import pickle, sys; pickle.load(sys.stdin.buf
 print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode().splitlines()[-1])
 
 # %% [markdown] id="00-20e240"
-# The other classic, `fork`, copies the running process with all its memory, including the function, in a fraction of a second. But it copies only one of the threads: the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever. So a forked job works until you have computed something sizeable in the notebook. PyTorch advises against it.
+# The second, `fork`, copies the running process with all its memory, including the function, in a fraction of a second. But it copies only one of the threads: the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever. PyTorch advises against it.
 #
-# `run` goes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code. That is fast, whatever was computed before.
+# `run` takes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code. That is fast and safe, whatever the notebook has computed.
 #
 # ## How ranks find one another
 #
@@ -362,7 +360,7 @@ print(f"your guess: {guess}   correct: 0")
 #
 # Under `torchrun` the real error is on the screen too, often above these. So when you see `Connection closed by peer`, look for the rank that says something else. A job that *hangs* is different: some rank is alive but never makes the call. Gloo waits for it, by default for 30 minutes.
 #
-# You will meet another error when you paste a script into a notebook: `run` has already formed the group, and the script forms it again. Take that line out, or pass `init=False`.
+# You will meet another error when you paste a script into a notebook: `run` has already formed the group, and the script forms it again. Take out the script's `init_process_group`, or call `run` with `init=False`.
 
 # %% id="00-ba373d"
 def pasted_from_a_script():
@@ -375,7 +373,7 @@ with expect(RankFailed):
 # %% [markdown] id="00-f1cb2a"
 # ## In practice: out of the notebook
 #
-# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. It starts the processes on each machine, keeps the store, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one of the processes fails. The defaults of `main` are those of `init_process_group`; a rank or world size of −1 is taken from the environment.
+# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. It starts the processes on each machine, keeps the store, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one of the processes fails. In the script, a rank or world size of −1 means: take it from the environment.
 #
 # The cell writes the file, and then does what you would type in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. (It calls `torchrun` as `python -m torch.distributed.run`.) The filter shows only what rank 0 prints.
 
@@ -409,7 +407,14 @@ print(job.stdout)
 # %% [markdown] id="00-77a1ca"
 # ## Measured: what starting costs
 #
-# Rank 0 added up 120 and rank 1 the rest: 285 again. Let us measure the wait. The picture compares the torchrun job from above; the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported; a job that does nothing under `run`, the median of five; and, as a yardstick, a new Python that only imports torch. On two busy cores this cell can take half a minute.
+# Rank 0 added up 120 and rank 1 the rest: 285 again. How long does starting take? The picture compares four things:
+#
+# * the torchrun job from above;
+# * the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported;
+# * as a yardstick, a new Python that only imports torch;
+# * `run` with a function that does nothing, the median of five calls.
+#
+# On two busy cores this cell can take half a minute.
 
 # %% id="00-8f3670"
 from statistics import median
@@ -438,13 +443,13 @@ draw.bars(took, unit="s", caption="Most of the time is spent on importing torch:
 # %% [markdown] id="00-b9c646"
 # A few seconds do not matter in a long training job, but they do in a cell that you run often.
 #
-# **How `run` differs from torchrun.** It imports torch once, not once per rank. It records every call. It seeds each rank with its number, so ranks draw different random numbers unless you seed them, as `train` did. It works on one machine only.
+# **How `run` differs from torchrun.** It imports torch once, not once per rank. It records every call. It seeds each rank with its number; `train` set a seed of its own, so that all ranks drew the same numbers. It works on one machine only.
 #
 # **On GPUs**, `run(fn, backend="nccl")` starts one rank per visible GPU, and `device()` from `course_lib` returns the rank's GPU. `train` would have to move the model and each batch there, with `.to(device())`.
 #
 # ## Roads not taken
 #
-# * **Threads** share memory and start without delay, but in most Pythons only one runs at any moment, and all are on one machine.
+# * **Threads** share memory and start without delay. But in most Pythons only one runs at any moment, and all are on one machine.
 # * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the limit that you now know.
 # * **ipyparallel** keeps its processes alive between cells, with everything that earlier cells have left behind.
 # * **mpi4py** is Python's way to MPI. It has the same collectives, for any buffer, such as a NumPy array.

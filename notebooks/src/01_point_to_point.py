@@ -19,7 +19,7 @@
 #
 # Here are twelve heights along a walk, in metres above the sea. How far up or down does each step go? In one process the answer is `diff`: each height minus the one before it. Check the first three by hand: 30, 80, 80. The eleven differences are our *reference*.
 #
-# The same question returns wherever something long is cut into pieces. A cell of a weather model needs the cell next door. A stage of a pipeline needs what the previous stage has computed. Attention over a text too long for one GPU needs keys and values from the other GPUs.
+# The same need arises wherever something long is cut into pieces: at its edges, a piece needs numbers from the next one.
 
 # %% id="01-dce8ab"
 import time
@@ -44,9 +44,9 @@ assert reference.tolist() == [30, 80, 80, -20, 50, 80, -10, -40, -110, -70, -30]
 # * `dist.send(tensor, dst=1)` on one rank;
 # * `dist.recv(tensor, src=0)` on the other. It does not return a tensor. It **fills** the one that you pass, which must already have the right size and dtype.
 #
-# Each side must make its call, once per message, or the other side waits in vain. The rank on the other side of a message is called the *peer*. Communication between two ranks is *point-to-point*, in contrast to collectives such as `all_reduce`.
+# Each side must make its call, once per message, or the other waits in vain. The rank on the other side of a message is called the *peer*. Communication between two ranks is *point-to-point*, in contrast to collectives such as `all_reduce`.
 #
-# Every rank runs the same function, so the function asks for its rank: the first rank has no left neighbour, and the last one has no right neighbour. In `listen_first`, rank 0 begins; every other rank speaks (sends) only after it has listened (received).
+# Every rank runs the same function, so the function asks for its rank: the first rank has no left neighbour, and the last one has no right neighbour. In `listen_first`, rank 0 begins; every other rank speaks (sends) only after it has listened (received). `climbs` gives each rank its three heights, lets it fetch the one before them, and takes the differences.
 
 # %% id="01-b7a5db"
 def listen_first(mine):
@@ -75,7 +75,7 @@ draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
 #
 # **T = latency + S / bandwidth**, in seconds,
 #
-# the first model that people use for networks (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
+# a common first model of a network (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
 #
 # **Predict.** From the very beginning, every rank has the height that its neighbour needs. After how many seconds does the last of the four ranks have its number?
 
@@ -93,7 +93,7 @@ draw.timeline(slow, caption="Listening first: ranks 1 and 2 hold back a message 
 # %% [markdown] id="01-0221fc"
 # ## Begin now, wait later
 #
-# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message, which takes 2 s. The sender's box ends after 1 s, when its bytes have left; for another second, the latency, they travel. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T. With a thousand ranks, only one message is ever under way.
+# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message, which takes 2 s. The sender's box ends after 1 s, when its bytes have left; for another second, the latency, they travel. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T: even among a thousand ranks, only one message is under way at a time.
 #
 # The remedy is to split a call in two. **`isend` and `irecv`** (the i is for *immediate*) begin a message and return at once. They return a `Work`, a receipt for the message under way. **`Work.wait()`** returns when the message is done:
 #
@@ -165,9 +165,9 @@ for buffered in (False, True):
     assert [round(seconds, 9) for seconds in took] == ([0, 0] if buffered else [0.2, 5e-6])
 
 # %% [markdown] id="01-071712"
-# `simulate` follows gloo's rule, unless you ask for the other one with `buffered=True`. The recv shows the same difference. With rendezvous, the message still takes its 5 µs after the recv has been called. Buffered bytes are already there.
+# `simulate` follows gloo's rule, unless you ask for the other one with `buffered=True`. The recv differs too. With rendezvous, the message takes its 5 µs once the recv has been called. Buffered bytes are already there.
 #
-# Which rule will your program meet? MPI's ordinary send may follow either rule. MPI libraries tend to buffer small messages; with a large one, the send waits for the recv. NCCL's send may block until the recv is called. So a program must be right under both rules. **A program that relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
+# Which rule will your program meet? MPI's ordinary send may follow either: MPI libraries tend to buffer small messages, and with a large one, the send waits for the recv. NCCL's send may block until the recv is called. So a program must be right under both rules. **A program that relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
 #
 # ## Break it: close the circle
 #
@@ -199,7 +199,7 @@ print("where sends are buffered:", lucky.results)
 #
 # **Required · 01.1 · difficulty ●○○ · about 15 minutes**
 #
-# Two ranks form the smallest circle. Write the function with which two partners swap tensors.
+# Two ranks form the smallest circle. Write the function with which they swap tensors.
 #
 # **Goal.** Each of the two returns a new tensor that holds what the other one had; `mine` stays as it was. A rank may be its own partner. Then it returns a copy and sends nothing, because gloo refuses messages to oneself. Use send and receive, in any of their forms, and nothing else.
 #
@@ -287,19 +287,19 @@ with expect(Hazard):
 #
 # </details>
 #
-# **Why it never gets stuck.** Suppose that some ranks are stuck for ever. A rank stuck in `send` waits for its right neighbour, and a rank stuck in `recv` for its left one. The neighbour is stuck too, or it would have made both of its calls; so all ranks are. If there are both kinds, then somewhere round the circle a stuck sender has a stuck receiver on its right. Can that be?
+# **Why it never gets stuck.** Suppose that some ranks are stuck for ever. A rank stuck in `send` waits for its right neighbour, and a rank stuck in `recv` for its left one. That neighbour is stuck too, or it would have made both of its calls. So, round the circle, all ranks are stuck. If some are stuck in `send` and some in `recv`, then somewhere a stuck sender has a stuck receiver on its right. Can that be?
 #
 # ```text
 # rank 1 in send:   1 ──► 2     waits until rank 2 receives from it
 # rank 2 in recv:   1 ◄── 2     waits until rank 1 sends to it
 # ```
 #
-# No: both wait for the same message, and both have called, so it goes through. There is only one kind: either *all* ranks are stuck in `send`, or *all* in `recv`. Now look at rank 0, which sends first, and rank 1, which receives first.
+# No: both wait for the same message, and both have called, so it goes through. Therefore either *all* ranks are stuck in `send`, or *all* in `recv`. Now look at rank 0, which sends first, and rank 1, which receives first.
 #
-# * All in `send`? For rank 1 that is its second call. Its first, the recv from rank 0, is over. Then the send of rank 0 is over too.
-# * All in `recv`? For rank 0 that is its second call. Its send to rank 1 is over. Then the recv of rank 1 is over too.
+# * All in `send`? For rank 1 that is its second call. Its first, the recv from rank 0, is over. Then rank 0's send is over too, and rank 0 is not stuck in it.
+# * All in `recv`? For rank 0 that is its second call. Its first, the send to rank 1, is over. Then rank 1's recv is over too, and rank 1 is not stuck in it.
 #
-# Neither is possible. For the proof, one even rank with an odd right neighbour is enough; the others take turns only to save time.
+# So no rank is ever stuck. For the proof, one even rank with an odd right neighbour is enough; the others take turns only to save time.
 
 # %% exercise="pass_right" role="answer" points=10 required=false difficulty=2
 def pass_right(mine: torch.Tensor) -> torch.Tensor:
@@ -336,9 +336,9 @@ check(pass_right)
 # %% [markdown] id="01-d37e7e"
 # ## Tags
 #
-# Which recv takes which message? Between two ranks, messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. So rank 1 can take the second letter first, provided that both letters are under way.
+# Which recv takes which message? Between two ranks, messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. In the first cell below, rank 0 sends two letters, and rank 1 takes the second one first. That works because rank 0 begins both before it waits for either.
 #
-# **Break it.** The second cell below calls the same function with `at_once=False`. Now the first letter waits for the recv with tag 1. That recv comes after the recv with tag 2, which waits for the second letter, and the second letter is sent after the first. No recv is missing, only the order is wrong: `run` reports what it sees where the two ranks meet, a send with tag 1 and a recv with tag 2.
+# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. No recv is missing, only the order is wrong: `run` reports what it sees where the two ranks meet, a send with tag 1 and a recv with tag 2.
 
 # %% id="01-e707d9"
 def two_letters(at_once):
@@ -367,9 +367,9 @@ with expect(Mismatch):
 #
 # **Optional · 01.3 · difficulty ●●○ · about 15 minutes**
 #
-# A message carries data, and it also carries *time*: after a recv, you know that everything the sender did before its send has happened (Lamport, 1978). Sometimes that is all you need. Four ranks have to write to one file, rank 0 first, then rank 1, and so on. Neither a clock nor `time.sleep` can guarantee that. A message that is passed from rank to rank can.
+# A message carries data, and it also carries *time*: after a recv, you know that everything the sender did before its send has happened (Lamport, 1978). Four ranks have to write to one file, rank 0 first, then rank 1, and so on. Neither a clock nor `time.sleep` can guarantee that. A message that is passed from rank to rank can.
 #
-# **Goal.** `in_order(work)` calls `work()` once on every rank, on rank 0 first. No rank begins before the previous one has finished, however long that takes. Use send and receive only, and no `barrier()`: there every rank waits for all others, here it has to wait for one.
+# **Goal.** `in_order(work)` calls `work()` once on every rank, on rank 0 first. No rank begins before the previous one has finished, however long that takes. Use send and receive only, and no `barrier()`: in a barrier every rank waits for all others, and here it has to wait for one.
 #
 # <details>
 # <summary>Hint: what does the message say?</summary>
@@ -439,11 +439,11 @@ draw.lines({"gloo, two processes": (sizes, [1e6 * one_way[s] for s in sizes])}, 
            caption="Small messages all cost about the same; large ones cost by the byte.")
 
 # %% [markdown] id="01-27c179"
-# On the left the curve is flat: a message of 4 bytes costs about as much as one of a few thousand, and what you pay for is the latency. On the right it becomes a straight line, and you pay for bandwidth. From the smallest message to the largest, the bytes grow 4,194,304-fold. The time grows far less: the line above the picture says by how much on your machine.
+# On the left the curve is flat: a message of 4 bytes costs about as much as one of a few thousand, and nearly all of the time is latency. On the right it rises: there, the time grows with the bytes. The line above the picture compares its two ends: the bytes grow 4,194,304-fold, the time far less.
 #
 # ## In practice
 #
-# In training, point-to-point messages carry activations and gradients between the stages of a pipeline, and keys and values around the ring of Ring Attention (Liu and others, 2023). PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here every rank trades edges with both neighbours, a *halo*, to smooth the heights.
+# In training, point-to-point messages carry activations and gradients between the stages of a pipeline, and keys and values around the ring of Ring Attention (Liu and others, 2023). PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here the ranks smooth the heights: each becomes the mean of itself and its two neighbours. At the edges of its block, a rank needs its neighbours' edges, a *halo*. `edges` lists, for each neighbour, the tensor to send and the place to receive into.
 
 # %% id="01-1e93cf"
 def smooth(heights):
@@ -472,9 +472,7 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 #
 # ## Roads not taken
 #
-# * **One call for both directions**, MPI's `Sendrecv`. PyTorch has none; a batch of two does the same.
 # * **Receiving from anybody**: `recv` without `src` takes whatever comes and returns the sender's rank. The result then depends on who is faster, so name your peer where you can.
-# * **Sending objects**: `send_object_list` pickles them first.
 # * **One-sided access**, as in MPI's windows and in NVSHMEM: a rank writes into another rank's memory, and nobody calls recv. No rank has to wait for a recv, but nothing tells the other rank when its data may be read.
 #
 # ## What you can do now
@@ -492,7 +490,7 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 #
 # * PyTorch: [Point-to-point communication](https://docs.pytorch.org/docs/stable/distributed.html#point-to-point-communication) (send, recv, isend, irecv, batch_isend_irecv, tags) · [pytorch#94819](https://github.com/pytorch/pytorch/issues/94819) (NCCL and tags) · [distributed_c10d.py](https://github.com/pytorch/pytorch/blob/main/torch/distributed/distributed_c10d.py) (send and recv as isend and irecv with a wait) · [Pipeline parallelism](https://docs.pytorch.org/docs/stable/distributed.pipelining.html), whose schedules call `batch_isend_irecv`
 # * NVIDIA: [NCCL, point-to-point communication](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html) (grouped calls) · [nccl#479](https://github.com/NVIDIA/nccl/issues/479) (both send first) · [nccl#783](https://github.com/NVIDIA/nccl/issues/783) (a send may block until its recv) · [NVSHMEM](https://docs.nvidia.com/nvshmem/api/) (one-sided access)
-# * Message Passing Interface Forum, [*MPI: A Message-Passing Interface Standard*, version 4.0](https://www.mpi-forum.org/docs/mpi-4.0/mpi40-report.pdf), 2021: in chapter 3 the sections on communication modes, on the semantics of point-to-point communication (when a send is over; unsafe programs) and on send-receive; chapter 12 (one-sided communications)
+# * Message Passing Interface Forum, [*MPI: A Message-Passing Interface Standard*, version 4.0](https://www.mpi-forum.org/docs/mpi-4.0/mpi40-report.pdf), 2021: in chapter 3 the sections on communication modes and on the semantics of point-to-point communication (when a send is over; unsafe programs); chapter 12 (one-sided communications)
 # * E. G. Coffman, M. J. Elphick, A. Shoshani, *System Deadlocks*, ACM Computing Surveys 3(2), 1971, [doi:10.1145/356586.356588](https://doi.org/10.1145/356586.356588)
 # * L. Lamport, *Time, Clocks, and the Ordering of Events in a Distributed System*, Communications of the ACM 21(7), 1978, [doi:10.1145/359545.359563](https://doi.org/10.1145/359545.359563)
 # * R. W. Hockney, *The communication challenge for MPP: Intel Paragon and Meiko CS-2*, Parallel Computing 20(3), 1994, [doi:10.1016/S0167-8191(06)80021-9](https://doi.org/10.1016/S0167-8191(06)80021-9)

@@ -76,15 +76,15 @@ draw.values(rooted, caption="A cell has the colour of the rank that it comes fro
             "grey. After reduce, rank 1 has the sums, and the others hold intermediate results.")
 
 # %% [markdown] id="02-ccda35"
-# Did you guess 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4. It took part in the adding, and gloo used its tensor for intermediate results. Ranks 2 and 3 hold partial sums. The documentation promises the result on dst and says nothing about the other ranks: another backend, or a longer tensor, may leave something else there. **What a contract does not promise is not yours.** A rank that needs its row later passes in a `clone`, as `with_a_root` does.
+# Did you guess 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4. It took part in the addition, and gloo used its tensor for intermediate results. The documentation promises the result on dst and says nothing about the other ranks: another backend, or a longer tensor, may leave something else there. **What a contract does not promise is not yours.** A rank that needs its row later passes in a `clone`, as `with_a_root` does.
 #
 # ## What is inside: a pattern of messages
 #
-# Every collective is built on a *pattern*: who sends to whom, in which order. Here are three for a broadcast. In a **star**, the root tells every other rank itself. In a **chain**, each rank tells the next one. In a **tree**, every rank that already knows tells one more, round after round.
+# Every collective is built on a *pattern*: who sends to whom, in which order. Here are three for a broadcast. In a **star**, the root sends to every other rank itself. In a **chain**, each rank sends to the next one. In a **tree**, every rank that already has the data sends them to one more, round after round.
 #
-# `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It moves bytes and nothing else: where a message belongs, and what happens to it there, is up to the collective. No list can deadlock, because all ranks read it from top to bottom. The two ranks of the first unfinished message have finished everything before it, so both are at this message, and it goes through.
+# `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It only moves bytes: what a collective does with them on arrival is left out. No list can deadlock, because all ranks read it from top to bottom. The two ranks of the first unfinished message have finished everything before it, so both are at this message, and it goes through.
 #
-# The first cell simulates the three broadcasts on a slow link. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. Press Play, or use the arrow keys. The second cell plays them on real ranks, with two ways to gather and one to reduce, and counts the bytes. Its picture shows the last three: rows send, columns receive.
+# The first cell simulates the three broadcasts on a slow link. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. In its picture, press Play, or use the arrow keys. The second cell plays them on real ranks, adds two ways to gather and one to reduce, and counts the bytes. Its picture shows the last three: rows send, columns receive.
 
 # %% id="02-4ca62c"
 def follow(plan):
@@ -129,9 +129,9 @@ draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 k
              "to rank 1. Messages grow only in the gathering chain: a sum stays 4 kB long.")
 
 # %% [markdown] id="02-126de0"
-# A broadcast needs at least n − 1 messages, since each of the other ranks must hear of it. That makes **(n − 1)·S bytes** in total, here 3 × 4,000 each time. What differs is who sends them and when. The star's root sends all 12,000 bytes, and with a thousand ranks it would send 999 messages through one link. In the chain no rank sends more than S, but the last rank hears only after n − 1 messages in a row. The tree needs two rounds here, and ⌈log₂ n⌉ in general. On the simulated link the star takes 3.1 s, the chain 3.3 s and the tree 2.2 s. Which one is fastest depends on n and S; the next lesson has the two numbers that decide.
+# A broadcast needs at least n − 1 messages, since each of the other ranks must receive the tensor. That makes **(n − 1)·S bytes** in total, here 3 × 4,000 each time. What differs is who sends them and when. The star's root sends all 12,000 bytes, and with a thousand ranks it would send 999 messages through one link. In the chain no rank sends more than S bytes, but the last rank gets its copy only after n − 1 messages, one after another. The tree needs two rounds here, and ⌈log₂ n⌉ in general. On the simulated link the chain takes 3 · 1.1 = 3.3 s and the tree 2 · 1.1 = 2.2 s. The star takes 3.1 s: the root begins its next transfer while the bytes before it still travel, so only one latency counts. Which is fastest depends on n, S and the link, as the next lesson shows.
 #
-# To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. To *reduce* in a chain is cheap, because a sum of three tensors is as long as one.
+# To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. To *reduce* in a chain takes only 12,000, because a sum of three tensors is as long as one.
 #
 # ## Your turn: my_broadcast
 #
@@ -236,7 +236,7 @@ check(my_gather)
 # %% [markdown] id="02-f4ce12"
 # ## Which operation?
 #
-# A reduction combines numbers, and you choose how: by the *reduce operator*. The default is `dist.ReduceOp.SUM`. The backend chooses the order and the grouping, so the operation must be one for which neither matters. With floats they do matter in the last digits: (a + b) + c may be rounded differently from a + (b + c), so two backends may differ there. AVG divides the sum by the number of ranks, and refuses integers. Integers have bitwise operators as well: `BAND`, `BOR`, `BXOR`.
+# A reduction combines numbers, and the *reduce operator* says how. The default is `dist.ReduceOp.SUM`. The backend chooses the order and the grouping, so the operation must be one for which neither matters. With floats they do matter in the last digits: (a + b) + c may be rounded differently from a + (b + c), so two backends may differ there. AVG divides the sum by the number of ranks, and refuses integers. Integers have bitwise operators as well: `BAND`, `BOR`, `BXOR`.
 
 # %% id="02-6119fd"
 def reduced(name):
@@ -254,12 +254,12 @@ for name in ("SUM", "PRODUCT", "MAX", "MIN", "AVG"):
 #
 # **Goal.** Afterwards, dst's `tensor` holds the reduction of all tensors by `op`: `"sum"`, `"prod"`, `"max"` or `"min"`. Your function promises more than torch's does: **every other rank's tensor is as it was.**
 #
-# A star works, and so do a chain and a tree, provided that the ranks on the way combine in a new tensor and not in the caller's `tensor`.
+# A star works. So do a chain and a tree, provided that the ranks on the way put their results into a new tensor and not into the caller's `tensor`.
 #
 # <details>
-# <summary>Hint: what does it start with?</summary>
+# <summary>Hint: which value to start from?</summary>
 #
-# A sum can start from 0. What may a product start from, and the largest of three negative numbers? One start is right for all four operations: one of the tensors themselves, for example dst's own. If you start with it, do not combine it a second time.
+# A sum can start from 0 and a product from 1. For a maximum, neither is right: all numbers may be negative. But every reduction can start from one of the tensors, for example dst's own. Then combine it with each of the others once.
 #
 # </details>
 
@@ -311,7 +311,7 @@ check(my_reduce)
 #
 # The ending `_single` means one long tensor in place of a list; `all_gather` and `reduce_scatter` take lists. The `_single` names are recent: up to PyTorch 2.11 they were `all_gather_into_tensor` and `reduce_scatter_tensor`, and the old names still work.
 #
-# `reduce_scatter` is the one that the fewest people know. Each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It looks like half of an all_reduce, and that is exactly what it is: a reduce_scatter followed by an all_gather is an all_reduce, as the assertion inside the function checks. When a model is so large that no rank holds all of it, a rank needs only its own block of the gradient, and the reduce_scatter alone is enough.
+# In `reduce_scatter`, each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It looks like half of an all_reduce, and that is exactly what it is: a reduce_scatter followed by an all_gather is an all_reduce, as the assertion inside the function checks. When a model is so large that no rank holds all of it, a rank needs only its own block of the gradient, and the reduce_scatter alone is enough.
 
 # %% id="02-cf1403"
 def without_a_root():
@@ -336,7 +336,7 @@ draw.values(rootless, caption="all_gather brings one number from each rank to ev
 #
 # **Optional · 02.4 · difficulty ●●○ · about 15 minutes**
 #
-# **Goal.** Every rank returns a list of n new tensors in rank order. Now every rank has something to send and something to receive, and you know from lesson 01 what happens when all of them send first.
+# **Goal.** Every rank returns a list of n new tensors, in which entry *r* is rank *r*'s. Now every rank has something to send and something to receive, and you know from lesson 01 what happens when all of them send first.
 #
 # <details>
 # <summary>Hint: three ways out</summary>
@@ -380,7 +380,11 @@ check(my_all_gather)
 # %% [markdown] id="02-eea1cf"
 # ## What reduce_scatter has to cost
 #
-# Here are three patterns for it, on tensors of S = 4,000 bytes, in four blocks of 1,000 bytes. **Through a root**: every rank sends its whole tensor to rank 0, which adds them up and hands out the blocks. **Everything to everybody**: every rank sends its whole tensor to each of the others, adds up everything and throws three quarters away. **Each block to its owner**: a rank sends its block 1 to rank 1, its block 2 to rank 2, and so on.
+# Here are three patterns for it, on tensors of S = 4,000 bytes, in four blocks of 1,000 bytes:
+#
+# * **Through a root**: every rank sends its whole tensor to rank 0, which adds them up and hands out the blocks.
+# * **Everything to everybody**: every rank sends its whole tensor to each of the others, adds up what it receives and keeps one block of the sum.
+# * **Each block to its owner**: a rank sends its block 1 to rank 1, its block 2 to rank 2, and so on.
 #
 # **Predict.** In the third pattern, how many bytes does one rank send? Put a number in place of `None`.
 
@@ -403,9 +407,9 @@ draw.traffic(naive, wasteful, blocks,
              "every rank sends 12 kB. Right: every rank sends 3 kB.")
 
 # %% [markdown] id="02-06b9cb"
-# Each block to its owner costs **(n − 1)/n · S bytes per rank**, never more than the tensor itself, on any number of ranks. No pattern needs fewer bytes in total. Each of the n blocks of the sum needs numbers from every rank, and n − 1 of the ranks do not own it, so they have to send theirs (Patarasuk and Yuan, 2009, count all_reduce like this). Through the root, a rank sends at most S, only a third more. That does not look bad until you see the column: 12,000 bytes queue at rank 0, while the other ranks wait.
+# Each block to its owner costs **(n − 1)/n · S bytes per rank**, never more than the tensor itself, on any number of ranks. No pattern needs fewer bytes in total: each block of the sum needs numbers from n − 1 ranks that do not own it, and each of them has to send S/n bytes at least (compare Patarasuk and Yuan, 2009). Through the root, a rank sends at most S bytes, only a third more. But look at the first column: 12,000 bytes queue at rank 0, while the other ranks wait.
 #
-# The matrix in the middle is also that of an all_gather, and there no byte is wasted: every rank wants everything, and (n − 1)·S have to come in.
+# The matrix in the middle is also that of an all_gather. There no byte is wasted: every rank needs all other tensors, (n − 1)·S bytes.
 #
 # `draw.traffic` sees messages, not what a backend does inside `all_reduce`. For a collective, the record holds only the call, the size of its tensors and the times.
 #
@@ -464,9 +468,9 @@ check(my_reduce_scatter)
 # %% [markdown] id="02-e5fc2a"
 # ## Break it: who calls, and what agrees
 #
-# Two clauses of the contract are often broken. First, *who must call*. The result of a reduce is for dst alone, so why should the other ranks bother to call it? The mistake likes to hide behind `if rank == 0`, in the lines that print or save something.
+# Two clauses of the contract are often broken. First, *who must call*. The result of a reduce is for dst alone, so why should the other ranks bother to call it? The mistake often hides behind `if rank == 0`, in the lines that print or save something.
 #
-# Then, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank takes itself for the root of a broadcast. What does gloo do with the two operators when nobody compares the calls? `record=False` switches off our recorder, which compares the calls, and the last line shows the result.
+# Second, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank names itself as the root of a broadcast. What does gloo do with the two operators when nobody compares the calls? `record=False` switches off the recorder that compares them, and the last line shows the result.
 
 # %% id="02-4172c5"
 def log(loss):
@@ -498,11 +502,11 @@ print("gloo alone:", unseen[0], "on every rank")
 # %% [markdown] id="02-56e339"
 # **A missing member.** The other ranks never called, so rank 0 cannot finish. Without `run`, you see one of two things. If the other processes have ended, gloo on rank 0 raises `Connection closed by peer` within seconds, as in lesson 00. If they are alive and go on computing, rank 0 hangs until the timeout, by default 30 minutes. Keep the collective outside the `if`, and only the print inside.
 #
-# **Two operators.** Gloo alone reports no error, and every rank has the same numbers: two correct sums, and two that lack rank 0's part. In a training run nobody would look twice. A mismatch that is *reported* is good luck; it is your job to make the calls agree.
+# **Two operators.** Gloo alone reports no error, and every rank has the same numbers: two correct sums, and two that lack rank 0's part. In a training run nobody would notice. Do not count on a report: it is your job to make the calls agree.
 #
 # ## In practice
 #
-# * **In place or out of place.** `broadcast`, `reduce` and `all_reduce` overwrite their argument. The others fill a tensor that you provide. Only the exercises return new ones.
+# * **In place or out of place.** `broadcast`, `reduce` and `all_reduce` overwrite their argument. The others fill a tensor that you provide. Only the exercises return new tensors.
 # * **Without waiting.** With `async_op=True` a collective returns a Work immediately, as `isend` does. Until `wait()`, the rules of `isend` hold: do not write to its tensors, and do not read its results.
 # * **Order.** Ranks need not be equally fast, but every rank must call the same collectives in the same order: the k-th call of one rank meets the k-th call of the others.
 # * **Strides.** Gloo expects a tensor to be one stretch of memory. Pass `x.contiguous()`, and copy the result back if the call works in place.
@@ -514,7 +518,7 @@ print("gloo alone:", unseen[0], "on every rank")
 #
 # * **MPI** had these contracts in 1994, and the names: `MPI_Bcast`, `MPI_Gather`, `MPI_Allgather`. With equal blocks, reduce_scatter is `MPI_Reduce_scatter_block`.
 # * **JAX** writes them as functions of values, inside a compiled program: `psum`, `all_gather`, `psum_scatter`.
-# * **all_to_all**, the collective that transposes the table, has its place in a later lesson, as have collectives inside smaller groups.
+# * **all_to_all**, the collective that transposes the table, and collectives inside smaller groups come in lesson 08.
 #
 # ## What you can do now
 #

@@ -88,13 +88,13 @@ for i in (0, 5, 10):
 assert measured[5] < 3 * measured[0] and measured[10] > 3 * measured[5]
 
 # %% [markdown] id="03-cc100b"
-# From the first line to the second, the bytes grow a thousandfold, and the time less than threefold; now and then it even falls. From the second to the third they grow a thousandfold again, and now make up nearly all of the time.
+# From the first line to the second, the bytes grow a thousandfold, and the time less than threefold; now and then it even falls. From the second to the third, the bytes grow a thousandfold again, and now most of the time goes into carrying them.
 #
 # ## The fit, and what it leaves over
 #
-# We want the line that comes nearest to the eleven points, by *least squares*. In plain seconds, the largest message would decide almost alone. So we divide each point's error by its time t and make the *relative* errors small: α/t + β·S/t should be 1 everywhere. For two unknowns, that is one call of `lstsq`.
+# Which α and β bring α + S·β nearest to the eleven points, by *least squares*? In plain seconds, the largest message would decide almost alone. So we divide each point's error by its time t and make the *relative* errors small: α/t + β·S/t should be 1 everywhere. That is one call of `lstsq`.
 #
-# The first picture also shows the two parts of the sum, from 16 kB on. To the left of that, α is practically all, and the time does not depend on the size. On the far right, it is nearly proportional to the size. The second picture shows the **residuals**, what remains when the line is taken away. Where three or more neighbouring points lie clearly on the same side of zero, and do so each time you measure, something may happen that two numbers cannot express: a buffer is full, a cache is too small, or the library switches to another way of sending. For planning, a model is good if it is right within some tens of percent while the size grows a millionfold.
+# The first picture also shows the two parts of the sum, from 16 kB on. For smaller messages, nearly all of the time is α. For the largest, nearly all of it is S·β. (On logarithmic axes, the line α + S·β is a curve.) The second picture shows the **residuals**: by how much each measured time differs from the line. Where three or more neighbouring points lie clearly on the same side of zero, and do so each time you measure, something may happen that two numbers cannot express: a buffer is full, a cache is too small, or the library switches to another way of sending. For planning, a model is good if it is right within some tens of percent while the size grows a millionfold.
 
 # %% id="03-1fc486"
 S, t = torch.tensor([sizes, measured], dtype=torch.float64)
@@ -174,7 +174,7 @@ draw.timeline(in_turn, caption="One recv after another: 28 s. Hatched: a call wa
               "partner, and no byte moves before both have called.")
 
 # %% [markdown] id="03-e66413"
-# In the second picture, rank 0 calls its recvs *one after another*. Ranks 2 and 3 have called send, but by the first rule their messages have not set off. Their latencies no longer overlap, and the way in takes 15 s instead of 13.
+# In the second picture, rank 0 calls its recvs *one after another*. Ranks 2 and 3 have called send, but by the first rule their messages set off only when rank 0 calls the matching recv. So their latencies no longer overlap, and the way in takes 15 s instead of 13.
 #
 # ## Your turn: star_seconds
 #
@@ -184,7 +184,7 @@ draw.timeline(in_turn, caption="One recv after another: 28 s. Hatched: a call wa
 #
 # **Goal.** A function of four numbers that needs no loop and no communication. `nbytes` is the size of one rank's tensor, S, in bytes.
 #
-# From this lesson on, *core* and *sturdy* are both asked for. Here, sturdy means a single rank, an empty tensor, and a link without latency or with unlimited bandwidth. What does a star cost when rank 0 is alone?
+# From this lesson on, pass both levels, *core* and *sturdy*. Here, sturdy means a single rank, an empty tensor, and a link without latency or with unlimited bandwidth. What does a star cost when rank 0 is alone?
 #
 # <details>
 # <summary>Hint: in and out, latency and bytes</summary>
@@ -229,56 +229,51 @@ check(star_seconds)
 # %% [markdown] id="03-7187ed"
 # ## Model and reality
 #
-# How long does a star take with 1 MiB per rank, on the link that we have measured? The simulator follows the same two rules as your formula. The next cell also times 2 to 5 real processes.
+# How long does a star take with 1 MiB per rank, on the link that we have measured? The simulator follows the same two rules as your formula. The next cell also times 2 to 5 real processes, and the cell after it prints the numbers of the picture.
 #
-# On a small machine, these are usually slower. The model gives each rank links of its own that no other rank uses, and additions that cost nothing. Here the "links" are copies in memory, made by the same few cores that run the ranks. With more ranks than cores, some rank always waits for a core, and neither α nor β contains that.
-#
-# To check this explanation, `timed_star` also counts **processor time**: what all ranks together spend on cores. A network card moves bytes by itself; here, that is work for the cores. The second cell prints the processor time of an average round, which includes a barrier; divided by the time of that round, it says how many cores were busy. It also checks that two pairs of modelled ranks play ping-pong as fast as one pair, because no link is shared.
+# On a small machine, real processes are usually slower than the model. The model gives each rank links of its own, and computing costs nothing. In it, two pairs of ranks play ping-pong without slowing each other down, as the second cell asserts. Here the "links" are copies in memory. The ranks share the cores that make these copies, with one another and with whatever else is running. α and β were measured with a single pair and know nothing of that. How much each of these costs, the picture cannot say.
 
 # %% id="03-2ba294"
 def timed_star(nbytes, rounds):
-    best, began, cores = math.inf, time.perf_counter(), time.process_time()
+    best = math.inf
     for _ in range(rounds):
         tensor = torch.ones(nbytes // 4)
         dist.barrier()
         start = time.perf_counter()
         star(tensor)
         best = min(best, time.perf_counter() - start)
-    took = time.perf_counter() - began, time.process_time() - cores
-    return best, took[0] / rounds, took[1] / rounds
+    return best
 
 here, ranks, real, modelled = Network(alpha, 1 / beta), [2, 3, 4, 5], [], []
 for n in ranks:
-    times = torch.tensor(run(timed_star, 1 << 20, 20, world_size=n).results)
-    real.append(1e3 * times[:, 0].max().item())
-    average, busy = 1e3 * times[:, 1].max().item(), 1e3 * times[:, 2].sum().item()
+    real.append(1e3 * max(run(timed_star, 1 << 20, 20, world_size=n).results))
     in_model = simulate(timed_star, 1 << 20, 1, world_size=n, network=here).results
-    modelled.append(1e3 * max(in_model)[0])
+    modelled.append(1e3 * max(in_model))
 draw.lines({"real processes": (ranks, real), "simulated": (ranks, modelled)},
            xlabel="ranks", ylabel="ms", formulas=["simulated"],
            caption="A star of 1 MiB per rank. Simulated ranks have links of their own; real "
            "processes share cores and memory.")
 
 # %% id="03-6ab32b"
+for n, model, best in zip(ranks, modelled, real, strict=True):
+    print(f"{n} ranks: {model:.1f} ms in the model, {best:.1f} ms measured, ~{best / model:.1f}×")
 message = torch.zeros(1 << 18)  # 1 MiB
 one, two = (simulate(ping_pong, message, world_size=n, network=here).results[0] for n in (2, 4))
-assert math.isclose(one, two, rel_tol=1e-9)  # modelled links are not shared
-print(f"five ranks, modelled: ~{modelled[3]:.1f} ms, measured: ~{real[3]:.1f} ms at best")
-print(f"an average round, with its barrier: ~{average:.1f} ms, processor time: ~{busy:.1f} ms")
+assert math.isclose(one, two, rel_tol=1e-9)  # two modelled pairs do not slow each other down
 
 # %% [markdown] id="03-d22d05"
-# Whatever your machine shows, wall-clock time where ranks share cores says little about an algorithm. What holds everywhere can be counted: bytes, messages, steps.
+# So times measured where ranks share one machine say little about an algorithm on a network. What holds everywhere can be counted: bytes, messages, steps.
 #
 # ## Better than a star, and how good it can get
 #
-# The star's cost grows with n because one link carries everything. In a **binomial tree**, half of the ranks send their tensor to a partner, which adds it to its own. Then half of the partners send on. After ⌈log₂ n⌉ rounds rank 0 has the sum, and the same tree in reverse hands it out: **2⌈log₂ n⌉·(α + S·β)** seconds.
+# The star's cost grows with n because one link carries everything. In a **binomial tree**, half of the ranks send their tensor to a partner, which adds it to its own. Then half of the partners send their sums to the other half, and so on. After ⌈log₂ n⌉ rounds rank 0 has the sum, and the same tree in reverse hands it out: **2⌈log₂ n⌉·(α + S·β)** seconds.
 #
 # How good can it get? There are two lower bounds for algorithms made of sends and receives, the second with a condition:
 #
-# * **Bandwidth.** To bring n tensors together takes at least n − 1 transfers of S bytes, and n − 1 more until every rank knows the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: **2(n − 1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
-# * **Latency.** If, as in the textbooks, a rank starts one message at a time, the number of ranks that have heard of a tensor at most doubles in each round, and **⌈log₂ n⌉·α** is the least. Our model is kinder: latencies overlap in it, so a star needs two of them for any n.
+# * **Bandwidth.** To add up n tensors takes at least n − 1 transfers of S bytes, and n − 1 more until every rank has the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: **2(n − 1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
+# * **Latency.** If, as in the textbooks, a rank starts one message at a time, the number of ranks that one tensor has reached at most doubles in each round, and **⌈log₂ n⌉·α** is the least. In our model latencies overlap, so a star needs only two of them for any n.
 #
-# The cell plays S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective. It computes a time for each textbook algorithm and takes the shortest (Thakur, Rabenseifner and Gropp, 2005). The curve `best_formula` shows this time for an all_reduce.
+# The cell plays S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of each textbook algorithm (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
 
 # %% id="03-d496e2"
 ethernet = Network.ethernet_100g()  # α = 5 µs, 12.5 GB/s
@@ -305,13 +300,13 @@ draw.lines({name: (ranks, times) for name, times in took.items()}, xlabel="ranks
            "logarithm. The bandwidth bound levels off.")
 
 # %% [markdown] id="03-9d7e26"
-# On 128 ranks the star takes 14.7 times as long as the tree. The best of the textbook's formulas takes 2.7 times the bandwidth bound, and the difference is pure latency, 14 α. The bound itself levels off at 2·S·β. So more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
+# On 128 ranks the star takes 14.7 times as long as the tree. The best of the textbook's formulas takes 2.7 times the bandwidth bound, and the difference is pure latency, 14 α. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
 #
 # ## Your turn: bus_bandwidth
 #
 # **Optional · 03.2 · difficulty ●○○ · about 10 minutes**
 #
-# How good is a measured all_reduce? NVIDIA's *nccl-tests*, the usual benchmark, prints two rates. **algbw** is S/t, the size of the tensor over the time. With more ranks it falls, by up to a half, even on perfect links (without latency), since each link has more to carry: S bytes for two ranks, nearly 2·S for many. **busbw** corrects for that: it is the number of bytes that each link must *at least* carry, over the time. On perfect links, busbw equals the bandwidth of the link for any n. So you can compare it with a data sheet.
+# How good is a measured all_reduce? NVIDIA's *nccl-tests*, the usual benchmark, prints two rates. **algbw** is S/t, the size of the tensor over the time. It falls with more ranks even if nothing goes wrong, because each link must carry more: S bytes for two ranks, nearly 2·S for many. **busbw** corrects for that: it is the number of bytes that each link must *at least* carry, over the time. An algorithm that reaches the bandwidth bound, on links without latency, has the bandwidth of a link as its busbw, for any n ≥ 2. Latency makes it smaller, and so does a worse algorithm. So compare busbw with a data sheet.
 #
 # **Goal.** busbw of an all_reduce in bytes per second. The bandwidth bound above is a time; without its factor β it is the number of bytes that each link must at least carry.
 #
@@ -368,7 +363,7 @@ check(bus_bandwidth)
 #
 # The bandwidths are those of the standards, minus the bits that the line code takes. The latencies are typical published figures and may be wrong by a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) names the sources, and says what was measured on such machines. For example, a large ring all_reduce on eight H100 GPUs reaches a busbw of about 370 GB/s, where the links offer 450.
 #
-# Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient. What share of the step is computing? (In the model, S occurs only in S·β. So a thousandth of the bytes at a thousandth of the bandwidth takes the same time, and a thousandth of the memory.)
+# Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient. What share of the step is computing? (To save memory, the cell divides both the bytes and the bandwidth by a thousand. In the model, S occurs only in S·β, so the times stay the same.)
 
 # %% id="03-3e960a"
 def step():
@@ -400,7 +395,7 @@ draw.lines(useful, xlabel="ranks", ylabel="computing, % of the step", logx=True,
 # <details>
 # <summary>Hint: units</summary>
 #
-# Only one way of combining seconds with seconds per byte gives bytes.
+# α is in seconds, and β in seconds per byte. Which operation on the two gives bytes?
 #
 # </details>
 
@@ -442,12 +437,12 @@ check(half_bandwidth_bytes)
 # | backward | all_reduce sums the gradients of the weights: 4·w² bytes | all_reduce sums the gradients of the inputs: 4·B·w bytes |
 # | what decides | the number of weights | the size of the batch |
 #
-# By the bandwidth bound above, a link carries 2(n − 1)/n of what is all-reduced. It carries (n − 1)/n of what all_gather puts together, since a rank already has its own part. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w, which is at **B = ⅔·w**. The cell takes the sizes of the recorded calls on four real ranks with w = 384, multiplies them by these factors (3/4 is (n − 1)/n), and plots the result against B.
+# By the bandwidth bound above, a link carries at least 2(n − 1)/n times the bytes that are all-reduced. For all_gather it is (n − 1)/n times the bytes that are put together, since a rank already has its own part. The factor (n − 1)/n is common to both. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w, which is at **B = ⅔·w**. The cell records the calls on four real ranks with w = 384, multiplies their sizes by these factors, and plots the result against B.
 
 # %% id="03-b0eba3"
 def data_parallel(batch, width):
     inputs = torch.ones(batch // dist.get_world_size(), width)
-    outputs_grad = inputs @ torch.ones(width, width)  # as if the loss were half of |outputs|²
+    outputs_grad = inputs @ torch.ones(width, width)  # of the loss |outputs|²/2: the outputs
     dist.all_reduce(outputs_grad.T @ inputs)
 
 def tensor_parallel(batch, width):
@@ -458,7 +453,8 @@ def tensor_parallel(batch, width):
 
 def link_bytes(way, batch):
     calls = run(way, batch, 384).trace.of(0)
-    return sum({"all_reduce": 2, "all_gather": 1}[call.op] * call.nbytes for call in calls) * 3 // 4
+    factors = {"all_reduce": 2, "all_gather": 1}  # both times (n − 1)/n = 3/4
+    return sum(factors[call.op] * call.nbytes for call in calls) * 3 // 4
 
 batches = [64, 128, 256, 512, 1024]
 counted = {way.__name__: [link_bytes(way, b) for b in batches]
@@ -514,7 +510,7 @@ assert [event.completed for rank in (0, 1) for event in waited.trace.of(rank)] =
 # ## What you can do now
 #
 # * ☑ measure messages fairly, fit α and β, and look at the residuals before believing them;
-# * ☑ predict what a star costs, and say why more processes than cores take longer;
+# * ☑ predict what a star costs, and say what the model leaves out;
 # * ☑ compare an algorithm with the lower bounds of latency and bandwidth;
 # * ☑ read algbw and busbw, and say which one to compare with a data sheet;
 # * ☑ ask what a training step would cost on another network, with many more ranks;

@@ -17,13 +17,13 @@
 # %% [markdown] id="04-9e20c7"
 # ## The problem, and two naive answers
 #
-# `all_reduce` is the call that training on many ranks leans on most: in each step it replaces every gradient by the sum over all ranks. What happens inside it?
+# Training on many ranks leans on `all_reduce` more than on any other call: in each step it replaces every gradient by the sum over all ranks. What happens inside it?
 #
 # Here is a case for pen and paper: four ranks with four numbers each. Rank r holds 1, 2, 3 and 4 times 10^r. The digits of a sum then show who is in it: 2222 contains all ranks, 202 only ranks 0 and 2. One process adds up the four tensors. That is our *reference*.
 #
 # The first naive answer is the star of lesson 03: every rank sends to one root, which adds and sends the sum back. The root's link carries (n−1)·S bytes in each direction, where S is the size of the tensor in bytes. Every other link carries only S and is idle for most of the time.
 #
-# The second answer has no root. The ranks form a ring. Each sends its tensor to the right. From then on it passes on what arrives from the left, and adds it to a total of its own. After n−1 steps every rank has seen every tensor. The picture shows what that costs.
+# The second answer has no root. The ranks form a ring. Each rank sends its tensor to the right. From then on it does two things with whatever arrives from the left: it adds it to a total of its own, and it passes it on unchanged. After n−1 steps every rank has seen every tensor. The picture shows what that costs.
 
 # %% id="04-2e7bc8"
 import math
@@ -38,7 +38,7 @@ from course_lib import CheckFailed, Network, check, draw, expect, run, simulate
 def numbers(rank):
     return torch.tensor([1.0, 2.0, 3.0, 4.0]) * 10**rank
 
-def summed_by(way, holds=numbers):  # what a rank holds once way() has summed it in place
+def summed_by(way, holds=numbers):  # what this rank holds after way() has summed it in place
     tensor = holds(dist.get_rank())
     way(tensor)
     return tensor
@@ -68,9 +68,9 @@ draw.traffic(naive, caption="Each rank sends 48 bytes: three whole tensors of 16
 #
 # The load is now even, but it is as heavy on every rank as it was on the star's root: each rank sends (n−1)·S bytes, and each repeats the additions of all others.
 #
-# No rank needs to add everything. Make each rank responsible for *one chunk*, an n-th of the tensor: it collects this chunk from the other ranks, adds it up, and sends them the result. Every rank is then the root of a star, for an n-th of the bytes.
+# No rank needs to add everything. Make each rank responsible for *one chunk*, an n-th of the tensor: it collects this chunk from the other ranks, adds it up, and sends them the result. Every rank is then the root of a star of its own, which carries only an n-th of the bytes.
 #
-# You know both halves from lesson 02. The first is **reduce_scatter**: afterwards rank r has chunk r of the sum. The second is **all_gather**: afterwards every rank has all chunks. In each half every rank sends (n−1)/n·S bytes. Together they *are* an all_reduce.
+# This happens in two halves, and you know both from lesson 02. The first is **reduce_scatter**: afterwards rank r has chunk r of the sum. The second is **all_gather**: afterwards every rank has all chunks. In each half every rank sends (n−1)/n·S bytes. Together the two *are* an all_reduce.
 
 # %% id="04-c23e3d"
 def in_two_halves():
@@ -87,11 +87,11 @@ draw.values(halves, caption="reduce_scatter leaves one finished chunk on each ra
 # %% [markdown] id="04-69b5f2"
 # ## Round the ring, chunk by chunk
 #
-# In both halves a rank needs only its two neighbours. Follow chunk 0. It starts at rank 0, with rank 0's number in it. Rank 1 adds its own number and sends it on, rank 2 does the same, and so does rank 3. After three steps the chunk has met every rank and is finished. The other chunks travel at the same time: chunk k starts at rank k. In every step, every rank sends one chunk to the right and receives another one from the left. That is the first half.
+# On a ring both halves need messages between neighbours only. Follow chunk 0. It starts at rank 0, with rank 0's number in it. Rank 1 adds its own number and sends it on, rank 2 does the same, and so does rank 3. After three steps the chunk has met every rank and is finished. The other chunks travel at the same time: chunk k starts at rank k. In every step, every rank sends one chunk to the right and receives another one from the left. That is the first half.
 #
-# Then the finished chunks go round once more. A rank that receives one no longer adds; it replaces its own.
+# Then the finished chunks go round once more. A rank that receives one no longer adds; it replaces its own copy.
 #
-# The table `SENDS` writes this down for four ranks. Each row is a step, each column a rank, and each entry the number of the chunk that this rank sends. `ring_of_four` follows the table. It works in place, because `chunk` returns views, and its bare `yield` lets us look at the tensor after each step. The picture plays what we saw there: press Play, or use the arrow keys.
+# The table `SENDS` writes this down for four ranks. Each row is a step, each column a rank, and each entry the number of the chunk that this rank sends. `ring_of_four` follows the table. It works in place, because `chunk` returns views. It pauses at `yield` after each step, so that we can look at the tensor. The picture plays what we saw: press Play, or use the arrow keys.
 #
 # **Predict.** After three steps, one chunk on rank 0 is finished. Which one? (Put its number in place of `None`.)
 
@@ -108,7 +108,7 @@ def ring_of_four(tensor):
         sent = dist.isend(parts[row[rank]], (rank + 1) % 4)
         dist.recv(arriving, (rank - 1) % 4)
         sent.wait()
-        target = parts[row[rank - 1]]  # the left neighbour's column
+        target = parts[row[rank - 1]]  # what the left neighbour sent; for rank 0 that is row[-1]
         target.copy_(target + arriving if step < 3 else arriving)
         yield
 
@@ -160,7 +160,7 @@ draw.timeline(megabyte, between=(0, 43.5e-6), caption="One megabyte, simulated, 
 #
 # Each rank sends 2(n−1) chunks of S/n bytes, **2(n−1)/n·S** in all. That is less than 2S, the size of two tensors, however many ranks there are. Could it be less still?
 #
-# Follow one element. Take the arrivals one by one, up to the one with which some rank is the first to know the sum. By then each of the other n−1 ranks has sent a message with its own contribution, and it has arrived somewhere: n−1 trips. The n−1 others do not know the sum yet, so at each of them another message still has to arrive: n−1 more. So every element makes at least 2(n−1) trips, and all S bytes of the tensor together make at least 2(n−1)·S bytes of messages. The busiest of the n ranks sends at least an n-th of them: 2(n−1)/n·S. The ring reaches this bound exactly (Patarasuk and Yuan, 2009). You have met the factor in lesson 03, in the bus bandwidth.
+# Follow one element, message by message, and stop as soon as some rank knows the sum over all ranks. Each of the other n−1 ranks must have sent its contribution by now, and those n−1 messages have arrived. But these n−1 ranks do not know the sum yet, so each of them still has to receive a message: n−1 more. Every element therefore takes at least 2(n−1) messages, and the whole tensor at least 2(n−1)·S bytes. The busiest of the n ranks sends at least an n-th of that: 2(n−1)/n·S. The ring reaches this bound exactly (Patarasuk and Yuan, 2009). You have met the factor in lesson 03, in the bus bandwidth.
 #
 # To count bytes we do not need the numbers. `only_the_messages` sends what a ring of any size sends, and computes nothing.
 #
@@ -192,29 +192,29 @@ assert chunks == bound and whole == [n - 1 for n in worlds]
 curves = {"chunked ring": chunks, "naive ring": whole, "the bound, 2(n − 1)/n": bound}
 draw.lines({name: (worlds, sent) for name, sent in curves.items()}, "ranks n", "tensors per rank",
            loglog=True, formulas=["the bound, 2(n − 1)/n"], exact=True, caption="Recorded: the "
-           "naive ring sends n − 1 tensors per rank, the chunked ring the bound, less than two.")
+           "naive ring sends n − 1 tensors per rank, the chunked ring only the bound, less than 2.")
 
 # %% [markdown] id="04-b6ccd2"
 # ## Your turn: ring_all_reduce
 #
 # **Required · 04.1 · difficulty ●●○ · about 30 minutes**
 #
-# The table is made for four ranks, and for lengths that four divides. Write the ring for any number of ranks.
+# The table is made for four ranks, and for lengths that are divisible by four. Write the ring for any number of ranks and any length.
 #
 # **Goal.** Work in place: afterwards every rank's `tensor` holds the sum. Use only `send`, `recv`, `isend` and `irecv`, one by one or in a batch. **Budget:** each rank sends to one neighbour only, always the same one, and receives from its other neighbour (with two ranks, the same rank). It sends at most 2(n−1) messages of at most ⌈numel/n⌉ elements each, where numel is `tensor.numel()`.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors whose length n divides. *Budget* counts. *Sturdy* adds one rank, eight ranks and more, any number of elements (also 0, also fewer than n; an empty chunk may be sent or skipped), matrices, other dtypes, and tensors whose elements do not lie side by side. Is that too much at once? Do the two halves first, 04.2 and 04.3 below.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors whose length is divisible by n. *Budget* counts messages and elements. *Sturdy* adds one rank, eight ranks and more, any number of elements (also 0, also fewer than n; an empty chunk may be sent or skipped), matrices, other dtypes, and tensors whose elements do not lie side by side. If that is too much at once, do the two halves first: 04.2 and 04.3 below.
 #
 # <details>
 # <summary>Hint: which chunk, in which step?</summary>
 #
-# Read a column of `SENDS` instead of a row: rank 0 sends 0, 3, 2, 1, 0, 3. Rank 1 sends 1, 0, 3, 2, 1, 0. A rank always sends what arrived in the step before, in both halves. Python's `%` is never negative.
+# Read a column of `SENDS` instead of a row: rank 0 sends 0, 3, 2, 1, 0, 3. Rank 1 sends 1, 0, 3, 2, 1, 0. After its first step a rank always sends the chunk that arrived in the step before, in both halves. Python's `%` is never negative.
 #
 # </details>
 # <details>
 # <summary>Hint: any length, any stride</summary>
 #
-# `tensor_split(n)` makes n views for any length, some of them empty; `chunk(n)` may make fewer. Both return a tuple. On a tuple `chunks[i] += x` is an error, and `chunks[i].add_(x)` is not. A tensor that is not contiguous cannot be sent. `t.contiguous()` gives a copy that can; whatever you add to the copy has to be written back.
+# `tensor_split(n)` makes n views for any length, some of them empty; `chunk(n)` may make fewer. Both return a tuple. `chunks[i] += x` would assign to the tuple, which is an error; `chunks[i].add_(x)` works. A tensor that is not contiguous cannot be sent. `t.contiguous()` gives a copy that can; whatever you add to the copy has to be written back.
 #
 # </details>
 
@@ -228,7 +228,7 @@ def ring_all_reduce(tensor: Tensor) -> None:
     Args:
         tensor: any shape, number of elements and strides; floats, int32 or int64.
 
-    Budget, with n ranks: a rank sends to one of its neighbours only and receives from the other,
+    Budget, with n ranks: a rank sends to one neighbour only and receives from the other,
     at most 2(n − 1) messages of at most ⌈tensor.numel()/n⌉ elements; it calls no collective.
 
     With [1, 2], [10, 20] on two ranks both have [11, 22] afterwards.
@@ -311,8 +311,8 @@ check(ring_reduce_scatter)
 def ring_all_gather(chunks: list[Tensor], owned: int) -> None:
     """Hand the finished chunks round, in place, until every rank has all of them.
 
-    Every rank calls it with n contiguous 1-D chunks. Only chunk ``owned`` is finished: (rank + c)
-    mod n, with the same c on all ranks. The others hold anything, of the right length and dtype.
+    Every rank calls it with n contiguous 1-D chunks of the right length and dtype, of which only
+    chunk ``owned`` is finished; owned = (rank + c) mod n, with the same c on all ranks.
     """
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -361,7 +361,7 @@ for name, way in {"naive ring": pass_it_on, "chunked ring": by_the_table}.items(
 # %% [markdown] id="04-df4db5"
 # ## A thousand ranks, and small tensors
 #
-# The ring sends as few bytes as possible. But it takes 2(n−1) steps, and each costs α. A **tree** takes fewer. Ranks add up in pairs, then in pairs of pairs, until one rank has everything after ⌈log₂ n⌉ steps; the sum returns the same way. Every message is the whole tensor, so it takes 2⌈log₂ n⌉·(α + S·β).
+# The ring sends as few bytes as possible. But it takes 2(n−1) steps, and each costs α. A **tree** takes fewer. Ranks add up in pairs, then in pairs of pairs. After ⌈log₂ n⌉ steps one rank has the sum, and as many steps take it back to the others. Every message is a whole tensor, so this takes 2⌈log₂ n⌉·(α + S·β).
 #
 # `Network(collectives="messages")` plays torch's own calls on the modelled links: `all_reduce` as a chunked ring, `reduce` and `broadcast` as trees. A ring of 1024 ranks is 1024 · 2046 messages. Playing them takes about ten seconds, on a busy machine half a minute; the cell prints a line per world size. In the first picture the number of ranks grows, in the second the size of the tensor.
 
@@ -403,7 +403,7 @@ draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlab
 #
 # Now real ranks and a real clock: our chunked ring, the naive one, and gloo's own `all_reduce`, for a tensor of 1 MiB. Each number is the median of five calls, on the slowest rank, and each row is measured three times.
 #
-# Before you compare rows, see how much the numbers *within* a row differ. The four ranks share the cores of this machine; there may be only two. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. On one machine the time depends on how much is copied *in all* and on how often a process has to be woken up. The ring's merit is another one: no single link carries much. A stopwatch on one machine cannot show that. So no exercise is graded by time.
+# Before you compare rows, see how much the numbers *within* a row differ. The four ranks share the cores of this machine; there may be only two. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. On one machine the time depends on how much is copied *in all* and on how often a process has to be woken up. The merit of the ring is a different one: no single link carries much. A stopwatch on one machine cannot show that. So no exercise is graded by time.
 
 # %% id="04-dbb947"
 def clocked(way):
@@ -423,7 +423,7 @@ for name, way in ways.items():
 # %% [markdown] id="04-6a60c9"
 # ## Break it: the tutorial's ring
 #
-# For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor. Its function had two arguments, `send` and `recv`, and two buffers, `send_buff` and `recv_buff`. Messages went through the buffers, but what it added up were the arguments. What arrived was passed on and never added. The mistake was reported in December 2019 (pytorch/pytorch#31572) and corrected in June 2020 (pytorch/tutorials#1039).
+# For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor. Its function had two arguments, `send` and `recv`, and two buffers, `send_buff` and `recv_buff`. Messages went through the buffers, but it added up the arguments. What arrived was passed on, but never added. The mistake was reported in December 2019 (pytorch/pytorch#31572) and corrected in June 2020 (pytorch/tutorials#1039).
 #
 # Here is the same mistake in our own words: every rank receives everything, and adds *its own* tensor again. We try it on four ranks of ones, whose sum is four, and on our numbers.
 
@@ -450,14 +450,14 @@ with expect(CheckFailed):
     check(famous)
 
 # %% [markdown] id="04-9210a0"
-# With ones it says four: right, for the wrong reason. Where all ranks hold equal tensors, n times your own tensor *is* the sum, so a test with `torch.ones` does not find the mistake. Give every rank different numbers when you test a collective. The corrected tutorial is right, but its ring still sends whole tensors, as its text says.
+# With ones the result is four: right, for the wrong reason. Where all ranks hold equal tensors, n times your own tensor *is* the sum, so a test with `torch.ones` does not find the mistake. Give every rank different numbers when you test a collective. The corrected tutorial is right, but its ring still sends whole tensors, as its text says.
 #
 # ## In practice
 #
 # * **Who made it known.** Rings are older than deep learning. Baidu's post and library of 2017 (A. Gibiansky) brought the chunked ring to training. Horovod (Sergeev and Del Balso, 2018) began with Baidu's code, replaced it by NCCL, and packs small gradients into one buffer, because each call costs 2(n−1)·α. DistributedDataParallel packs them as well: lesson 06 shows its *buckets*.
 # * **gloo** also uses rings. It cuts each chunk into smaller segments, so that one is added while the next is on its way.
 # * **NCCL** runs several rings at once, and since version 2.4 also double binary trees. It chooses by size and topology; the variable `NCCL_ALGO` overrides the choice.
-# * **On GPUs** our ring may hang. NCCL carries out a rank's sends and receives in a group in the order of the calls. Every rank has called its send first. That send waits for the right neighbour's receive, which cannot begin before the right neighbour's send is over, and so on round the ring. On NCCL a step is a pair of calls that start together, which works on gloo, too:
+# * **On GPUs** our ring may hang. NCCL carries out a rank's sends and receives within a group in the order of the calls, and here every rank calls send first. A send can wait until the right neighbour receives. But that neighbour receives only after its own send, which waits for the next rank, and so on round the ring. On NCCL a step has to start both calls together, as a pair, which works on gloo, too:
 #
 # ```python
 # pair = [dist.P2POp(dist.isend, outbox, right), dist.P2POp(dist.irecv, inbox, left)]

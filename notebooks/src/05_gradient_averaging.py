@@ -67,9 +67,9 @@ assert round(sum(uneven) / 2, 2) == -21.33 and round(uneven[1], 2) == -38.67
 # └─────────┴─────────┴─────────┴─────────┘
 # ```
 #
-# Weights never travel. They stay equal by induction: **equal weights before the step, equal gradients, equal steps, so equal weights after it.** This takes an equal start, and an optimizer whose step depends only on weights, gradients and its own state. For the result to equal that of one process, the parts must together be its batch: all parts are equally large, and no sample is in two of them. The price is that in every step all ranks wait for the slowest; hence *synchronous*.
+# Weights never travel. They stay equal by induction: **equal weights before the step, equal gradients, equal steps, so equal weights after it.** This takes an equal start, and an optimizer whose step depends only on weights, gradients and its own state. For the result to equal that of one process, the parts must also be equally large and make up its whole batch, with no sample in two of them. The price is that in every step all ranks wait for the slowest; hence *synchronous*.
 #
-# Partitioning comes first. Every rank draws the same order of all images, from a seed that is the epoch's number, and takes its own block of each batch. No message is needed, because every rank knows the whole plan. (The classic tutorials cut the dataset into one piece per rank before training begins. That works too, but a rank then never sees the rest, and batches are mixed less well.)
+# Partitioning comes first. Every rank draws the same order of all images, from a seed that is the epoch's number, and takes its own block of each batch. No message is needed, because every rank knows the whole plan. (Classic tutorials cut the dataset into one piece per rank before training begins. A rank then never sees the rest.)
 
 # %% id="05-eeb606"
 def batches(epoch, size):
@@ -91,9 +91,9 @@ draw.values(parts, caption="A batch of 12: three images per rank, by their numbe
 #
 # The model is a small convolutional network with 5,450 parameters, trained by SGD with momentum on 1,442 digits. Compare `train` with a loop for one device. It asks for its part of the batch; it shares the gradients between `backward()` and `step()`; and at the end it averages the losses that it has collected. The rest is as you know it.
 #
-# `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, with one call per parameter. It relies on every parameter having a gradient in every step. In this model that is so. Your own version, further down, will not rely on it.
+# `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, with one call per parameter. It relies on every parameter having a gradient in every step, as in this model. Your own version will not rely on it.
 #
-# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, whose part is the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
+# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, which takes the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
 
 # %% id="05-33fc05"
 from collections import OrderedDict
@@ -147,9 +147,9 @@ draw.lines({"four ranks": (range(72), curve[4])}, xlabel="training step", ylabel
 # %% [markdown] id="05-38e749"
 # ## Prove it: rounding, not a bug
 #
-# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and adding up four partial sums is another order than one long sum. A single rounding changes a number by about 6·10⁻⁸ of its size in float32, and by about 10⁻¹⁶ in float64. If the difference is rounding, it has to shrink by that factor, about 500 million. A bug does not care how many digits you carry.
+# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four ranks add in a different order from one process. Float64 carries 29 more binary digits than float32. So if the difference is rounding, it has to shrink by a factor of 2²⁹, about 500 million. A bug does not care how many digits you carry.
 #
-# After each step the cell takes the largest difference between the weights of rank 3 of four and those of the twin, relative to the largest weight of the same parameter. Rounding adds up along the way, since each step starts from weights that already differ a little.
+# After each step the cell compares the weights of rank 3, of four, with those of the twin. It takes the largest difference, relative to the largest weight of the same parameter. Rounding adds up along the way, since each step starts from weights that already differ a little.
 
 # %% id="05-fab620"
 def difference(job, twin):
@@ -177,7 +177,7 @@ draw.lines({dtype: (range(1, 73), row) for dtype, row in differences.items()}, l
 #
 # `share_gradients` takes for granted that every gradient exists. A rank lacks one where its part of the batch did not use a layer, and frozen parameters have none at all.
 #
-# **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; a gradient that is missing on all ranks may stay None or become zero. Work in place: an existing gradient stays the same tensor object, of the same dtype, because others may hold on to it. (DDP's gradients can be views of DDP's own memory.) The model's weights and buffers are not touched. Any pattern of communication will do.
+# **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; a gradient that is missing on all ranks may stay None or become zero. Work in place: an existing gradient stays the same tensor object, of the same dtype, because other code may refer to it. (DDP's gradients can be views of DDP's own memory.) The model's weights and buffers are not touched. Any pattern of communication will do.
 #
 # *Core* has 2 to 5 ranks and float32. *Sturdy* adds one rank, eight and more, other dtypes, and models without parameters.
 #
@@ -196,7 +196,7 @@ def average_gradients(model: nn.Module) -> None:
 
     Args:
         model: its gradients are averaged. A gradient has its parameter's dtype and memory layout,
-            the same on all ranks. It may be transposed; all_reduce takes it as it is. Where
+            the same on all ranks; all_reduce takes it as it is, transposed or not. Where
             ``.grad`` is None on some ranks, it counts as zero there and is the mean afterwards;
             where it is None on all, it may stay None or become zero. An existing ``.grad`` stays
             the same object.
@@ -269,7 +269,7 @@ check(broadcast_parameters)
 #
 # **Optional · 05.3 · difficulty ●●○ · about 15 minutes**
 #
-# How would you notice that ranks have drifted apart? The loss does not tell, as you will see below. A test of the weights themselves, called every few hundred steps, does.
+# How would you notice that ranks have drifted apart? The loss does not tell, as you will see below. A test of the weights themselves does, and can be called every few hundred steps.
 #
 # **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal means that a difference in the last bit counts. *Sturdy* adds one rank, eight and more, other dtypes, models without any tensor, buffers that are not saved with the model, and NaN, which is not equal to itself although its bits are.
 #
@@ -311,7 +311,7 @@ check(same_everywhere)
 # %% [markdown] id="05-3a18d5"
 # ## Uneven and empty batches
 #
-# The size of an epoch's last batch is seldom divisible by the number of ranks, and some ranks may get no sample. Averaging the means is then wrong, as −21.33 was. What is right follows from the definition. The global mean is the sum over all samples divided by their number, **g = Σᵣ Σᵢ gᵣᵢ / Σᵣ Bᵣ**, where rank *r* has Bᵣ samples. An empty batch adds nothing to either sum. Its mean, however, is 0/0, and a single NaN makes the whole sum NaN. And a rank that skips the step leaves the others waiting.
+# The size of an epoch's last batch is seldom divisible by the number of ranks, and some ranks may get no sample. Averaging the means is then wrong, as it was when it gave −21.33. What is right follows from the definition: the global mean is the sum over all samples divided by their number, **g = Σᵣ Σᵢ gᵣᵢ / Σᵣ Bᵣ**, where gᵣᵢ is the gradient of sample *i* on rank *r*, and Bᵣ the number of samples there. An empty batch adds nothing to either sum. Its mean, however, is 0/0, and a single NaN makes the whole sum NaN. And a rank that skips the step leaves the others waiting.
 #
 # ### Your turn: train_step
 #
@@ -374,9 +374,9 @@ check(train_step)
 # %% [markdown] id="05-9971da"
 # ## What becomes of the learning rate
 #
-# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, one *k*-th of the steps per epoch. With the old learning rate the model then learns less in each epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. One step with the mean gradient of *k* batches and *k* times the rate is nearly the same as *k* small steps, as long as the gradient changes little along the way. The rule is for SGD. For Adam, theory suggests the square root of *k* (Malladi and others, 2022).
+# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, one *k*-th of the steps per epoch. With the old learning rate the model then learns less in each epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. As long as the gradient changes little along the way, *k* small steps are nearly the same as one large step with the mean gradient of all *k* batches and *k* times the rate. The rule is for SGD. For Adam, theory suggests the square root of *k* (Malladi and others, 2022).
 #
-# Four ranks give the twin's curve, so one rank is enough to try the rule: batches of 32·*k*, six epochs each, plain SGD, and a rate of 0.2 or of 0.2·*k*. The picture shows the mean training loss of the last epoch. These are seven trainings and take some seconds.
+# Four ranks give the twin's curve, so one rank is enough to try the rule: batches of 32·*k*, six epochs each, plain SGD, and a rate of 0.2 or of 0.2·*k*. The picture shows the mean training loss of the last epoch. The seven trainings take some seconds.
 
 # %% id="05-e5d27d"
 def last_epoch(k, lr):
@@ -404,7 +404,7 @@ draw.lines({"rate 0.2": (sizes, fixed), "rate 0.2·k": (sizes, scaled)}, xlabel=
 #
 # Before all_reduce took over, one process held the weights: workers sent gradients to it and got new weights back (Dean and others, 2012; Li and others, 2014). In the cell, rank 0 is both the server and a worker. S is the size of the gradient, for our model 4 · 5,450 = 21,800 bytes.
 #
-# **(n−1)·S** bytes go into the server, and as many come out: with four ranks, 65,400 in each direction. In a ring each rank's link carries 2(n−1)/n·S in each direction: 32,700 bytes, and never more than 2·S. The server's load grows with every worker, the ring's stays below two tensors. In time, with lesson 03's model, that is 2(α + (n−1)·S·β) for the server and 2(n−1)(α + S/n·β) for the ring. The second cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
+# **(n−1)·S** bytes go into the server, and as many come out: with four ranks, 65,400 in each direction. In a ring each rank's link carries 2(n−1)/n·S in each direction: 32,700 bytes. The server's load grows with every worker; the ring's stays below 2·S. In time, with lesson 03's model, that is 2(α + (n−1)·S·β) for the server and 2(n−1)(α + S/n·β) for the ring. The second cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
 
 # %% id="05-ff8efe"
 def server_step(grad):
@@ -450,12 +450,12 @@ draw.lines({name: (worlds, [1e3 * s for s in took]) for name, took in times.item
 #
 # ## Strong and weak scaling
 #
-# How much do *n* ranks help? There are two questions, with two answers.
+# How much do *n* ranks help? There are two questions, with two answers. In both, Tₙ is the time of a step on *n* ranks.
 #
 # * **Strong scaling** (Amdahl, 1967): the same global batch on more ranks. Efficiency is T₁ / (n·Tₙ).
 # * **Weak scaling** (Gustafson, 1988): the same batch *per rank*, so that the work grows with *n*. Efficiency is T₁ / Tₙ.
 #
-# We simulate, because four processes on one machine share its cores, so a measurement would say more about the cores than about scaling. The model: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
+# We simulate, because four processes on one machine share its cores, so a measurement would tell more about the cores than about scaling. The model: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
 
 # %% id="05-b1fb08"
 def step_time(n, samples):
@@ -477,13 +477,13 @@ draw.lines({"weak: 256 samples per rank": (worlds, weak), "strong: 256 in all": 
            "and less to compute before it sends them.")
 
 # %% [markdown] id="05-edaea6"
-# Eight ranks finish the same batch in 2.6 ms instead of 6.4. That is less than three times as fast, since each computes for 0.8 ms and communicates for 1.8. Whoever reports scaling has to say which of the two it is. Weak scaling looks better, but has a price: the global batch grows, and the model may learn less per epoch.
+# Eight ranks finish the same batch in 2.6 ms instead of 6.4. That is less than three times as fast, since each computes for 0.8 ms and communicates for 1.8. Whoever reports scaling has to say whether it is strong or weak. Weak scaling looks better, but has a price: the global batch grows, and the model may learn less per epoch.
 #
 # ## Break it
 #
 # **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others have two. (In a loop over many steps it can be worse: rank 0's third call meets the others' first call of the *next* step. If the shapes are alike, nobody hangs at first, and the ranks silently average one layer's gradient with another's.)
 #
-# **Second**, a bug with which the model still learns. `share_weights` averages the parameter instead of its gradient: one word is different. (A reader of a published trainer asks whether its hook does so, in [picotron#39](https://github.com/huggingface/picotron/issues/39).) Each rank steps with its own gradient, and the weights are pulled together in the next step. Will the accuracy give it away?
+# **Second**, a bug with which the model still learns. `share_weights` averages the parameter instead of its gradient: one word is different. (A reader of a published trainer asks whether its hook does so, in [picotron#39](https://github.com/huggingface/picotron/issues/39).) Each rank steps with its own gradient, and the weights are pulled together in the next step. Does the accuracy give it away?
 
 # %% id="05-9e84da"
 def two_tasks():
@@ -513,11 +513,11 @@ for share, job in {share_gradients: runs[4],
     assert (apart == 0) == (share is share_gradients) and lowest > 0.9
 
 # %% [markdown] id="05-fd4334"
-# The accuracy does not give it away: a few test digits more or fewer can be chance. The mean of four slightly different steps is nearly the step of the mean gradient. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why this lesson compared weights and not curves.
+# The accuracy does not give it away: a few test digits more or fewer can be chance. The mean of four slightly different steps is nearly the step of the mean gradient. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
 #
 # ## In practice
 #
-# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so it is up to you to weight uneven batches. On GPUs no line of `train` has to change, except that model and batches move to `device()`, and `run` gets `backend="nccl"`; `all_reduce` and AVG are the same calls.
+# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so it is up to you to weight uneven batches. On GPUs `train` needs one change: model and batches move to `device()`. `run` gets `backend="nccl"`, and `all_reduce` and AVG are the same calls.
 #
 # ## More roads not taken
 #

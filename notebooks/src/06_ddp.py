@@ -57,7 +57,7 @@ draw.values(line, caption="After backward() both ranks hold the mean of their gr
 # %% [markdown] id="06-548a49"
 # ## What DDP sends
 #
-# Nothing in that function calls `torch.distributed`, so who does? DDP registers a *hook* on every parameter. Autograd calls the hook as soon as the parameter's gradient is ready, in the middle of `backward()`. In outline:
+# Nothing in `regression` sends anything, so who does? DDP registers a *hook* on every parameter. Autograd calls the hook as soon as the parameter's gradient is ready, in the middle of `backward()`. In outline:
 #
 # ```python
 # def gradient_is_ready(parameter):  # called by autograd, once per parameter
@@ -72,9 +72,9 @@ draw.values(line, caption="After backward() both ranks hold the mean of their gr
 #         bucket.copy_out()
 # ```
 #
-# A *bucket* is one flat tensor for several gradients, so the latency α is paid per bucket and not per parameter. `async_op=True` starts the reduction in the background.
+# A *bucket* is one flat tensor for several gradients, so the latency α is paid per bucket and not per parameter.
 #
-# Several buckets need a larger model. Ours has 563,722 parameters, and gradients of **S = 4 · 563,722 = 2,254,888 bytes**. DDP closes a bucket once it *reaches* a cap. The default is 25 MiB, and 1 MiB for the first bucket, so that something can leave early. We set 1 MiB for all, and take four steps twice: averaging by hand, and with DDP.
+# To see several buckets we need a larger model. This one has 563,722 parameters, so its gradients take **S = 4 · 563,722 = 2,254,888 bytes**. DDP closes a bucket once it *reaches* a cap: by default 1 MiB for the first bucket, so that something can leave early, and 25 MiB for the others. We set 1 MiB for all, and take four steps, first averaging by hand and then with DDP.
 #
 # **Predict.** By hand, a step makes eight `all_reduce` calls, one per weight and bias. How many does DDP make in its very *first* step?
 
@@ -136,15 +136,15 @@ S = 4 * sum(p.numel() for p in network().parameters())
 assert sent[3] == ("all_reduce", S) and S == 4 * 563_722 == 2_254_888 and sent[6][1] == 1_071_144
 
 # %% [markdown] id="06-156fb2"
-# **At the start** the ranks compare how many parameters they have (`all_gather`) and their shapes (`broadcast`). Then rank 0 broadcasts its weights, S bytes, so it does no harm if each rank was seeded differently. **The first step** has one bucket for everything, and one call: DDP does not know yet in which order the gradients will become ready, and records it. **After it** DDP *rebuilds* the buckets in this order, and rank 0 announces them in two small broadcasts. **From then on** each step reduces three buckets, last layers first. The first of them closes at 1,071,144 bytes, just past the cap.
+# **At the start** the ranks compare how many parameters they have (`all_gather`) and their shapes (`broadcast`). Then rank 0 broadcasts its weights, S bytes. **The first step** ignores the cap: all gradients share one bucket and one call, because DDP does not know yet in which order they will become ready. **After it** DDP *rebuilds* the buckets in the order that it has seen, and rank 0 announces them in two small broadcasts. **From then on** each step reduces three buckets, last layers first. The first of them closes at 1,071,144 bytes, just past the cap.
 #
 # ## When it sends
 #
-# Fewer calls are one gain, the timing is another. The pictures show the third step of each job. Play the second one. The span `backward` ends when the rank has computed its last gradient. In the hatched span after it, `backward()` only waits for reductions.
+# Fewer calls are one gain; the timing is another. The first two cells draw the third step of each job; play the second picture. The span `backward` ends when the rank has computed its last gradient. In the hatched span `waiting` after it, `backward()` only waits for reductions.
 #
-# By hand, all eight calls come after the last gradient. Under DDP the first bucket leaves *before* the last gradient is there. It can travel while the gradients of the first layers are still being computed. This is the *overlap*. (The first step has none: its only bucket fills with the last gradient.) Times depend on the machine; the cells assert the order.
+# By hand, all eight calls come after the last gradient. Under DDP the first bucket leaves *before* the last gradient is there, and can travel while the gradients of the first layers are still being computed. This is the *overlap*. (The first step has none: its only bucket fills with the last gradient.) Times depend on the machine; the cells assert the order.
 #
-# The trace knows the calls of `torch.distributed`. `torch.profiler` also knows operators and GPU kernels, and names what DDP does: three calls, eight gradients copied out of buckets. In `profiled`, `seen.export_chrome_trace(path)` would write a timeline for [ui.perfetto.dev](https://ui.perfetto.dev); `wrapped.trace.save(path)` writes our trace.
+# Our trace knows only the calls of `torch.distributed`. In the third cell `torch.profiler`, which also knows operators and GPU kernels, names what DDP does in a step: three calls, eight gradients copied out of buckets. Inside `profiled`, `seen.export_chrome_trace(path)` would write a timeline for [ui.perfetto.dev](https://ui.perfetto.dev).
 
 # %% id="06-c6559d"
 between, last_gradient, calls = window(hand)
@@ -180,15 +180,15 @@ for name, count in counted.items():
         print(f"{count:>3} × {name}")
 
 # %% [markdown] id="06-39e931"
-# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy some of its processors (SMs) and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). A profiler's GPU timeline tells whether it is: look for the gap between backward's last kernel and the optimizer's first.
+# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy some of its processors (SMs) and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). To see whether it is, look in a profiler's GPU timeline for the gap between backward's last kernel and the optimizer's first.
 #
 # ## Who draws which samples
 #
 # Each rank needs a share of the data, and a different one in each epoch. `DistributedSampler` shuffles **all** indices in the same way on every rank and gives each rank every *n*-th of them. The shuffle depends on `seed + epoch`. The sampler cannot see that an epoch has ended, so `set_epoch` tells it. Without that call nothing fails, and every epoch repeats the order of the first.
 #
-# All shares have the same length, because all ranks have to take the same number of steps. Ten samples on four ranks make twelve draws; two are *padding*, samples already drawn (`drop_last=True` leaves some out instead). For training this hardly matters. Measure an accuracy over shares without padding, after `model.eval()`, and on the **model itself**. The wrapper's forward pass may communicate, so `ddp(x)` inside `if rank == 0:` can wait forever for the other ranks.
+# All shares have the same length, because all ranks have to take the same number of steps. Ten samples on four ranks make twelve draws; two are *padding*, samples already drawn (`drop_last=True` leaves some out instead). For training this hardly matters, but an accuracy should count each sample once: measure it over shares without padding, after `model.eval()`, and on the **model itself**. The wrapper's forward pass may communicate, so `ddp(x)` inside `if rank == 0:` can wait forever for the other ranks.
 #
-# A `DataLoader` takes a sampler *or* `shuffle=True`, not both. Its `num_workers` counts per rank: eight ranks with four workers each are 32 processes. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
+# A `DataLoader` takes a sampler *or* `shuffle=True`. Its `num_workers` counts per rank: eight ranks with four workers each are 32 processes. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
 
 # %% id="06-96b6cd"
 from torch.utils.data import DataLoader, DistributedSampler
@@ -223,12 +223,12 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
         dataset: a TensorDataset of images, float32 of shape (N, 1, 8, 8), and labels from 0 to 9,
             int64 of shape (N,), where N is at least the number of ranks. Each rank has all of it
             and trains on its share.
-        epochs: passes through the dataset, each in another order; 1 or more.
+        epochs: passes through the dataset, each in a different order; 1 or more.
         batch_size: samples per batch on one rank, as DataLoader means it. The last batch of an
             epoch may be smaller, or left out if others remain. A smaller batch is accepted, too,
             such as max(1, batch_size // number of ranks).
         seed: for the weights and the order of the samples. The same seed gives the same training,
-            another seed another one.
+            another seed gives another training.
 
     Returns:
         {"loss": [...], "accuracy": [...]}, one float per epoch in each, the same on all ranks:
@@ -285,9 +285,9 @@ check(train_ddp)
 #
 # [course_lib/jobs/train.py](../../course_lib/jobs/train.py) is a training script as you would write it for a cluster. (It contains a solution: read it after writing yours.) Our cells import its functions.
 #
-# Here `batch_size` counts the samples of all ranks together, 64. Each rank takes 64/n at a time, so the losses can be compared. On two ranks they differ from those of one by rounding. Four ranks have to pad: each epoch's last batch repeats the epoch's first two samples, and the weights then differ a little. The second cell asserts that every run recognises at least 97% of the test digits.
+# Here, unlike in your exercise, `batch_size` counts the samples of all ranks together: 64. Each rank takes 64/n of them per step, so the losses can be compared. On two ranks they differ from those of one by rounding. Four ranks have to pad: each epoch's last batch repeats the epoch's first two samples, and the weights then differ a little. The second cell asserts that every run recognises at least 97% of the test digits.
 #
-# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. On two cores it is poor: the ranks share them, and so small a model computes too little to pay for its messages. On a cluster, Goyal and others (2017) kept an efficiency of about nine tenths from 8 to 256 GPUs. If you have much less, first try more `num_workers`, then look for the gap after backward.
+# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. On two cores it is poor: the ranks share them, and so small a model computes too little to pay for its messages. On a cluster, Goyal and others (2017) kept an efficiency of about nine tenths from 8 to 256 GPUs. If you have much less, try more `num_workers` first.
 
 # %% id="06-e75ebc"
 import sys
@@ -328,7 +328,7 @@ for n, [(losses, accuracy, rate), *_] in runs.items():
 #
 # If a batch does not fit into memory, take it in *micro-batches*: each `backward()` adds to `.grad`, and one optimizer step follows the last of them. Under DDP each `backward()` also reduces every bucket. All of these reductions but the last are wasted.
 #
-# Inside `with ddp.no_sync():` gradients stay on their rank. What counts is where the **forward** pass runs: it decides whether its backward pass will reduce. The first forward and backward pass outside the block reduces everything that has accumulated. With four micro-batches, a step sends a quarter of the bytes.
+# Inside `with ddp.no_sync():` gradients stay on their rank. The **forward** pass has to run inside, too: it decides whether its backward pass will reduce. The first forward and backward pass outside the block reduces everything that has accumulated. With four micro-batches, a step sends a quarter of the bytes.
 
 # %% id="06-2ced73"
 from contextlib import nullcontext
@@ -351,7 +351,7 @@ draw.bars({"each of them reduces": loud / 1e6, "no_sync but for the last": quiet
 #
 # **Optional · 06.2 · difficulty ●●○ · about 15 minutes**
 #
-# Accumulation with *clipping*: a gradient that is longer than `max_norm` is scaled down to that length. What counts is the length of the *averaged* gradient. Every rank holds it after the last backward pass, so `torch.nn.utils.clip_grad_norm_` computes the same norm everywhere without a message. Any earlier, each rank would measure a gradient of its own.
+# Accumulation with *clipping*: a gradient that is longer than `max_norm` is scaled down to that length. What counts is the length of the *averaged* gradient. Every rank holds it after the last backward pass, so `torch.nn.utils.clip_grad_norm_` computes the same norm everywhere without a message.
 #
 # **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once. *Sturdy* adds one rank, eight and more, a single micro-batch, float64, a frozen layer, and gradients left over from before.
 #
@@ -415,9 +415,9 @@ check(accumulate_step)
 # %% [markdown] id="06-e82400"
 # ## Break it
 #
-# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. DDP waits inside C++ code, where `run` cannot look: it would only say, after the whole timeout, that a rank did not return.
+# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (`run` cannot look into DDP's C++ code. It would wait for the whole timeout.)
 #
-# The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. To find out who is left, the ranks call `all_reduce` on 4 bytes: twice before each forward pass and once at the end.
+# The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes at the start of each forward pass. The first counts the ranks that still have data; the second tells those without data whether the backward pass will reduce. One last count finds nobody left.
 #
 # **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook never fires, so its bucket never fills. DDP notices in the *next* forward pass and names the parameter by number. If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
 
@@ -455,7 +455,7 @@ with expect(RankFailed):
 # %% [markdown] id="06-42636d"
 # ## Half the digits, half the bytes?
 #
-# AMP, automatic mixed precision, runs the matrix products and convolutions of the forward pass in bfloat16 or float16, inside `torch.autocast`. The weights stay float32, so the gradients do too, and DDP moves as many bytes as before. Float16 also needs a `GradScaler`: unscale after the last backward pass and before clipping. Every rank sees the same averaged gradient, so all ranks skip the same steps.
+# AMP, automatic mixed precision, runs the matrix products and convolutions of the forward pass in bfloat16 or float16, inside `torch.autocast`. The weights stay float32, so the gradients do too, and DDP moves as many bytes as before. Float16 also needs a `GradScaler`: unscale after the last backward pass and before clipping. The scaler skips a step whose gradients have overflowed; every rank sees the same averaged gradients, so all ranks skip the same steps.
 #
 # To shrink the messages, give DDP a *communication hook*, a function that it calls for each bucket in place of `all_reduce`. The one in the cell sends bfloat16. This changes the training, because digits are lost on the way.
 #
@@ -465,7 +465,7 @@ with expect(RankFailed):
 #
 # **Seeds.** Weights come from rank 0. The sampler's seed has to be the same on all ranks. The seeds of dropout and augmentation should differ, or all ranks drop the same units: call `torch.manual_seed(seed + rank)` after the model is made.
 #
-# **BatchNorm** uses the statistics of the rank's own samples. Many believe that DDP converts it. It does *not*: it broadcasts rank 0's running statistics before each forward pass in training. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` computes statistics over all ranks, on GPUs only.
+# **BatchNorm** uses the statistics of the rank's own samples. DDP does *not* convert it, but broadcasts rank 0's running statistics before each forward pass. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` computes statistics over all ranks, on GPUs only.
 #
 # **Logging.** Print on rank 0, but let **all** ranks compute what is printed: a collective inside `if rank == 0:` never ends.
 #
@@ -498,7 +498,7 @@ for kind, expected in (("float32", S), ("autocast", S), ("communication hook", S
 # * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device, three times: in `device_id=` for NCCL; in `device_ids=` for DDP; and before both in `set_device`, or every process would use GPU 0 as well. (Leave out `output_device`: it is for one process with several GPUs.)
 # * **My share.** A sampler with its `set_epoch` replaces `shuffle=True`. Dividing the batch by the number of ranks keeps the global batch, and so the learning rate.
 # * **Train through the wrapper, evaluate without it.** Only the loss comes from `ddp(…)`.
-# * **Rank 0 alone** prints and saves, after all ranks have computed.
+# * **Rank 0 alone** prints and saves.
 
 # %% id="06-808d1a"
 import difflib
@@ -510,17 +510,19 @@ print(*("" if line.startswith("@@") else line for line in changes), sep="\n")
 # %% [markdown] id="06-65a610"
 # ## Out of the notebook
 #
-# `torchrun --standalone --nproc-per-node=2 ddp.py` is what you would type in `course_lib/jobs/`, with 8 for eight GPUs. The first cell does it.
+# On one machine with eight GPUs you would type `torchrun --standalone --nproc-per-node=8 ddp.py` in `course_lib/jobs/`.
 #
-# On several machines you start one torchrun on each with the same arguments; it is that machine's *agent*. The agents have to find one another:
+# On several machines you start one torchrun on each, with the same arguments; it is that machine's *agent*. The agents have to find one another:
 #
-# * `--rdzv-endpoint=host:port` is the meeting point. The agent on that host opens a store there, and the others connect to it. (Rank 0 may end up on another machine.)
-# * `--rdzv-backend=c10d` says that it is PyTorch's own store: nothing else has to be installed.
+# * `--rdzv-endpoint=host:port` is the meeting point. The agent on that host opens a store there, and the others connect to it.
+# * `--rdzv-backend=c10d` says that it is PyTorch's own store.
 # * `--rdzv-id` names the job, so that two jobs with one meeting point do not mix.
 #
-# When `--nnodes` agents have arrived, they agree on who starts which ranks. The second cell starts two agents with one rank each: to the ranks it looks like two machines. They run train.py, which continues from what ddp.py has saved. On real machines this takes a disk that all share: rank 0 writes the checkpoint, every rank reads it. train.py refuses to start if a rank cannot see rank 0's folder.
+# When `--nnodes` agents have arrived, they agree on who starts which ranks. The second cell starts two agents with one rank each, which run ddp.py: to the ranks it looks like two machines.
 #
-# Each agent and rank imports torch anew, so a cell takes about ten seconds, on a busy machine half a minute.
+# Then train.py continues from what ddp.py has saved. It runs on ranks of `run`; `init=False` starts them with the variables that torchrun would set. On several machines this takes a disk that all share: rank 0 writes the checkpoint, every rank reads it. train.py refuses to start if a rank cannot see rank 0's folder.
+#
+# Each agent and each of its ranks imports torch anew: this takes about ten seconds, on a busy machine half a minute.
 
 # %% id="06-e4f8c6"
 import re
@@ -532,8 +534,11 @@ files = tempfile.TemporaryDirectory()
 variables = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",  # on CPUs
                           "TMPDIR": files.name}
 
+def show(text):  # with a ~ before what was measured
+    print(re.sub(r"\d+\.\d+|\d{3,}", r"~\g<0>", text), end="", flush=True)
+
 def follow(*jobs):
-    """Run torchrun agents side by side; print what their ranks say, line by line as it comes."""
+    """Run torchrun agents side by side; show what their ranks say, line by line as it comes."""
     (reading, writing), errors = os.pipe(), Path(files.name, "errors")
     agents = [subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *words.split()],
                                cwd=files.name, env=variables, stdout=writing,
@@ -543,17 +548,27 @@ def follow(*jobs):
         for agent in agents:
             at_the_end.callback(agent.terminate)  # one that still runs takes its ranks with it
         for line in lines:
-            print(re.sub(r"\d+\.\d+|\d{3,}", r"~\g<0>", line), end="", flush=True)
+            show(line)
         assert not any(agent.wait() for agent in agents), errors.read_text()
 
-follow(f"--standalone --nproc-per-node=2 {folder}/ddp.py")
-
 # %% id="06-ddbe72"
+import io
+from contextlib import redirect_stdout
+
 with socket.create_server(("127.0.0.1", 0)) as probe:
     endpoint = f"127.0.0.1:{probe.getsockname()[1]}"  # a free port
 agent = f"""--nnodes=2 --nproc-per-node=1 --rdzv-backend=c10d --rdzv-id=7 --rdzv-endpoint={endpoint}
-         --local-addr=127.0.0.1 {folder}/train.py --epochs=6 --checkpoint={files.name}/digits.pt"""
+         --local-addr=127.0.0.1 {folder}/ddp.py"""
 follow(agent, agent)
+
+def train_on(checkpoint):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    sys.argv = ["train.py", "--epochs=6", f"--checkpoint={checkpoint}"]
+    with redirect_stdout(io.StringIO()) as said:
+        script.main()
+    return said.getvalue()
+
+show(run(train_on, f"{files.name}/digits.pt", world_size=2, init=False).results[0])
 files.cleanup()
 
 # %% [markdown] id="06-e61b07"
@@ -561,9 +576,9 @@ files.cleanup()
 #
 # ## On GPUs
 #
-# `run(training, backend="nccl")` runs the cells above with one rank per GPU: they ask `device()`, which under gloo is the CPU. Since torch 2.15 `backend="nccl"` is a new implementation; `TORCH_DIST_USE_NCCL2=0` brings back the old one. `make gpu` measures bandwidth, scaling and overlap.
+# `run(training, backend="nccl")` runs the cells above with one rank per GPU: they ask `device()`, which under gloo is the CPU. Since torch 2.15 `backend="nccl"` is a new implementation; `TORCH_DIST_USE_NCCL2=0` brings back the old one.
 #
-# **`nn.DataParallel`** is something else: one process with a thread per GPU, which copies the model to all GPUs in every step. PyTorch recommends DDP even on one machine. Of **TensorFlow's** strategies, `MirroredStrategy` is DDP on one machine and `MultiWorkerMirroredStrategy` is DDP on several; torchrun's rendezvous replaces `TF_CONFIG`.
+# **`nn.DataParallel`** is something else: one process with a thread per GPU, which copies the model to all GPUs in every step. PyTorch recommends DDP even on one machine. Of **TensorFlow's** strategies, `MirroredStrategy` is DDP on one machine and `MultiWorkerMirroredStrategy` is DDP on several.
 #
 # ## Roads not taken
 #
