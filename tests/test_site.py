@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 PHONE, DESKTOP = 390, 1280
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
+pytestmark = [pytest.mark.slow, pytest.mark.browser]  # in one process, which builds the site once
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,6 @@ def test_every_link_inside_leads_somewhere_and_nothing_comes_from_elsewhere(site
     assert not dead
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize(("width", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")])
 def test_pages_are_whole_in_a_browser_and_ask_no_other_host(site: Path, browser, width, scheme):
     wrong: list[str] = []
@@ -81,7 +80,6 @@ def test_pages_are_whole_in_a_browser_and_ask_no_other_host(site: Path, browser,
     assert wrong == []
 
 
-@pytest.mark.browser
 def test_the_front_page_is_played_and_searched_by_keyboard(site: Path, browser):
     page = browser.new_page()
     page.goto(f"file://{site}/index.html")
