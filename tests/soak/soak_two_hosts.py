@@ -103,8 +103,6 @@ def losses(*outputs: str) -> dict[str, str]:
     return {number: loss for text in outputs for number, loss in EPOCH.findall(text)}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_host_that_dies_and_comes_back_changes_no_digit_of_the_training(
     hosts: list[Host], tmp_path: Path
 ):
