@@ -5,6 +5,7 @@
 # make build   lessons in notebooks/src -> notebooks, where they changed
 # make figures draw the pictures of README and lessons again, from runs made here
 # make bench   every budget of speed, as a ratio against a reference in the same run
+# make site    the course as static pages: build/site/index.html
 # make gpu     on a machine with GPUs: the exercises on NCCL, and what only GPUs show (build/gpu)
 # make grade   marks for notebooks: make grade SUBMISSIONS="inbox/" OUT=marks (course_lib/grading)
 # make update  carry your answers in work/ into newer lessons
@@ -36,7 +37,7 @@ DEV := $(READY)-dev
 ROOT_FLAG = $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check soak build figures bench gpu grade update clean
+.PHONY: help lab test check soak build figures bench site gpu grade update clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -76,6 +77,9 @@ figures: $(DEV)
 
 bench: $(READY)
 	$(PY) tools/bench.py $(BENCH_ARGS)
+
+site: $(DEV)
+	$(PY) tools/make_site.py $(SITE_ARGS)
 
 gpu: $(READY)
 	$(PY) tools/gpu_report.py $(GPU_ARGS)

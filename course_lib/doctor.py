@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import io
+import os
 import re
 import shutil
 import sys
@@ -24,6 +25,12 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 14)
 GIB = 1 << 30
 CGROUP = Path("/sys/fs/cgroup")
+PLACES = {  # by a variable that each of them sets: what cannot be done there
+    "COLAB_RELEASE_TAG": "Colab: one GPU, so one rank with NCCL; files go with the session",
+    "KAGGLE_KERNEL_RUN_TYPE": "Kaggle: two GPUs; nothing can be installed with Internet off",
+    "CODESPACES": "Codespaces: no GPU, and it stops when it is idle",
+    "JUPYTERHUB_USER": "a JupyterHub: what its owner gives you, so look at memory below",
+}
 
 
 class Question(NamedTuple):
@@ -66,14 +73,11 @@ def modes(states: dict[str, str]) -> str:
     """In which mode lessons will run here; ``states`` is what came of the questions, by name."""
     if missing := [name for name, state in states.items() if state == "MISSING"]:
         return f"No lesson runs as it should before this is mended: {', '.join(missing)}."
-    words = ["Every lesson runs here: on real ranks with gloo"]
-    if states.get("simulate") == "ok":
-        words.append("on simulated ranks")
-    else:
-        words.append("but cells with simulate() end in an error, and checks use real ranks alone")
-    if states.get("NCCL") == "ok":
-        words.append('on the GPUs wherever you write backend="nccl"')
-    return ", ".join(words) + "."
+    simulated = "on simulated ranks"
+    if states.get("simulate") != "ok":
+        simulated = "but cells with simulate() end in an error, and checks use real ranks alone"
+    gpus = ', on the GPUs wherever you write backend="nccl"' if states.get("NCCL") == "ok" else ""
+    return f"Every lesson runs here: on real ranks with gloo, {simulated}{gpus}."
 
 
 def examine(question: Question, states: dict[str, str]) -> Finding:
@@ -104,7 +108,8 @@ def _say(line: str) -> None:
 def python() -> str:
     if sys.version_info < OLDEST_PYTHON:
         raise Problem(f"{sys.version.split()[0]} is too old")
-    return f"{sys.version.split()[0]} in {sys.prefix}"
+    here = [f", in {text}" for variable, text in PLACES.items() if variable in os.environ]
+    return f"{sys.version.split()[0]} in {sys.prefix}{here[0] if here else ''}"
 
 
 def torch_itself() -> str:
@@ -195,18 +200,16 @@ def memory() -> str:
     with contextlib.suppress(OSError, ValueError):  # no container, or none with a limit
         limit, used = (int((CGROUP / f"memory.{of}").read_text()) for of in ("max", "current"))
         free.append(limit - used)
-    if not free:
-        return "this system does not say how much is free"
     if min(free) < 2 * GIB:
         raise Problem(f"{min(free) / GIB:.1f} GiB free, and 2 are wanted")
     return f"{min(free) / GIB:.1f} GiB free"
 
 
-_INSTALL = "pip install -r requirements.txt"
+_INSTALL = "pip install -r requirements.txt, or alone: pip install 'course_lib[lab]'"
 QUESTIONS = (
-    Question("Python", python, "install Python 3.11 or later, then: make clean lab"),
-    Question("torch", torch_itself, f"{_INSTALL}, or for a CPU alone: make lab TORCH=cpu"),
-    Question("packages", packages, f"{_INSTALL}: torchvision has to be of this torch",
+    Question("Python", python, "install Python 3.11 or later, and everything else for it"),
+    Question("torch", torch_itself, "pip install --upgrade torch torchvision, then a new kernel"),
+    Question("packages", packages, "pip install --upgrade torchvision matplotlib numpy cloudpickle",
              after="torch"),
     Question("JupyterLab", jupyterlab, _INSTALL),
     Question("memory", memory, "run fewer ranks; start a container with --shm-size=1g",

@@ -66,6 +66,32 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The course's wheel, made in a folder of its own of what a fresh checkout holds."""
+    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "course_lib", tree / "course_lib", ignore=ignored)
+    pip("wheel", "--no-build-isolation", "--wheel-dir", out, tree)
+    [made] = out.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds the course as whoever has only the wheel has it."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip("install", "--target", folder, wheel)
+    return folder
+
+
+def pip(command: str, *words: object) -> None:
+    line = [sys.executable, "-m", "pip", command, "--quiet", "--no-deps", *map(str, words)]
+    subprocess.run([*line, "--disable-pip-version-check"], check=True)
+
+
 def find_browser() -> str | None:
     """A Chromium on this machine; the variable CHROMIUM names another one."""
     if named := os.environ.get("CHROMIUM"):
@@ -91,7 +117,9 @@ def browser():
 
 
 @pytest.fixture(scope="session")
-def jupyterlab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], str]]:
+def jupyterlab(
+    installed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Path], str]]:
     """One JupyterLab for all tests: gives the address of a notebook in a test's own folder."""
     top, settings = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("settings")
     command = [
@@ -103,7 +131,7 @@ def jupyterlab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[P
     server = subprocess.Popen(
         command,
         cwd=top,
-        env=clean_environment(ROOT, settings)
+        env=clean_environment(installed, settings)
         | {"JUPYTER_RUNTIME_DIR": str(settings), "JUPYTER_DATA_DIR": str(settings)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

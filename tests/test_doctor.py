@@ -149,6 +149,11 @@ def test_it_says_in_which_mode_lessons_run():
     assert modes(fine | {"gloo": "MISSING"}).endswith("mended: gloo.")
 
 
+def test_a_place_is_named_with_what_it_cannot_do(monkeypatch):
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab")
+    assert ", in Colab: one GPU, so one rank with NCCL" in examine(BY_NAME["Python"], {}).text
+
+
 @pytest.mark.slow
 def test_here_nothing_that_lessons_need_is_missing():
     command = [sys.executable, "-m", "course_lib", "doctor"]

@@ -19,7 +19,7 @@ import yaml
 from torch.distributed.run import get_args_parser
 
 ROOT = Path(__file__).resolve().parents[1]
-JOBS = ROOT / "jobs"
+JOBS = ROOT / "course_lib" / "jobs"
 SBATCH = (JOBS / "train.sbatch").read_text()
 SERVICE, JOB = yaml.safe_load_all((JOBS / "train.yaml").read_text())
 ENVIRONMENT = os.environ | {

@@ -40,6 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "grading": BASE | {"course_lib", "draw", "ranks", "simulated", "checks", "notebooks"},
     "course_lib": BASE | {"data", "draw", "ranks", "simulated", "checks"},
     "doctor": {"course_lib"},
+    "jobs": {"course_lib"},  # scripts for torchrun
     "__main__": {"errors"},
 }
 
@@ -52,8 +53,8 @@ LARGEST: dict[str, int] = {
     "simulated": 2484,
     "checks": 1745,  # the engine
     "lessons": 1900,  # the exercises, modules lesson_*.py of the checks
-    "notebooks": 518,
-    "doctor": 154,
+    "notebooks": 567,
+    "doctor": 157,
     "grading": 2706,
 }
 MOST_OF_AN_EXERCISE = 75  # lines of its lesson's module, all of them, hints included

@@ -90,15 +90,15 @@ def test_the_cover_and_the_table_of_lessons_give_the_same_minutes(source: Path):
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @each_lesson
-def test_nbval_finds_every_stored_output_again(source: Path, tmp_path: Path):
-    compare_by_nbval(source, tmp_path)
+def test_nbval_finds_every_stored_output_again(source: Path, installed: Path, tmp_path: Path):
+    compare_by_nbval(source, installed, tmp_path)
 
 
-def compare_by_nbval(source: Path, tmp_path: Path) -> None:
-    """The same outputs again, and no file left behind."""
+def compare_by_nbval(source: Path, installed: Path, tmp_path: Path) -> None:
+    """The same outputs again from the wheel, in an empty folder, and no file left behind."""
     with tempfile.TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", scratch)
-        done = compare(solved_path(source), COURSE.rules, ROOT, tmp_path, seconds=380)
+        done = compare(solved_path(source), COURSE.rules, installed, tmp_path, seconds=380)
         left = [path.name for path in Path(scratch).iterdir()
                 if not path.name.startswith("torchinductor_")]  # fmt: skip
     assert done.returncode == 0, done.stdout[-8000:]

@@ -307,7 +307,7 @@ def test_build_check_nbval_and_an_altered_output(course: Folders, root: Path, tm
     solved.write_text(stored.replace("[0, 1, 2]", "[0, 1, 3]"))
     (tmp_path / "empty").mkdir()
     done = compare(solved, course.rules, root, tmp_path / "empty")
-    assert "1 failed, 4 passed" in done.stdout, done.stdout
+    assert "1 failed, 5 passed" in done.stdout, done.stdout
     assert run_command(["build", "--check"]) == 1
 
 

@@ -33,7 +33,9 @@ def links(page: Path) -> list[str]:
         cells = nbformat.reads(text, as_version=4).cells
         text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     found = re.findall(r"""(?:\]\(|(?:src|href)=["'])([^)"'#\s]+)""", text)
-    return [link for link in found if "://" not in link and not link.startswith("mailto:")]
+    return [
+        link for link in found if "://" not in link and not link.startswith(("mailto:", "data:"))
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

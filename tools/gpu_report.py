@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "jobs")]
+sys.path[:0] = [str(ROOT), str(ROOT / "course_lib" / "jobs")]
 
 from course_lib import Network, compute, device, load_digits, run, simulate  # noqa: E402
 from course_lib.checks.exercise import Exercise, find  # noqa: E402
@@ -388,7 +388,7 @@ def modelled(machine: Machine) -> Iterator[Item]:
 
 
 def digits() -> float:
-    """Runs in a rank: the training of jobs/train.py; its accuracy on the test digits."""
+    """Runs in a rank: the training of course_lib/jobs/train.py; its accuracy on the test digits."""
     import train
     from torch.utils.data import DataLoader, DistributedSampler
 

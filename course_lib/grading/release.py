@@ -23,7 +23,6 @@ from course_lib.notebooks.source import read_lesson
 PLAIN = ("requirements.txt", "pyproject.toml", "LICENSE", "LICENSE-lessons", "CITATION.cff",
          ".gitignore")  # fmt: skip
 TEMPLATES = Path(__file__).with_name("templates")
-_LINK = re.compile(r"\.\./((?:figures|jobs)/[\w.-]+)")
 _NOTEBOOK = re.compile(r"\(([\w./-]+\.ipynb)\)")
 _ASKED = r"dist\.get_(rank|world_size)\(\)"
 _COMMON = re.compile(rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|dist\.\w+\(\w*\)"
@@ -57,9 +56,7 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
     for lesson in lessons:
         file = folders.learner / f"{lesson.name}.ipynb"
         shutil.copy(file, out / "notebooks" / file.name)
-        wanted += filter(lambda name: (root / name).is_file(), _LINK.findall(file.read_text()))
     for name in wanted:
-        (out / name).parent.mkdir(exist_ok=True)
         shutil.copy(root / name, out / name)
     _package(root / "course_lib", out / "course_lib", {lesson.name[:2] for lesson in lessons})
     for name in ("AGENTS.md", "Makefile"):
@@ -77,10 +74,11 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
 
 
 def _package(source: Path, target: Path, numbers: set[str]) -> None:
-    """The library without what grades, and without checks of lessons that are not out yet."""
+    """The library without what grades, and without what belongs to lessons that are not out yet."""
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         return {n for n in names if n in ("__pycache__", "grading")
+                or (n == "jobs" and "06" not in numbers)
                 or (n.startswith("lesson_") and n[7:9] not in numbers)}  # fmt: skip
 
     shutil.copytree(source, target, ignore=left_out)

@@ -62,7 +62,7 @@ def chosen(folders: Folders, names: list[str]) -> list[Path]:
 def build(source: Path, folders: Folders, *, force: bool = False) -> None:
     """Give ids, write the learner's notebook, and execute the solved one where it is stale."""
     text = with_ids(source.read_text(encoding="utf-8"), source.stem)
-    lesson = parse_lesson(text, source.stem)
+    lesson = parse_lesson(text, source.stem, folders.root)
     replace_file(source, text)
     learner, solved = _paths(lesson, folders)
     wrote = replace_file(learner, to_text(learner_copy(lesson)))

@@ -6,7 +6,8 @@ Metadata of a cell in the learner's copy:
     exercise, role, points, required, difficulty       on the cells of an exercise
     tags         raises-exception on the same cells: Run All goes on past what is not written yet
 
-A solved copy has the same cells with the same ids, without ``given`` and that tag.
+A solved copy has the same cells with the same ids, without ``given`` and that tag. Both have a cell
+more than the source of a lesson of the course, after the cover (alone.py).
 
 Links and pictures are written as seen from notebooks/src, which is as deep as notebooks/solutions;
 learners' copies (notebooks/ and work/) lie one folder higher, and their links are shortened by one.
@@ -21,6 +22,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from course_lib.notebooks.alone import badges, install_cell, with_pictures
 from course_lib.notebooks.lesson import Cell, Lesson
 
 _LINK = re.compile(r"""(\]\(|\b(?:src|href)=["'])\.\./\.\./""")
@@ -33,12 +35,18 @@ def fingerprint(text: str, digits: int = 12) -> str:
 
 def learner_copy(lesson: Lesson) -> NotebookNode:
     notebook = solved_copy(lesson)
-    for cell, node in zip(lesson.cells, notebook.cells, strict=True):
-        if cell.kind == "markdown":
-            node.source = _LINK.sub(r"\1../", cell.text)
-        if cell.exercise:
+    cells = {cell.id: cell for cell in lesson.cells}
+    for node in notebook.cells:
+        cell = cells.get(node.id)
+        if cell and cell.kind == "markdown":
+            text = _LINK.sub(r"\1../", cell.text)
+            node.source = with_pictures(text, lesson.root) if lesson.root else text
+        if cell and cell.exercise:
             node.source = cell.stub
             node.metadata["tags"] = ["raises-exception"]
+    if lesson.root:
+        notebook.cells[0].source += badges(lesson.name, lesson.root)
+    for node in notebook.cells:
         node.metadata["given"] = fingerprint(node.source)
     return notebook
 
@@ -51,6 +59,8 @@ def solved_copy(lesson: Lesson) -> NotebookNode:
         "language_info": {"name": "python"},
     }
     cells = [_node(cell, answers.get(cell.exercise)) for cell in lesson.cells]
+    if lesson.root:
+        cells.insert(1, install_cell(lesson.name, lesson.root))
     return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 STUB = 'raise NotImplementedError("not written yet")'
 _SOLUTION = re.compile(
@@ -51,10 +52,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Lesson:
-    """``name`` is the file's, ``00_hello_ranks``."""
+    """``name`` is the file's, ``00_hello_ranks``; ``root`` the folder of the course it lies in."""
 
     name: str
     cells: tuple[Cell, ...]
+    root: Path | None = None
 
     @property
     def answers(self) -> list[Cell]:

@@ -52,10 +52,10 @@ class _Malformed(Exception):
 
 def read_lesson(path: Path) -> Lesson:
     """The lesson in ``path``; LessonError where something about it is wrong."""
-    return parse_lesson(path.read_text(encoding="utf-8"), path.stem)
+    return parse_lesson(path.read_text(encoding="utf-8"), path.stem, path.resolve().parents[2])
 
 
-def parse_lesson(text: str, name: str) -> Lesson:
+def parse_lesson(text: str, name: str, root: Path | None = None) -> Lesson:
     try:
         cells = tuple(_cells(text))
         every_cell_has_an_id_of_its_own(cells)
@@ -64,7 +64,7 @@ def parse_lesson(text: str, name: str) -> Lesson:
     except _Malformed as error:
         line, rule = error.args
         raise LessonError(f"{name}.py: malformed at line {line}: {rule}") from None
-    return Lesson(name, cells)
+    return Lesson(name, cells, root)
 
 
 def with_ids(text: str, lesson: str) -> str:

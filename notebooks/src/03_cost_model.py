@@ -255,7 +255,7 @@ draw.lines({"real processes": (ranks, real), "simulated": (ranks, modelled)},
            "processes share cores and memory.")
 
 # %% id="03-6ab32b"
-for n, model, best in zip(ranks, modelled, real):
+for n, model, best in zip(ranks, modelled, real, strict=True):
     print(f"{n} ranks: {model:.1f} ms in the model, {best:.1f} ms measured, ~{best / model:.1f}×")
 message = torch.zeros(1 << 18)  # 1 MiB
 one, two = (simulate(ping_pong, message, world_size=n, network=here).results[0] for n in (2, 4))

@@ -16,6 +16,7 @@ from test_lessons import (
     run_all,
     run_an_untouched_copy,
 )
+from test_wheel import LESSONS, Place, exercises_in, failed
 
 from course_lib.notebooks.copies import learner_copy, to_text
 from course_lib.notebooks.source import parse_lesson
@@ -42,13 +43,15 @@ print("the end")
 
 
 @each_lesson
-def test_nbval_is_green_every_time(source: Path, tmp_path_factory: pytest.TempPathFactory):
+def test_nbval_is_green_every_time(
+    source: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory
+):
     seconds: list[float] = []
     try:
         with busy():
             for _ in range(count(20)):
                 start = time.perf_counter()
-                compare_by_nbval(source, tmp_path_factory.mktemp(source.stem))
+                compare_by_nbval(source, installed, tmp_path_factory.mktemp(source.stem))
                 seconds.append(time.perf_counter() - start)
     finally:
         report(
@@ -79,3 +82,14 @@ def test_a_copy_that_stops_is_seen(browser, jupyterlab, tmp_path: Path):
     with opened(browser, jupyterlab(tmp_path / "stops.ipynb")) as page:
         cells, _ = run_all(page, seconds=60)
     assert not_reached(cells) == ["00-end"]
+
+
+def test_every_learners_notebook_runs_alone_to_its_last_cell(wheel: Path, tmp_path: Path):
+    place = Place(tmp_path, wheel)
+    seconds = {}
+    for notebook in LESSONS:
+        start = time.perf_counter()
+        cells = place.execute(notebook)
+        assert failed(cells) == exercises_in(cells), "each says that it is not written yet"
+        seconds[notebook.stem] = round(time.perf_counter() - start, 1)
+    report("notebooks-alone", lessons=len(LESSONS), seconds=seconds)

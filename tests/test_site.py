@@ -1,0 +1,99 @@
+"""The static site, built once, and looked at in a browser from the disk that it lies on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LESSONS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+PHONE, DESKTOP = 390, 1280
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser]  # in one process, which builds the site once
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site") / "site"
+    command = [sys.executable, ROOT / "tools" / "make_site.py", "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170)
+    assert (done.returncode, done.stderr) == (0, "")
+    return out
+
+
+class Targets(HTMLParser):
+    """What a page's tags name: ``to`` to follow, ``ids`` to arrive at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to: list[str] = []
+        self.ids: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.to.append(unquote(value))
+            elif name == "id" and value:
+                self.ids.add(value)
+
+
+def test_every_link_inside_leads_somewhere_and_nothing_comes_from_elsewhere(site: Path):
+    pages = {page: Targets() for page in site.rglob("*.html")}
+    for page, targets in pages.items():
+        targets.feed(page.read_text(encoding="utf-8"))
+    assert {f"lessons/{name}.html" for name in LESSONS} < {str(p.relative_to(site)) for p in pages}
+    assert all((site / "learners" / f"{name}.ipynb").exists() for name in LESSONS)
+    dead = []
+    for page, targets in pages.items():
+        for to in targets.to:
+            if to.startswith(("http", "data:", "mailto:")):
+                continue
+            file, _, place = to.partition("#")
+            target = (page.parent / file.partition("?")[0]).resolve() if file else page
+            known = target not in pages or not place or place in pages[target].ids
+            if not target.exists() or not known:
+                dead.append(f"{page.relative_to(site)}: {to}")
+    assert not dead
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")])
+def test_pages_are_whole_in_a_browser_and_ask_no_other_host(site: Path, browser, width, scheme):
+    wrong: list[str] = []
+    with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme) as look:
+        page = look.new_page()
+        page.on("request", lambda request: wrong.append(request.url)
+                if not request.url.startswith(("file:", "data:")) else None)  # fmt: skip
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        for name in ("index", "glossary", f"lessons/{LESSONS[4]}"):
+            page.goto(f"file://{site}/{name}.html")
+            page.locator("h1").first.wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        dark = sum(map(int, re.findall(r"\d+", background)[:3])) < 3 * 128
+        assert dark == (scheme == "dark")
+    assert wrong == []
+
+
+def test_the_front_page_is_played_and_searched_by_keyboard(site: Path, browser):
+    page = browser.new_page()
+    page.goto(f"file://{site}/index.html")
+    stepper = page.locator("figure.course-steps")
+    step = stepper.locator("output")
+    assert step.text_content() == "start"
+    for _ in range(60):  # from the top of the page, with Tab alone
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.ariaLabel") == "Step forward":
+            break
+    page.keyboard.press("Enter")
+    stepper.locator("output", has_text=re.compile("^step 1 of")).wait_for()
+
+    page.get_by_role("textbox", name="Search").fill("rendezvous")
+    page.keyboard.press("Enter")
+    page.locator("#search-results li a", has_text="many processes").first.wait_for()
+    page.close()

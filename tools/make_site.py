@@ -1,0 +1,153 @@
+"""make site: the course as static pages, in build/site; open index.html, no server is needed.
+
+    README.md, notebooks/, docs/  ──►  build/site-source  ──Sphinx──►  build/site
+                                       pages, solved lessons, learners' notebooks to download
+
+Sphinx, with MyST-NB and the theme Furo: all three are packages, so nothing is fetched while
+building, and the search works from a disk, without a server. The lessons' outputs are the stored
+ones; nothing is executed. A link that leads nowhere is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "build" / "site"
+STEPPER = "04_ring_all_reduce"  # whose first stepper the front page shows, as it was recorded
+PAGES = {  # what a link to a file of the repository leads to
+    "notebooks/README.md": "glossary.md",
+    "docs/errors.md": "errors.md",
+    "course_lib/grading/README.md": "instructors.md",
+    "course_lib/simulated/README.md": "simulator.md",
+}
+SETTINGS = {
+    "project": "Distributed training, taught by doing it",
+    "html_title": "Distributed training, taught by doing it",
+    "extensions": ["myst_nb"],
+    "html_theme": "furo",
+    "nb_execution_mode": "off",
+    "nb_render_markdown_format": "myst",
+    "myst_heading_anchors": 3,
+    "html_extra_path": ["extra"],
+    "html_copy_source": False,
+    "html_show_copyright": False,
+    "exclude_patterns": ["extra", "course_lib/**/*.md"],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build the course's static site.")
+    parser.add_argument("--out", type=Path, default=OUT, help="where to (default: build/site)")
+    out = parser.parse_args().out
+    source = out.with_name(f"{out.name}-source")
+    for folder in (source, out):
+        shutil.rmtree(folder, ignore_errors=True)
+    write_source(source)
+    site = Sphinx(source, None, out, source / ".doctrees", "html", confoverrides=SETTINGS,
+                  status=None, warning=sys.stderr, warningiserror=True)  # fmt: skip
+    site.build()
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    print(f"{out / 'index.html'}: {len(list(out.rglob('*.html')))} pages, {size / 1e6:.1f} MB")
+    return int(bool(site.statuscode))
+
+
+def write_source(source: Path) -> None:
+    """The pages that Sphinx reads, from nothing."""
+    for folder in ("lessons", "extra/learners"):
+        (source / folder).mkdir(parents=True)
+    shutil.copytree(ROOT / "figures", source / "figures", ignore=shutil.ignore_patterns("*.py"))
+    shutil.copytree(ROOT / "course_lib" / "jobs", source / "course_lib" / "jobs")
+    names = [path.stem for path in sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))]
+    for name in names:
+        shutil.copy(ROOT / "notebooks" / f"{name}.ipynb", source / "extra" / "learners")
+        notebook = lesson(json.loads(solved(name).read_text(encoding="utf-8")), name)
+        (source / "lessons" / f"{name}.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    pages = {
+        "index": front(names),
+        "glossary": "# Glossary\n" + after("## Words", read("notebooks/README.md")),
+        "errors": read("docs/errors.md").replace("../notebooks/", "lessons/"),
+        "instructors": read("course_lib/grading/README.md"),
+        "simulator": read("course_lib/simulated/README.md"),
+    }
+    for name, text in pages.items():
+        there = {*PAGES.values(), *(f"lessons/{name}.ipynb" for name in names)}
+        (source / f"{name}.md").write_text(with_living_links(text, there), encoding="utf-8")
+
+
+def lesson(notebook: dict, name: str) -> dict:
+    """A solved lesson as a page: links as seen from here, and the learner's notebook to take."""
+    notebook["cells"] = [c for c in notebook["cells"] if not c["id"].endswith("-install")]
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            text = "".join(cell["source"])
+            for file, page in PAGES.items():
+                text = text.replace(f"](../../{file})", f"](../{page})")
+            cell["source"] = text.replace("../../", "../")
+    take = f'<a href="../learners/{name}.ipynb" download>Take the notebook</a>'
+    cover = notebook["cells"][0]
+    cover["source"] += f"\n\n{take} to work on it yourself; this page has it solved, with outputs."
+    return notebook
+
+
+def front(names: list[str]) -> str:
+    """The front page: the README, with a stepper to play before anything is installed."""
+    readme = re.sub(r"notebooks/(\d\d_\w+\.ipynb)", r"lessons/\1", read("README.md"))
+    promise, rest = readme.split("\n![", 1)
+    cells = json.loads(solved(STEPPER).read_text(encoding="utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    pictures = ("".join(output.get("data", {}).get("text/html", "")) for output in outputs)
+    player = next(html for html in pictures if "course-steps" in html)
+    titles = dict(pair[::-1] for pair in re.findall(r"\[(.+)\]\(lessons/(\w+)\.ipynb\)", rest))
+    return f"""{promise}
+
+```{{raw}} html
+{player}
+```
+
+*Four ranks, as recorded in [lesson 04](lessons/{STEPPER}.ipynb). Play it.*
+
+## Start
+{after("## Start", rest)}
+{contents("Lessons", (f"{name[:2]} {titles[name]} <lessons/{name}>" for name in names))}
+{contents("Beside them", PAGES.values())}
+"""
+
+
+def contents(caption: str, pages: Iterable[str]) -> str:
+    return "\n".join(["```{toctree}", ":hidden:", f":caption: {caption}", *pages, "```"])
+
+
+def solved(name: str) -> Path:
+    return ROOT / "notebooks" / "solutions" / f"{name}.ipynb"
+
+
+def read(file: str) -> str:
+    return (ROOT / file).read_text(encoding="utf-8")
+
+
+def after(heading: str, text: str) -> str:
+    return text.split(f"{heading}\n", 1)[1]
+
+
+def with_living_links(text: str, pages: set[str]) -> str:
+    """Links to files of the repository lead to their page, or where there is none become text."""
+
+    def kept(found: re.Match[str]) -> str:
+        words, target = found[1], PAGES.get(found[2], found[2])
+        leads = target.startswith(("http", "#")) or target in pages
+        return f"[{words}]({target})" if leads else words
+
+    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", kept, text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
