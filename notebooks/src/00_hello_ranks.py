@@ -17,12 +17,12 @@
 # %% [markdown] id="00-385caf"
 # ## Where you are going
 #
-# Before any explanation, here is a whole distributed training job. It learns from 1,442 real handwritten digits, 8 × 8 pixels each, and is tested on 355 more. Read `train` as you would read any training loop. Only two places are unusual:
+# Before any explanation, here is a whole distributed training job. The model learns from 1,442 real handwritten digits, 8 × 8 pixels each, and is tested on 355 more. Read `train` as you would read any training loop. Only two places are unusual:
 #
 # * `mine` is this process's part of the batch: every `world_size`-th image, starting with number `rank`.
 # * After `backward()`, each gradient goes through `dist.all_reduce`, which adds up the gradients of all processes and gives every process the sum. Divided by the number of processes, the sum is the average.
 #
-# `span` gives a stretch of time a name, for a picture further down. `run(train, world_size=4)` calls the function in four new processes.
+# `span` names a stretch of time for a picture further down. `run(train, world_size=4)` calls the function in four new processes, the *ranks*.
 
 # %% id="00-77155e"
 import torch
@@ -62,7 +62,7 @@ def train(steps=60, batch_size=128):
 # %% [markdown] id="00-1543c8"
 # Now run the same job on one, two and four ranks. Each call returns a `Run`, whose `results` hold what the function returned, one entry per rank. Every rank must report the same accuracy to the last digit: all ranks began with equal weights and applied equal averages, so their weights are still equal. The cell asserts this, and also that the model recognises at least 97% of the test digits each time.
 #
-# Equal accuracy could be luck, but equal *curves* could not. At each step the cell takes the mean of the four ranks' losses, and these points lie on the line of the single process. The tiny differences are rounding: four partial sums are rounded differently from one long sum.
+# Runs equal in accuracy could be luck, but not equal *curves*. At each step the cell takes the mean of the four ranks' losses, and these points lie on the line of the single process. The tiny differences are rounding: four partial sums are rounded differently from one long sum.
 
 # %% id="00-bdac7f"
 assert (len(images), len(test_images)) == (1442, 355)
@@ -201,7 +201,7 @@ draw.values(parts, caption="80 + 107 + 40 + 58 = 285: all_reduce leaves the same
 #
 # `check` tests the function on two levels. The *core* level (90 of 100 points) uses 2 to 5 ranks with at least one item each. The *sturdy* level (10 points) adds a single rank, more ranks, and fewer items than ranks; you may leave it for later.
 #
-# Replace the line that raises, and run the three cells. (After a kernel restart, *Run All Above Selected Cell* in the menu *Run* restores what they need.)
+# Replace the line that raises, and run the three cells. (After a kernel restart, select the first and choose *Run All Above Selected Cell* in the menu *Run*.)
 #
 # <details>
 # <summary>Hint: start with two numbers</summary>
@@ -251,7 +251,7 @@ check(my_share)
 # | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, in one machine and between machines | in PyTorch's CUDA builds, on Linux |
 # | **MPI** | CPU; GPU if that MPI can | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
 #
-# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo takes CUDA tensors for collectives such as `all_reduce`, but not for `send` and `recv`. (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
+# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo takes CUDA tensors for calls of all ranks, such as `all_reduce`, but not for `send` and `recv`. (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
 #
 # **One process, one GPU.** In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
 #
@@ -280,7 +280,7 @@ unpickle = [sys.executable, "-c", "import pickle, sys; pickle.load(sys.stdin.buf
 print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode().splitlines()[-1])
 
 # %% [markdown] id="00-20e240"
-# The second, `fork`, copies the running process with all its memory, including the function, in a fraction of a second. But it copies only one of the threads: the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever. PyTorch advises against it.
+# The second, `fork`, copies the running process with all its memory, including the function, in a fraction of a second. But it copies only one of the threads: the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever. PyTorch advises against `fork`.
 #
 # `run` takes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code. That is fast and safe, whatever the notebook has computed.
 #
@@ -288,7 +288,7 @@ print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode
 #
 # Four processes start, and none of them knows where the others are. They need a place where all of them can look. That place is the *store*, a small dictionary that every rank can reach. The handshake, called *rendezvous*, is short. Each rank opens a network port and writes its address into the store, under its own number. Then it reads the addresses of the others, waiting for those that are not there yet, and connects to them.
 #
-# Here is the handshake's first half by hand. The text `knock at door 100` stands for an address: no rank opens a port here. `init=False` starts the processes and leaves the rest to us. `MASTER_ADDR` and `MASTER_PORT` are the traditional names for the address of the store. Here `run` keeps the store, so no rank is its master.
+# Here is the handshake's first half by hand. The text `knock at door 100` stands for an address: no rank opens a port here. `init=False` starts the processes and leaves the rest to us. `MASTER_ADDR` and `MASTER_PORT` are the traditional names for the address of the store. Here `run` keeps the store.
 #
 # What would happen if one rank never came? Try it: insert `if rank == 2: return` before `store.set`. The others wait until `run` reports it, after 60 seconds, or until you press ■ in the toolbar.
 
@@ -306,7 +306,7 @@ run(meet, world_size=3, init=False).results[0]
 # `init_process_group` does all that. It has to know where the store is, and it accepts three answers:
 #
 # * **`env://`**, the default, is what `torchrun` uses: the environment holds the rank, the world size and the address of the store.
-# * **`file://`** keeps the store in a new file that every rank can open, for example on a shared disk. No port is needed.
+# * **`file://`** keeps the store in a new file that every rank can open, for example on a shared disk. The store needs no port.
 # * **`tcp://`** names the host and port of the store directly.
 #
 # The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before init and after destroy there is no group. To prove that the group works, each rank contributes a one, and the sum is the number of ranks.
@@ -373,7 +373,7 @@ with expect(RankFailed):
 # %% [markdown] id="00-f1cb2a"
 # ## In practice: out of the notebook
 #
-# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. It starts the processes on each machine, keeps the store, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one of the processes fails. In the script, a rank or world size of −1 means: take it from the environment.
+# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. Called on each machine, it starts the processes there, keeps the store, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one of the processes fails. In the script, a rank or world size of −1 means: take it from the environment.
 #
 # The cell writes the file, and then does what you would type in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. (It calls `torchrun` as `python -m torch.distributed.run`.) The filter shows only what rank 0 prints.
 
@@ -407,12 +407,12 @@ print(job.stdout)
 # %% [markdown] id="00-77a1ca"
 # ## Measured: what starting costs
 #
-# Rank 0 added up 120 and rank 1 the rest: 285 again. How long does starting take? The picture compares four things:
+# Rank 0 added up 120 and rank 1 the rest: 285 again. How long does starting take? The picture compares:
 #
 # * the torchrun job from above;
 # * the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported;
 # * as a yardstick, a new Python that only imports torch;
-# * `run` with a function that does nothing, the median of five calls.
+# * `run` of a function that does nothing, on 1, 2 and 4 ranks: the median of five calls.
 #
 # On two busy cores this cell can take half a minute.
 
@@ -445,13 +445,13 @@ draw.bars(took, unit="s", caption="Most of the time is spent on importing torch:
 #
 # **How `run` differs from torchrun.** It imports torch once, not once per rank. It records every call. It seeds each rank with its number; `train` set a seed of its own, so that all ranks drew the same numbers. It works on one machine only.
 #
-# **On GPUs**, `run(fn, backend="nccl")` starts one rank per visible GPU, and `device()` from `course_lib` returns the rank's GPU. `train` would have to move the model and each batch there, with `.to(device())`.
+# **On GPUs**, `run(fn, backend="nccl")` starts one rank per visible GPU, and `device()` from `course_lib` returns the rank's GPU. `train` would have to move model, batches and test images there, with `.to(device())`.
 #
 # ## Roads not taken
 #
-# * **Threads** share memory and start without delay. But in most Pythons only one runs at any moment, and all are on one machine.
+# * **Threads** share memory and start without delay. But usually only one runs Python code at a time, and all are on one machine.
 # * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the limit that you now know.
-# * **ipyparallel** keeps its processes alive between cells, with everything that earlier cells have left behind.
+# * **ipyparallel** keeps its processes alive between cells.
 # * **mpi4py** is Python's way to MPI. It has the same collectives, for any buffer, such as a NumPy array.
 # * **`torch.distributed.launch`** is torchrun's predecessor.
 

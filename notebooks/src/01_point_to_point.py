@@ -77,7 +77,7 @@ draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
 #
 # a common first model of a network (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
 #
-# **Predict.** From the very beginning, every rank has the height that its neighbour needs. After how many seconds does the last of the four ranks have its number?
+# **Predict.** From the very beginning, every rank has the height that its neighbour needs. With `listen_first`, after how many seconds does the last of the four ranks have its number?
 
 # %% id="01-8d0269"
 guess = None
@@ -278,7 +278,7 @@ with expect(Hazard):
 #
 # Back to the round trip, without its deadlock. `isend` is one way. The other needs nothing but `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works all the same, for every n ≥ 2; the proof stands below the hint, and you can skip it.
 #
-# **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. A single rank returns a copy. `mine` stays as it was, and only send and receive are used.
+# **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. `mine` stays as it was, and only send and receive are used. The levels are those of 01.1.
 #
 # <details>
 # <summary>Hint: what is left to decide?</summary>
@@ -287,14 +287,14 @@ with expect(Hazard):
 #
 # </details>
 #
-# **Why it never gets stuck.** Suppose that some ranks are stuck for ever. A rank stuck in `send` waits for its right neighbour, and a rank stuck in `recv` for its left one. That neighbour is stuck too, or it would have made both of its calls. So, round the circle, all ranks are stuck. If some are stuck in `send` and some in `recv`, then somewhere a stuck sender has a stuck receiver on its right. Can that be?
+# **Why it never gets stuck.** Suppose that some ranks are stuck for ever. A rank stuck in `send` waits for its right neighbour, and a rank stuck in `recv` for its left one. That neighbour is stuck too, or it would have made both of its calls. Can a stuck sender have a stuck receiver on its right?
 #
 # ```text
 # rank 1 in send:   1 ──► 2     waits until rank 2 receives from it
 # rank 2 in recv:   1 ◄── 2     waits until rank 1 sends to it
 # ```
 #
-# No: both wait for the same message, and both have called, so it goes through. Therefore either *all* ranks are stuck in `send`, or *all* in `recv`. Now look at rank 0, which sends first, and rank 1, which receives first.
+# No: both wait for the same message, and both have called, so it goes through. So the right neighbour of a stuck sender is stuck in `send`, and the left one of a stuck receiver in `recv`. Round the circle, either *all* ranks are stuck in `send`, or *all* in `recv`. Now look at rank 0, which sends first, and rank 1, which receives first.
 #
 # * All in `send`? For rank 1 that is its second call. Its first, the recv from rank 0, is over. Then rank 0's send is over too, and rank 0 is not stuck in it.
 # * All in `recv`? For rank 0 that is its second call. Its first, the send to rank 1, is over. Then rank 1's recv is over too, and rank 1 is not stuck in it.
@@ -338,7 +338,7 @@ check(pass_right)
 #
 # Which recv takes which message? Between two ranks, messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. In the first cell below, rank 0 sends two letters, and rank 1 takes the second one first. That works because rank 0 begins both before it waits for either.
 #
-# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. No recv is missing, only the order is wrong: `run` reports what it sees where the two ranks meet, a send with tag 1 and a recv with tag 2.
+# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. Both wait for ever, though no recv is missing. `run` reports what it sees where they meet, a send with tag 1 and a recv with tag 2.
 
 # %% id="01-e707d9"
 def two_letters(at_once):
@@ -369,7 +369,7 @@ with expect(Mismatch):
 #
 # A message carries data, and it also carries *time*: after a recv, you know that everything the sender did before its send has happened (Lamport, 1978). Four ranks have to write to one file, rank 0 first, then rank 1, and so on. Neither a clock nor `time.sleep` can guarantee that. A message that is passed from rank to rank can.
 #
-# **Goal.** `in_order(work)` calls `work()` once on every rank, on rank 0 first. No rank begins before the previous one has finished, however long that takes. Use send and receive only, and no `barrier()`: in a barrier every rank waits for all others, and here it has to wait for one.
+# **Goal.** `in_order(work)` calls `work()` once on every rank, on rank 0 first. No rank begins before the previous one has finished, however long that takes. Use send and receive only, and no `barrier()`: in a barrier every rank waits for all others, and here it has to wait for one. *Sturdy* adds a single rank and more ranks.
 #
 # <details>
 # <summary>Hint: what does the message say?</summary>
@@ -467,19 +467,19 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 # On gloo the batch is a convenience. **On NCCL it is the way to exchange**, and three things from this page no longer hold:
 #
 # * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error.
-# * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each send waits for the other rank's recv, which stands behind that rank's send. The calls of a batch progress together.
+# * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each send waits for a recv that stands behind the other send. The calls of a batch progress together.
 # * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait. So a CPU clock measures only the call, and `in_order` would delay the GPU but not the CPU code that writes your file.
 #
 # ## Roads not taken
 #
 # * **Receiving from anybody**: `recv` without `src` takes whatever comes and returns the sender's rank. The result then depends on who is faster, so name your peer where you can.
-# * **One-sided access**, as in MPI's windows and in NVSHMEM: a rank writes into another rank's memory, and nobody calls recv. No rank has to wait for a recv, but nothing tells the other rank when its data may be read.
+# * **One-sided access**, as in MPI's windows and in NVSHMEM: a rank writes into another rank's memory, and nobody calls recv. Nobody waits for a recv, but nothing tells the other rank when to read.
 #
 # ## What you can do now
 #
 # * ☑ send a tensor to a peer and receive one, and begin messages now and wait for them later;
 # * ☑ say when a send is over, under both rules, and why a program has to be right under the stricter one;
-# * ☑ read a deadlock, draw its circle, and prove that an order of calls has none;
+# * ☑ read a deadlock, draw its circle, and rule one out by the order of calls;
 # * ☑ name what you must not touch before `wait()`;
 # * ☑ tell messages apart by order and by tag, and say why NCCL sees only the order;
 # * ☑ swap tensors, pass them around a ring, and take turns without a clock.

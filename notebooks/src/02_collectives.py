@@ -40,7 +40,7 @@ assert reference.tolist() == [1111, 2222, 3333, 4444]
 # %% [markdown] id="02-be8089"
 # ## With a root: one to all, all to one
 #
-# In four collectives one rank is special. It is called the *root*. The argument is named `src` if the root gives data, and `dst` if it takes them. A collective has a **contract** of four clauses. *Who must call*: every rank of the group, even one that gets nothing. *What must agree*: shape, dtype, root and operator. *Who has what afterwards*, and *what stays untouched*. The last two differ from call to call:
+# In four collectives one rank is special. It is called the *root*. The argument is named `src` if the root gives data, and `dst` if it takes them. A collective has a **contract** of four clauses. *Who must call*: every rank of the group, even one that gets nothing. *What must agree*: shape, dtype, root and, in a reduce, the operator. *Who has what afterwards*, and *what stays untouched*. The last two differ from call to call:
 #
 # | call | before | afterwards | untouched |
 # |---|---|---|---|
@@ -129,9 +129,9 @@ draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 k
              "to rank 1. Messages grow only in the gathering chain: a sum stays 4 kB long.")
 
 # %% [markdown] id="02-126de0"
-# A broadcast needs at least n − 1 messages, since each of the other ranks must receive the tensor. That makes **(n − 1)·S bytes** in total, here 3 × 4,000 each time. What differs is who sends them and when. The star's root sends all 12,000 bytes, and with a thousand ranks it would send 999 messages through one link. In the chain no rank sends more than S bytes, but the last rank gets its copy only after n − 1 messages, one after another. The tree needs two rounds here, and ⌈log₂ n⌉ in general. On the simulated link the chain takes 3 · 1.1 = 3.3 s and the tree 2 · 1.1 = 2.2 s. The star takes 3.1 s: the root begins its next transfer while the bytes before it still travel, so only one latency counts. Which is fastest depends on n, S and the link, as the next lesson shows.
+# A broadcast needs at least n − 1 messages, since each of the other ranks must receive the tensor. That makes **(n − 1)·S bytes** in total, here 3 × 4,000 each time. What differs is who sends them and when. The star's root sends all 12,000 bytes, and with a thousand ranks it would send 999 messages through one link. In the chain no rank sends more than S bytes, but the last rank gets its copy only after n − 1 messages, one after another. The tree needs two rounds here, and ⌈log₂ n⌉ in general. On the simulated link the chain takes 3 · 1.1 = 3.3 s and the tree 2 · 1.1 = 2.2 s. The star takes 3.1 s: the root begins its next transfer while the bytes before it still travel, so only one latency counts. Which is fastest depends on n, S and the link.
 #
-# To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. To *reduce* in a chain takes only 12,000, because a sum of three tensors is as long as one.
+# To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. *Reducing* in a chain takes only 12,000, because a sum of three tensors is as long as one.
 #
 # ## Your turn: my_broadcast
 #
@@ -139,7 +139,7 @@ draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 k
 #
 # **Goal.** Afterwards, every rank's `tensor` holds what src's held. Build it from send and receive, in whichever pattern you like. Bytes and time are not graded here. Any rank may be src.
 #
-# The *core* level plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds a single rank, eight and more ranks, empty tensors, strides and other dtypes; do it now or later. (*Strides* here means a tensor that is not contiguous in memory, such as `x.T`. Gloo moves only contiguous tensors. So send `x.contiguous()`. To receive, use a new contiguous tensor as an inbox, and then write its numbers into the caller's tensor with `copy_`. An inbox from `torch.empty_like(x)` keeps the layout of a transposed `x`, unless you add `memory_format=torch.contiguous_format`.)
+# In all five exercises, *core* plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds a single rank, eight and more ranks, empty tensors, strides and other dtypes. (*Strides* here means a tensor that is not contiguous in memory, such as `x.T`. Gloo moves only contiguous tensors. So send `x.contiguous()`. To receive, use a new contiguous tensor as an inbox, and then write its numbers into the caller's tensor with `copy_`. An inbox from `torch.empty_like(x)` keeps the layout of a transposed `x`, unless you add `memory_format=torch.contiguous_format`.)
 #
 # <details>
 # <summary>Hint: two roles, and a trap</summary>
@@ -189,7 +189,7 @@ check(my_broadcast)
 #
 # This is the way back: dst collects. In practice, it is how rank 0 gets every rank's predictions.
 #
-# **Goal.** dst returns a list of n new tensors, in which entry *r* is rank *r*'s; the other ranks return `None`. *New* means that the list shares memory with nothing, and that includes dst's own entry: if the caller changes an entry, its tensor must not change.
+# **Goal.** dst returns a list of n new tensors, in which entry *r* is rank *r*'s; the other ranks return `None`. *New* means that the list shares memory with nothing, and that includes dst's own entry: if the caller changes an entry, `tensor` must not change.
 #
 # In every pattern, dst has to receive (n − 1)·S bytes. That is why large things are seldom gathered.
 #
@@ -311,7 +311,7 @@ check(my_reduce)
 #
 # The ending `_single` means one long tensor in place of a list; `all_gather` and `reduce_scatter` take lists. The `_single` names are recent: up to PyTorch 2.11 they were `all_gather_into_tensor` and `reduce_scatter_tensor`, and the old names still work.
 #
-# In `reduce_scatter`, each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It looks like half of an all_reduce, and that is exactly what it is: a reduce_scatter followed by an all_gather is an all_reduce, as the assertion inside the function checks. When a model is so large that no rank holds all of it, a rank needs only its own block of the gradient, and the reduce_scatter alone is enough.
+# In `reduce_scatter`, each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It looks like half of an all_reduce, and that is exactly what it is: a reduce_scatter followed by an all_gather is an all_reduce, as an assertion in the next cell checks. When a model is so large that no rank holds all of it, a rank needs only its own block of the gradient, and the reduce_scatter alone is enough.
 
 # %% id="02-cf1403"
 def without_a_root():
@@ -407,9 +407,9 @@ draw.traffic(naive, wasteful, blocks,
              "every rank sends 12 kB. Right: every rank sends 3 kB.")
 
 # %% [markdown] id="02-06b9cb"
-# Each block to its owner costs **(n − 1)/n · S bytes per rank**, never more than the tensor itself, on any number of ranks. No pattern needs fewer bytes in total: each block of the sum needs numbers from n − 1 ranks that do not own it, and each of them has to send S/n bytes at least (compare Patarasuk and Yuan, 2009). Through the root, a rank sends at most S bytes, only a third more. But look at the first column: 12,000 bytes queue at rank 0, while the other ranks wait.
+# Each block to its owner costs **(n − 1)/n · S bytes per rank**, never more than the tensor itself, on any number of ranks. No pattern can do with fewer bytes in total: each block of the sum needs numbers from n − 1 ranks that do not own it, and each of them has to send S/n bytes at least (compare Patarasuk and Yuan, 2009). Through the root, a rank sends at most S bytes, only a third more. But look at the first column: 12,000 bytes queue at rank 0, while the other ranks wait.
 #
-# The matrix in the middle is also that of an all_gather. There no byte is wasted: every rank needs all other tensors, (n − 1)·S bytes.
+# The matrix in the middle is also that of an all_gather. In an all_gather no byte is wasted: every rank needs all other tensors, (n − 1)·S bytes.
 #
 # `draw.traffic` sees messages, not what a backend does inside `all_reduce`. For a collective, the record holds only the call, the size of its tensors and the times.
 #

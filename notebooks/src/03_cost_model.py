@@ -94,7 +94,7 @@ assert measured[5] < 3 * measured[0] and measured[10] > 3 * measured[5]
 #
 # Which α and β bring α + S·β nearest to the eleven points, by *least squares*? In plain seconds, the largest message would decide almost alone. So we divide each point's error by its time t and make the *relative* errors small: α/t + β·S/t should be 1 everywhere. That is one call of `lstsq`.
 #
-# The first picture also shows the two parts of the sum, from 16 kB on. For smaller messages, nearly all of the time is α. For the largest, nearly all of it is S·β. (On logarithmic axes, the line α + S·β is a curve.) The second picture shows the **residuals**: by how much each measured time differs from the line. Where three or more neighbouring points lie clearly on the same side of zero, and do so each time you measure, something may happen that two numbers cannot express: a buffer is full, a cache is too small, or the library switches to another way of sending. For planning, a model is good if it is right within some tens of percent while the size grows a millionfold.
+# The first picture also shows the two parts of the sum, from 16 kB on. For smaller messages, nearly all of the time is α. For the largest, nearly all of it is S·β. (On logarithmic axes, the line α + S·β is a curve.) The second picture shows the **residuals**: by how much each measured time differs from the line. If three or more neighbouring points lie clearly on the same side of zero each time you measure, two numbers may not be enough: a buffer is full, a cache is too small, or the library switches to another way of sending. For planning, a model is good if it is right to within a few tens of percent while the size grows a millionfold.
 
 # %% id="03-1fc486"
 S, t = torch.tensor([sizes, measured], dtype=torch.float64)
@@ -130,7 +130,7 @@ draw.lines(
 # Two rules say how long it takes:
 #
 # 1. **A message sets off when both its sides have called**, as in lesson 01. So that no message has to wait, rank 0 calls all its `irecv`s before it waits for the first. Later it calls all its `isend`s.
-# 2. **Each rank has one link out and one link in.** Messages that arrive together **queue** at the link, which carries one byte at a time. Their latencies **overlap**, because waiting for a first byte keeps no link busy.
+# 2. **Each rank has one link out and one link in.** Messages that need a link together **queue**: it carries one byte at a time. Their latencies **overlap**, because waiting for a first byte keeps no link busy.
 #
 # **Predict.** There are four ranks with 8 bytes each, on the slow link from above. Follow the last message on its way to rank 0, and then the last one on the way back. After how many seconds does every rank have the sum?
 
@@ -229,9 +229,9 @@ check(star_seconds)
 # %% [markdown] id="03-7187ed"
 # ## Model and reality
 #
-# How long does a star take with 1 MiB per rank, on the link that we have measured? The simulator follows the same two rules as your formula. The next cell also times 2 to 5 real processes, and the cell after it prints the numbers of the picture.
+# How long does a star take with 1 MiB per rank, on the link that we have measured? The simulator follows the same two rules as your formula. The next cell also times 2 to 5 real processes; in `simulate`, `perf_counter` shows the model's time.
 #
-# On a small machine, real processes are usually slower than the model. The model gives each rank links of its own, and computing costs nothing. In it, two pairs of ranks play ping-pong without slowing each other down, as the second cell asserts. Here the "links" are copies in memory. The ranks share the cores that make these copies, with one another and with whatever else is running. α and β were measured with a single pair and know nothing of that. How much each of these costs, the picture cannot say.
+# On a small machine, real processes are usually slower than the model. The model gives each rank links of its own, and computing costs nothing. In it, two pairs of ranks play ping-pong without slowing each other down, as the cell after it asserts. In reality the "links" are copies in memory. The ranks share the cores that make these copies, with one another and with whatever else is running. α and β were measured with a single pair and know nothing of that. The picture cannot say how much each of these costs.
 
 # %% id="03-2ba294"
 def timed_star(nbytes, rounds):
@@ -270,8 +270,8 @@ assert math.isclose(one, two, rel_tol=1e-9)  # two modelled pairs do not slow ea
 #
 # How good can it get? There are two lower bounds for algorithms made of sends and receives, the second with a condition:
 #
-# * **Bandwidth.** To add up n tensors takes at least n − 1 transfers of S bytes, and n − 1 more until every rank has the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: **2(n − 1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
-# * **Latency.** If, as in the textbooks, a rank starts one message at a time, the number of ranks that one tensor has reached at most doubles in each round, and **⌈log₂ n⌉·α** is the least. In our model latencies overlap, so a star needs only two of them for any n.
+# * **Bandwidth.** Adding up n tensors takes at least n − 1 transfers of S bytes, and n − 1 more until every rank has the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: **2(n − 1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
+# * **Latency.** If, as in the textbooks, a rank starts one message at a time, then in each round one tensor can at most double the number of ranks that it has reached, and **⌈log₂ n⌉·α** is the least. In our model latencies overlap, so a star needs only two of them for any n.
 #
 # The cell plays S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of each textbook algorithm (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
 
@@ -361,7 +361,7 @@ check(bus_bandwidth)
 # | `pcie5()` | 3 µs | 63 GB/s | PCI Express 5.0 ×16 |
 # | `nvlink4()` | 2 µs | 450 GB/s | inside a machine with H100 GPUs |
 #
-# The bandwidths are those of the standards, minus the bits that the line code takes. The latencies are typical published figures and may be wrong by a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) names the sources, and says what was measured on such machines. For example, a large ring all_reduce on eight H100 GPUs reaches a busbw of about 370 GB/s, where the links offer 450.
+# The bandwidths are those of the standards, minus the bits that the line code takes. The latencies are typical published figures and may be wrong by a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) names the sources, and says what was measured on such machines. For example, a large all_reduce on eight H100 GPUs reaches a busbw of about 370 GB/s, where the links offer 450.
 #
 # Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient. What share of the step is computing? (To save memory, the cell divides both the bytes and the bandwidth by a thousand. In the model, S occurs only in S·β, so the times stay the same.)
 
@@ -437,12 +437,12 @@ check(half_bandwidth_bytes)
 # | backward | all_reduce sums the gradients of the weights: 4·w² bytes | all_reduce sums the gradients of the inputs: 4·B·w bytes |
 # | what decides | the number of weights | the size of the batch |
 #
-# By the bandwidth bound above, a link carries at least 2(n − 1)/n times the bytes that are all-reduced. For all_gather it is (n − 1)/n times the bytes that are put together, since a rank already has its own part. The factor (n − 1)/n is common to both. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w, which is at **B = ⅔·w**. The cell records the calls on four real ranks with w = 384, multiplies their sizes by these factors, and plots the result against B.
+# By the bandwidth bound above, a link carries at least 2(n − 1)/n times the bytes that are all-reduced. For all_gather it is (n − 1)/n times the bytes that are put together, since a rank already has its own part. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w (all_reduce 2, all_gather 1), which is at **B = ⅔·w**. The cell records the calls on four real ranks with w = 384, multiplies their sizes by these factors, and plots the result against B.
 
 # %% id="03-b0eba3"
 def data_parallel(batch, width):
     inputs = torch.ones(batch // dist.get_world_size(), width)
-    outputs_grad = inputs @ torch.ones(width, width)  # of the loss |outputs|²/2: the outputs
+    outputs_grad = inputs @ torch.ones(width, width)  # the gradient of |outputs|²/2 is outputs
     dist.all_reduce(outputs_grad.T @ inputs)
 
 def tensor_parallel(batch, width):
@@ -514,7 +514,7 @@ assert [event.completed for rank in (0, 1) for event in waited.trace.of(rank)] =
 # * ☑ compare an algorithm with the lower bounds of latency and bandwidth;
 # * ☑ read algbw and busbw, and say which one to compare with a data sheet;
 # * ☑ ask what a training step would cost on another network, with many more ranks;
-# * ☑ say whether communication is the bottleneck, and whether weights or activations should travel.
+# * ☑ say whether communication is the bottleneck, and whether gradients or activations should travel.
 #
 # **Next**, [04 ring all-reduce](04_ring_all_reduce.ipynb): an algorithm that reaches the bandwidth bound, written by you. Before: [02 collectives](02_collectives.ipynb).
 #

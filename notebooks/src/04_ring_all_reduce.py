@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | sum a tensor the naive way and count the waste, watch chunks go round, write the ring yourself, run it on 1024 simulated ranks, meet a famous wrong one |
+# | **Do** | sum a tensor the naive way and count the waste, watch chunks go round, write the ring yourself, watch one of 1024 simulated ranks, meet a famous wrong one |
 # | **Learn** | reduce-scatter followed by all-gather; the least that can be sent; when steps cost more than bytes; what Baidu, Horovod, NCCL and gloo made of it |
 # | **Need** | lessons [01](01_point_to_point.ipynb) (`isend`, `recv`, `wait`), [02](02_collectives.ipynb) (reduce_scatter, all_gather) and [03](03_cost_model.ipynb) (α, β) |
 # | **Time** | about 70 minutes with the required exercise, 95 with the three optional ones as well |
@@ -87,7 +87,7 @@ draw.values(halves, caption="reduce_scatter leaves one finished chunk on each ra
 # %% [markdown] id="04-69b5f2"
 # ## Round the ring, chunk by chunk
 #
-# On a ring both halves need messages between neighbours only. Follow chunk 0. It starts at rank 0, with rank 0's number in it. Rank 1 adds its own number and sends it on, rank 2 does the same, and so does rank 3. After three steps the chunk has met every rank and is finished. The other chunks travel at the same time: chunk k starts at rank k. In every step, every rank sends one chunk to the right and receives another one from the left. That is the first half.
+# On a ring both halves need messages between neighbours only. Follow chunk 0. It starts at rank 0, with rank 0's number in it. Rank 1 adds its own number and sends it on, rank 2 does the same, and rank 3 only adds. After three steps the chunk has met every rank and is finished. The other chunks travel at the same time: chunk k starts at rank k. In every step, every rank sends one chunk to the right and receives another one from the left. That is the first half.
 #
 # Then the finished chunks go round once more. A rank that receives one no longer adds; it replaces its own copy.
 #
@@ -137,7 +137,7 @@ draw.steps(film, caption="Whose numbers are in each chunk. After three steps eac
            "finished chunk; three more steps hand these to everybody.")
 
 # %% [markdown] id="04-c7c36b"
-# Rank r finishes chunk r+1: the chunk that started at its right neighbour and has come all the way round. (`reduce_scatter` promises chunk r, so a library's ring numbers the chunks differently. Each chunk still travels the same way.) Remember this r+1: a second half that starts with chunk r hands round sums that are not finished.
+# Rank r finishes chunk r+1: the chunk that started at its right neighbour and has come all the way round. (`reduce_scatter` promises chunk r, so a library's ring starts chunk r at rank r+1. The way round is the same.) Remember this r+1: a second half that starts with chunk r hands round sums that are not finished.
 #
 # ## What it costs
 #
@@ -160,7 +160,7 @@ draw.timeline(megabyte, between=(0, 43.5e-6), caption="One megabyte, simulated, 
 #
 # Each rank sends 2(n−1) chunks of S/n bytes, **2(n−1)/n·S** in all. That is less than 2S, the size of two tensors, however many ranks there are. Could it be less still?
 #
-# Follow one element, message by message, and stop as soon as some rank knows the sum over all ranks. Each of the other n−1 ranks must have sent its contribution by now, and those n−1 messages have arrived. But these n−1 ranks do not know the sum yet, so each of them still has to receive a message: n−1 more. Every element therefore takes at least 2(n−1) messages, and the whole tensor at least 2(n−1)·S bytes. The busiest of the n ranks sends at least an n-th of that: 2(n−1)/n·S. The ring reaches this bound exactly (Patarasuk and Yuan, 2009). You have met the factor in lesson 03, in the bus bandwidth.
+# Follow one element, message by message, and stop as soon as some rank knows the sum over all ranks. Each of the other n−1 ranks must have sent a message by now, so n−1 messages have arrived. But these n−1 ranks do not know the sum yet, so each of them still has to receive a message: n−1 more. Every element therefore takes at least 2(n−1) messages, and the whole tensor at least 2(n−1)·S bytes. The busiest of the n ranks sends at least an n-th of that: 2(n−1)/n·S. The ring reaches this bound exactly (Patarasuk and Yuan, 2009). You have met the factor in lesson 03, in the bus bandwidth.
 #
 # To count bytes we do not need the numbers. `only_the_messages` sends what a ring of any size sends, and computes nothing.
 #
@@ -261,7 +261,9 @@ check(ring_all_reduce)
 #
 # **Optional · 04.2 ring_reduce_scatter ●●○ and 04.3 ring_all_gather ●○○ · about 10 minutes each**
 #
-# Here somebody else has cut the tensor into a list of chunks. The first half adds in place and returns the index of the chunk that this rank has finished; the other chunks may then hold anything. The second half is given this index and fills in the rest. Any correct pattern of sends and receives is accepted; there is no budget.
+# Here somebody else has cut the tensor into a list of chunks.
+#
+# **Goal of 04.2.** The first half adds in place and returns the index of the chunk that this rank has finished; the other chunks may then hold anything. The second half is given this index and fills in the rest. Any correct pattern of sends and receives is accepted; there is no budget.
 #
 # **Goal of 04.3.** Do not assume that rank r owns chunk r or r+1: look at `owned`. You may rely on one thing: rank r owns chunk (r + c) mod n, with the same c on every rank.
 #
@@ -457,7 +459,7 @@ with expect(CheckFailed):
 # * **Who made it known.** Rings are older than deep learning. Baidu's post and library of 2017 (A. Gibiansky) brought the chunked ring to training. Horovod (Sergeev and Del Balso, 2018) began with Baidu's code, replaced it by NCCL, and packs small gradients into one buffer, because each call costs 2(n−1)·α. DistributedDataParallel packs them as well: lesson 06 shows its *buckets*.
 # * **gloo** also uses rings. It cuts each chunk into smaller segments, so that one is added while the next is on its way.
 # * **NCCL** runs several rings at once, and since version 2.4 also double binary trees. It chooses by size and topology; the variable `NCCL_ALGO` overrides the choice.
-# * **On GPUs** our ring may hang. NCCL carries out a rank's sends and receives within a group in the order of the calls, and here every rank calls send first. A send can wait until the right neighbour receives. But that neighbour receives only after its own send, which waits for the next rank, and so on round the ring. On NCCL a step has to start both calls together, as a pair, which works on gloo, too:
+# * **On GPUs** our ring may hang. NCCL carries out a rank's sends and receives one by one, in the order of the calls, and here every rank calls send first. A send can wait until the right neighbour receives. But that neighbour receives only after its own send, which waits for the next rank, and so on round the ring. On NCCL a step has to start both calls together, as a pair, which works on gloo, too:
 #
 # ```python
 # pair = [dist.P2POp(dist.isend, outbox, right), dist.P2POp(dist.irecv, inbox, left)]

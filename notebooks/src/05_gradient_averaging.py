@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | train the digits on 1, 2 and 4 ranks by hand; average gradients, start alike, take a step on batches of any size; count what a parameter server sends |
+# | **Do** | train on the digits by hand, with 1, 2 and 4 ranks; average gradients, start alike, take a step on batches of any size; count what a parameter server sends |
 # | **Learn** | why averaging gradients trains one model and not four; when the average is wrong; what becomes of the learning rate; strong and weak scaling |
 # | **Need** | [lesson 04](04_ring_all_reduce.ipynb): `all_reduce`, and what it costs |
 # | **Time** | about 60 minutes with the required exercise, 105 with the three optional ones as well |
@@ -67,9 +67,9 @@ assert round(sum(uneven) / 2, 2) == -21.33 and round(uneven[1], 2) == -38.67
 # └─────────┴─────────┴─────────┴─────────┘
 # ```
 #
-# Weights never travel. They stay equal by induction: **equal weights before the step, equal gradients, equal steps, so equal weights after it.** This takes an equal start, and an optimizer whose step depends only on weights, gradients and its own state. For the result to equal that of one process, the parts must also be equally large and make up its whole batch, with no sample in two of them. The price is that in every step all ranks wait for the slowest; hence *synchronous*.
+# Weights never travel. They stay equal by induction: **equal weights before the step, equal gradients, equal steps, so equal weights after it.** This takes an equal start, and an optimizer whose step depends only on weights, gradients and its own state. For the result to equal that of one process, the parts must also be equally large and together be that process's batch, with no sample in two of them. The price is that in every step all ranks wait for the slowest; hence *synchronous*.
 #
-# Partitioning comes first. Every rank draws the same order of all images, from a seed that is the epoch's number, and takes its own block of each batch. No message is needed, because every rank knows the whole plan. (Classic tutorials cut the dataset into one piece per rank before training begins. A rank then never sees the rest.)
+# To divide a batch, every rank draws the same order of all images, from a seed that is the epoch's number, and takes its own block of each batch. No message is needed, because every rank knows the whole plan. (Classic tutorials cut the dataset into one piece per rank before training begins. A rank then never sees the rest.)
 
 # %% id="05-eeb606"
 def batches(epoch, size):
@@ -93,7 +93,7 @@ draw.values(parts, caption="A batch of 12: three images per rank, by their numbe
 #
 # `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, with one call per parameter. It relies on every parameter having a gradient in every step, as in this model. Your own version will not rely on it.
 #
-# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, which takes the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
+# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, which takes the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The last cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
 
 # %% id="05-33fc05"
 from collections import OrderedDict
@@ -245,7 +245,7 @@ def broadcast_parameters(model: nn.Module, src: int = 0) -> None:
     """Give every rank the parameters, frozen ones too, and the buffers of rank ``src``, in place.
 
     Every rank calls it, with a model of equal structure and the same ``src``. A tensor may have
-    any dtype and memory layout, both the same on all ranks, and is overwritten on all but src.
+    any dtype, and may be transposed, the same on all ranks: ``broadcast`` takes it as it is.
     """
     ### BEGIN SOLUTION
     for tensor in (*model.parameters(), *model.buffers()):
@@ -269,9 +269,9 @@ check(broadcast_parameters)
 #
 # **Optional · 05.3 · difficulty ●●○ · about 15 minutes**
 #
-# How would you notice that ranks have drifted apart? The loss does not tell, as you will see below. A test of the weights themselves does, and can be called every few hundred steps.
+# How would you notice that ranks have drifted apart? The accuracy does not tell, as you will see below. A test of the weights themselves does, and can be called every few hundred steps.
 #
-# **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal means that a difference in the last bit counts. *Sturdy* adds one rank, eight and more, other dtypes, models without any tensor, buffers that are not saved with the model, and NaN, which is not equal to itself although its bits are.
+# **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal means that a difference in the last bit counts. *Sturdy* adds one rank, eight and more, other dtypes, models without any tensor, buffers that are not saved with the model, and NaN, which is not equal to itself, but has equal bits.
 #
 # <details>
 # <summary>Hint: look at bytes</summary>
@@ -404,7 +404,7 @@ draw.lines({"rate 0.2": (sizes, fixed), "rate 0.2·k": (sizes, scaled)}, xlabel=
 #
 # Before all_reduce took over, one process held the weights: workers sent gradients to it and got new weights back (Dean and others, 2012; Li and others, 2014). In the cell, rank 0 is both the server and a worker. S is the size of the gradient, for our model 4 · 5,450 = 21,800 bytes.
 #
-# **(n−1)·S** bytes go into the server, and as many come out: with four ranks, 65,400 in each direction. In a ring each rank's link carries 2(n−1)/n·S in each direction: 32,700 bytes. The server's load grows with every worker; the ring's stays below 2·S. In time, with lesson 03's model, that is 2(α + (n−1)·S·β) for the server and 2(n−1)(α + S/n·β) for the ring. The second cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
+# **(n−1)·S** bytes go into the server, and as many come out: with four ranks, 65,400 in each direction. In a ring each rank's link carries 2(n−1)/n·S in each direction: 32,700 bytes. The server's load grows with every worker; the ring's stays below 2·S. In seconds, with lesson 03's model, that is 2(α + (n−1)·S·β) for the server and 2(n−1)(α + S/n·β) for the ring. The second cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
 
 # %% id="05-ff8efe"
 def server_step(grad):
@@ -455,7 +455,7 @@ draw.lines({name: (worlds, [1e3 * s for s in took]) for name, took in times.item
 # * **Strong scaling** (Amdahl, 1967): the same global batch on more ranks. Efficiency is T₁ / (n·Tₙ).
 # * **Weak scaling** (Gustafson, 1988): the same batch *per rank*, so that the work grows with *n*. Efficiency is T₁ / Tₙ.
 #
-# We simulate, because four processes on one machine share its cores, so a measurement would tell more about the cores than about scaling. The model: 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
+# We simulate, because four processes on one machine share its cores, so a measurement would tell more about the cores than about scaling. We assume 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
 
 # %% id="05-b1fb08"
 def step_time(n, samples):
@@ -483,7 +483,7 @@ draw.lines({"weak: 256 samples per rank": (worlds, weak), "strong: 256 in all": 
 #
 # **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others have two. (In a loop over many steps it can be worse: rank 0's third call meets the others' first call of the *next* step. If the shapes are alike, nobody hangs at first, and the ranks silently average one layer's gradient with another's.)
 #
-# **Second**, a bug with which the model still learns. `share_weights` averages the parameter instead of its gradient: one word is different. (A reader of a published trainer asks whether its hook does so, in [picotron#39](https://github.com/huggingface/picotron/issues/39).) Each rank steps with its own gradient, and the weights are pulled together in the next step. Does the accuracy give it away?
+# **Second**, a bug with which the model still learns. `share_weights` averages the parameter instead of its gradient: one word is different. (A reader of a published trainer asks whether it does so, in [picotron#39](https://github.com/huggingface/picotron/issues/39).) Each rank steps with its own gradient, and the weights are pulled together in the next step. Does the accuracy give it away?
 
 # %% id="05-9e84da"
 def two_tasks():
@@ -517,7 +517,7 @@ for share, job in {share_gradients: runs[4],
 #
 # ## In practice
 #
-# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so it is up to you to weight uneven batches. On GPUs `train` needs one change: model and batches move to `device()`. `run` gets `backend="nccl"`, and `all_reduce` and AVG are the same calls.
+# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so it is up to you to weight uneven batches. On GPUs, the model, its batches and the test images move to `device()`. `run` gets `backend="nccl"`, and `all_reduce` and AVG are the same calls.
 #
 # ## More roads not taken
 #

@@ -180,7 +180,7 @@ for name, count in counted.items():
         print(f"{count:>3} × {name}")
 
 # %% [markdown] id="06-39e931"
-# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy some of its processors (SMs) and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). To see whether it is, look in a profiler's GPU timeline for the gap between backward's last kernel and the optimizer's first.
+# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy some of its processors (SMs) and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). What is not hidden shows in a profiler's GPU timeline, as a gap between backward's last kernel and the optimizer's first.
 #
 # ## Who draws which samples
 #
@@ -204,7 +204,7 @@ for epoch in (0, 1):
 #
 # **Required · 06.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Train any small model without BatchNorm that turns images of shape (B, 1, 8, 8) into ten logits each. Its loss is cross-entropy. After each epoch report two numbers, the same on every rank: the mean loss over all samples drawn in the epoch, and the accuracy at the end of the epoch, over the whole dataset, with each sample counted once. **Budget:** each step reduces the gradients once, in buckets.
+# **Goal.** Train any small model without BatchNorm that turns images of shape (B, 1, 8, 8) into ten logits each. Its loss is cross-entropy. After each epoch report two numbers, the same on every rank: the mean loss over all samples drawn in the epoch, and the accuracy at the end of the epoch, over the whole dataset, with each sample counted once. **Budget:** each step reduces the gradients once, in buckets; other small calls are free.
 #
 # The check uses tiny datasets and watches what your model is given, not how well it learns.
 #
@@ -223,7 +223,7 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
         dataset: a TensorDataset of images, float32 of shape (N, 1, 8, 8), and labels from 0 to 9,
             int64 of shape (N,), where N is at least the number of ranks. Each rank has all of it
             and trains on its share.
-        epochs: passes through the dataset, each in a different order; 1 or more.
+        epochs: passes through the dataset, shuffled anew over all ranks each time; 1 or more.
         batch_size: samples per batch on one rank, as DataLoader means it. The last batch of an
             epoch may be smaller, or left out if others remain. A smaller batch is accepted, too,
             such as max(1, batch_size // number of ranks).
@@ -347,7 +347,7 @@ draw.bars({"each of them reduces": loud / 1e6, "no_sync but for the last": quiet
           exact=True, caption="What rank 0 hands to all_reduce in a step of four micro-batches.")
 
 # %% [markdown] id="06-f6f2b0"
-# ## Optional: accumulate_step
+# ## Your turn: accumulate_step
 #
 # **Optional · 06.2 · difficulty ●●○ · about 15 minutes**
 #
@@ -377,7 +377,7 @@ def accumulate_step(ddp_model, optimizer, micro_batches, max_norm: float) -> flo
 
     Returns:
         The mean cross-entropy over all micro-batches of all ranks, before the step, to float32
-        precision. Losses are finite.
+        precision: the same on every rank. Losses are finite.
     """
     ### BEGIN SOLUTION
     optimizer.zero_grad()
@@ -415,7 +415,7 @@ check(accumulate_step)
 # %% [markdown] id="06-e82400"
 # ## Break it
 #
-# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (`run` cannot look into DDP's C++ code. It would wait for the whole timeout.)
+# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (DDP waits in C++ code, which `run` does not see. It would use up the timeout.)
 #
 # The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes at the start of each forward pass. The first counts the ranks that still have data; the second tells those without data whether the backward pass will reduce. One last count finds nobody left.
 #
@@ -465,7 +465,7 @@ with expect(RankFailed):
 #
 # **Seeds.** Weights come from rank 0. The sampler's seed has to be the same on all ranks. The seeds of dropout and augmentation should differ, or all ranks drop the same units: call `torch.manual_seed(seed + rank)` after the model is made.
 #
-# **BatchNorm** uses the statistics of the rank's own samples. DDP does *not* convert it, but broadcasts rank 0's running statistics before each forward pass. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` computes statistics over all ranks, on GPUs only.
+# **BatchNorm** uses the statistics of the rank's own samples. DDP does *not* convert it, but broadcasts rank 0's running statistics before each forward pass. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` makes it use those of all ranks, on GPUs only.
 #
 # **Logging.** Print on rank 0, but let **all** ranks compute what is printed: a collective inside `if rank == 0:` never ends.
 #
@@ -520,7 +520,7 @@ print(*("" if line.startswith("@@") else line for line in changes), sep="\n")
 #
 # When `--nnodes` agents have arrived, they agree on who starts which ranks. The second cell starts two agents with one rank each, which run ddp.py: to the ranks it looks like two machines.
 #
-# Then train.py continues from what ddp.py has saved. It runs on ranks of `run`; `init=False` starts them with the variables that torchrun would set. On several machines this takes a disk that all share: rank 0 writes the checkpoint, every rank reads it. train.py refuses to start if a rank cannot see rank 0's folder.
+# Then train.py continues from what ddp.py has saved. It runs on ranks of `run`; `init=False` starts them with the variables that torchrun would set. To continue on several machines takes a disk that all share: rank 0 writes the checkpoint, every rank reads it. train.py refuses to start if a rank cannot see rank 0's folder.
 #
 # Each agent and each of its ranks imports torch anew: this takes about ten seconds, on a busy machine half a minute.
 
@@ -572,13 +572,13 @@ show(run(train_on, f"{files.name}/digits.pt", world_size=2, init=False).results[
 files.cleanup()
 
 # %% [markdown] id="06-e61b07"
-# [course_lib/jobs/train.sbatch](../../course_lib/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. [course_lib/jobs/train.yaml](../../course_lib/jobs/train.yaml) is an Indexed Job of Kubernetes with a headless Service, which names the pods. Kubeflow's TrainJob writes such a file for you.
+# [course_lib/jobs/train.sbatch](../../course_lib/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. [course_lib/jobs/train.yaml](../../course_lib/jobs/train.yaml) is an Indexed Job of Kubernetes, which names its pods, and a headless Service, by which they find each other. Kubeflow's TrainJob creates both for you.
 #
 # ## On GPUs
 #
-# `run(training, backend="nccl")` runs the cells above with one rank per GPU: they ask `device()`, which under gloo is the CPU. Since torch 2.15 `backend="nccl"` is a new implementation; `TORCH_DIST_USE_NCCL2=0` brings back the old one.
+# `run(…, backend="nccl")` runs the cells above with one rank per GPU: they ask `device()`, which under gloo is the CPU. Since torch 2.15 `backend="nccl"` is a new implementation; `TORCH_DIST_USE_NCCL2=0` brings back the old one.
 #
-# **`nn.DataParallel`** is something else: one process with a thread per GPU, which copies the model to all GPUs in every step. PyTorch recommends DDP even on one machine. Of **TensorFlow's** strategies, `MirroredStrategy` is DDP on one machine and `MultiWorkerMirroredStrategy` is DDP on several.
+# **`nn.DataParallel`** is something else: one process with a thread per GPU, which copies the model to all GPUs in every step. PyTorch recommends DDP. Of **TensorFlow's** strategies, `MirroredStrategy` corresponds to DDP on one machine, `MultiWorkerMirroredStrategy` to DDP on several.
 #
 # ## Roads not taken
 #
