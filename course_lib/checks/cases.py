@@ -68,9 +68,9 @@ def numbers(case: Case, rank: int) -> list[Any]:
         return [SPECIAL[(i + rank * (i % 2)) % len(SPECIAL)] for i in places]
     if case.numbers == "digits" and case.world <= 5 and case.dtype in ("float32", "int64"):
         return [(i % 9 + 1) * 10**rank for i in places]
-    rng = case.random("numbers", rank)
-    most = 2 if case.dtype == "bool" else 8
-    return [rng.randrange(0 if case.dtype in ("bool", "uint8") else 1, most) for _ in places]
+    drawn = torch.Generator().manual_seed(case.random("numbers", rank).getrandbits(63))
+    least, most = int(case.dtype not in ("bool", "uint8")), 2 if case.dtype == "bool" else 8
+    return torch.randint(least, most, (case.length,), generator=drawn).tolist()
 
 
 def tensor(case: Case, rank: int) -> Tensor:

@@ -29,8 +29,11 @@ def judge(exercise: Exercise, play: Play) -> None:
     if play.error is not None:
         play.findings = [Finding(KINDS.get(type(play.error), "raised"), str(play.error))]
         return
-    play.expected = [_expected(exercise, play, call) for call in range(play.case.calls)]
-    wrong = set().union(*map(exercise.differing, play.seen, play.expected))
+    play.expected = play.comes_to(exercise.right)
+    if exercise.settle is not None:
+        play.expected = [Outcome(exercise.settle(copy.deepcopy(list(want)), got))
+                         for want, got in zip(play.expected, play.seen, strict=True)]  # fmt: skip
+    wrong = exercise.differing(play.seen, play.expected)
     play.wrong = [name for name in FACETS if name in wrong]
     play.findings = [f for call in range(play.case.calls) for f in _in_call(exercise, play, call)]
     if play.where == "simulated":
@@ -42,13 +45,6 @@ def judge(exercise: Exercise, play: Play) -> None:
 def right_with_zeros(play: Play) -> bool:
     """Whether a play is right although its messages carried zeros."""
     return play.done and not {f.kind for f in play.findings} & {"returned", "type", "left"}
-
-
-def _expected(exercise: Exercise, play: Play, call: int) -> Outcome:
-    right = play.prepared.outcome(exercise.right, call)
-    if exercise.settle is None:
-        return right
-    return Outcome(exercise.settle(copy.deepcopy(list(right)), play.seen[call]))
 
 
 def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
