@@ -32,7 +32,7 @@ from course_lib.checks.exercise import (
     untouched,
 )
 from course_lib.checks.rules import PATTERNS, trace_of
-from course_lib.errors import Blocked, Deadlock, Hazard, RankFailed
+from course_lib.errors import Blocked, Deadlock
 
 OfPlay = Callable[[Play], bool]
 
@@ -69,22 +69,13 @@ class Level:
 
 
 def found(*kinds: str) -> OfPlay:
-    """The play has a finding of one of these kinds."""
+    """The play has a finding of one of these kinds, or ended in such a hazard or exception."""
     return lambda p: bool(p.kinds() & set(kinds))
 
 
 def only(*kinds: str) -> OfPlay:
     """The play came to its end, and has findings of these kinds and no others."""
     return lambda p: p.done and bool(p.kinds()) and p.kinds() <= set(kinds)
-
-
-def raised(*names: str) -> OfPlay:
-    """A rank raised an exception of one of these classes."""
-    return lambda p: isinstance(p.error, RankFailed) and p.error.kind in names
-
-
-def hazard(*kinds: str) -> OfPlay:
-    return lambda p: isinstance(p.error, Hazard) and p.error.kind in kinds
 
 
 def all_wait_in(call: str) -> OfPlay:
@@ -112,15 +103,15 @@ def note(words: str) -> OfPlay:
 
 CUT_OFF = [  # of what ended all play, or never began
     Diagnosis("signature", "Keep the function's name and its arguments as the stub has them.",
-              raised("BadSignature")),
+              found("BadSignature")),
     Diagnosis("breaks-the-check", "Does the answer change torch or course_lib itself? If it does "
               "not, the mistake is ours: please report it.", found("broken")),
     Diagnosis("import", "The file has to run by itself, before anything in it is called.",
-              raised("AtImport")),
+              found("AtImport")),
     Diagnosis("starts-process", "A rank is a process already. It starts no other one, and ends by "
               "returning.", says("start or end processes")),
     Diagnosis("exits", "Leave the function by return. A rank that ends itself leaves the others "
-              "waiting.", lambda p: raised("CalledExit")(p) or found("died")(p)),
+              "waiting.", found("CalledExit", "died")),
     Diagnosis("cannot-travel", "What the function uses from outside has to be sent to each rank, "
               "and this cannot be: make it inside the function.", found("refused")),
     Diagnosis("hangs", "It was still busy when its time was up, and no message was on its way. "
@@ -130,20 +121,20 @@ ERRORS = [
     Diagnosis("one-buffer", "Two messages fill the same tensor: only what comes last stays in "
               "it. How many tensors do so many messages need? ([box] * n is one tensor in n "
               "places.)", lambda p: note("with one another")(p) or (
-                  hazard("written before wait")(p) and says("fills the same tensor")(p))),
+                  found("written before wait")(p) and says("fills the same tensor")(p))),
     Diagnosis("strided", "send and recv want tensors whose elements lie side by side, and this "
               "one's do not. contiguous() gives such a copy; empty_like() and clone() keep the "
               "strides, unless memory_format=torch.contiguous_format says otherwise.",
               says("has to be contiguous", "must be contiguous")),
     Diagnosis("read-before-wait", "What irecv fills, or a collective with async_op=True, may be "
               "read only after wait() has returned.",
-              hazard("read before wait")),
+              found("read before wait")),
     Diagnosis("never-waited", "Each isend, each irecv, and each collective with async_op=True "
               "returns a Work. Keep it, and wait for it before the function returns.",
-              hazard("never waited for")),
+              found("never waited for")),
     Diagnosis("written-before-wait", "What isend sends, and what irecv or a collective with "
               "async_op=True fills, may be written only after wait() has returned.",
-              hazard("written before wait")),
+              found("written before wait")),
     Diagnosis("send-first", "Every rank sends first, and a send may wait for its recv: nobody is "
               "left to receive. Who could receive first, or which call starts a message without "
               "waiting for it?", all_wait_in("send")),

@@ -138,7 +138,9 @@ class Play:
         return [self.prepared.outcome(fn, call) for call in range(self.case.calls)]
 
     def kinds(self) -> set[str]:
-        return {f.kind for f in self.findings + self.over_budget}
+        """Of all that is wrong; of an error its own kind as well."""
+        return {f.kind for f in self.findings + self.over_budget} | {
+            getattr(self.error, "kind", "")} - {""}  # fmt: skip
 
 
 @dataclass(frozen=True)
