@@ -69,7 +69,8 @@ class Level:
 
 
 def found(*kinds: str) -> OfPlay:
-    """The play has a finding of one of these kinds, or ended in such a hazard or exception."""
+    """The play has a finding of one of these kinds, or ended in such an error: a class's name, or
+    the kind of a hazard. A plain CourseError says that something cannot travel."""
     return lambda p: bool(p.kinds() & set(kinds))
 
 
@@ -105,17 +106,17 @@ CUT_OFF = [  # of what ended all play, or never began
     Diagnosis("signature", "Keep the function's name and its arguments as the stub has them.",
               found("BadSignature")),
     Diagnosis("breaks-the-check", "Does the answer change torch or course_lib itself? If it does "
-              "not, the mistake is ours: please report it.", found("broken")),
+              "not, the mistake is ours: please report it.", found("Broken")),
     Diagnosis("import", "The file has to run by itself, before anything in it is called.",
               found("AtImport")),
     Diagnosis("starts-process", "A rank is a process already. It starts no other one, and ends by "
               "returning.", says("start or end processes")),
     Diagnosis("exits", "Leave the function by return. A rank that ends itself leaves the others "
-              "waiting.", found("CalledExit", "died")),
+              "waiting.", found("CalledExit", "RankDied")),
     Diagnosis("cannot-travel", "What the function uses from outside has to be sent to each rank, "
-              "and this cannot be: make it inside the function.", found("refused")),
+              "and this cannot be: make it inside the function.", found("CourseError")),
     Diagnosis("hangs", "It was still busy when its time was up, and no message was on its way. "
-              "Which loop, pause or call does not end?", found("hang")),
+              "Which loop, pause or call does not end?", found("Hang")),
 ]  # fmt: skip
 ERRORS = [
     Diagnosis("one-buffer", "Two messages fill the same tensor: only what comes last stays in "
@@ -150,10 +151,10 @@ ERRORS = [
               "the two makes a call too many, or has one too few?",
               lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
     Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well: which "
-              "call is missing, or comes too late?", found("deadlock")),
+              "call is missing, or comes too late?", found("Deadlock")),
     Diagnosis("mismatch", "Two calls that meet have to agree. Where one rank leaves a call out, "
-              "its next one meets the others'.", found("mismatch")),
-    Diagnosis("raises", "The line above raises it.", found("raised")),
+              "its next one meets the others'.", found("Mismatch")),
+    Diagnosis("raises", "The line above raises it.", found("RankFailed")),
 ]  # fmt: skip
 # of which "only with …" may say more
 VAGUE = {"deadlock", "waits-in-vain", "receive-first", "mismatch", "raises", "not-everybody"}
@@ -202,7 +203,7 @@ NONE_FITS = Diagnosis("values-differ", "Work the case above out by hand, and com
                       "is the first that does not do what you meant?", lambda p: True)  # fmt: skip
 ONE_RANK = Diagnosis("one-rank-alone", "One rank has the result, and the others do not. Who tells "
                      "them?", lambda p: False)  # fmt: skip
-GRAVE = ("broken", "died", "refused", "hang", "hazard")  # in this order; then whatever is smallest
+GRAVE = ("Broken", "RankDied", "CourseError", "Hang", "Hazard")  # in this order; then the smallest
 
 
 # ---- mistakes of value ---------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class Finding:
     rank: int | None = None
     got: Any = None
     want: Any = None
+    old: Any = None  # what it was before the call
     call: int = 0
 
 

@@ -9,13 +9,7 @@ from typing import Any
 
 from course_lib.checks.compare import FACETS, facet, same, same_kind
 from course_lib.checks.exercise import Exercise, Finding, Outcome, Play
-from course_lib.checks.play import Broken
-from course_lib.errors import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied
 
-KINDS: dict[type, str] = {  # by exact class: a plain CourseError says that something cannot travel
-    Deadlock: "deadlock", Hang: "hang", Hazard: "hazard", Mismatch: "mismatch",
-    RankDied: "died", Broken: "broken", CourseError: "refused",
-}  # fmt: skip
 NOTES = {  # any other note is the name of a tensor; diagnose looks for words of these texts
     "shared": "the tensors that are returned share memory with one another",
     "argument's memory": "what is returned shares memory with an argument",
@@ -27,7 +21,7 @@ REPLACED = "{} is another tensor now, or has other memory, than before the call"
 def judge(exercise: Exercise, play: Play) -> None:
     """Fill in ``play.findings`` and, for what came to its end, ``wrong`` and ``over_budget``."""
     if play.error is not None:
-        play.findings = [Finding(KINDS.get(type(play.error), "raised"), str(play.error))]
+        play.findings = [Finding(type(play.error).__name__, str(play.error))]
         return
     play.expected = play.comes_to(exercise.right)
     if exercise.settle is not None:
@@ -58,7 +52,7 @@ def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
             old, new, wanted = (_counted(exercise, arg) for arg in args)
             if "left" not in exercise.free and not same_here(new, wanted):
                 kind = "argument changed" if same_here(old, wanted) else "left"
-                yield find(kind, "has", got=new, want=wanted)
+                yield find(kind, "has", got=new, want=wanted, old=old)
         yield from (find("memory", NOTES.get(note, REPLACED.format(note)))
                     for note in got.notes if facet(note) not in exercise.free)  # fmt: skip
 

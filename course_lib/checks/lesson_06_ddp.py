@@ -277,7 +277,7 @@ declare(Exercise(
     diagnoses=[
         Diagnosis("uneven-shares", "Where samples cannot be divided evenly, one rank takes a step "
                   "more than another, and waits in it for a rank that never comes.", lambda p:
-                  found("deadlock", "mismatch")(p) and p.case.length % p.case.world > 0),
+                  found("Deadlock", "Mismatch")(p) and p.case.length % p.case.world > 0),
         *(Diagnosis(id, hint, found(id)) for id, hint in FOUND.items()),
         *(Diagnosis(id, hint, reports(key, False, *ways)) for id, key, hint, *ways in REPORTS),
         *(Diagnosis("wrong-count", f"The {key} is that of all ranks, or of one, but for a factor: "

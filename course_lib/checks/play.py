@@ -130,36 +130,31 @@ def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Pla
     """
     plays = [make(exercise, case) for case in cases]
     jobs = [(p.case, number % 5, p.prepared.by_rank) for number, p in enumerate(plays)]
-    results, end = _played(exercise, answer, jobs)
-    if end is None and results and isinstance(results[-1], Hang):
-        again, end = _played(exercise, answer, jobs[len(results) - 1 :])
-        results[-1:] = again
-    if end is not None and len(results) < len(plays):
-        results.append(end)
+    results = _played(exercise, answer, jobs)
+    if results and isinstance(results[-1], Hang) and results[-1].run:  # says the simulator
+        results[-1:] = _played(exercise, answer, jobs[len(results) - 1 :])
     for play, result in zip(plays, results, strict=False):
         settle(play, result)
     return plays[: len(results)]
 
 
-def _played(
-    exercise: Exercise, answer: Answer, jobs: list[Job]
-) -> tuple[list[Result], CourseError | None]:
-    """What came of the jobs, as far as they went, and how their process ended if not well."""
+def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]:
+    """What came of the jobs, as far as they went; at last how their process ended, if not well."""
     from course_lib import run
 
-    end: CourseError | None = None
+    end: list[Result] = []
     with tempfile.NamedTemporaryFile(prefix="course-check-") as log:
         try:
             run(play_all, answer, jobs, exercise.ddp, log.name, world_size=1, init=False,
                 record=False, timeout=ALL_PLAYS * load_factor())  # fmt: skip
         except RankDied as error:
             stuck = error.exit_code == -signal.SIGALRM
-            end = Hang(f"nothing came back within {STUCK} s") if stuck else error
+            end = [Hang(f"nothing came back within {STUCK} s") if stuck else error]
         except RankFailed as error:
-            end = Broken(f"the check came to grief while it played this: {error}")
+            end = [Broken(f"the check came to grief while it played this: {error}")]
         except CourseError as error:
-            end = error
-        return list(_read(Path(log.name))), end
+            end = [error]
+        return [*_read(Path(log.name)), *end][: len(jobs)]
 
 
 def _read(log: Path) -> Iterator[Result]:
