@@ -71,15 +71,15 @@ def verdict_on(
     which somebody may have made to fit them.
     """
     rng = random.Random(secret or _seed(answer))
-    core, sturdy, blank = exercise.core(rng), exercise.sturdy(rng), list[Case]()
-    complete = player.simulator_works()
+    core, sturdy, complete = exercise.core(rng), exercise.sturdy(rng), player.simulator_works()
+    blank = _blank(exercise, core) if complete else []
     if complete:
-        blank = _blank(exercise, core)
         plays = player.simulated(exercise, answer, core + sturdy + blank)
     else:  # values only; the rest is named, not graded
         core, sturdy = _for_real(core)[:5], []
-        plays = _until_one_fails(exercise, answer, core, player)
-    if not_written(plays):
+        plays = [p for case in core if (p := player.real(exercise, answer, case))]
+    said = [seen.returned for play in plays[:1] for by_rank in play.seen for seen in by_rank]
+    if NOT_WRITTEN in [value for value in said if isinstance(value, str)]:
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
@@ -129,22 +129,6 @@ def _for_real(core: list[Case]) -> list[Case]:
     return [c for c in able if c.world <= 3] or able[:1]
 
 
-def _until_one_fails(
-    exercise: Exercise, answer: Answer, cases: list[Case], player: Player
-) -> list[Play]:
-    plays: list[Play] = []
-    for case in cases:
-        plays += filter(None, [player.real(exercise, answer, case)])
-        if not plays or plays[-1].error:
-            break
-    return plays
-
-
-def not_written(plays: list[Play]) -> bool:
-    return any(seen.returned == NOT_WRITTEN for p in plays[:1] for by in p.seen for seen in by
-               if isinstance(seen.returned, str))  # fmt: skip
-
-
 def _smallest(
     exercise: Exercise, answer: Answer, said: Diagnosis, known: Play, player: Player
 ) -> Play:
@@ -156,10 +140,9 @@ def _smallest(
     less = (c for c in takewhile(lambda c: c != known.case, exercise.smaller(known.case))
             if c.size <= known.case.size and exercise.features(c) <= special
             and (exercise.fits(c) or not usual))  # fmt: skip
-    promising = (c for c in less if said.foretells(playing.make(exercise, c)))
-    for _ in range(4):  # mostly, it shows in one of the first few
-        few = list(islice(promising, 6))
-        for play in player.simulated(exercise, answer, few) if few else []:
+    promising = islice((c for c in less if said.foretells(playing.make(exercise, c))), 24)
+    while few := list(islice(promising, 6)):  # mostly, it shows in one of the first
+        for play in player.simulated(exercise, answer, few):
             judge(exercise, play)
             fails = play.findings if known.findings else play.over_budget and not play.findings
             if fails and said.when(play):

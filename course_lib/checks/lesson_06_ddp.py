@@ -109,7 +109,7 @@ class Account:
 
 
 def account(play: Play, call: int = 0) -> Account:
-    return Account(play.inputs[call][0][0].data[1], play.case.options["epochs"], [
+    return Account(play.inputs[call][0][0].tensors[1], play.case.options["epochs"], [
         seen.args[0]["passes"] for seen in (play.seen[call] if play.done else [])])  # fmt: skip
 
 

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import cloudpickle
-
 from course_lib.checks.cases import Case
 from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared, Seen
 from course_lib.checks.in_rank import Answer, call_all, this_rank
@@ -51,7 +49,7 @@ def play_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
         for job in jobs:
             signal.alarm(math.ceil(STUCK * load_factor()))  # ends the process, whatever it is doing
             result = _play_job(answer, job, ddp)
-            out.write(_pickled(result))
+            out.write(pickle.dumps(result))
             if isinstance(result, Hang):
                 return
 
@@ -91,13 +89,6 @@ def _be_quiet() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         os.dup2(null, fd)
-
-
-def _pickled(result: Result) -> bytes:
-    try:
-        return cloudpickle.dumps(result)
-    except Exception as error:  # whatever __reduce__ of the answer's own classes may raise
-        return pickle.dumps(RankFailed(f"what came back cannot be sent: {error}", 0, "Unpicklable"))
 
 
 # ---- in the notebook -----------------------------------------------------------------------------

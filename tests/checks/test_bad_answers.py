@@ -44,14 +44,12 @@ BAD = {
     "01.signature": ["def exchange(mine):\n    return mine\n"],
     "01.hangs": [body("while dist.get_rank() == 0:", "    pass"),  # the simulator ends it,
                  body("import re", "re.match('(a+)+$', 'a' * 40 + 'b')")],  # the system
-    "01.exits": [body("sys.exit(3)"), body("import ctypes", "ctypes.CDLL(None)._exit(0)"),
-                 body("import ctypes", "ctypes.string_at(0)")],
-    "01.starts-process": [body("os.fork()", "return mine"),
-                          body("import subprocess", "subprocess.run(['true'])", "return mine")],
+    "01.exits": [body("sys.exit(3)"), body("import ctypes", "ctypes.string_at(0)")],
+    "01.starts-process": [body("os.fork()", "return mine")],
     "01.returns-nothing": [RIGHT.replace("return inbox", "print(inbox)")],
     "01.wrong-type": [RIGHT.replace("return inbox", "return inbox.tolist()")],
     "01.raises": [body("return 1 / 0")],
-    "01.import": ["import sys\nsys.exit(0)\n" + RIGHT, "1 / 0\n" + RIGHT],
+    "01.import": ["import sys\nsys.exit(0)\n" + RIGHT],
 }  # fmt: skip
 
 
