@@ -35,6 +35,7 @@ from course_lib.checks.rules import PATTERNS, trace_of
 from course_lib.errors import Blocked, Deadlock
 
 OfPlay = Callable[[Play], bool]
+MEMORY = ("shared", "argument's memory", "earlier memory", "replaced")  # findings, see judge.NOTES
 
 
 @dataclass
@@ -97,11 +98,6 @@ def says(*words: str) -> OfPlay:
     return lambda p: any(w in str(p.error).partition("\n")[0] for w in words)
 
 
-def note(words: str) -> OfPlay:
-    """The play's findings are about memory, and one of them says so."""
-    return lambda p: any(f.kind == "memory" and words in f.text for f in p.findings)
-
-
 CUT_OFF = [  # of what ended all play, or never began
     Diagnosis("signature", "Keep the function's name and its arguments as the stub has them.",
               found("BadSignature")),
@@ -121,7 +117,7 @@ CUT_OFF = [  # of what ended all play, or never began
 ERRORS = [
     Diagnosis("one-buffer", "Two messages fill the same tensor: only what comes last stays in "
               "it. How many tensors do so many messages need? ([box] * n is one tensor in n "
-              "places.)", lambda p: note("with one another")(p) or (
+              "places.)", lambda p: found("shared")(p) or (
                   found("written before wait")(p) and says("fills the same tensor")(p))),
     Diagnosis("strided", "send and recv want tensors whose elements lie side by side, and this "
               "one's do not. contiguous() gives such a copy; empty_like() and clone() keep the "
@@ -163,7 +159,7 @@ VAGUE = {"deadlock", "waits-in-vain", "receive-first", "mismatch", "raises", "no
 def says_nothing(p: Play) -> bool:
     """Several ranks, what they need is with the others, and none of them calls anything; and not
     only memory is wrong, as it may be where there is nothing to send."""
-    return p.done and p.case.world > 1 and not trace_of(p).events and not only("memory")(p)
+    return p.done and p.case.world > 1 and not trace_of(p).events and not only(*MEMORY)(p)
 
 
 TALK = [
@@ -178,18 +174,18 @@ DONE = [  # of what came to its end, where no mistake of the exercise explains t
     Diagnosis("returns-nothing", "The function ends without returning what it has made.",
               lambda p: any(f.kind == "type" and f.got is None for f in p.findings)),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
-              lambda p: found("type")(p) and p.kinds() <= {"type", "memory"}),
+              lambda p: found("type")(p) and p.kinds() <= {"type", *MEMORY}),
     Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy. (A "
               "slice or a block of a tensor is a view of it.)",
               lambda p: found("argument changed")(p) and not found("left")(p)),
     Diagnosis("shares-memory", "What is returned is partly the caller's own tensor, or what an "
               "earlier call returned. Whoever writes into one changes the other: return new "
-              "memory.", lambda p: only("memory")(p) and note("share")(p)),
+              "memory.", lambda p: only(*MEMORY)(p) and found(*MEMORY[:3])(p)),
     Diagnosis("replaced", "The numbers are right, in another tensor or in other memory. Whoever "
               "holds the old tensor (an optimizer, DDP's buckets, the caller) does not see them: "
               "write into it, in place.",
-              lambda p: note("than before")(p) and p.kinds() <= {
-                  "memory", "left", "argument changed"}),
+              lambda p: found("replaced")(p) and p.kinds() <= {
+                  *MEMORY, "left", "argument changed"}),
     Diagnosis("beside-messages", "It is right even where every message carries zeros, so the "
               "numbers came another way. Ranks share nothing but messages.", found("beside")),
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from course_lib.checks.compare import FACETS, facet, same, same_kind
 from course_lib.checks.exercise import Exercise, Finding, Outcome, Play
 
-NOTES = {  # any other note is the name of a tensor; diagnose looks for words of these texts
+NOTES = {  # any other note is the name of a tensor that has been replaced
     "shared": "the tensors that are returned share memory with one another",
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
@@ -53,7 +53,8 @@ def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
             if "left" not in exercise.free and not same_here(new, wanted):
                 kind = "argument changed" if same_here(old, wanted) else "left"
                 yield find(kind, "has", got=new, want=wanted, old=old)
-        yield from (find("memory", NOTES.get(note, REPLACED.format(note)))
+        yield from (find(note if note in NOTES else "replaced",
+                         NOTES.get(note, REPLACED.format(note)))
                     for note in got.notes if facet(note) not in exercise.free)  # fmt: skip
 
 
