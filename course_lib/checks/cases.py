@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 SPREAD = ("strided", "transposed", "mixed")  # layouts whose elements do not lie side by side
-LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}  # fewer bits cannot hold these
+LARGE = 1 << 57  # no float holds all integers around it
 SPECIAL = (0.0, -0.0, float("nan"), float("inf"), 1.0)
 PLAIN = {"model": ("one layer", "two layers"), "src": (0,), "dst": (0,), "op": ("sum",)}
 
@@ -63,14 +63,14 @@ def numbers(case: Case, rank: int) -> list[Any]:
     """The ``case.length`` numbers of one rank."""
     places = range(case.length)
     if case.numbers == "large":
-        return [LARGE[case.dtype] + 10 * i + rank + 1 for i in places]
+        return [LARGE + 10 * i + rank + 1 for i in places]
     if case.numbers == "special":
         return [SPECIAL[(i + rank * (i % 2)) % len(SPECIAL)] for i in places]
     if case.numbers == "digits" and case.world <= 5 and case.dtype in ("float32", "int64"):
         return [(i % 9 + 1) * 10**rank for i in places]
-    rng = case.random("numbers", rank)
-    most = 2 if case.dtype == "bool" else 8
-    return [rng.randrange(0 if case.dtype in ("bool", "uint8") else 1, most) for _ in places]
+    drawn = torch.Generator().manual_seed(case.random("numbers", rank).getrandbits(63))
+    least, most = int(case.dtype not in ("bool", "uint8")), 2 if case.dtype == "bool" else 8
+    return torch.randint(least, most, (case.length,), generator=drawn).tolist()
 
 
 def tensor(case: Case, rank: int) -> Tensor:

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
-from course_lib.checks.diagnose import Explanation, Level, diagnose
-from course_lib.checks.exercise import Exercise, Finding, Play, find
+from course_lib.checks.diagnose import Level, diagnose
+from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, find
 from course_lib.checks.in_rank import NOT_WRITTEN, Answer
 from course_lib.checks.judge import judge, right_with_zeros
 from course_lib.checks.light import lightly
@@ -71,46 +71,47 @@ def verdict_on(
     which somebody may have made to fit them.
     """
     rng = random.Random(secret or _seed(answer))
-    core, sturdy, blank = exercise.core(rng), exercise.sturdy(rng), list[Case]()
-    complete = player.simulator_works()
+    core, sturdy, complete = exercise.core(rng), exercise.sturdy(rng), player.simulator_works()
+    blank = _blank(exercise, core) if complete else []
     if complete:
-        blank = _blank(exercise, core)
         plays = player.simulated(exercise, answer, core + sturdy + blank)
     else:  # values only; the rest is named, not graded
         core, sturdy = _for_real(core)[:5], []
-        plays = _until_one_fails(exercise, answer, core, player)
-    if not_written(plays):
+        plays = [p for case in core if (p := player.real(exercise, answer, case))]
+    said = [seen.returned for play in plays[:1] for by_rank in play.seen for seen in by_rank]
+    if NOT_WRITTEN in [value for value in said if isinstance(value, str)]:
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
-    in_core, in_sturdy = plays[: len(core)], plays[len(core) :][: len(sturdy)]
-    first = Level("core", list(in_core), reached=len(in_core) == len(core))
-    levels = {"core": first}
-    blank_plays = plays[len(core + sturdy) :]
-    if all(map(right_with_zeros, blank_plays)):  # so the numbers came beside the messages
-        for play in blank_plays:
+    rest = iter(plays)
+    in_core, in_sturdy, in_blank = (list(islice(rest, len(c))) for c in (core, sturdy, blank))
+    several, ended = [p for p in in_core if p.case.world > 1], len(in_core) == len(core)
+    if all(map(right_with_zeros, in_blank)):  # so the numbers came beside the messages
+        for play in in_blank:
             play.findings = [Finding("beside", "it is right, though all messages carried zeros")]
-        first.plays += blank_plays
-    if complete and first.passed and exercise.in_ranks and (able := _for_real(core)):
+        in_core += in_blank
+    if complete and ended and exercise.in_ranks and not any(p.findings for p in in_core) and (
+        able := _for_real(core)):  # fmt: skip
         real = player.real(exercise, answer, max(able, key=lambda c: c.size))
         if real is not None:
             judge(exercise, real)
-            first.plays.append(real)
+            in_core.append(real)
+    first = Level("core", in_core, [p for p in in_core if p.findings], ended)
+    levels = {"core": first}
     # Counted where everything comes to its right end, so that an answer never loses points by
     # getting better. In sturdy the budget belongs to what has to be kept.
     if complete and exercise.budget:
-        several = [p for p in in_core if p.case.world > 1]
-        levels["budget"] = Level("budget", several, first.passed,
-                                 fails=lambda p: first.passed and bool(p.over_budget))  # fmt: skip
+        over = [p for p in several if p.over_budget and first.passed]
+        levels["budget"] = Level("budget", several, over, first.passed)
     if sturdy:
-        levels["sturdy"] = Level("sturdy", in_sturdy, len(in_sturdy) == len(sturdy), first.plays,
-                                 lambda p: bool(p.findings or p.over_budget))  # fmt: skip
+        failed = [p for p in in_sturdy if p.findings or p.over_budget]
+        levels["sturdy"] = Level("sturdy", in_sturdy, failed, len(in_sturdy) == len(sturdy),
+                                 in_core)  # fmt: skip
     failing = [level for level in levels.values() if level.failed]
     for level in failing:
-        level.explanation = diagnose(exercise, level)
-        level.play = level.explanation.play
+        level.explanation, level.play = diagnose(exercise, level)
         if shrink and level is failing[0]:
-            level.play = _smallest(exercise, answer, level.explanation, player)
+            level.play = _smallest(exercise, answer, level.explanation, level.play, player)
         level.case = exercise.describe(level.play.case)
     ungraded = () if complete else WITHOUT_SIMULATOR
     return Verdict(exercise.title, exercise.points, levels, ungraded=ungraded)
@@ -128,27 +129,10 @@ def _for_real(core: list[Case]) -> list[Case]:
     return [c for c in able if c.world <= 3] or able[:1]
 
 
-def _until_one_fails(
-    exercise: Exercise, answer: Answer, cases: list[Case], player: Player
-) -> list[Play]:
-    plays: list[Play] = []
-    for case in cases:
-        if (play := player.real(exercise, answer, case)) is None:
-            break
-        plays.append(play)
-        if play.error:
-            break
-    return plays
-
-
-def not_written(plays: list[Play]) -> bool:
-    return any(seen.returned == NOT_WRITTEN for p in plays[:1] for by in p.seen for seen in by
-               if isinstance(seen.returned, str))  # fmt: skip
-
-
-def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, player: Player) -> Play:
+def _smallest(
+    exercise: Exercise, answer: Answer, said: Diagnosis, known: Play, player: Player
+) -> Play:
     """The smallest world and length on which what is said can be seen."""
-    known = explanation.play
     ended_all = isinstance(known.error, RankDied | Hang | playing.Broken)
     if ended_all or known.where != "simulated" or known.case.blank:
         return known
@@ -156,13 +140,12 @@ def _smallest(exercise: Exercise, answer: Answer, explanation: Explanation, play
     less = (c for c in takewhile(lambda c: c != known.case, exercise.smaller(known.case))
             if c.size <= known.case.size and exercise.features(c) <= special
             and (exercise.fits(c) or not usual))  # fmt: skip
-    promising = (c for c in less if explanation.foretells(playing.make(exercise, c)))
-    for _ in range(4):  # mostly, it shows in one of the first few
-        few = list(islice(promising, 6))
-        for play in player.simulated(exercise, answer, few) if few else []:
+    promising = islice((c for c in less if said.foretells(playing.make(exercise, c))), 24)
+    while few := list(islice(promising, 6)):  # mostly, it shows in one of the first
+        for play in player.simulated(exercise, answer, few):
             judge(exercise, play)
             fails = play.findings if known.findings else play.over_budget and not play.findings
-            if fails and explanation.holds(play):
+            if fails and said.when(play):
                 return play
     return known
 

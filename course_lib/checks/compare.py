@@ -13,25 +13,14 @@ from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
 from course_lib.checks.kept import Kept
 
 FACETS = ("left", "grad", "optimizer", "flag", "returned")
-
-
-class _Anything:
-    """Stands in an expected value where whatever is there is right."""
-
-    def __repr__(self) -> str:
-        return "…"
-
-    def __reduce__(self) -> str:
-        return "ANYTHING"
-
-
-ANYTHING: Any = _Anything()
+ANYTHING: Any = ...  # stands in an expected value where whatever is there is right
 
 
 def snapshot(value: Any) -> Any:
@@ -89,13 +78,11 @@ def facet(path: str) -> str:
 
 def same_kind(got: Any, want: Any) -> bool:
     """Whether ``got`` is the sort of thing that was asked for; for a float any number will do."""
-    if want is ANYTHING:
-        return True
     if isinstance(want, float):
         return real(got) is not None
     if type(want) in (int, list, dict):
         return type(got) is type(want)
-    return isinstance(got, type(want))
+    return want is ANYTHING or isinstance(got, type(want))
 
 
 def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
@@ -151,16 +138,9 @@ def alike(got: Tensor, want: Tensor) -> Tensor:
 
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether an element of the one lies where an element of the other lies."""
-    one_memory = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-    return one_memory and not _places(a).isdisjoint(_places(b))
-
-
-def _places(t: Tensor) -> set[int]:
-    """Where in its memory every element begins, in bytes."""
-    size = t.element_size()
-    all_places = torch.arange(t.untyped_storage().nbytes() // size)
-    mine = all_places.as_strided(t.shape, t.stride(), t.storage_offset())
-    return {size * place for place in mine.flatten().tolist()}
+    one, other = (t.detach().view(torch.int16) if t.dtype == torch.bfloat16 else t.detach()
+                  for t in (a, b))  # fmt: skip
+    return numpy.shares_memory(one.numpy(), other.numpy())
 
 
 # ---- in words ------------------------------------------------------------------------------------
@@ -180,6 +160,8 @@ def show(value: Any, digits: int = 6) -> str:
         return text + ".0" * (text.lstrip("-").isdigit() and value.is_integer())  # unlike an int
     if isinstance(value, nn.Module):
         return "a model"
+    if value is ANYTHING:
+        return "…"
     if value is None or isinstance(value, int | str | range):
         return cut(repr(value))
     if isinstance(value, torch.optim.Optimizer):

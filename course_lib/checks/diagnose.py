@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
 
 from course_lib.checks.cases import clause
 from course_lib.checks.exercise import (
@@ -30,39 +32,24 @@ from course_lib.checks.exercise import (
     untouched,
 )
 from course_lib.checks.rules import PATTERNS, trace_of
-from course_lib.errors import Blocked, Deadlock, Hazard, RankFailed
+from course_lib.errors import Blocked, Deadlock
 
 OfPlay = Callable[[Play], bool]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a level fails; ``holds`` tells whether it can be seen in a play, and ``foretells``, of
-    a case that nobody has played yet, whether it could be."""
-
-    id: str
-    hint: str
-    play: Play
-    holds: OfPlay
-    foretells: OfPlay = lambda prepared: True
+MEMORY = ("shared", "argument's memory", "earlier memory", "replaced")  # findings, see judge.NOTES
 
 
 @dataclass
 class Level:
-    """One level of an exercise: its plays, and why it fails."""
+    """One level of an exercise: its plays, which of them fail, and why."""
 
     name: str
     plays: list[Play]
+    failed: list[Play]
     reached: bool = True  # False: an earlier case hung or died, and this level was not played out
     besides: Sequence[Play] = ()  # plays of another level
-    fails: OfPlay = lambda play: bool(play.findings)
-    explanation: Explanation | None = None
+    explanation: Diagnosis | None = None
     play: Play | None = None  # the case that shows how it fails
     case: str = ""  # the same in words
-
-    @property
-    def failed(self) -> list[Play]:
-        return [p for p in self.plays if self.fails(p)]
 
     @property
     def passed(self) -> bool:
@@ -71,7 +58,7 @@ class Level:
     @property
     def fine(self) -> list[Play]:
         """Plays that do not fail, those of another level among them."""
-        return [p for p in [*self.besides, *self.plays] if not (p.findings or self.fails(p))]
+        return [p for p in [*self.besides, *self.plays] if not p.findings and p not in self.failed]
 
     @property
     def findings(self) -> list[Finding]:
@@ -83,22 +70,14 @@ class Level:
 
 
 def found(*kinds: str) -> OfPlay:
-    """The play has a finding of one of these kinds."""
+    """The play has a finding of one of these kinds, or ended in such an error: a class's name, or
+    the kind of a hazard. A plain CourseError says that something cannot travel."""
     return lambda p: bool(p.kinds() & set(kinds))
 
 
 def only(*kinds: str) -> OfPlay:
     """The play came to its end, and has findings of these kinds and no others."""
     return lambda p: p.done and bool(p.kinds()) and p.kinds() <= set(kinds)
-
-
-def raised(*names: str) -> OfPlay:
-    """A rank raised an exception of one of these classes."""
-    return lambda p: isinstance(p.error, RankFailed) and p.error.kind in names
-
-
-def hazard(*kinds: str) -> OfPlay:
-    return lambda p: isinstance(p.error, Hazard) and p.error.kind in kinds
 
 
 def all_wait_in(call: str) -> OfPlay:
@@ -119,45 +98,40 @@ def says(*words: str) -> OfPlay:
     return lambda p: any(w in str(p.error).partition("\n")[0] for w in words)
 
 
-def note(words: str) -> OfPlay:
-    """The play's findings are about memory, and one of them says so."""
-    return lambda p: any(f.kind == "memory" and words in f.text for f in p.findings)
-
-
 CUT_OFF = [  # of what ended all play, or never began
     Diagnosis("signature", "Keep the function's name and its arguments as the stub has them.",
-              raised("BadSignature")),
+              found("BadSignature")),
     Diagnosis("breaks-the-check", "Does the answer change torch or course_lib itself? If it does "
-              "not, the mistake is ours: please report it.", found("broken")),
+              "not, the mistake is ours: please report it.", found("Broken")),
     Diagnosis("import", "The file has to run by itself, before anything in it is called.",
-              raised("AtImport")),
+              found("AtImport")),
     Diagnosis("starts-process", "A rank is a process already. It starts no other one, and ends by "
               "returning.", says("start or end processes")),
     Diagnosis("exits", "Leave the function by return. A rank that ends itself leaves the others "
-              "waiting.", lambda p: raised("CalledExit")(p) or found("died")(p)),
+              "waiting.", found("CalledExit", "RankDied")),
     Diagnosis("cannot-travel", "What the function uses from outside has to be sent to each rank, "
-              "and this cannot be: make it inside the function.", found("refused")),
+              "and this cannot be: make it inside the function.", found("CourseError")),
     Diagnosis("hangs", "It was still busy when its time was up, and no message was on its way. "
-              "Which loop, pause or call does not end?", found("hang")),
+              "Which loop, pause or call does not end?", found("Hang")),
 ]  # fmt: skip
 ERRORS = [
-    Diagnosis("one-buffer", "Two messages fill the same tensor, and only what comes last stays in "
+    Diagnosis("one-buffer", "Two messages fill the same tensor: only what comes last stays in "
               "it. How many tensors do so many messages need? ([box] * n is one tensor in n "
-              "places.)", lambda p: hazard("written before wait")(p) and says(
-                  "fills the same tensor")(p)),
+              "places.)", lambda p: found("shared")(p) or (
+                  found("written before wait")(p) and says("fills the same tensor")(p))),
     Diagnosis("strided", "send and recv want tensors whose elements lie side by side, and this "
               "one's do not. contiguous() gives such a copy; empty_like() and clone() keep the "
               "strides, unless memory_format=torch.contiguous_format says otherwise.",
               says("has to be contiguous", "must be contiguous")),
     Diagnosis("read-before-wait", "What irecv fills, or a collective with async_op=True, may be "
               "read only after wait() has returned.",
-              hazard("read before wait")),
+              found("read before wait")),
     Diagnosis("never-waited", "Each isend, each irecv, and each collective with async_op=True "
               "returns a Work. Keep it, and wait for it before the function returns.",
-              hazard("never waited for")),
+              found("never waited for")),
     Diagnosis("written-before-wait", "What isend sends, and what irecv or a collective with "
               "async_op=True fills, may be written only after wait() has returned.",
-              hazard("written before wait")),
+              found("written before wait")),
     Diagnosis("send-first", "Every rank sends first, and a send may wait for its recv: nobody is "
               "left to receive. Who could receive first, or which call starts a message without "
               "waiting for it?", all_wait_in("send")),
@@ -173,10 +147,10 @@ ERRORS = [
               "the two makes a call too many, or has one too few?",
               lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
     Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well: which "
-              "call is missing, or comes too late?", found("deadlock")),
+              "call is missing, or comes too late?", found("Deadlock")),
     Diagnosis("mismatch", "Two calls that meet have to agree. Where one rank leaves a call out, "
-              "its next one meets the others'.", found("mismatch")),
-    Diagnosis("raises", "The line above raises it.", found("raised")),
+              "its next one meets the others'.", found("Mismatch")),
+    Diagnosis("raises", "The line above raises it.", found("RankFailed")),
 ]  # fmt: skip
 # of which "only with …" may say more
 VAGUE = {"deadlock", "waits-in-vain", "receive-first", "mismatch", "raises", "not-everybody"}
@@ -185,7 +159,7 @@ VAGUE = {"deadlock", "waits-in-vain", "receive-first", "mismatch", "raises", "no
 def says_nothing(p: Play) -> bool:
     """Several ranks, what they need is with the others, and none of them calls anything; and not
     only memory is wrong, as it may be where there is nothing to send."""
-    return p.done and p.case.world > 1 and not trace_of(p).events and not only("memory")(p)
+    return p.done and p.case.world > 1 and not trace_of(p).events and not only(*MEMORY)(p)
 
 
 TALK = [
@@ -200,22 +174,18 @@ DONE = [  # of what came to its end, where no mistake of the exercise explains t
     Diagnosis("returns-nothing", "The function ends without returning what it has made.",
               lambda p: any(f.kind == "type" and f.got is None for f in p.findings)),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
-              lambda p: found("type")(p) and p.kinds() <= {"type", "memory"}),
+              lambda p: found("type")(p) and p.kinds() <= {"type", *MEMORY}),
     Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy. (A "
               "slice or a block of a tensor is a view of it.)",
               lambda p: found("argument changed")(p) and not found("left")(p)),
-    Diagnosis("one-buffer", "The list holds the same memory more than once: what arrives last "
-              "shows in each of those places. How many tensors do so many messages need? ([box] * "
-              "n is one tensor in n places.)",
-              note("with one another")),
     Diagnosis("shares-memory", "What is returned is partly the caller's own tensor, or what an "
               "earlier call returned. Whoever writes into one changes the other: return new "
-              "memory.", lambda p: only("memory")(p) and note("share")(p)),
+              "memory.", lambda p: only(*MEMORY)(p) and found(*MEMORY[:3])(p)),
     Diagnosis("replaced", "The numbers are right, in another tensor or in other memory. Whoever "
               "holds the old tensor (an optimizer, DDP's buckets, the caller) does not see them: "
               "write into it, in place.",
-              lambda p: note("than before")(p) and p.kinds() <= {
-                  "memory", "left", "argument changed"}),
+              lambda p: found("replaced")(p) and p.kinds() <= {
+                  *MEMORY, "left", "argument changed"}),
     Diagnosis("beside-messages", "It is right even where every message carries zeros, so the "
               "numbers came another way. Ranks share nothing but messages.", found("beside")),
 ]  # fmt: skip
@@ -227,8 +197,9 @@ BUDGET = [
 ]  # fmt: skip
 NONE_FITS = Diagnosis("values-differ", "Work the case above out by hand, and compare: which line "
                       "is the first that does not do what you meant?", lambda p: True)  # fmt: skip
-IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
-GRAVE = ("broken", "died", "refused", "hang", "hazard")  # in this order; then whatever is smallest
+ONE_RANK = Diagnosis("one-rank-alone", "One rank has the result, and the others do not. Who tells "
+                     "them?", lambda p: False)  # fmt: skip
+GRAVE = ("Broken", "RankDied", "CourseError", "Hang", "Hazard")  # in this order; then the smallest
 
 
 # ---- mistakes of value ---------------------------------------------------------------------------
@@ -239,95 +210,76 @@ UNTOUCHED = Mistake("left-unwritten", "Something may have arrived, and on every 
                     "one.", (untouched,))  # fmt: skip
 
 
-def comes_to(wrong: Right, play: Play) -> list[Outcome] | None:
-    """What the mistake would make of each call; None where it would come to no end."""
-    try:
-        return [play.prepared.outcome(wrong, call) for call in range(play.case.calls)]
-    except IMPOSSIBLE:
-        return None
-
-
-def spoils(ex: Exercise, wrong: Right, play: Play) -> set[str] | None:
+def spoils(ex: Exercise, wrong: Right, play: Play) -> set[str]:
     """The facets that this mistake would spoil."""
-    said = comes_to(wrong, play)
-    return None if said is None else set().union(*map(ex.differing, said, play.expected))
+    return ex.differing(play.comes_to(wrong), play.expected)
 
 
 def predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool:
     """Whether this facet is what the mistake would make of it, and no other facet is right that
     the mistake would spoil."""
-    spoiled, said = spoils(ex, wrong, play), comes_to(wrong, play)
-    if not (said and spoiled and facet in spoiled and spoiled <= set(play.wrong)):
-        return False
-    return facet not in set().union(*map(ex.differing, play.seen, said))
+    return facet in spoils(ex, wrong, play) <= set(play.wrong) and (
+        facet not in ex.differing(play.seen, play.comes_to(wrong)))  # fmt: skip
 
 
-def _mistakes(ex: Exercise, facet: str) -> Sequence[Mistake]:
-    return [*ex.mistakes, UNTOUCHED] if facet in ("left", "grad") else ex.mistakes
-
-
-def _by_mistake(ex: Exercise, few: list[Play], fine: list[Play], where: str) -> Explanation | None:
+def _by_mistake(
+    ex: Exercise, few: list[Play], fine: list[Play], where: str
+) -> tuple[Diagnosis, Play] | None:
     """The mistake, or the two that nothing tells apart, that explain the first wrong facet.
 
     If it all goes wrong ``where`` a case has some feature, and only there, plays that are fine say
     nothing of a mistake that is made only there.
     """
     for facet in few[0].wrong:
-        same_facet = sorted((p for p in few if facet in p.wrong), key=lambda p: p.case.size)
-        for contradicting, said in [(fine, ""), ([], where)] if where else [(fine, "")]:
-            fitting = {
-                mistake: ways
-                for mistake in _mistakes(ex, facet)
-                if (ways := [
-                    way for way in mistake.wrong
-                    if all(predicts(ex, way, p, facet) for p in same_facet)
-                    and all(spoils(ex, way, p) == set() for p in contradicting)])
-            }  # fmt: skip
-            if fitting:
-                return _told(ex, facet, same_facet, fitting, said)
-        if ex.blank and all(_one_right(ex, p, facet) for p in same_facet):
-            return Explanation("one-rank-alone", "One rank has the result, and the others do not. "
-                               "Who tells them?", few[0],
-                               lambda p, f=facet: _one_right(ex, p, f))  # type: ignore[misc]  # fmt: skip
+        plays = sorted((p for p in few if facet in p.wrong), key=lambda p: p.case.size)
+        known = [*ex.mistakes, UNTOUCHED] if facet in ("left", "grad") else [*ex.mistakes]
+        for contradicting, said in [(fine, ""), ([], where)][: 2 if where else 1]:
+            ways = [(mistake, way) for mistake in known for way in mistake.wrong
+                    if all(predicts(ex, way, p, facet) for p in plays)
+                    and not any(spoils(ex, way, p) for p in contradicting)]  # fmt: skip
+            if ways:
+                return _told(ex, facet, plays, known, ways, said)
+        if ex.blank and all(_one_right(ex, facet, p) for p in plays):
+            return replace(ONE_RANK, when=partial(_one_right, ex, facet)), few[0]
     return None
 
 
 def _told(
-    ex: Exercise, facet: str, few: list[Play], fitting: dict[Mistake, list[Right]], where: str
-) -> Explanation:
+    ex: Exercise, facet: str, plays: list[Play], known: list[Mistake],
+    ways: list[tuple[Mistake, Right]], where: str,
+) -> tuple[Diagnosis, Play]:  # fmt: skip
     """In words, and shown where nothing else would look like it, if there is such a play."""
-    several = list(fitting)[:2]
+    several = list(dict.fromkeys(mistake for mistake, _ in ways))[:2]
     hint = several[0].hint
     if several[1:]:
         hint = f"Either: {hint} Or: {several[1].hint} What was played does not tell which."
-    ways = [way for mistake in several for way in fitting[mistake]]
-    others = [w for m in _mistakes(ex, facet) if m not in several for w in m.wrong]
+    mine = [way for mistake, way in ways if mistake in several]
+    others = [way for mistake in known if mistake not in several for way in mistake.wrong]
 
     def differs_from(play: Play, *more: Right) -> bool:
         """Whether the mistake comes to something else there than right would, and all of these."""
-        mine, *theirs = (comes_to(fn, play) for fn in (ways[0], ex.right, *more))
-        return mine is not None and all(
-            other is None or facet in ex.differing(mine[0], other[0]) for other in theirs
-        )
+        said = play.comes_to(mine[0])[:1]
+        return all(facet in ex.differing(said, play.comes_to(way)[:1])
+                   for way in (ex.right, *more))  # fmt: skip
 
     def clear(play: Play) -> bool:
         return differs_from(play, *others)
 
-    shown = next(filter(clear, few), None)
-    return Explanation(
-        several[0].id, f"{where} {hint}".strip(), shown or few[0],
-        lambda p: p.done and any(predicts(ex, way, p, facet) for way in ways),
+    shown = next(filter(clear, plays), None)
+    return Diagnosis(
+        several[0].id, f"{where} {hint}".strip(),
+        lambda p: p.done and any(predicts(ex, way, p, facet) for way in mine),
         clear if shown else differs_from,
-    )  # fmt: skip
+    ), shown or plays[0]  # fmt: skip
 
 
-def _one_right(ex: Exercise, play: Play, facet: str) -> bool:
+def _one_right(ex: Exercise, facet: str, play: Play) -> bool:
     """One of several ranks has got this facet right, by a change, and no other one has."""
     if not play.done or play.case.world < 2 or found("argument changed")(play):
         return False
 
     def alike(one: Seen, other: Seen) -> bool:
-        return facet not in ex.differing(Outcome([one]), Outcome([other]))
+        return facet not in ex.differing([Outcome([one])], [Outcome([other])])
 
     pairs = zip(play.seen[0], play.expected[0], strict=True)
     right = [rank for rank, (got, want) in enumerate(pairs) if alike(got, want)]
@@ -337,76 +289,55 @@ def _one_right(ex: Exercise, play: Play, facet: str) -> bool:
 # ---- the explanation -----------------------------------------------------------------------------
 
 
-def diagnose(ex: Exercise, level: Level) -> Explanation:
-    """Why this level fails; its id has the lesson's number in front: ``04.divides``."""
-    wrong = any(p.findings for p in level.failed)
-    explanation = _of_findings(ex, level) if wrong else _of_budget(ex, level)
-    return replace(explanation, id=f"{ex.number.split('.')[0]}.{explanation.id}")
-
-
-def _of_findings(ex: Exercise, level: Level) -> Explanation:
-    shown = min(level.failed, key=lambda p: _gravity(ex, p))
+def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
+    """Why this level fails, and the play that shows it. The id has the lesson's number in front:
+    ``04.divides``."""
+    play = shown = min(level.failed, key=lambda p: _gravity(ex, p))
     few = [shown, *(p for p in level.failed if p is not shown
                     and type(p.error) is type(shown.error)
                     and ex.features(p.case) <= ex.features(shown.case))]  # fmt: skip
     names = _only_with(ex, level)
     talk = TALK if ex.blank else TALK[:-1]  # all but nothing-sent
     first = _first([*CUT_OFF, *ex.diagnoses, *ERRORS, *talk], few)
-    if first is None and shown.done:
+    if first is None and shown.done and shown.findings:
         # one number is easily another mistake's as well: of a formula the feature says more
         where = _only_where(names, level) if ex.in_ranks else ""
-        first = _by_mistake(ex, few, level.fine, where) or _first(DONE, [shown])
+        first, play = _by_mistake(ex, few, level.fine, where) or (_first(DONE, [shown]), shown)
+    elif first is None and shown.done:
+        # a pattern shows where more than three ranks have something to say to one another
+        many = [p for p in level.failed if p.case.world > 3 and p.case.length >= p.case.world]
+        first = _first(PATTERNS, many)
+        play = many[0] if first else shown
+        first = first or _first(BUDGET, [shown])
     if names and (first is None or first.id in VAGUE):
         said = f"{_only_where(names, level)} {first.hint if first else ''}".strip()
         id = f"only-{'-or-'.join(names)}".replace(" ", "-")
-        return Explanation(id, said, shown, lambda p: bool(set(names) & ex.features(p.case)))
-    return first or _as_said(NONE_FITS, few)
+        first, play = Diagnosis(id, said, lambda p: bool({*names} & ex.features(p.case))), shown
+    first = first or NONE_FITS
+    return replace(first, id=f"{ex.number.split('.')[0]}.{first.id}"), play
 
 
 def _gravity(ex: Exercise, play: Play) -> tuple:
-    """Grave errors first, then small worlds and lengths, then few features."""
+    """Grave errors first, and budgets last; then small worlds and lengths, then few features."""
     grave = next((i for i, kind in enumerate(GRAVE) if kind in play.kinds()), len(GRAVE))
-    return grave, play.case.size, len(ex.features(play.case))
+    return grave, not play.findings, play.case.size, len(ex.features(play.case))
 
 
-def _first(diagnoses: Sequence[Diagnosis], plays: list[Play]) -> Explanation | None:
+def _first(diagnoses: Sequence[Diagnosis], plays: list[Play]) -> Diagnosis | None:
     """The first that is true of all these plays."""
-    fitting = (d for d in diagnoses if plays and all(map(d.when, plays)))
-    return next((_as_said(d, plays) for d in fitting), None)
+    return next((d for d in diagnoses if plays and all(map(d.when, plays))), None)
 
 
-def _as_said(diagnosis: Diagnosis, plays: list[Play]) -> Explanation:
-    return Explanation(diagnosis.id, diagnosis.hint, plays[0], diagnosis.when)
-
-
-def _of_budget(ex: Exercise, level: Level) -> Explanation:
-    """A pattern shows where more than three ranks have something to say to one another."""
-    if own := _first([*ex.diagnoses, *TALK], level.failed):
-        return own
-    large = [p for p in level.plays if p.case.world > 3 and p.case.length >= p.case.world]
-    pattern = _first(PATTERNS, large)
-    if pattern and (shown := [p for p in large if p.over_budget]):
-        return replace(pattern, play=shown[0], holds=lambda p: p.case.world > 3
-                       and pattern.holds(p))  # fmt: skip
-    few = sorted(level.failed, key=lambda p: p.case.size)
-    return _first(BUDGET, few[:1]) or _as_said(BUDGET[-1], few)
-
-
-def _only_with(ex: Exercise, level: Level) -> list[str]:
+def _only_with(ex: Exercise, level: Level) -> Sequence[str]:
     """One feature or two, of which all that fails has one and nothing that passes has any."""
-    fine: set[str] = set().union(*(ex.features(p.case) for p in level.fine))
+    fine = set[str]().union(*(ex.features(p.case) for p in level.fine))
     failed = [ex.features(p.case) - fine for p in level.failed]
-    names: list[str] = []
-    while failed and len(names) < 2 and level.fine:
-        count = Counter(name for features in failed for name in sorted(features))
-        if not count:
-            return []
-        names.append(count.most_common(1)[0][0])
-        failed = [features for features in failed if names[-1] not in features]
-    return [] if failed else names
+    most = [name for name, _ in Counter(n for f in failed for n in sorted(f)).most_common()]
+    several = [*combinations(most, 1), *combinations(most, 2)] if level.fine else []
+    return next((names for names in several if all({*names} & f for f in failed)), ())
 
 
-def _only_where(names: list[str], level: Level) -> str:
+def _only_where(names: Sequence[str], level: Level) -> str:
     """The features in a sentence, and a question about each; nothing where there are none."""
     clauses, questions = [clause(name)[0] for name in names], [clause(name)[1] for name in names]
     said = f"Among the {level.name} cases it goes wrong only where {', or where '.join(clauses)}"

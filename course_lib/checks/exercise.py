@@ -23,6 +23,7 @@ from course_lib.checks.kept import Kept
 from course_lib.errors import CheckFailed, CourseError
 from course_lib.trace import Run
 
+IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
 Right = Callable[[list[tuple]], list | None]
 
@@ -45,7 +46,7 @@ def untouched(given: list[tuple]) -> None:
 
 
 class Outcome(list[Seen]):
-    """What every rank has after one call."""
+    """What every rank has after one call; of a mistake that comes to no end: nothing."""
 
     @cached_property
     def facets(self) -> dict[str, dict[str, Any]]:
@@ -67,6 +68,7 @@ class Finding:
     rank: int | None = None
     got: Any = None
     want: Any = None
+    old: Any = None  # what it was before the call
     call: int = 0
 
 
@@ -87,7 +89,10 @@ class Prepared:
         """What would come of the call if ``fn`` were what the ranks do."""
         if (fn, call) not in self._outcomes:
             given = [mine.value[call] for mine in self.by_rank]
-            returned = fn(given) or [None] * len(given)
+            try:
+                returned = fn(given) or [None] * len(given)
+            except IMPOSSIBLE:
+                returned = given = []
             ends = [Seen(r, left(tuple(a))) for r, a in zip(returned, given, strict=True)]
             self._outcomes[fn, call] = Outcome(ends)
         return self._outcomes[fn, call]
@@ -129,8 +134,14 @@ class Play:
         """What there was to compare of a rank's arguments before the call."""
         return self.prepared.outcome(untouched, call)[rank].args
 
+    def comes_to(self, fn: Right) -> list[Outcome]:
+        """What would come of each call if ``fn`` were what the ranks do."""
+        return [self.prepared.outcome(fn, call) for call in range(self.case.calls)]
+
     def kinds(self) -> set[str]:
-        return {f.kind for f in self.findings + self.over_budget}
+        """Of all that is wrong; of an error its own kind as well."""
+        return {f.kind for f in self.findings + self.over_budget} | {
+            getattr(self.error, "kind", "")} - {""}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -159,12 +170,14 @@ def turned(right: Callable[..., list | None]) -> Callable[..., Mistake]:
 class Diagnosis:
     """A mistake that shows in the play itself: in an error, or in what was said on the way.
 
-    ``when`` has to be true of plays with this mistake and of no others.
+    ``when`` has to be true of plays with this mistake and of no others; ``foretells`` of a case
+    that nobody has played yet, where it could be seen.
     """
 
     id: str
     hint: str
     when: Callable[[Play], bool]
+    foretells: Callable[[Play], bool] = lambda prepared: True
 
 
 Rule = Callable[[Play], Iterable[Finding]]
@@ -229,9 +242,10 @@ class Exercise:
     def features(self, case: Case) -> set[str]:
         return (features(case) if self.in_ranks else set()) | self.special(case)
 
-    def differing(self, one: Outcome, other: Outcome) -> set[str]:
-        """The facets in which two outcomes of a call are not the same."""
-        return {name for name in FACETS if name not in self.free
+    def differing(self, these: Sequence[Outcome], those: Sequence[Outcome]) -> set[str]:
+        """The facets in which some call came to something else."""
+        return {name for one, other in zip(these, those, strict=False)
+                for name in FACETS if name not in self.free
                 and not same(one.facets[name], other.facets[name], self.tolerance)}  # fmt: skip
 
     def describe(self, case: Case) -> str:

@@ -9,14 +9,8 @@ from typing import Any
 
 from course_lib.checks.compare import FACETS, facet, same, same_kind
 from course_lib.checks.exercise import Exercise, Finding, Outcome, Play
-from course_lib.checks.play import Broken
-from course_lib.errors import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied
 
-KINDS: dict[type, str] = {  # by exact class: a plain CourseError says that something cannot travel
-    Deadlock: "deadlock", Hang: "hang", Hazard: "hazard", Mismatch: "mismatch",
-    RankDied: "died", Broken: "broken", CourseError: "refused",
-}  # fmt: skip
-NOTES = {  # any other note is the name of a tensor; diagnose looks for words of these texts
+NOTES = {  # any other note is the name of a tensor that has been replaced
     "shared": "the tensors that are returned share memory with one another",
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
@@ -27,10 +21,13 @@ REPLACED = "{} is another tensor now, or has other memory, than before the call"
 def judge(exercise: Exercise, play: Play) -> None:
     """Fill in ``play.findings`` and, for what came to its end, ``wrong`` and ``over_budget``."""
     if play.error is not None:
-        play.findings = [Finding(KINDS.get(type(play.error), "raised"), str(play.error))]
+        play.findings = [Finding(type(play.error).__name__, str(play.error))]
         return
-    play.expected = [_expected(exercise, play, call) for call in range(play.case.calls)]
-    wrong = set().union(*map(exercise.differing, play.seen, play.expected))
+    play.expected = play.comes_to(exercise.right)
+    if exercise.settle is not None:
+        play.expected = [Outcome(exercise.settle(copy.deepcopy(list(want)), got))
+                         for want, got in zip(play.expected, play.seen, strict=True)]  # fmt: skip
+    wrong = exercise.differing(play.seen, play.expected)
     play.wrong = [name for name in FACETS if name in wrong]
     play.findings = [f for call in range(play.case.calls) for f in _in_call(exercise, play, call)]
     if play.where == "simulated":
@@ -44,13 +41,6 @@ def right_with_zeros(play: Play) -> bool:
     return play.done and not {f.kind for f in play.findings} & {"returned", "type", "left"}
 
 
-def _expected(exercise: Exercise, play: Play, call: int) -> Outcome:
-    right = play.prepared.outcome(exercise.right, call)
-    if exercise.settle is None:
-        return right
-    return Outcome(exercise.settle(copy.deepcopy(list(right)), play.seen[call]))
-
-
 def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
     same_here = partial(same, tolerance=exercise.tolerance)
     for rank, want in enumerate(play.expected[call]):
@@ -62,8 +52,9 @@ def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
             old, new, wanted = (_counted(exercise, arg) for arg in args)
             if "left" not in exercise.free and not same_here(new, wanted):
                 kind = "argument changed" if same_here(old, wanted) else "left"
-                yield find(kind, "has", got=new, want=wanted)
-        yield from (find("memory", NOTES.get(note, REPLACED.format(note)))
+                yield find(kind, "has", got=new, want=wanted, old=old)
+        yield from (find(note if note in NOTES else "replaced",
+                         NOTES.get(note, REPLACED.format(note)))
                     for note in got.notes if facet(note) not in exercise.free)  # fmt: skip
 
 

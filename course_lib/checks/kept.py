@@ -69,8 +69,8 @@ def _parameter(data: Tensor, grad: Tensor | None, requires_grad: bool) -> nn.Par
 def _tensor(memory: bytes, dtype: torch.dtype, *where: Any) -> Tensor:
     """The tensor again, in memory of its own: no two share theirs, as when torch unpickles."""
     *place, requires_grad = where
-    raw = torch.empty(len(memory), dtype=torch.uint8)
+    raw = torch.empty(0, dtype=torch.uint8)
     if memory:
-        raw.copy_(torch.frombuffer(bytearray(memory), dtype=torch.uint8))
+        raw = torch.frombuffer(bytearray(memory), dtype=torch.uint8).clone()
     made = torch.empty(0, dtype=dtype).set_(raw.untyped_storage(), *place)
     return made.requires_grad_(requires_grad)

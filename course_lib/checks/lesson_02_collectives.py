@@ -11,7 +11,7 @@ from torch import Tensor
 
 from course_lib.checks.cases import Case, cases, crowd, divides, hostile, tensor
 from course_lib.checks.compare import ANYTHING, same
-from course_lib.checks.diagnose import note
+from course_lib.checks.diagnose import found
 from course_lib.checks.exercise import Diagnosis, Exercise, Play, declare, turned
 from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, no_collectives
 
@@ -89,7 +89,7 @@ def something_else(rows: list, rank: int) -> list:
 
 def misplaced(play: Play) -> bool:
     """In every list that is returned, another rank's tensor stands at some place."""
-    if not play.done or note("with one another")(play):
+    if not play.done or found("shared")(play):
         return False
     given, length = [args[0] for args in play.inputs[0]], play.case.length
     lists = [seen.returned for seen in play.seen[0] if isinstance(seen.returned, list)]

@@ -109,7 +109,7 @@ class Account:
 
 
 def account(play: Play, call: int = 0) -> Account:
-    return Account(play.inputs[call][0][0].data[1], play.case.options["epochs"], [
+    return Account(play.inputs[call][0][0].tensors[1], play.case.options["epochs"], [
         seen.args[0]["passes"] for seen in (play.seen[call] if play.done else [])])  # fmt: skip
 
 
@@ -277,7 +277,7 @@ declare(Exercise(
     diagnoses=[
         Diagnosis("uneven-shares", "Where samples cannot be divided evenly, one rank takes a step "
                   "more than another, and waits in it for a rank that never comes.", lambda p:
-                  found("deadlock", "mismatch")(p) and p.case.length % p.case.world > 0),
+                  found("Deadlock", "Mismatch")(p) and p.case.length % p.case.world > 0),
         *(Diagnosis(id, hint, found(id)) for id, hint in FOUND.items()),
         *(Diagnosis(id, hint, reports(key, False, *ways)) for id, key, hint, *ways in REPORTS),
         *(Diagnosis("wrong-count", f"The {key} is that of all ranks, or of one, but for a factor: "

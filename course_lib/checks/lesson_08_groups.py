@@ -68,7 +68,7 @@ declare(Exercise(
     diagnoses=[
         Diagnosis("not-together", "The ranks do not make the same groups in the same order. Every "
                   "rank calls new_group for every group, also for those that it is not in.",
-                  lambda p: found("mismatch", "deadlock")(p) and "new_group" in str(p.error)),
+                  lambda p: found("Mismatch", "Deadlock")(p) and "new_group" in str(p.error)),
         Diagnosis("lists", "Return groups, not lists of ranks: new_group makes a group of a list.",
                   lambda p: p.done and "([" in str([s.returned for s in p.seen[0]])),
         Diagnosis("not-a-member", "−100 is what new_group returns to a rank that is not in the "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,43 +19,27 @@ class _NoDynamo(ModuleType):
     Asked for more, it gives way to the real one."""
 
     utils = SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
-
-    def __init__(self) -> None:
-        super().__init__(NAME)
-        self.kept: list[Callable] = []
-
-    def disable(self, function: Callable, *_: Any, **__: Any) -> Callable:
-        self.kept.append(function)
-        return function
-
-    def graph_break(self) -> None:
-        pass
+    disable = staticmethod(lambda function, *_, **__: function)
+    graph_break = staticmethod(lambda: None)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__path__":  # who looks through all modules
             raise AttributeError(name)
-        self.leave()
+        sys.modules.pop(NAME, None)
         return getattr(importlib.import_module(NAME), name)
-
-    def leave(self) -> None:
-        """Nothing remembers that this has been here."""
-        if sys.modules.get(NAME) is self:
-            del sys.modules[NAME], torch._dynamo
-        for function in self.kept:
-            vars(function).pop("__dynamo_disable", None)  # where torch keeps what it was given
-        self.kept.clear()
 
 
 @contextmanager
 def lightly() -> Iterator[None]:
     """In here torch computes on one thread, as a few numbers are faster then, and does without
     torch._dynamo, unless that has been imported before."""
-    threads, stand_in = torch.get_num_threads(), _NoDynamo()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     if NAME not in sys.modules:
-        sys.modules[NAME] = torch._dynamo = stand_in
+        sys.modules[NAME] = torch._dynamo = _NoDynamo(NAME)
     try:
         yield
     finally:
-        stand_in.leave()
+        if isinstance(sys.modules.get(NAME), _NoDynamo):
+            del sys.modules[NAME], torch._dynamo
         torch.set_num_threads(threads)

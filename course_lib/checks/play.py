@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import cloudpickle
-
 from course_lib.checks.cases import Case
 from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared, Seen
 from course_lib.checks.in_rank import Answer, call_all, this_rank
@@ -51,7 +49,7 @@ def play_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
         for job in jobs:
             signal.alarm(math.ceil(STUCK * load_factor()))  # ends the process, whatever it is doing
             result = _play_job(answer, job, ddp)
-            out.write(_pickled(result))
+            out.write(pickle.dumps(result))
             if isinstance(result, Hang):
                 return
 
@@ -93,13 +91,6 @@ def _be_quiet() -> None:
         os.dup2(null, fd)
 
 
-def _pickled(result: Result) -> bytes:
-    try:
-        return cloudpickle.dumps(result)
-    except Exception as error:  # whatever __reduce__ of the answer's own classes may raise
-        return pickle.dumps(RankFailed(f"what came back cannot be sent: {error}", rank=0, kind=""))
-
-
 # ---- in the notebook -----------------------------------------------------------------------------
 
 
@@ -130,36 +121,31 @@ def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Pla
     """
     plays = [make(exercise, case) for case in cases]
     jobs = [(p.case, number % 5, p.prepared.by_rank) for number, p in enumerate(plays)]
-    results, end = _played(exercise, answer, jobs)
-    if end is None and results and isinstance(results[-1], Hang):
-        again, end = _played(exercise, answer, jobs[len(results) - 1 :])
-        results[-1:] = again
-    if end is not None and len(results) < len(plays):
-        results.append(end)
+    results = _played(exercise, answer, jobs)
+    if results and isinstance(results[-1], Hang) and results[-1].run:  # says the simulator
+        results[-1:] = _played(exercise, answer, jobs[len(results) - 1 :])
     for play, result in zip(plays, results, strict=False):
         settle(play, result)
     return plays[: len(results)]
 
 
-def _played(
-    exercise: Exercise, answer: Answer, jobs: list[Job]
-) -> tuple[list[Result], CourseError | None]:
-    """What came of the jobs, as far as they went, and how their process ended if not well."""
+def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]:
+    """What came of the jobs, as far as they went; at last how their process ended, if not well."""
     from course_lib import run
 
-    end: CourseError | None = None
+    end: list[Result] = []
     with tempfile.NamedTemporaryFile(prefix="course-check-") as log:
         try:
             run(play_all, answer, jobs, exercise.ddp, log.name, world_size=1, init=False,
                 record=False, timeout=ALL_PLAYS * load_factor())  # fmt: skip
         except RankDied as error:
             stuck = error.exit_code == -signal.SIGALRM
-            end = Hang(f"nothing came back within {STUCK} s") if stuck else error
+            end = [Hang(f"nothing came back within {STUCK} s") if stuck else error]
         except RankFailed as error:
-            end = Broken(f"the check came to grief while it played this: {error}")
+            end = [Broken(f"the check came to grief while it played this: {error}")]
         except CourseError as error:
-            end = error
-        return list(_read(Path(log.name))), end
+            end = [error]
+        return [*_read(Path(log.name)), *end][: len(jobs)]
 
 
 def _read(log: Path) -> Iterator[Result]:

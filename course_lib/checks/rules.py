@@ -103,9 +103,7 @@ def one_way_round(play: Play) -> Iterator[Finding]:
 
 def whole_tensors(play: Play) -> bool:
     """Each message is as long as the tensor, which is cut into parts elsewhere."""
-    size = play.case.length * play.given(0).element_size() if hasattr(
-        play.given(0), "element_size") else 0  # fmt: skip
-    messages = trace_of(play).messages
+    size, messages = getattr(play.given(0), "nbytes", 0), trace_of(play).messages
     return size > 0 and bool(messages) and all(m.nbytes >= size for m in messages)
 
 

@@ -132,25 +132,19 @@ def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
     """What a rank was given, what it has, and what it should have; of a model or a dict, each
     entry that differs."""
     assert f.rank is not None
-    given = play.inputs[f.call][f.rank]
     words = [f"rank {f.rank}"] * (play.case.world > 1) + [f"call {f.call + 1}"] * (
         play.case.calls > 1)  # fmt: skip
-    base = {"of": ", ".join(words), "has": f.text, "given": ", ".join(map(show, given))}
-    if not (isinstance(f.got, dict) and isinstance(f.want, dict)):
-        got, want = show_apart(f.got, f.want)
-        yield base | {"got": got, "expected": want, "note": _note(f.kind, f.got, f.want)}
-        return
-    states = [state for state in play.before(f.rank, f.call) if isinstance(state, dict)]
-    before = next((s for s in states if f.text == "has" and f.want.keys() <= s.keys()), {})
-    wrong = [key for key in f.want if not same(f.got.get(key), f.want[key], ROUNDING)]
-    for key in wrong or list(f.want)[:1]:
-        row = base | {"note": _note(f.kind, f.got.get(key), f.want[key])}
-        if key in before:
-            got, want = show_apart(f.got.get(key), f.want[key])
-            row["given"] = f"{key} {show(before[key])}"
-        else:
-            got, want = show_apart({key: f.got.get(key)}, {key: f.want[key]})
-        yield row | {"got": got, "expected": want}
+    given = ", ".join(map(show, play.inputs[f.call][f.rank]))
+    parts = [(given, f.got, f.want)]
+    if isinstance(f.got, dict) and isinstance(f.want, dict):
+        wrong = [k for k in f.want if not same(f.got.get(k), f.want[k], ROUNDING)]
+        parts = [(f"{k} {show(f.old[k])}", f.got.get(k), f.want[k]) if f.old else
+                 (given, {k: f.got.get(k)}, {k: f.want[k]})
+                 for k in wrong or list(f.want)[:1]]  # fmt: skip
+    for before, got, want in parts:
+        one, other = show_apart(got, want)
+        yield {"of": ", ".join(words), "has": f.text, "given": before, "got": one,
+               "expected": other, "note": _note(f.kind, got, want)}  # fmt: skip
 
 
 def _note(kind: str, got: Any, want: Any) -> str:

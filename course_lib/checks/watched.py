@@ -22,27 +22,22 @@ ALIKE = 0.9  # of the same image scaled, shifted or with a little noise; others 
 
 
 class Watched(TensorDataset):
-    """Images and labels. Once a rank looks at them, the models that it calls are watched."""
+    """Images and labels, and what the models that a rank calls have made of them."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.passes: list[dict[str, Any]] = []
         super().__init__(images, labels)
+        self.passes: list[dict[str, Any]] = []
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def watch(self) -> None:
+        """From now on, for this rank."""
         _watch()
         _here.dataset = self
-        return self.data
-
-    @tensors.setter
-    def tensors(self, value: tuple[Tensor, ...]) -> None:
-        self.data = value
 
     def __repr__(self) -> str:
-        return f"{len(self.data[0])} images"
+        return f"{len(self.tensors[0])} images"
 
     def left(self) -> dict[str, Any]:
-        return {"labels": self.data[1], "passes": self.passes}
+        return {"labels": self.tensors[1], "passes": self.passes}
 
     def believes(self, left: Any) -> bool:
         """Whether ``left`` can have said this: in grading, an answer may have made it up."""
@@ -50,15 +45,15 @@ class Watched(TensorDataset):
         return type(passes) is list and all(
             type(p) is dict and {name: type(value) for name, value in p.items()} == PASS
             and p["logits"].dim() == 2 and len(p["logits"]) == len(p["samples"]) > 0
-            and p["logits"].is_floating_point() and p["logits"].shape[1] > self.data[1].max()
+            and p["logits"].is_floating_point() and p["logits"].shape[1] > self.tensors[1].max()
             and all(type(w) is float for w in p["weights"])
-            and all(type(i) is int and 0 <= i < len(self.data[1]) for i in p["samples"])
+            and all(type(i) is int and 0 <= i < len(self.tensors[1]) for i in p["samples"])
             for p in passes)  # fmt: skip
 
     def which(self, batch: Tensor) -> list[int]:
         """The numbers of these samples, by their look, whatever their scale and shape. Empty where
         they are none."""
-        rows, known = _looks(batch), _looks(self.data[0])
+        rows, known = _looks(batch), _looks(self.tensors[0])
         if rows.shape[1:] != known.shape[1:]:
             return []
         alike, numbers = (rows @ known.T).max(dim=1)
@@ -77,7 +72,7 @@ class Watched(TensorDataset):
             "trained": False,  # a gradient came back
             "stale": False,  # there were gradients already
         }
-        if samples and logits.shape[1] > self.data[1].max():  # or these are no logits
+        if samples and logits.shape[1] > self.tensors[1].max():  # or these are no logits
             self.passes.append(seen)
 
         def came_back(_: Tensor) -> None:

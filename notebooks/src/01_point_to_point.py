@@ -77,7 +77,7 @@ draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
 #
 # a common first model of a network (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
 #
-# **Predict.** From the very beginning, every rank has the height that its neighbour needs. With `listen_first`, after how many seconds does the last of the four ranks have its number?
+# **Predict.** From the very beginning, every rank has the height that its neighbour needs. With `listen_first`, after how many seconds does the last rank have its number?
 
 # %% id="01-8d0269"
 guess = None

@@ -180,7 +180,7 @@ for name, count in counted.items():
         print(f"{count:>3} × {name}")
 
 # %% [markdown] id="06-39e931"
-# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy some of its processors (SMs) and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). What is not hidden shows in a profiler's GPU timeline, as a gap between backward's last kernel and the optimizer's first.
+# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy some of its SMs and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). What is not hidden shows in a profiler's GPU timeline, as a gap between backward's last kernel and the optimizer's first.
 #
 # ## Who draws which samples
 #
@@ -467,7 +467,7 @@ with expect(RankFailed):
 #
 # **BatchNorm** uses the statistics of the rank's own samples. DDP does *not* convert it, but broadcasts rank 0's running statistics before each forward pass. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` makes it use those of all ranks, on GPUs only.
 #
-# **Logging.** Print on rank 0, but let **all** ranks compute what is printed: a collective inside `if rank == 0:` never ends.
+# **Logging.** Print on rank 0, but let **all** ranks compute it: a collective inside `if rank == 0:` never ends.
 #
 # **Schedulers.** If each rank keeps its batch size, *n* ranks take one *n*-th of the steps per epoch. Derive a scheduler's length from `len(loader)`.
 #
@@ -520,7 +520,7 @@ print(*("" if line.startswith("@@") else line for line in changes), sep="\n")
 #
 # When `--nnodes` agents have arrived, they agree on who starts which ranks. The second cell starts two agents with one rank each, which run ddp.py: to the ranks it looks like two machines.
 #
-# Then train.py continues from what ddp.py has saved. It runs on ranks of `run`; `init=False` starts them with the variables that torchrun would set. To continue on several machines takes a disk that all share: rank 0 writes the checkpoint, every rank reads it. train.py refuses to start if a rank cannot see rank 0's folder.
+# Then train.py continues from what ddp.py has saved. It runs on ranks of `run`; `init=False` starts them with the variables that torchrun would set. Several machines need a disk that all share: rank 0 writes the checkpoint, every rank reads it. train.py refuses to start if a rank cannot see rank 0's folder.
 #
 # Each agent and each of its ranks imports torch anew: this takes about ten seconds, on a busy machine half a minute.
 

@@ -1,11 +1,11 @@
 """Right answers on a busy machine: no check may ever reject one.
 
-    python tests/soak/soak_checks_repeats.py [--repeats 200] [--each] [--load 1] [--only NAME…]
+    python tests/soak/soak_checks_repeats.py [--repeats 50] [--seconds N] [--load 1] [--only NAME…]
                                              [--out FILE]
 
-Each repeat takes a right answer at random, under a comment that changes the lengths and schedules
-that are drawn, while so many processes a core keep the machine busy. With --each there are so many
-repeats of every exercise, in turn.
+So many repeats of every exercise, in turn, each of a right answer at random, under a comment that
+changes the lengths and schedules that are drawn, while so many processes a core keep the machine
+busy.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import random
 import statistics
 import sys
 import time
+from collections import Counter
 from datetime import date
 from pathlib import Path
 
@@ -37,33 +38,33 @@ def burn() -> None:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--repeats", type=int, default=200)
-    options.add_argument("--each", action="store_true", help="so many of every exercise")
+    options.add_argument("--repeats", type=int, default=50, help="of every exercise")
+    options.add_argument("--seconds", type=float, default=float("inf"))
     options.add_argument("--load", type=int, default=1, help="processes a core")
     options.add_argument("--only", nargs="*", default=exercises(), metavar="NAME")
     options.add_argument("--out", type=Path)
     asked = options.parse_args()
-    answers = [(name, way) for name in sorted(asked.only) for way in zoo.right(name)]
     load = [multiprocessing.Process(target=burn, daemon=True)
             for _ in range(asked.load * (os.cpu_count() or 1))]  # fmt: skip
     for process in load:
         process.start()
-    rejected, seconds = [], []
-    names = sorted(asked.only)
-    for number in range(asked.repeats * (len(names) if asked.each else 1)):
-        name = names[number % len(names)]
-        fitting = [a for a in answers if a[0] == name] if asked.each else answers
-        name, way = random.Random(number).choice(fitting)
-        source = zoo.right(name)[way] + f"\n# repeat {number}\n"
+    rejected, seconds, played = [], [], Counter[str]()
+    end = time.monotonic() + asked.seconds
+    for number, name in enumerate(sorted(asked.only) * asked.repeats):
         start = time.monotonic()
-        verdict = verdict_on(find(name), Answer(name, source=source, file=f"{name}.py"))
+        if start > end:
+            break
+        way, text = random.Random(number).choice([*zoo.right(name).items()])
+        answer = Answer(name, source=f"{text}\n# repeat {number}\n", file=f"{name}.py")
+        verdict = verdict_on(find(name), answer)
         seconds.append(time.monotonic() - start)
+        played[name] += 1
         if not verdict.passed:
             rejected.append(f"repeat {number}, {name}/{way}:\n{verdict}")
             print(rejected[-1], flush=True)
     for process in load:
         process.kill()
-    report = {"date": date.today().isoformat(), "repeats": len(seconds), "exercises": names,
+    report = {"date": date.today().isoformat(), "repeats": len(seconds), "by_exercise": played,
               "processes_a_core": asked.load, "rejected": rejected,
               "median_seconds": round(statistics.median(seconds), 3),
               "most_seconds": round(max(seconds), 3)}  # fmt: skip
