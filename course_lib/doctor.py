@@ -21,8 +21,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-OLDEST_PYTHON = (3, 11)
-OLDEST_TORCH = (2, 14)
 GIB = 1 << 30
 CGROUP = Path("/sys/fs/cgroup")
 PLACES = {  # by a variable that each of them sets: what cannot be done there
@@ -106,7 +104,7 @@ def _say(line: str) -> None:
 
 
 def python() -> str:
-    if sys.version_info < OLDEST_PYTHON:
+    if sys.version_info < (3, 11):
         raise Problem(f"{sys.version.split()[0]} is too old")
     here = [f", in {text}" for variable, text in PLACES.items() if variable in os.environ]
     return f"{sys.version.split()[0]} in {sys.prefix}{here[0] if here else ''}"
@@ -115,7 +113,7 @@ def python() -> str:
 def torch_itself() -> str:
     import torch
 
-    if tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2]) < OLDEST_TORCH:
+    if tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2]) < (2, 14):
         raise Problem(f"{torch.__version__} is too old")
     if not torch.distributed.is_available():
         raise Problem(f"{torch.__version__} was built without torch.distributed")
@@ -185,8 +183,7 @@ def nccl() -> str:
     if not dist.is_nccl_available():
         raise Problem("this torch was built without NCCL")
     _sum_of(run(add_up, backend="nccl", timeout=120))  # the first time on a cold machine
-    version = ".".join(map(str, torch.cuda.nccl.version()))
-    return f"{version}, an all_reduce over {len(gpus)} × {', '.join(sorted(set(gpus)))}"
+    return f"{torch.cuda.nccl.version()}, an all_reduce over {len(gpus)} × {', '.join(sorted(set(gpus)))}"
 
 
 def memory() -> str:
