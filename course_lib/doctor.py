@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+OLDEST_PYTHON = (3, 11)
 GIB = 1 << 30
 CGROUP = Path("/sys/fs/cgroup")
 PLACES = {  # by a variable that each of them sets: what cannot be done there
@@ -104,7 +105,7 @@ def _say(line: str) -> None:
 
 
 def python() -> str:
-    if sys.version_info < (3, 11):
+    if sys.version_info < OLDEST_PYTHON:
         raise Problem(f"{sys.version.split()[0]} is too old")
     here = [f", in {text}" for variable, text in PLACES.items() if variable in os.environ]
     return f"{sys.version.split()[0]} in {sys.prefix}{here[0] if here else ''}"
@@ -183,7 +184,7 @@ def nccl() -> str:
     if not dist.is_nccl_available():
         raise Problem("this torch was built without NCCL")
     _sum_of(run(add_up, backend="nccl", timeout=120))  # the first time on a cold machine
-    return f"{torch.cuda.nccl.version()}, an all_reduce over {len(gpus)} × {', '.join(sorted(set(gpus)))}"
+    return f"an all_reduce over {len(gpus)} × {', '.join(sorted(set(gpus)))}"
 
 
 def memory() -> str:

@@ -61,7 +61,6 @@ def two_gpus(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dist, "is_nccl_available", lambda: True)
     patch.setattr(torch.cuda, "device_count", lambda: 2)
     patch.setattr(torch.cuda, "get_device_name", lambda _number: "H200")
-    patch.setattr(torch.cuda.nccl, "version", lambda: (2, 30, 7))
 
 
 def gpus_without_nccl(patch: pytest.MonkeyPatch) -> None:
