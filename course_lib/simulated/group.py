@@ -27,8 +27,9 @@ from course_lib.simulated.collective import Calls, CollectiveWork
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.records import Op, Record, Site, call_site
+from course_lib.simulated.records import Site, call_site, op_of
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler, Waitable
+from course_lib.trace import Event
 
 
 class Groups:
@@ -44,7 +45,7 @@ class Groups:
         self.wires = [0.0] * len(scheduler.ranks)
         self.store = compat.store()
         self.shared: dict[tuple[str, tuple[int, ...]], tuple[Mail, Calls, dict[int, int]]] = {}
-        self._made: list[dict[int, tuple[tuple[int, ...], Op]]] = []  # k-th making, by rank
+        self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
         self._counts = [0] * len(scheduler.ranks)
         self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks))).shared
 
@@ -98,15 +99,13 @@ class Groups:
         self._counts[rank.number] += 1
         if k == len(self._made):
             self._made.append({})
-        op = Op(name, rank.number, None, self.world[0].name, 0, 0, None, site)
+        op = op_of(name, rank.number, None, self.world[0].name, 0, 0, None, site)
         if rank.number not in ranks:
             self.scheduler.note(rank, op)
         for theirs, other in self._made[k].values():
             if theirs != ranks:
-                events = [
-                    replace(Record(o).event(), group=str(list(r)))
-                    for o, r in ((other, theirs), (op, ranks))
-                ]
+                pairs = (other, theirs), (op, ranks)
+                events = [replace(o, group=str(list(r))) for o, r in pairs]
                 self.scheduler.fail(explain.groups_differ(*events))
                 raise Abandoned
         self._made[k][rank.number] = (ranks, op)
@@ -125,7 +124,7 @@ class Groups:
             others = [r.number for r in self.scheduler.ranks if r.number not in made]
             if others:
                 _, op = made[min(made)]
-                return explain.absent(Record(op).event(), others)
+                return explain.absent(op, others)
         return None
 
 

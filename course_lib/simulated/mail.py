@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -27,8 +28,9 @@ import torch.distributed as dist
 from course_lib import explain
 from course_lib.simulated import hazards
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.records import Op, Site
+from course_lib.simulated.records import Site, op_of
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.trace import Event
 
 Key = tuple[int, int, int]
 
@@ -43,12 +45,13 @@ class _Message:
     __slots__ = ("buffer", "data", "key", "mail", "rank", "record")
 
     def __init__(
-        self, mail: Mail, rank: Rank, op: Op, key: Key, buffer: Any, data: bytes | None
-    ) -> None:
+        self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key, buffer: Any,
+        data: bytes | None,
+    ) -> None:  # fmt: skip
         self.mail, self.rank, self.key = mail, rank, key
         self.buffer = buffer  # None once it has been waited for
         self.data = data  # the message: of a send what was in the buffer, of a recv what has come
-        self.record = rank.record(op)
+        self.record = rank.record(op, site)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -206,17 +209,17 @@ class Mail:
         self._looks: dict[tuple[int, int], float] = {}  # when _serve is called next
         # By rank and place in memory: how many calls the rank had made when a message came there.
         self.filled: dict[tuple[int, int], int] = {}
-        self._ops: dict[Any, tuple[Op, Key]] = {}  # of all calls so far
+        self._ops: dict[Any, tuple[Event, Key]] = {}  # of all calls so far
 
     def send(
         self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site
     ) -> SendWork:
         op, key = self._op("send", rank, me, dst, tensor, tag, site)
         data = hazards.raw(tensor)
-        work = SendWork(self, rank, op, key, tensor, data)
+        work = SendWork(self, rank, op, site, key, tensor, data)
         work.passed = False
         if rank.poisoned and self.poisons.left > 0 and not site.carries:
-            rank.digests.append((len(rank.records), hazards.digest(data)))
+            rank.digests.append((len(rank.records), hash(data)))
         self.scheduler.post(work)
         return work
 
@@ -225,16 +228,16 @@ class Mail:
     ) -> RecvWork:
         """Receive from group rank ``src``, or from anybody where it is −1."""
         op, key = self._op("recv", rank, me, src, tensor, tag, site)
-        work = RecvWork(self, rank, op, key, tensor, None)
+        work = RecvWork(self, rank, op, site, key, tensor, None)
         work.number = len(rank.records) - 1
-        work.poison = None if op.unwatched else self.poisons.put(rank, tensor)
+        work.poison = None if work.record.waited else self.poisons.put(rank, tensor)
         self.scheduler.post(work)
         return work
 
     def _op(
         self, kind: str, rank: Rank, me: int, peer: int, tensor: torch.Tensor, tag: int, site: Site
-    ) -> tuple[Op, Key]:
-        """What is written down of this call, one Op for all that are alike; and its key."""
+    ) -> tuple[Event, Key]:
+        """What is written down of this call, one for all that are alike; and its key."""
         scheduler = self.scheduler
         if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
             scheduler.check(rank)
@@ -251,7 +254,7 @@ class Mail:
                     "there is no such connection, copy"
                 )
             sent = tensor.nbytes if kind == "send" else 0
-            op = Op(
+            op = op_of(
                 kind, self.ranks[me], None if peer < 0 else self.ranks[peer], self.name, sent,
                 tensor.nbytes - sent, tensor, site, tag, None, not site.blocking,
             )  # fmt: skip
@@ -286,7 +289,7 @@ class Mail:
         """The bytes change hands, and it is seen to it that they fit; False if they do not."""
         a, b = send.record.op, recv.record.op
         if b.peer is None:
-            recv.record.op = b = b.coming_from(a.rank)
+            recv.record.op = b = replace(b, peer=a.rank)
         if a.nbytes != b.nbytes or a.dtype != b.dtype:
             error = explain.mismatch(send.record.event(), recv.record.event())
             assert error is not None

@@ -22,7 +22,7 @@ from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.simulated import collective, group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
-from course_lib.simulated.records import Op, Record, Site
+from course_lib.simulated.records import Site
 from course_lib.simulated.scheduler import Abandoned, Rank, Waitable
 from course_lib.simulated.streams import Gpu, Lane
 from course_lib.trace import Event
@@ -96,7 +96,7 @@ class Scheduler(scheduler.Scheduler):
 
 
 class Mail(mail.Mail):
-    def _op(self, kind: str, *args: Any) -> tuple[Op, mail.Key]:
+    def _op(self, kind: str, *args: Any) -> tuple[Event, mail.Key]:
         op, (to, other, _) = super()._op(kind, *args)
         return op, (to, other, 0)
 
@@ -120,7 +120,7 @@ class Mail(mail.Mail):
     ) -> RecvWork:
         if src < 0:
             op, _ = self._op("recv", rank, me, src, tensor, tag, site)
-            self.scheduler.fail(explain.no_source(Record(op).event()))
+            self.scheduler.fail(explain.no_source(op))
             raise Abandoned
         return super().recv(rank, me, tensor, src, tag, site)
 

@@ -15,25 +15,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import Hazard, compute, run
+from course_lib import compute, run
 from course_lib.context import current
 from course_lib.simulated import Network, records, simulate
-
-
-def in_order():
-    if dist.get_rank() == 0:
-        works = [dist.isend(torch.tensor([k]), 1, tag=k % 2) for k in range(6)]
-        for work in works:
-            work.wait()
-        return None
-    inboxes = [torch.zeros(1, dtype=torch.int64) for _ in range(6)]
-    for k in (1, 3, 0, 2, 5, 4):
-        dist.recv(inboxes[k], 0, tag=k % 2)
-    return [int(x) for x in inboxes]
-
-
-def test_messages_of_one_tag_stay_in_order():
-    assert simulate(in_order, world_size=2).results[1] == [0, 1, 2, 3, 4, 5]
 
 
 def first_come(late=0.0):
@@ -214,27 +198,14 @@ def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
     assert len(seen) == 1 and len(seen.pop()) == 65
 
 
-def test_each_send_has_its_recv_in_the_trace():
-    trace = simulate(busy, world_size=6).trace
-    assert len(trace.messages) == 24
-    assert all(
-        m.recv.line.function == "busy" and m.recv.completed > m.send.issued for m in trace.messages
-    )
-    assert trace.groups == {"0": tuple(range(6))}
-
-
 def test_a_long_trace_is_made_when_it_is_looked_at(monkeypatch):
     short = simulate(busy, world_size=6).trace
     monkeypatch.setattr("course_lib.simulated.engine._LAZY", 0)
     trace = simulate(busy, world_size=6).trace
     events = trace.events
     assert isinstance(events, records.LazyEvents) and len(events) == len(short.events)
-    assert events[0] == short.events[0] and events[-1] == short.events[-1]
-    assert short.events == events and pickle.loads(pickle.dumps(trace)) == short
-    fresh = simulate(busy, world_size=6).trace
-    assert short.events[3] in fresh.events
-    assert list(reversed(simulate(busy, world_size=6).trace.events)) == short.events[::-1]
-    assert [*simulate(busy, world_size=6).trace.events] == short.events
+    assert short.events == events and events[-1] == short.events[-1]
+    assert pickle.loads(pickle.dumps(trace)) == short
 
 
 def rows_and_columns():
@@ -305,13 +276,3 @@ def test_communication_and_computation_overlap():
     alone = simulate(overlapped, 0.0, world_size=4).seconds
     assert simulate(overlapped, alone / 2, world_size=4).seconds == pytest.approx(alone)
     assert simulate(overlapped, alone * 3, world_size=4).seconds == pytest.approx(alone * 3)
-
-
-def test_hazards_carry_what_was_recorded():
-    def program():
-        dist.barrier()
-        dist.isend(torch.ones(1), 1) if dist.get_rank() == 0 else dist.recv(torch.ones(1), 0)
-
-    with pytest.raises(Hazard) as caught:
-        simulate(program, world_size=2)
-    assert [e.op for e in caught.value.run.trace.of(0)] == ["barrier", "send"]
