@@ -98,17 +98,11 @@ def own_group(tmp_path):
 @pytest.mark.parametrize(
     ("program", "n", "error"),
     [("nothing", 3, None), ("raises_on_one", 4, RankFailed), ("leaves", 2, RankDied),
-     ("starts_a_program", 2, RankFailed), ("forks", 2, RankFailed), ("uses_cuda", 2, RankFailed),
-     ("loop", 2, Hang), ("stuck_in_c", 2, Hang), ("nothing", 10**7, CourseError)],
+     ("forks", 2, RankFailed), ("loop", 2, Hang)],
 )  # fmt: skip
 def test_the_default_process_group_is_as_it_was_whatever_happens(own_group, program, n, error):
     with pytest.raises(error) if error else contextlib.nullcontext():
         simulate(globals()[program], world_size=n, limit=0.5)
-    if program == "stuck_in_c":
-        os.write(RELEASE, b".")
-    for thread in threading.enumerate():
-        if thread.name.startswith("rank "):  # left behind in C code: when it comes out
-            thread.join()
     assert dist.group.WORLD is own_group and dist.get_world_size() == 1
     assert c10d._resolve_process_group(own_group.group_name) is own_group
     x = torch.ones(2)
@@ -147,13 +141,6 @@ def sums_in_what_was_kept():
     dist.all_reduce(torch.ones(1), group=library.group)
 
 
-def sends_in_what_was_kept():
-    import library
-
-    other = 1 - dist.get_rank()
-    library.group.send([torch.ones(1)], other, 0)
-
-
 def waits_for_what_was_kept():
     import library
 
@@ -168,15 +155,12 @@ def uses_the_group_of_another():
         library.group.barrier()
 
 
-@pytest.mark.parametrize(
-    "use", [sums_in_what_was_kept, sends_in_what_was_kept, waits_for_what_was_kept]
-)
+@pytest.mark.parametrize("use", [sums_in_what_was_kept, waits_for_what_was_kept])
 def test_what_outlived_its_simulation_is_refused(use):
     simulate(keeps, world_size=2)
-    for _ in range(2):
-        with pytest.raises(RankFailed, match="ranks 0 and 1 raised CourseError: this process group "
-                           "or Work belongs to a simulation that is over"):  # fmt: skip
-            simulate(use, world_size=2)
+    with pytest.raises(RankFailed, match="ranks 0 and 1 raised CourseError: this process group "
+                       "or Work belongs to a simulation that is over"):  # fmt: skip
+        simulate(use, world_size=2)
 
     import library
 
@@ -337,15 +321,6 @@ def test_a_torch_that_cannot_simulate_says_so_in_one_line(monkeypatch):
     )
     with pytest.raises(CourseError, match=r"does not know torch 9.9"):
         simulate(nothing, world_size=2)
-
-
-def test_importing_the_course_does_not_load_the_simulator():
-    code = ("import sys, course_lib, course_lib.simulated; "
-            "print([m for m in sys.modules if 'simulated.' in m])")  # fmt: skip
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    assert out.strip() == "['course_lib.simulated.network']"
 
 
 def test_whoever_stops_it_reads_a_sentence(monkeypatch):

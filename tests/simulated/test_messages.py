@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import os
 import pickle
@@ -142,7 +143,7 @@ def test_who_comes_at_the_same_time_is_taken_in_any_order(program, network):
     """In the ranks' order without a seed; the seeds between them show every order."""
     play = functools.partial(simulate, program, world_size=4, network=network)
     assert play().results[0] == [1, 2, 3]
-    seen = {tuple(play(seed=seed).results[0]) for seed in range(1, 60)}
+    seen = {tuple(play(seed=seed).results[0]) for seed in range(1, 40)}
     assert seen == set(itertools.permutations([1, 2, 3]))
 
 
@@ -170,14 +171,10 @@ def without_times(trace):
     ]
 
 
-@pytest.mark.parametrize("seed", [0, 4])
-def test_the_same_program_and_seed_give_the_same_trace(seed):
+def test_another_seed_gives_other_times_and_nothing_else():
     network = Network(jitter=0.5)
-    runs = [simulate(busy, world_size=6, network=network, seed=seed) for _ in range(2)]
-    assert pickle.dumps(runs[0].trace) == pickle.dumps(runs[1].trace)
-    other = simulate(busy, world_size=6, network=network, seed=seed + 1)
-    assert other.trace != runs[0].trace
-    assert without_times(other.trace) == without_times(runs[0].trace)
+    one, other = (simulate(busy, world_size=6, network=network, seed=k).trace for k in (4, 5))
+    assert one != other and without_times(one) == without_times(other)
 
 
 def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
@@ -186,16 +183,13 @@ def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
             "import test_messages; net = Network(jitter=0.5); "
             "run = simulate(test_messages.busy, world_size=6, network=net, seed=4); "
             "print(hashlib.sha256(pickle.dumps(run.trace)).hexdigest())")  # fmt: skip
-    seen = set()
-    for hash_seed in ("1", "2"):
-        path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True,
-            check=True,
-        )  # fmt: skip
-        seen.add(done.stdout)
-    assert len(seen) == 1 and len(seen.pop()) == 65
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    here = simulate(busy, world_size=6, network=Network(jitter=0.5), seed=4)
+    assert done.stdout.strip() == hashlib.sha256(pickle.dumps(here.trace)).hexdigest()
 
 
 def test_a_long_trace_is_made_when_it_is_looked_at(monkeypatch):
