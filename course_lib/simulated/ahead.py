@@ -56,8 +56,10 @@ class AheadScheduler(Scheduler):
         if self.error is not None:
             raise Abandoned
 
-    def wait_for(self, work: Waitable) -> None:
+    def wait_for(self, work: Waitable, timeout: Any = None) -> None:
         self.check(work.rank)
+        if timeout:
+            self.read_clock()
         work.rank.log += WAIT, work
         if not work.ready:
             self.park(work.rank, work)

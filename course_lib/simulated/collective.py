@@ -48,9 +48,7 @@ class CollectiveWork(dist.Work):
 
     def wait(self, timeout: Any = None) -> bool:
         self.record.waited = True
-        if timeout:
-            self.calls.scheduler.wait_at_most(self, timeout)
-        self.calls.scheduler.wait_for(self)
+        self.calls.scheduler.wait_for(self, timeout)
         self.deliver()
         return True
 

@@ -135,9 +135,7 @@ class SendWork(_Message):
         buffer, record = self.buffer, self.record
         if buffer is None:
             return True
-        if timeout:
-            self.mail.scheduler.wait_at_most(self, timeout)
-        self.mail.scheduler.wait_for(self)
+        self.mail.scheduler.wait_for(self, timeout)
         record.waited = True
         if record.op.async_op and hazards.raw(buffer) != self.data:
             self.mail.scheduler.fail(explain.written_before_wait(record.event()))
@@ -171,9 +169,7 @@ class RecvWork(_Message):
         buffer, mail = self.buffer, self.mail
         if buffer is None:
             return True
-        if timeout:
-            mail.scheduler.wait_at_most(self, timeout)
-        mail.scheduler.wait_for(self)
+        mail.scheduler.wait_for(self, timeout)
         self.record.waited = True
         place = self.rank.number, buffer.data_ptr()
         if self.poison is not None and not self.poison.intact(buffer):
@@ -265,14 +261,9 @@ class Mail:
     def offer(self, send: SendWork) -> None:
         """A send looks for its recv."""
         dst, _, tag = send.key
-        recvs = self.recvs.get(send.key)
-        anys = self.anys.get((dst, tag)) if self.anys else None
-        if recvs and not (anys and anys[0].order < recvs[0].order):
-            self._match(send, recvs.popleft(), self.scheduler.now)
-        else:
-            self.sends[send.key].append(send)
-            if anys:
-                self._serve(dst, tag)
+        self.sends[send.key].append(send)
+        if not self._meet(send.key) and self.anys:
+            self._serve(dst, tag)
 
     def ask(self, recv: RecvWork) -> None:
         """A recv looks for its send."""
@@ -280,10 +271,18 @@ class Mail:
         if src < 0:
             self.anys[me, tag].append(recv)
             self._serve(me, tag)
-        elif (sends := self.sends.get(recv.key)) and not (self.anys and self.anys.get((me, tag))):
-            self._match(sends.popleft(), recv, self.scheduler.now)
         else:
             self.recvs[recv.key].append(recv)
+            self._meet(recv.key)
+
+    def _meet(self, key: Key) -> bool:
+        """Match what waits under a key, as far as no recv from any source was posted before."""
+        sends, recvs, met = self.sends[key], self.recvs[key], False
+        anys = self.anys.get((key[0], key[2])) if self.anys else None
+        while sends and recvs and not (anys and anys[0].order < recvs[0].order):
+            self._match(sends.popleft(), recvs.popleft())
+            met = True
+        return met
 
     def pass_on(self, send: SendWork, recv: RecvWork) -> bool:
         """The bytes change hands, and it is seen to it that they fit; False if they do not."""
@@ -300,14 +299,14 @@ class Mail:
             send.data = None
         return True
 
-    def _match(self, send: SendWork, recv: RecvWork, now: float) -> None:
+    def _match(self, send: SendWork, recv: RecvWork) -> None:
         if not send.passed and not self.pass_on(send, recv):
             return
         send.partner = recv
         if not self.buffered:
             self.scheduler.at_last(send.order, send.set_off)
         elif send.delivered is not None:
-            self.scheduler.over(recv, max(send.delivered, now))
+            self.scheduler.over(recv, max(send.delivered, self.scheduler.now))
 
     def _serve(self, dst: int, tag: int) -> None:
         """Let recvs from any source take what is there, and look again when more is."""
@@ -322,15 +321,9 @@ class Mail:
                     self.scheduler.at(first.there, lambda: self._serve(dst, tag))
                 return
             self.sends[first.key].popleft()
-            self._match(first, anys.popleft(), now)
+            self._match(first, anys.popleft())
             for send in self._coming(dst, tag):  # those that were kept for it
-                self._meet(send.key, now)
-
-    def _meet(self, key: Key, now: float) -> None:
-        """Match what waits under a key, as far as no recv from any source was posted before."""
-        sends, recvs, anys = self.sends[key], self.recvs[key], self.anys[key[0], key[2]]
-        while sends and recvs and not (anys and anys[0].order < recvs[0].order):
-            self._match(sends.popleft(), recvs.popleft(), now)
+                self._meet(send.key)
 
     def _coming(self, dst: int, tag: int) -> list[SendWork]:
         queues = (self.sends.get((dst, src, tag)) for src in range(len(self.ranks)))

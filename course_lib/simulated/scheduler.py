@@ -215,8 +215,10 @@ class Scheduler:
         if self.error is not None:
             raise Abandoned
 
-    def wait_for(self, work: Waitable) -> None:
+    def wait_for(self, work: Waitable, timeout: timedelta | None = None) -> None:
         """The running rank waits until its call is over."""
+        if timeout:
+            self.wait_at_most(work, timeout)
         rank, completed = work.rank, work.record.completed
         if self.running is not rank or self.error is not None:
             self.check(rank)
