@@ -40,7 +40,7 @@ WRONG = [
     (hazards.outgoing_is_inbox, 2, WRITTEN), (hazards.two_messages_into_one_inbox, 2, WRITTEN),
     (hazards.unwaited_send, 2, UNWAITED), (hazards.unwaited_recv, 2, UNWAITED),
     (hazards.unwaited_sum, 2, UNWAITED), (hazards.tags_crossed, 2, "Mismatch: tag"),
-    (hazards.members_only, 4, "Mismatch: group"), (hazards.own_group_each, 4, "Mismatch: group"),
+    (hazards.members_only, 4, "Mismatch: op"), (hazards.own_group_each, 4, "Mismatch: group"),
     (hazards.one_element_more, 3, "Mismatch: shape"), (hazards.another_op, 3, "Mismatch: op"),
 ]  # fmt: skip
 RIGHT = [
