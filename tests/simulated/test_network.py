@@ -134,7 +134,7 @@ def late(nbytes, seconds, late_rank=1):
     dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
 
 
-LARGE = 256_000_000
+LARGE = 16_000_000
 
 
 @pytest.mark.parametrize("late_rank", [0, 1])
