@@ -122,10 +122,7 @@ class Scheduler:
     placed: Any = staticmethod(one_core)  # where its threads run
 
     def __init__(
-        self,
-        world_size: int,
-        seed: int,
-        deadlock: Callable[[list[Rank]], BaseException],
+        self, world_size: int, seed: int, deadlock: Callable[[list[Rank]], BaseException]
     ) -> None:
         self.ranks = [Rank(number) for number in range(world_size)]
         self.now = 0.0
