@@ -67,7 +67,4 @@ def simulate(
     """
     from course_lib.simulated import engine
 
-    return engine.simulate(
-        fn, *args, world_size=world_size, network=network, buffered=buffered, seed=seed,
-        limit=limit, backend=backend,
-    )  # fmt: skip
+    return engine.simulate(fn, args, world_size, network, buffered, seed, limit, backend)

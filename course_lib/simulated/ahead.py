@@ -21,8 +21,8 @@ from dataclasses import replace
 from typing import Any
 
 from course_lib.simulated.group import Groups
-from course_lib.simulated.records import Op
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler, Waitable
+from course_lib.trace import Event
 
 FROM = 32  # ranks; in smaller worlds it saves nothing
 POST, WAIT, SPEND, NOTE, MARK = range(5)  # what an entry of a log says; behind it stands of what
@@ -56,8 +56,10 @@ class AheadScheduler(Scheduler):
         if self.error is not None:
             raise Abandoned
 
-    def wait_for(self, work: Waitable) -> None:
+    def wait_for(self, work: Waitable, timeout: Any = None) -> None:
         self.check(work.rank)
+        if timeout:
+            self.read_clock()
         work.rank.log += WAIT, work
         if not work.ready:
             self.park(work.rank, work)
@@ -65,7 +67,7 @@ class AheadScheduler(Scheduler):
     def spend(self, rank: Rank, seconds: float) -> None:
         rank.log += SPEND, seconds
 
-    def note(self, rank: Rank, op: Op) -> None:
+    def note(self, rank: Rank, op: Event) -> None:
         rank.log += NOTE, rank.record(op)
 
     def mark(self, rank: Rank) -> float:
@@ -81,12 +83,12 @@ class AheadScheduler(Scheduler):
 class Replay(Scheduler):
     """Goes through the logs in order of virtual time."""
 
-    def __init__(self, ranks: list[Rank], groups: Groups, *args: Any) -> None:
-        super().__init__(*args)
-        self.ranks = ranks  # those that have run, in place of the new ones
+    def __init__(self, groups: Groups, *args: Any) -> None:
+        super().__init__(0, *args)
+        self.ranks = groups.scheduler.ranks  # those that have run
         for mail, calls, _ in groups.shared.values():
             mail.scheduler = calls.scheduler = self
-        self._logs = [iter(rank.log) for rank in ranks]
+        self._logs = [iter(rank.log) for rank in self.ranks]
 
     def run_logs(self) -> bool:
         """Find all times; False if the ranks come to a standstill or do not fit together."""

@@ -21,8 +21,9 @@ from course_lib import explain
 from course_lib.simulated import compat, costs, hazards
 from course_lib.simulated.combine import Tensors, as_it_lies, combine, refuse
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.records import Op, Record, Site, call_site
+from course_lib.simulated.records import Site, call_site, op_of
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.trace import Event
 
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
 _WRITE_WHAT_THEY_READ = (*_IN_PLACE, "all_reduce_coalesced")
@@ -32,10 +33,12 @@ _AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the ord
 class CollectiveWork(dist.Work):
     """One rank's part in one call; the Work that the user's code, or DDP, holds."""
 
-    def __init__(self, calls: Calls, call: Call, rank: Rank, op: Op, me: int) -> None:
+    def __init__(
+        self, calls: Calls, call: Call, rank: Rank, op: Event, site: Site, me: int
+    ) -> None:
         super().__init__()
         self.calls, self.call, self.rank, self.me = calls, call, rank, me
-        self.record = rank.record(op)
+        self.record = rank.record(op, site)
         self.given: Tensors = []  # what the rank passed in, as it was then
         self.inputs: Tensors = []  # the same tensors, as they are now
         self.outputs: Tensors = []
@@ -45,9 +48,7 @@ class CollectiveWork(dist.Work):
 
     def wait(self, timeout: Any = None) -> bool:
         self.record.waited = True
-        if timeout:
-            self.calls.scheduler.wait_at_most(self, timeout)
-        self.calls.scheduler.wait_for(self)
+        self.calls.scheduler.wait_for(self, timeout)
         self.deliver()
         return True
 
@@ -129,39 +130,35 @@ class CollectiveWork(dist.Work):
 
 
 class Future(torch.futures.Future):
-    """Waits in virtual time. ``then`` makes a child, which is settled right after its parent."""
+    """Waits in virtual time. What ``then`` makes is settled with it."""
 
-    def __init__(self, work: CollectiveWork, parent: Any = None, then: Any = None) -> None:
+    def __init__(self, work: CollectiveWork, first: Future | None = None) -> None:
         super().__init__()
-        self._work, self._parent, self._then = work, parent, then
-        self._children: list[Future] = []
-        self._settled = False
+        self._work, self._first = work, first or self
 
     def wait(self) -> Any:
         self._work.wait()
-        if self._parent is not None:
-            self._parent.wait()
-        if not self._settled:
-            self._settled = True
-            try:
-                self.set_result(self._then(self._parent) if self._then else self._work.outputs)
-            except Exception as error:
-                self.set_exception(error)
-            for child in self._children:
-                child.wait()
+        if not super(Future, self._first).done():
+            self._first.set_result(self._work.outputs)
         return super().wait()
 
-    def done(self) -> bool:
-        if not self._settled and self._work.is_completed():
-            self.wait()
-        return self._settled
+    value = wait
 
-    def value(self) -> Any:
-        return self.wait()
+    def done(self) -> bool:
+        if not super().done() and self._work.is_completed():
+            self._first.wait()
+        return super().done()
 
     def then(self, callback: Callable[[Any], Any]) -> Future:
-        child = Future(self._work, self, callback)
-        self._children.append(child)
+        child = Future(self._work, self._first)
+
+        def settle(parent: Any) -> None:
+            try:
+                child.set_result(callback(parent))
+            except Exception as error:
+                child.set_exception(error)
+
+        self.add_done_callback(settle)
         return child
 
 
@@ -204,7 +201,7 @@ class Calls:
         written = 0 if name in _WRITE_WHAT_THEY_READ else sum(t.nbytes for t in outs)
         first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
         packed = all(as_it_lies(t).is_contiguous() for t in (*ins, *outs))
-        op = Op(
+        op = op_of(
             name, rank.number, None if root < 0 else self.ranks[root], group or self.name, read,
             written, first, site, 0, reduce_op, async_op, packed,
         )  # fmt: skip
@@ -213,17 +210,17 @@ class Calls:
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
-        work = CollectiveWork(self, call, rank, op, me)
+        work = CollectiveWork(self, call, rank, op, site, me)
         self._compare(work, call)
         call.works[me], call.root, call.reduce_op = work, root, reduce_op
-        self._take(work, ins, outs)
+        self._take(work, site, ins, outs)
         if work.ready:
             del self._calls[number]
             self._combine(call)
         self.scheduler.post(work)
         return work
 
-    def _take(self, work: CollectiveWork, ins: Tensors, outs: Tensors) -> None:
+    def _take(self, work: CollectiveWork, site: Site, ins: Tensors, outs: Tensors) -> None:
         """What a rank passes in is kept as it is now; its buffers are the call's until ``wait``."""
         op, rank = work.record.op, work.rank
         work.outputs = outs
@@ -233,12 +230,10 @@ class Calls:
         # what is only combined may be used as it is if nobody can change it before all have called
         keep = op.reduce_op is not None and not op.async_op
         work.given = ins if keep else [t.detach().clone() for t in ins]
-        tells = not op.site.carries and (op.op != "broadcast" or work.me == work.call.root)
+        tells = not site.carries and (op.op != "broadcast" or work.me == work.call.root)
         if tells and rank.poisoned and self.poisons.left > 0:  # others get to see it
-            rank.digests += [
-                (len(rank.records), hazards.digest(hazards.contents(t))) for t in work.given
-            ]
-        if op.unwatched:
+            rank.digests += [(len(rank.records), hash(hazards.contents(t))) for t in work.given]
+        if work.record.waited:
             return
         owned = {t.untyped_storage().data_ptr() for t in outs}
         if (
@@ -263,11 +258,11 @@ class Calls:
         for other in call.works.values():
             scheduler.over(other, call.end, other.me in call.eager)
 
-    def _check(self, op: Op, tensors: Tensors) -> None:
+    def _check(self, op: Event, tensors: Tensors) -> None:
         if any(not t.is_cpu for t in tensors):
             raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
         if op.op in _IN_PLACE and not op.contiguous:
-            self.scheduler.fail(explain.strided(Record(op).event()))
+            self.scheduler.fail(explain.strided(op))
             raise Abandoned
 
     def _compare(self, work: CollectiveWork, call: Call) -> None:

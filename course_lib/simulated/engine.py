@@ -41,11 +41,12 @@ _LAZY = 5_000  # calls from which on Events are made only when somebody looks
 _one_at_a_time = threading.Lock()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Program:
-    """What is simulated, and how."""
+    """What is simulated, and how: the arguments of simulate(). Raises CourseError if one is bad."""
 
-    parcel: bytes
+    fn: Callable
+    args: tuple
     world_size: int
     network: Network
     buffered: bool
@@ -53,24 +54,43 @@ class Program:
     limit: float
     backend: str
 
+    def __post_init__(self) -> None:
+        n, limit = self.world_size, self.limit
+        if (reason := compat.missing()) is not None:
+            raise CourseError(reason)
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise CourseError(f"world_size={n!r}: a world needs a whole number of ranks, 1 or more")
+        if n > (most := most_ranks()):
+            raise CourseError(
+                f"world_size={n}: this machine can hold {most} simulated ranks; ask for fewer"
+            )
+        if not isinstance(self.network, Network):
+            raise CourseError(f"network={self.network!r}: give a Network, as Network(latency=5e-6)")
+        if not isinstance(self.seed, int):
+            raise CourseError(f"seed={self.seed!r}: give a whole number")
+        if not (isinstance(limit, (int, float)) and 0 < limit < math.inf):
+            raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
+        if self.backend not in ("gloo", "nccl"):
+            raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
+        try:
+            Fabric(self.network, n, self.seed)
+        except ValueError as error:
+            raise CourseError(str(error)) from None
+        if current() is not None:
+            raise CourseError("a simulated rank cannot simulate a world of its own")
+        notebook_cells()  # names them, for the lines in events and errors
+        with _by_value(self.fn):
+            self.parcel = pack_call(self.fn, self.args)
+
 
 @interruptible("simulate()")
-def simulate(
-    fn: Callable,
-    *args: Any,
-    world_size: int,
-    network: Network,
-    buffered: bool,
-    seed: int,
-    limit: float,
-    backend: str,
-) -> Run:
-    program = prepare(fn, args, world_size, network, buffered, seed, limit, backend)
+def simulate(*args: Any) -> Run:
+    """See course_lib.simulated.simulate; the arguments are those of Program."""
+    program = Program(*args)
     play = play_fast(program)
     print(play.output, end="", flush=True)
-    error = play.error
-    poisoned = play.poisons.asked
-    note = None
+    error, note = play.error, None
+    poisoned = hazards.MOST - play.poisons.left
     if poisoned > hazards.MOST:
         note = (
             f"{poisoned:,} buffers to fill: past {hazards.MOST:,}, early reads are not searched for"
@@ -84,41 +104,6 @@ def simulate(
             error.run = run
         raise error
     return run
-
-
-def prepare(
-    fn: Callable, args: tuple, world_size: Any, network: Any, buffered: bool, seed: Any, limit: Any,
-    backend: Any,
-) -> Program:  # fmt: skip
-    """Check everything that can be checked before a rank runs; raises CourseError."""
-    if (reason := compat.missing()) is not None:
-        raise CourseError(reason)
-    if not isinstance(world_size, int) or isinstance(world_size, bool) or world_size < 1:
-        raise CourseError(
-            f"world_size={world_size!r}: a world needs a whole number of ranks, 1 or more"
-        )
-    if world_size > (most := most_ranks()):
-        raise CourseError(
-            f"world_size={world_size}: this machine can hold {most} simulated ranks; ask for fewer"
-        )
-    if not isinstance(network, Network):
-        raise CourseError(f"network={network!r}: give a Network, as Network(latency=5e-6)")
-    if not isinstance(seed, int):
-        raise CourseError(f"seed={seed!r}: give a whole number")
-    if not (isinstance(limit, (int, float)) and 0 < limit < math.inf):
-        raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
-    if backend not in ("gloo", "nccl"):
-        raise CourseError(f"backend={backend!r}: choose 'gloo' or 'nccl'")
-    try:
-        Fabric(network, world_size, seed)
-    except ValueError as error:
-        raise CourseError(str(error)) from None
-    if current() is not None:
-        raise CourseError("a simulated rank cannot simulate a world of its own")
-    notebook_cells()  # names them, for the lines in events and errors
-    with _by_value(fn):
-        parcel = pack_call(fn, args)
-    return Program(parcel, world_size, network, bool(buffered), seed, float(limit), backend)
 
 
 @contextmanager
@@ -179,7 +164,7 @@ class Play:
         self.program, self.poisons = program, poisons
         self._failed: list[Outcome] = []
         n = program.world_size
-        with _one_at_a_time:
+        with _one_at_a_time, _rare_collection():
             scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
             grouping: Any = Groups
             places: list[Any] = []
@@ -190,25 +175,20 @@ class Play:
             self.fabric = Fabric(program.network, n, program.seed)
             self.privacy = Privacy(self.scheduler, n, places)
             self.scheduler.switch = self.privacy.switch
-            with compat.separate_worlds(), self.privacy.in_place(), _rare_collection():
+            with compat.separate_worlds(), self.privacy.in_place():
                 self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
                 self.scheduler.run(self._live, program.limit, self._overdue)
                 sites.clear()
-        self.error = self.scheduler.error
-        if self.error is None and self._failed:
-            self.error = root_cause(self._failed)
-        self.error = self.error or self.groups.unfinished()
-        self.conclusive = isinstance(self.error, Hang) or (
-            self.error is None and (not run_ahead or self._replay())
-        )
+            self.error = self.scheduler.error
+            if self.error is None and self._failed:
+                self.error = root_cause(self._failed)
+            self.error = self.error or self.groups.unfinished()
+            self.conclusive = self.error is None or isinstance(self.error, Hang)
+            if run_ahead and self.error is None:  # then find the times
+                replay = ahead.Replay(self.groups, program.seed, self._stopped)
+                self.conclusive = replay.run_logs()
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
-
-    def _replay(self) -> bool:
-        """Find the times of what has run ahead."""
-        n, seed = self.program.world_size, self.program.seed
-        with _rare_collection():
-            return ahead.Replay(self.ranks, self.groups, n, seed, self._stopped).run_logs()
 
     def _live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""

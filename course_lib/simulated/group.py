@@ -27,107 +27,9 @@ from course_lib.simulated.collective import Calls, CollectiveWork
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.records import Op, Record, Site, call_site
+from course_lib.simulated.records import Site, call_site, op_of
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler, Waitable
-
-
-class Groups:
-    """All groups of one simulation, and the order in which ranks make them."""
-
-    mail, calls = Mail, Calls
-
-    def __init__(
-        self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
-    ) -> None:
-        self.scheduler, self.fabric = scheduler, fabric
-        self.buffered, self.poisons = buffered, poisons
-        self.wires = [0.0] * len(scheduler.ranks)
-        self.store = compat.store()
-        self.shared: dict[tuple[str, tuple[int, ...]], tuple[Mail, Calls, dict[int, int]]] = {}
-        self._made: list[dict[int, tuple[tuple[int, ...], Op]]] = []  # k-th making, by rank
-        self._counts = [0] * len(scheduler.ranks)
-        self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks))).shared
-
-    def check(self, rank: Rank) -> None:
-        """Raise if this rank's groups may not be used now."""
-        self.scheduler.check(rank)
-
-    @property
-    def names(self) -> dict[str, tuple[int, ...]]:
-        """Each group's ranks, by the name that its Events carry."""
-        return {mail.name: tuple(mail.ranks) for mail, _, _ in self.shared.values()}
-
-    def join(self, rank: Rank, name: str, ranks: Sequence[int]) -> SimulatedGroup:
-        """This rank's own object for a group."""
-        key = (name, tuple(ranks))
-        if key not in self.shared:
-            taken = any(n == name for n, _ in self.shared)  # split_group: equal names, other ranks
-            label = f"{name}:{ranks[0]}" if taken else name
-            args = (self.scheduler, self.fabric, label, key[1])
-            self.shared[key] = (
-                self.mail(*args, self.buffered, self.poisons),
-                self.calls(*args, self.wires, self.poisons),
-                {r: i for i, r in enumerate(ranks)},
-            )
-        return self.end(rank, name, self.shared[key])
-
-    def end(self, rank: Rank, name: str, shared: Any) -> SimulatedGroup:
-        return SimulatedGroup(self, rank, name, shared)
-
-    def make(
-        self, rank: Rank, op: str, name: str, ranks: Sequence[int], local: bool, site: Site
-    ) -> Any:
-        """This rank's part in ``new_group`` or ``split_group``; None if it is no member.
-
-        All ranks of the world make groups in the same order, unless the call is ``local``.
-        Members wait for one another, as gloo's do.
-        """
-        if not local:
-            self._compare(rank, op, tuple(ranks), site)
-        if rank.number not in ranks:
-            return None
-        group = self.join(rank, name, ranks)
-        _, calls, members = group.shared
-        calls.issue(
-            rank, members[rank.number], op, [], [], site=site, group=self.world[0].name
-        ).wait()
-        return group
-
-    def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
-        k = self._counts[rank.number]
-        self._counts[rank.number] += 1
-        if k == len(self._made):
-            self._made.append({})
-        op = Op(name, rank.number, None, self.world[0].name, 0, 0, None, site)
-        if rank.number not in ranks:
-            self.scheduler.note(rank, op)
-        for theirs, other in self._made[k].values():
-            if theirs != ranks:
-                events = [
-                    replace(Record(o).event(), group=str(list(r)))
-                    for o, r in ((other, theirs), (op, ranks))
-                ]
-                self.scheduler.fail(explain.groups_differ(*events))
-                raise Abandoned
-        self._made[k][rank.number] = (ranks, op)
-
-    def cause(self, work: Waitable) -> Waitable:
-        """What a rank that waits for this call waits for in the end."""
-        return work
-
-    def advice(self, parked: list[Rank]) -> str:
-        """What to tell ranks that wait for one another, if there is more to say than usual."""
-        return ""
-
-    def unfinished(self) -> CourseError | None:
-        """The error if some ranks made a group that others never made."""
-        for made in self._made:
-            others = [r.number for r in self.scheduler.ranks if r.number not in made]
-            if others:
-                _, op = made[min(made)]
-                return explain.absent(Record(op).event(), others)
-        return None
-
+from course_lib.trace import Event
 
 _ProcessGroup: Any = dist.ProcessGroup  # whose overloads nobody can match word by word
 
@@ -359,3 +261,96 @@ def _or_plain(ours: Any, torchs: Any) -> Any:
 for _name, _ours in list(vars(SimulatedGroup).items()):
     if callable(_ours) and list(inspect.signature(_ours).parameters)[-1] == "opts":
         setattr(SimulatedGroup, _name, _or_plain(_ours, getattr(_ProcessGroup, _name)))
+
+
+class Groups:
+    """All groups of one simulation, and the order in which ranks make them."""
+
+    mail, calls, end = Mail, Calls, SimulatedGroup
+
+    def __init__(
+        self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
+    ) -> None:
+        self.scheduler, self.fabric = scheduler, fabric
+        self.buffered, self.poisons = buffered, poisons
+        self.wires = [0.0] * len(scheduler.ranks)
+        self.store = compat.store()
+        self.shared: dict[tuple[str, tuple[int, ...]], tuple[Mail, Calls, dict[int, int]]] = {}
+        self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
+        self._counts = [0] * len(scheduler.ranks)
+        self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks))).shared
+
+    def check(self, rank: Rank) -> None:
+        """Raise if this rank's groups may not be used now."""
+        self.scheduler.check(rank)
+
+    @property
+    def names(self) -> dict[str, tuple[int, ...]]:
+        """Each group's ranks, by the name that its Events carry."""
+        return {mail.name: tuple(mail.ranks) for mail, _, _ in self.shared.values()}
+
+    def join(self, rank: Rank, name: str, ranks: Sequence[int]) -> SimulatedGroup:
+        """This rank's own object for a group."""
+        key = (name, tuple(ranks))
+        if key not in self.shared:
+            taken = any(n == name for n, _ in self.shared)  # split_group: equal names, other ranks
+            label = f"{name}:{ranks[0]}" if taken else name
+            args = (self.scheduler, self.fabric, label, key[1])
+            self.shared[key] = (
+                self.mail(*args, self.buffered, self.poisons),
+                self.calls(*args, self.wires, self.poisons),
+                {r: i for i, r in enumerate(ranks)},
+            )
+        return self.end(self, rank, name, self.shared[key])
+
+    def make(
+        self, rank: Rank, op: str, name: str, ranks: Sequence[int], local: bool, site: Site
+    ) -> Any:
+        """This rank's part in ``new_group`` or ``split_group``; None if it is no member.
+
+        All ranks of the world make groups in the same order, unless the call is ``local``.
+        Members wait for one another, as gloo's do.
+        """
+        if not local:
+            self._compare(rank, op, tuple(ranks), site)
+        if rank.number not in ranks:
+            return None
+        group = self.join(rank, name, ranks)
+        _, calls, members = group.shared
+        calls.issue(
+            rank, members[rank.number], op, [], [], site=site, group=self.world[0].name
+        ).wait()
+        return group
+
+    def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
+        k = self._counts[rank.number]
+        self._counts[rank.number] += 1
+        if k == len(self._made):
+            self._made.append({})
+        op = op_of(name, rank.number, None, self.world[0].name, 0, 0, None, site)
+        if rank.number not in ranks:
+            self.scheduler.note(rank, op)
+        for theirs, other in self._made[k].values():
+            if theirs != ranks:
+                pairs = (other, theirs), (op, ranks)
+                events = [replace(o, group=str(list(r))) for o, r in pairs]
+                self.scheduler.fail(explain.groups_differ(*events))
+                raise Abandoned
+        self._made[k][rank.number] = (ranks, op)
+
+    def cause(self, work: Waitable) -> Waitable:
+        """What a rank that waits for this call waits for in the end."""
+        return work
+
+    def advice(self, parked: list[Rank]) -> str:
+        """What to tell ranks that wait for one another, if there is more to say than usual."""
+        return ""
+
+    def unfinished(self) -> CourseError | None:
+        """The error if some ranks made a group that others never made."""
+        for made in self._made:
+            others = [r.number for r in self.scheduler.ranks if r.number not in made]
+            if others:
+                _, op = made[min(made)]
+                return explain.absent(op, others)
+        return None

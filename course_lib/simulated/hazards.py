@@ -17,13 +17,16 @@ import math
 from collections.abc import Callable
 from ctypes import memmove, string_at
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from course_lib import explain
 from course_lib.errors import Hang, Hazard
 from course_lib.simulated.scheduler import Rank
+
+if TYPE_CHECKING:
+    from course_lib.simulated.engine import Play
 
 MOST = 8_000  # buffers to fill up to which a program is run a second time
 
@@ -70,11 +73,6 @@ class Poisons:
         self.side, self.flip = side, flip
         self.left = MOST  # once they are used up, nothing will be compared
 
-    @property
-    def asked(self) -> int:
-        """How many buffers there were to poison."""
-        return MOST - self.left
-
     def put(self, rank: Rank, buffer: torch.Tensor) -> Poison | None:
         """Poison the buffer that the rank's last call will fill."""
         self.left -= 1
@@ -114,22 +112,10 @@ def contents(tensor: torch.Tensor) -> bytes:
     return raw(tensor.detach().resolve_conj().resolve_neg().contiguous())
 
 
-def digest(data: bytes) -> int:
-    """A number that stands for a message, within this process."""
-    return hash(data)
-
-
 # ---- reading before wait -----------------------------------------------------------------
 
 
-class Played(Protocol):
-    """What two plays of one program must have in common."""
-
-    ranks: list[Rank]
-    error: BaseException | None
-
-
-def find_read(first: Played, again: Callable[..., Played]) -> Hazard | None:
+def find_read(first: Play, again: Callable[..., Play]) -> Hazard | None:
     """The Hazard if what the program does depends on what buffers held that were yet to be filled;
     ``again`` plays it with other Poisons.
     """
@@ -153,7 +139,7 @@ def find_read(first: Played, again: Callable[..., Played]) -> Hazard | None:
     return explain.unwaited(record.event())  # of a sum that nobody waits for, what is returned
 
 
-def _difference(a: Played, b: Played) -> int | None:
+def _difference(a: Play, b: Play) -> int | None:
     """The rank that shows a difference first, or None. One that has poison of its own and sends
     what differs comes before one whose result differs.
     """

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -27,8 +28,9 @@ import torch.distributed as dist
 from course_lib import explain
 from course_lib.simulated import hazards
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.records import Op, Site
+from course_lib.simulated.records import Site, op_of
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.trace import Event
 
 Key = tuple[int, int, int]
 
@@ -43,12 +45,13 @@ class _Message:
     __slots__ = ("buffer", "data", "key", "mail", "rank", "record")
 
     def __init__(
-        self, mail: Mail, rank: Rank, op: Op, key: Key, buffer: Any, data: bytes | None
-    ) -> None:
+        self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key, buffer: Any,
+        data: bytes | None,
+    ) -> None:  # fmt: skip
         self.mail, self.rank, self.key = mail, rank, key
         self.buffer = buffer  # None once it has been waited for
         self.data = data  # the message: of a send what was in the buffer, of a recv what has come
-        self.record = rank.record(op)
+        self.record = rank.record(op, site)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -132,9 +135,7 @@ class SendWork(_Message):
         buffer, record = self.buffer, self.record
         if buffer is None:
             return True
-        if timeout:
-            self.mail.scheduler.wait_at_most(self, timeout)
-        self.mail.scheduler.wait_for(self)
+        self.mail.scheduler.wait_for(self, timeout)
         record.waited = True
         if record.op.async_op and hazards.raw(buffer) != self.data:
             self.mail.scheduler.fail(explain.written_before_wait(record.event()))
@@ -168,9 +169,7 @@ class RecvWork(_Message):
         buffer, mail = self.buffer, self.mail
         if buffer is None:
             return True
-        if timeout:
-            mail.scheduler.wait_at_most(self, timeout)
-        mail.scheduler.wait_for(self)
+        mail.scheduler.wait_for(self, timeout)
         self.record.waited = True
         place = self.rank.number, buffer.data_ptr()
         if self.poison is not None and not self.poison.intact(buffer):
@@ -206,17 +205,17 @@ class Mail:
         self._looks: dict[tuple[int, int], float] = {}  # when _serve is called next
         # By rank and place in memory: how many calls the rank had made when a message came there.
         self.filled: dict[tuple[int, int], int] = {}
-        self._ops: dict[Any, tuple[Op, Key]] = {}  # of all calls so far
+        self._ops: dict[Any, tuple[Event, Key]] = {}  # of all calls so far
 
     def send(
         self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site
     ) -> SendWork:
         op, key = self._op("send", rank, me, dst, tensor, tag, site)
         data = hazards.raw(tensor)
-        work = SendWork(self, rank, op, key, tensor, data)
+        work = SendWork(self, rank, op, site, key, tensor, data)
         work.passed = False
         if rank.poisoned and self.poisons.left > 0 and not site.carries:
-            rank.digests.append((len(rank.records), hazards.digest(data)))
+            rank.digests.append((len(rank.records), hash(data)))
         self.scheduler.post(work)
         return work
 
@@ -225,16 +224,16 @@ class Mail:
     ) -> RecvWork:
         """Receive from group rank ``src``, or from anybody where it is −1."""
         op, key = self._op("recv", rank, me, src, tensor, tag, site)
-        work = RecvWork(self, rank, op, key, tensor, None)
+        work = RecvWork(self, rank, op, site, key, tensor, None)
         work.number = len(rank.records) - 1
-        work.poison = None if op.unwatched else self.poisons.put(rank, tensor)
+        work.poison = None if work.record.waited else self.poisons.put(rank, tensor)
         self.scheduler.post(work)
         return work
 
     def _op(
         self, kind: str, rank: Rank, me: int, peer: int, tensor: torch.Tensor, tag: int, site: Site
-    ) -> tuple[Op, Key]:
-        """What is written down of this call, one Op for all that are alike; and its key."""
+    ) -> tuple[Event, Key]:
+        """What is written down of this call, one for all that are alike; and its key."""
         scheduler = self.scheduler
         if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
             scheduler.check(rank)
@@ -251,7 +250,7 @@ class Mail:
                     "there is no such connection, copy"
                 )
             sent = tensor.nbytes if kind == "send" else 0
-            op = Op(
+            op = op_of(
                 kind, self.ranks[me], None if peer < 0 else self.ranks[peer], self.name, sent,
                 tensor.nbytes - sent, tensor, site, tag, None, not site.blocking,
             )  # fmt: skip
@@ -262,14 +261,9 @@ class Mail:
     def offer(self, send: SendWork) -> None:
         """A send looks for its recv."""
         dst, _, tag = send.key
-        recvs = self.recvs.get(send.key)
-        anys = self.anys.get((dst, tag)) if self.anys else None
-        if recvs and not (anys and anys[0].order < recvs[0].order):
-            self._match(send, recvs.popleft(), self.scheduler.now)
-        else:
-            self.sends[send.key].append(send)
-            if anys:
-                self._serve(dst, tag)
+        self.sends[send.key].append(send)
+        if not self._meet(send.key) and self.anys:
+            self._serve(dst, tag)
 
     def ask(self, recv: RecvWork) -> None:
         """A recv looks for its send."""
@@ -277,16 +271,24 @@ class Mail:
         if src < 0:
             self.anys[me, tag].append(recv)
             self._serve(me, tag)
-        elif (sends := self.sends.get(recv.key)) and not (self.anys and self.anys.get((me, tag))):
-            self._match(sends.popleft(), recv, self.scheduler.now)
         else:
             self.recvs[recv.key].append(recv)
+            self._meet(recv.key)
+
+    def _meet(self, key: Key) -> bool:
+        """Match what waits under a key, as far as no recv from any source was posted before."""
+        sends, recvs, met = self.sends[key], self.recvs[key], False
+        anys = self.anys.get((key[0], key[2])) if self.anys else None
+        while sends and recvs and not (anys and anys[0].order < recvs[0].order):
+            self._match(sends.popleft(), recvs.popleft())
+            met = True
+        return met
 
     def pass_on(self, send: SendWork, recv: RecvWork) -> bool:
         """The bytes change hands, and it is seen to it that they fit; False if they do not."""
         a, b = send.record.op, recv.record.op
         if b.peer is None:
-            recv.record.op = b = b.coming_from(a.rank)
+            recv.record.op = b = replace(b, peer=a.rank)
         if a.nbytes != b.nbytes or a.dtype != b.dtype:
             error = explain.mismatch(send.record.event(), recv.record.event())
             assert error is not None
@@ -297,14 +299,14 @@ class Mail:
             send.data = None
         return True
 
-    def _match(self, send: SendWork, recv: RecvWork, now: float) -> None:
+    def _match(self, send: SendWork, recv: RecvWork) -> None:
         if not send.passed and not self.pass_on(send, recv):
             return
         send.partner = recv
         if not self.buffered:
             self.scheduler.at_last(send.order, send.set_off)
         elif send.delivered is not None:
-            self.scheduler.over(recv, max(send.delivered, now))
+            self.scheduler.over(recv, max(send.delivered, self.scheduler.now))
 
     def _serve(self, dst: int, tag: int) -> None:
         """Let recvs from any source take what is there, and look again when more is."""
@@ -319,15 +321,9 @@ class Mail:
                     self.scheduler.at(first.there, lambda: self._serve(dst, tag))
                 return
             self.sends[first.key].popleft()
-            self._match(first, anys.popleft(), now)
+            self._match(first, anys.popleft())
             for send in self._coming(dst, tag):  # those that were kept for it
-                self._meet(send.key, now)
-
-    def _meet(self, key: Key, now: float) -> None:
-        """Match what waits under a key, as far as no recv from any source was posted before."""
-        sends, recvs, anys = self.sends[key], self.recvs[key], self.anys[key[0], key[2]]
-        while sends and recvs and not (anys and anys[0].order < recvs[0].order):
-            self._match(sends.popleft(), recvs.popleft(), now)
+                self._meet(send.key)
 
     def _coming(self, dst: int, tag: int) -> list[SendWork]:
         queues = (self.sends.get((dst, src, tag)) for src in range(len(self.ranks)))

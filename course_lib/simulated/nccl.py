@@ -22,7 +22,7 @@ from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.simulated import collective, group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
-from course_lib.simulated.records import Op, Record, Site
+from course_lib.simulated.records import Site
 from course_lib.simulated.scheduler import Abandoned, Rank, Waitable
 from course_lib.simulated.streams import Gpu, Lane
 from course_lib.trace import Event
@@ -71,8 +71,10 @@ class Scheduler(scheduler.Scheduler):
             self.wake(rank, rank.clock)
         return rank.gpu.lanes[op.group].over(work, at)
 
-    def wait_for(self, work: Waitable) -> None:
+    def wait_for(self, work: Waitable, timeout: Any = None) -> None:
         rank, record = work.rank, work.record
+        if timeout:
+            self.wait_at_most(work, timeout)
         if record.op.op in _BY_HOST:
             return super().wait_for(work)
         self.check(rank)
@@ -96,7 +98,7 @@ class Scheduler(scheduler.Scheduler):
 
 
 class Mail(mail.Mail):
-    def _op(self, kind: str, *args: Any) -> tuple[Op, mail.Key]:
+    def _op(self, kind: str, *args: Any) -> tuple[Event, mail.Key]:
         op, (to, other, _) = super()._op(kind, *args)
         return op, (to, other, 0)
 
@@ -107,20 +109,20 @@ class Mail(mail.Mail):
             return False
         return super().pass_on(send, recv)
 
-    def _match(self, send: SendWork, recv: RecvWork, now: float) -> None:
+    def _match(self, send: SendWork, recv: RecvWork) -> None:
         """Whoever is matched last need not be the later one: threads run ahead of streams."""
         both = max(send.record.issued, recv.record.issued)
-        if both > now:
-            self.scheduler.at(both, lambda: self._match(send, recv, both))
+        if both > self.scheduler.now:
+            self.scheduler.at(both, lambda: self._match(send, recv))
         else:
-            super()._match(send, recv, now)
+            super()._match(send, recv)
 
     def recv(
         self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site
     ) -> RecvWork:
         if src < 0:
             op, _ = self._op("recv", rank, me, src, tensor, tag, site)
-            self.scheduler.fail(explain.no_source(Record(op).event()))
+            self.scheduler.fail(explain.no_source(op))
             raise Abandoned
         return super().recv(rank, me, tensor, src, tag, site)
 
@@ -164,10 +166,7 @@ class Batch(torch.distributed.Work):
 
 
 class Groups(group.Groups):
-    mail = Mail
-
-    def end(self, rank: Rank, name: str, shared: Any) -> NcclGroup:
-        return NcclGroup(self, rank, name, shared)
+    mail, end = Mail, NcclGroup
 
     def cause(self, work: Waitable) -> Waitable:
         """What a rank waits for in the end: the call before it on its communicator."""
@@ -190,7 +189,8 @@ class Groups(group.Groups):
                 for both in column:
                     if both[0].op.group != both[1].op.group:
                         a, b = (record.event() for record in both)
-                        waits = [_crossing(a, b), _crossing(b, a)]
+                        waits = [Wait(x.rank, f"{explain.call_text(x)} of group {x.group}", x.line,
+                                      (y.rank,), x.group) for x, y in ((a, b), (b, a))]  # fmt: skip
                         return explain.deadlock(waits, (), len(ranks), _CROSSED)
         return None
 
@@ -207,11 +207,6 @@ class Groups(group.Groups):
                         + _way_out(first, behind)
                     )
         return ""
-
-
-def _crossing(event: Event, other: Event) -> Wait:
-    call = f"{explain.call_text(event)} of group {event.group}"
-    return Wait(event.rank, call, event.line, (other.rank,), event.group)
 
 
 def _lane(work: Waitable) -> Lane:

@@ -45,31 +45,24 @@ def current() -> Rank | None:
     return getattr(_here, "rank", None)
 
 
-class State:
-    """What is private to one rank."""
+class State(context.Context):
+    """What is private to one rank, and what course_lib.context asks about it."""
 
-    def __init__(self, scheduler: Scheduler, environ: dict) -> None:
-        self.scheduler, self.environ = scheduler, environ
+    def __init__(self, scheduler: Scheduler, rank: Rank, environ: dict) -> None:
+        self.scheduler, self.rank, self.environ = scheduler, rank, environ
         self.torch_state: torch.Tensor | None = None
         self.generators: dict[int, Any] = {}
         self.pages = io.StringIO()
 
-
-class RankContext(context.Context):
-    """What course_lib.context asks about a simulated rank."""
-
-    def __init__(self, scheduler: Scheduler, rank: Rank) -> None:
-        self._scheduler, self._rank = scheduler, rank
-
     def now(self) -> float:
-        return self._scheduler.mark(self._rank)
+        return self.scheduler.mark(self.rank)
 
     def add_span(self, name: str, start: float, end: float) -> None:
-        self._rank.spans.append(Span(self._rank.number, name, start, end))
+        self.rank.spans.append(Span(self.rank.number, name, start, end))
 
     def compute(self, seconds: float) -> float | None:
-        self._scheduler.check(self._rank)
-        return self._scheduler.compute(self._rank, seconds)
+        self.scheduler.check(self.rank)
+        return self.scheduler.compute(self.rank, seconds)
 
 
 class Privacy:
@@ -81,7 +74,7 @@ class Privacy:
         self._environ = os.environ._data  # type: ignore[attr-defined]
         for rank in scheduler.ranks:
             environ = dict(self._environ)
-            rank.state = State(scheduler, environ)
+            rank.state = State(scheduler, rank, environ)
             for name, value in _torchrun_names(rank.number, world_size).items():
                 environ[os.environ.encodekey(name)] = os.environ.encodevalue(value)
 
@@ -103,7 +96,7 @@ class Privacy:
     def enter(self, rank: Rank) -> None:
         """First thing in a rank's own thread."""
         _here.rank = rank
-        context.install(RankContext(self._scheduler, rank), thread_only=True)
+        context.install(rank.state, thread_only=True)
         context.seed_rank(rank.number)
 
     @contextmanager

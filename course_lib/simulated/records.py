@@ -1,19 +1,20 @@
 """What is written down of each call: what it is, whose line it comes from, and when it happened.
 
     Site     a place in somebody's code that calls          one for all calls from there
-    Op       what a call is: all but its times              one for all calls that are alike
-    Record   one call: its Op, and its times                a thousand ranks make millions of them
+    op       what a call is: an Event without times         one for all messages that are alike
+    Record   one call: its op, and its times                a thousand ranks make millions of them
 
-Lines of source and Events are made later, only of what somebody looks at.
+A Record becomes an Event of its own when somebody looks at it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections import UserList
 from collections.abc import Sequence
-from copy import copy
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType, FrameType
@@ -21,7 +22,7 @@ from typing import Any
 
 from course_lib.simulated import compat
 from course_lib.trace import Event, Line
-from course_lib.user_code import is_user_code, line_at, line_of
+from course_lib.user_code import is_user_code, line_of
 
 _CALL, _LIBRARY, _USER = 1, 2, 3  # whose code a file is: the way into a group of ours, …
 _kinds: dict[str, int] = {}
@@ -31,24 +32,19 @@ _SEND, _RECV = compat.blocking_calls()
 _OBJECTS = compat.object_calls()
 
 
+@dataclass(eq=False, slots=True)
 class Site:
-    """Where a call comes from. ``code`` and ``at``, the place in its bytecode, are the user's own.
+    """Where a call comes from: ``line`` is the user's own.
 
     ``direct``: they call themselves, not through some library. ``blocking``: by ``dist.send`` or
     ``dist.recv``, which wait before they return. ``carries``: the call carries an object.
     """
 
-    __slots__ = ("at", "blocking", "carries", "code", "direct")
-
-    def __init__(
-        self, code: CodeType | None, at: int, direct: bool, blocking: bool, carries: bool
-    ) -> None:
-        self.code, self.at, self.direct = code, at, direct
-        self.blocking, self.carries = blocking, carries
-
-    @property
-    def line(self) -> Line | None:
-        return None if self.code is None else _line(self.code, self.at)
+    line: Line | None
+    direct: bool
+    blocking: bool
+    carries: bool
+    code: CodeType | None  # kept alive, since ``sites`` knows it by its place in memory
 
 
 sites: dict[tuple, Site] = {}  # of this simulation: each rank has code objects of its own
@@ -74,7 +70,8 @@ def call_site(depth: int = 1) -> Site:
     key = user and id(user.f_code), at, direct, blocking, carries
     site = sites.get(key)
     if site is None:
-        site = sites[key] = Site(user and user.f_code, at, direct, blocking, carries)
+        line = None if user is None else line_of(user)
+        site = sites[key] = Site(line, direct, blocking, carries, user and user.f_code)
     return site
 
 
@@ -107,41 +104,18 @@ def line_of_thread(thread: Any) -> Line | None:
     return getattr(thread, "line", None) or (frame and line_of(frame))
 
 
-@lru_cache(maxsize=4096)
-def _line(code: CodeType, at: int) -> Line | None:
-    for start, end, number in code.co_lines():
-        if start <= at < end and number is not None:
-            return line_at(code.co_filename, number, code.co_name)
-    return None
-
-
-class Op:
-    """What a call is: all but its times. The names are those of trace.Event."""
-
-    __slots__ = (
-        "async_op", "bytes_in", "bytes_out", "contiguous", "dtype", "group", "nbytes", "op",
-        "peer", "rank", "reduce_op", "shape", "site", "tag", "unwatched",
+def op_of(
+    op: str, rank: int, peer: int | None, group: str, read: int, written: int, tensor: Any,
+    site: Site, tag: int = 0, reduce_op: str | None = None, async_op: bool = False,
+    contiguous: bool = True,
+) -> Event:  # fmt: skip
+    """An Event that says what a call is, and no times."""
+    dtype = None if tensor is None else str(tensor.dtype).removeprefix("torch.")
+    shape = () if tensor is None else tuple(tensor.shape)
+    return Event(
+        rank, op, peer, group, max(read, written), dtype, shape, 0.0, None, site.line, tag,
+        reduce_op, async_op, True, read, written, contiguous,
     )  # fmt: skip
-
-    def __init__(
-        self, op: str, rank: int, peer: int | None, group: str, read: int, written: int,
-        tensor: Any, site: Site, tag: int = 0, reduce_op: str | None = None,
-        async_op: bool = False, contiguous: bool = True,
-    ) -> None:  # fmt: skip
-        self.op, self.rank, self.peer, self.group = op, rank, peer, group
-        self.bytes_in, self.bytes_out, self.nbytes = read, written, max(read, written)
-        self.dtype = None if tensor is None else str(tensor.dtype).removeprefix("torch.")
-        self.shape: tuple[int, ...] = () if tensor is None else tuple(tensor.shape)
-        self.site, self.tag, self.reduce_op, self.contiguous = site, tag, reduce_op, contiguous
-        self.async_op = async_op
-        # whether it need not be waited for: a Work inside torch is torch's business
-        self.unwatched = not (async_op and site.direct)
-
-    def coming_from(self, peer: int) -> Op:
-        """The same call, once it is known who sent."""
-        known = copy(self)
-        known.peer = peer
-        return known
 
 
 class Record:
@@ -149,18 +123,19 @@ class Record:
 
     __slots__ = ("called", "completed", "issued", "op", "waited")
 
-    def __init__(self, op: Op) -> None:
+    def __init__(self, op: Event, site: Site | None = None) -> None:
         self.op = op
         self.called: float | None = None  # by the host, where a stream of a GPU issues it
         self.issued = 0.0
         self.completed: float | None = None
-        self.waited = op.unwatched  # True also where nobody has to
+        # True also where nobody has to wait: a Work inside torch is torch's business
+        self.waited = not (op.async_op and site is not None and site.direct)
 
     def event(self, seq: int = 0) -> Event:
         op = self.op
         return Event(
             op.rank, op.op, op.peer, op.group, op.nbytes, op.dtype, op.shape, self.issued,
-            self.completed, op.site.line, op.tag, op.reduce_op, op.async_op, self.waited,
+            self.completed, op.line, op.tag, op.reduce_op, op.async_op, self.waited,
             op.bytes_in, op.bytes_out, op.contiguous, seq, self.called,
         )  # fmt: skip
 
@@ -171,27 +146,18 @@ def to_events(by_rank: Sequence[list[Record]]) -> list[Event]:
     return sorted(events, key=attrgetter("issued"))
 
 
-class LazyEvents(Sequence):
+class LazyEvents(UserList):
     """Events that are made when somebody first looks at them."""
 
     def __init__(self, by_rank: Sequence[list[Record]]) -> None:
         self._by_rank = by_rank
 
     @cached_property
-    def _events(self) -> list[Event]:
+    def data(self) -> list[Event]:  # type: ignore[override]
         return to_events(self._by_rank)
 
     def __len__(self) -> int:
         return sum(map(len, self._by_rank))
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._events[key]
-
-    def __eq__(self, other: object) -> bool:
-        return self._events == list(other) if isinstance(other, Sequence) else NotImplemented
-
-    def __repr__(self) -> str:
-        return repr(self._events)
-
     def __reduce__(self) -> Any:
-        return list, (self._events,)
+        return list, (self.data,)

@@ -29,8 +29,8 @@ from typing import Any, Protocol
 
 from course_lib import load_factor
 from course_lib.errors import CourseError
-from course_lib.simulated.records import Op, Record
-from course_lib.trace import Span
+from course_lib.simulated.records import Record, Site
+from course_lib.trace import Event, Span
 
 GRACE = 2.0  # seconds that an overdue rank gets to come out of C code
 _start = threading.Thread.start  # the original: ranks may not start threads of their own
@@ -87,9 +87,9 @@ class Rank:
         self.poisoned: list[Record] = []  # the call that fills each poisoned buffer
         self.digests: list[tuple[int, int]] = []  # of what it sent: how many calls before, digest
 
-    def record(self, op: Op) -> Record:
+    def record(self, op: Event, site: Site | None = None) -> Record:
         """Write down one more call."""
-        record = Record(op)
+        record = Record(op, site)
         self.records.append(record)
         return record
 
@@ -122,10 +122,7 @@ class Scheduler:
     placed: Any = staticmethod(one_core)  # where its threads run
 
     def __init__(
-        self,
-        world_size: int,
-        seed: int,
-        deadlock: Callable[[list[Rank]], BaseException],
+        self, world_size: int, seed: int, deadlock: Callable[[list[Rank]], BaseException]
     ) -> None:
         self.ranks = [Rank(number) for number in range(world_size)]
         self.now = 0.0
@@ -204,7 +201,7 @@ class Scheduler:
 
     # -- calls ----------------------------------------------------------------------------------
 
-    def note(self, rank: Rank, op: Op) -> None:
+    def note(self, rank: Rank, op: Event) -> None:
         """A call that takes no time."""
         record = rank.record(op)
         record.issued = record.completed = self.now
@@ -215,8 +212,10 @@ class Scheduler:
         if self.error is not None:
             raise Abandoned
 
-    def wait_for(self, work: Waitable) -> None:
+    def wait_for(self, work: Waitable, timeout: timedelta | None = None) -> None:
         """The running rank waits until its call is over."""
+        if timeout:
+            self.wait_at_most(work, timeout)
         rank, completed = work.rank, work.record.completed
         if self.running is not rank or self.error is not None:
             self.check(rank)

@@ -55,21 +55,3 @@ class _Group(dist.ProcessGroup):
 
 def test_send_and_recv_are_recognised():
     assert [code.co_name for code in compat.blocking_calls()] == ["send", "recv"]
-
-
-def test_shared_generators_are_found():
-    for module, names, make in compat.shared_generators():
-        assert {"seed"} < set(names) and all(hasattr(make(), m) for m in names.values()), module
-
-
-def test_after_backward_runs_at_the_end_of_the_pass():
-    order = []
-    assert not compat.after_backward(lambda: order.append("never"))
-    x = torch.ones(2, requires_grad=True)
-    x.register_hook(
-        lambda g: (
-            order.append("hook") or (compat.after_backward(lambda: order.append("after")) and None)
-        )
-    )
-    (x * 2).sum().backward()
-    assert order == ["hook", "after"]

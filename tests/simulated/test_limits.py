@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib import CourseError, Hang, RankDied, RankFailed, compute
-from course_lib.simulated import Network, compat, engine, scheduler, simulate
+from course_lib.simulated import compat, engine, scheduler, simulate
 
 
 @pytest.fixture(autouse=True)
@@ -98,17 +98,11 @@ def own_group(tmp_path):
 @pytest.mark.parametrize(
     ("program", "n", "error"),
     [("nothing", 3, None), ("raises_on_one", 4, RankFailed), ("leaves", 2, RankDied),
-     ("starts_a_program", 2, RankFailed), ("forks", 2, RankFailed), ("uses_cuda", 2, RankFailed),
-     ("loop", 2, Hang), ("stuck_in_c", 2, Hang), ("nothing", 10**7, CourseError)],
+     ("forks", 2, RankFailed), ("loop", 2, Hang)],
 )  # fmt: skip
 def test_the_default_process_group_is_as_it_was_whatever_happens(own_group, program, n, error):
     with pytest.raises(error) if error else contextlib.nullcontext():
         simulate(globals()[program], world_size=n, limit=0.5)
-    if program == "stuck_in_c":
-        os.write(RELEASE, b".")
-    for thread in threading.enumerate():
-        if thread.name.startswith("rank "):  # left behind in C code: when it comes out
-            thread.join()
     assert dist.group.WORLD is own_group and dist.get_world_size() == 1
     assert c10d._resolve_process_group(own_group.group_name) is own_group
     x = torch.ones(2)
@@ -147,13 +141,6 @@ def sums_in_what_was_kept():
     dist.all_reduce(torch.ones(1), group=library.group)
 
 
-def sends_in_what_was_kept():
-    import library
-
-    other = 1 - dist.get_rank()
-    library.group.send([torch.ones(1)], other, 0)
-
-
 def waits_for_what_was_kept():
     import library
 
@@ -168,15 +155,12 @@ def uses_the_group_of_another():
         library.group.barrier()
 
 
-@pytest.mark.parametrize(
-    "use", [sums_in_what_was_kept, sends_in_what_was_kept, waits_for_what_was_kept]
-)
+@pytest.mark.parametrize("use", [sums_in_what_was_kept, waits_for_what_was_kept])
 def test_what_outlived_its_simulation_is_refused(use):
     simulate(keeps, world_size=2)
-    for _ in range(2):
-        with pytest.raises(RankFailed, match="ranks 0 and 1 raised CourseError: this process group "
-                           "or Work belongs to a simulation that is over"):  # fmt: skip
-            simulate(use, world_size=2)
+    with pytest.raises(RankFailed, match="ranks 0 and 1 raised CourseError: this process group "
+                       "or Work belongs to a simulation that is over"):  # fmt: skip
+        simulate(use, world_size=2)
 
     import library
 
@@ -242,17 +226,11 @@ def forks():
     os.fork()
 
 
-def starts_a_process():
-    import multiprocessing
-
-    multiprocessing.get_context("spawn").Process(target=print).start()
-
-
 def loads_with_workers():
     list(torch.utils.data.DataLoader(torch.ones(4), num_workers=1))
 
 
-@pytest.mark.parametrize("program", [starts_a_program, forks, starts_a_process, loads_with_workers])
+@pytest.mark.parametrize("program", [starts_a_program, forks, loads_with_workers])
 def test_a_rank_that_starts_processes_is_refused(program):
     with pytest.raises(RankFailed, match=r"cannot start or end processes: use run\(\)"):
         simulate(program, world_size=2)
@@ -265,17 +243,9 @@ def communicates_in_a_thread():
     thread.join()
 
 
-def saves_in_a_thread():
-    from torch.distributed import checkpoint
-
-    checkpoint.async_save({"x": torch.ones(1)}, checkpoint_id="never written").result()
-
-
-@pytest.mark.parametrize("program", [communicates_in_a_thread, saves_in_a_thread])
-def test_a_rank_that_starts_threads_is_refused(program, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_rank_that_starts_threads_is_refused():
     with pytest.raises(RankFailed, match=r"cannot start threads: use run\(\)"):
-        simulate(program, world_size=2)
+        simulate(communicates_in_a_thread, world_size=2)
 
 
 def uses_cuda():
@@ -294,31 +264,6 @@ def simulates():
 def test_a_simulation_inside_a_simulation_is_refused():
     with pytest.raises(RankFailed, match="cannot simulate a world of its own"):
         simulate(simulates, world_size=2)
-
-
-def receives_from_itself():
-    dist.irecv(torch.ones(1), dist.get_rank())
-
-
-def sends_strided():
-    dist.send(torch.ones(4)[::2], 1 - dist.get_rank())
-
-
-def averages_integers():
-    dist.all_reduce(torch.ones(2, dtype=torch.int64), dist.ReduceOp.AVG)
-
-
-def adds_int16():
-    dist.all_reduce(torch.ones(2, dtype=torch.int16))
-
-
-@pytest.mark.parametrize(
-    "program", [receives_from_itself, sends_strided, averages_integers, adds_int16]
-)
-def test_what_gloo_refuses_is_refused(program):
-    with pytest.raises(RankFailed) as caught:
-        simulate(program, world_size=2)
-    assert caught.value.kind == "RuntimeError"
 
 
 def receives_from_minus_one():
@@ -376,23 +321,6 @@ def test_a_torch_that_cannot_simulate_says_so_in_one_line(monkeypatch):
     )
     with pytest.raises(CourseError, match=r"does not know torch 9.9"):
         simulate(nothing, world_size=2)
-
-
-def test_most_ranks_is_at_least_a_thousand_here():
-    assert engine.most_ranks() >= 1024
-
-
-def test_importing_the_course_does_not_load_the_simulator():
-    code = ("import sys, course_lib, course_lib.simulated; "
-            "print([m for m in sys.modules if 'simulated.' in m])")  # fmt: skip
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    assert out.strip() == "['course_lib.simulated.network']"
-
-
-def test_the_default_network_is_the_documented_one():
-    assert (Network().latency, Network().bandwidth) == (5e-6, 25e9)
 
 
 def test_whoever_stops_it_reads_a_sentence(monkeypatch):

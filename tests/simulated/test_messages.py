@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import os
 import pickle
@@ -15,25 +16,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import Hazard, compute, run
+from course_lib import compute, run
 from course_lib.context import current
 from course_lib.simulated import Network, records, simulate
-
-
-def in_order():
-    if dist.get_rank() == 0:
-        works = [dist.isend(torch.tensor([k]), 1, tag=k % 2) for k in range(6)]
-        for work in works:
-            work.wait()
-        return None
-    inboxes = [torch.zeros(1, dtype=torch.int64) for _ in range(6)]
-    for k in (1, 3, 0, 2, 5, 4):
-        dist.recv(inboxes[k], 0, tag=k % 2)
-    return [int(x) for x in inboxes]
-
-
-def test_messages_of_one_tag_stay_in_order():
-    assert simulate(in_order, world_size=2).results[1] == [0, 1, 2, 3, 4, 5]
 
 
 def first_come(late=0.0):
@@ -158,7 +143,7 @@ def test_who_comes_at_the_same_time_is_taken_in_any_order(program, network):
     """In the ranks' order without a seed; the seeds between them show every order."""
     play = functools.partial(simulate, program, world_size=4, network=network)
     assert play().results[0] == [1, 2, 3]
-    seen = {tuple(play(seed=seed).results[0]) for seed in range(1, 60)}
+    seen = {tuple(play(seed=seed).results[0]) for seed in range(1, 40)}
     assert seen == set(itertools.permutations([1, 2, 3]))
 
 
@@ -186,14 +171,10 @@ def without_times(trace):
     ]
 
 
-@pytest.mark.parametrize("seed", [0, 4])
-def test_the_same_program_and_seed_give_the_same_trace(seed):
+def test_another_seed_gives_other_times_and_nothing_else():
     network = Network(jitter=0.5)
-    runs = [simulate(busy, world_size=6, network=network, seed=seed) for _ in range(2)]
-    assert pickle.dumps(runs[0].trace) == pickle.dumps(runs[1].trace)
-    other = simulate(busy, world_size=6, network=network, seed=seed + 1)
-    assert other.trace != runs[0].trace
-    assert without_times(other.trace) == without_times(runs[0].trace)
+    one, other = (simulate(busy, world_size=6, network=network, seed=k).trace for k in (4, 5))
+    assert one != other and without_times(one) == without_times(other)
 
 
 def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
@@ -202,25 +183,13 @@ def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
             "import test_messages; net = Network(jitter=0.5); "
             "run = simulate(test_messages.busy, world_size=6, network=net, seed=4); "
             "print(hashlib.sha256(pickle.dumps(run.trace)).hexdigest())")  # fmt: skip
-    seen = set()
-    for hash_seed in ("1", "2"):
-        path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True,
-            check=True,
-        )  # fmt: skip
-        seen.add(done.stdout)
-    assert len(seen) == 1 and len(seen.pop()) == 65
-
-
-def test_each_send_has_its_recv_in_the_trace():
-    trace = simulate(busy, world_size=6).trace
-    assert len(trace.messages) == 24
-    assert all(
-        m.recv.line.function == "busy" and m.recv.completed > m.send.issued for m in trace.messages
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
-    assert trace.groups == {"0": tuple(range(6))}
+    here = simulate(busy, world_size=6, network=Network(jitter=0.5), seed=4)
+    assert done.stdout.strip() == hashlib.sha256(pickle.dumps(here.trace)).hexdigest()
 
 
 def test_a_long_trace_is_made_when_it_is_looked_at(monkeypatch):
@@ -229,12 +198,8 @@ def test_a_long_trace_is_made_when_it_is_looked_at(monkeypatch):
     trace = simulate(busy, world_size=6).trace
     events = trace.events
     assert isinstance(events, records.LazyEvents) and len(events) == len(short.events)
-    assert events[0] == short.events[0] and events[-1] == short.events[-1]
-    assert short.events == events and pickle.loads(pickle.dumps(trace)) == short
-    fresh = simulate(busy, world_size=6).trace
-    assert short.events[3] in fresh.events
-    assert list(reversed(simulate(busy, world_size=6).trace.events)) == short.events[::-1]
-    assert [*simulate(busy, world_size=6).trace.events] == short.events
+    assert short.events == events and events[-1] == short.events[-1]
+    assert pickle.loads(pickle.dumps(trace)) == short
 
 
 def rows_and_columns():
@@ -305,13 +270,3 @@ def test_communication_and_computation_overlap():
     alone = simulate(overlapped, 0.0, world_size=4).seconds
     assert simulate(overlapped, alone / 2, world_size=4).seconds == pytest.approx(alone)
     assert simulate(overlapped, alone * 3, world_size=4).seconds == pytest.approx(alone * 3)
-
-
-def test_hazards_carry_what_was_recorded():
-    def program():
-        dist.barrier()
-        dist.isend(torch.ones(1), 1) if dist.get_rank() == 0 else dist.recv(torch.ones(1), 0)
-
-    with pytest.raises(Hazard) as caught:
-        simulate(program, world_size=2)
-    assert [e.op for e in caught.value.run.trace.of(0)] == ["barrier", "send"]

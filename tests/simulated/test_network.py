@@ -10,11 +10,11 @@ import torch.distributed as dist
 
 from course_lib import CourseError, compute
 from course_lib.simulated import Network, simulate
-from course_lib.simulated.costs import messages, textbook_seconds
+from course_lib.simulated.costs import messages
 
 A, B = 3e-6, 1 / 7e9
 NET = Network(latency=A, bandwidth=1 / B)
-N, S = 256, 4096  # ranks, bytes
+N, S = 64, 4096  # ranks, bytes
 
 
 def exactly(value):
@@ -35,38 +35,6 @@ def star(at_once=True):
     works = [dist.isend(x, peer) for peer in range(1, n)] if at_once else []
     for peer in range(1, n):
         works[peer - 1].wait() if at_once else dist.send(x, peer)
-    return x[0].item()
-
-
-def tree():
-    """Binomial: reduce to rank 0, then broadcast from it."""
-    x, inbox = torch.ones(S // 4), torch.zeros(S // 4)
-    n, rank, step = dist.get_world_size(), dist.get_rank(), 1
-    while step < n:
-        if rank & step:
-            dist.send(x, rank - step)
-            break
-        dist.recv(inbox, rank + step)
-        x += inbox
-        step *= 2
-    if rank:
-        dist.recv(x, rank - step)
-    step //= 2
-    while step:
-        dist.send(x, rank + step)
-        step //= 2
-    return x[0].item()
-
-
-def doubling(ranks=None):
-    x, inbox = torch.ones(S // 4), torch.zeros(S // 4)
-    n, rank, step = dist.get_world_size(), dist.get_rank(), 1
-    while step < n:
-        work = dist.isend(x, rank ^ step)
-        dist.recv(inbox, rank ^ step)
-        work.wait()
-        x += inbox
-        step *= 2
     return x[0].item()
 
 
@@ -125,18 +93,6 @@ def test_a_star_whose_root_takes_one_after_another_pays_latency_for_each_message
     assert sim.results == [float(N)] * N
 
 
-def test_tree_takes_its_formula():
-    sim = simulate(tree, world_size=N, network=NET)
-    assert sim.seconds == exactly(2 * math.log2(N) * (A + S * B))
-    assert sim.results == [float(N)] * N
-
-
-def test_recursive_doubling_takes_its_formula():
-    sim = simulate(doubling, world_size=N, network=NET)
-    assert sim.seconds == exactly(math.log2(N) * (A + S * B))
-    assert sim.results == [float(N)] * N
-
-
 def test_hierarchical_takes_its_formula():
     outside = Network(latency=11e-6, bandwidth=2e9)
     network = Network.cluster(N // 8, 8, intra=NET, inter=outside)
@@ -161,17 +117,6 @@ def one_message(nbytes):
     dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
 
 
-def ping_pong(nbytes):
-    x, rank = torch.zeros(nbytes, dtype=torch.uint8), dist.get_rank()
-    for turn in (0, 1):
-        dist.send(x, 1 - rank) if rank == turn else dist.recv(x, 1 - rank)
-
-
-def test_a_round_trip_is_two_messages():
-    seconds = simulate(ping_pong, 1000, world_size=2, network=NET).seconds
-    assert seconds == exactly(2 * (A + 1000 * B))
-
-
 @pytest.mark.parametrize("nbytes", [0, 1, 1000, 10**6])
 def test_one_message_takes_alpha_plus_s_beta(nbytes):
     sim = simulate(one_message, nbytes, world_size=2, network=NET)
@@ -189,7 +134,7 @@ def late(nbytes, seconds, late_rank=1):
     dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
 
 
-LARGE = 256_000_000
+LARGE = 16_000_000
 
 
 @pytest.mark.parametrize("late_rank", [0, 1])
@@ -342,19 +287,6 @@ def test_the_messages_of_a_collective_reach_everyone(op, n):
         assert all(h == set(range(n)) for h in heard)
     else:
         assert all(root in h for h in heard)
-
-
-def test_nothing_costs_anything_alone():
-    assert textbook_seconds("all_reduce", 1, 1e9, A, B) == 0.0
-
-
-@pytest.mark.parametrize(
-    "make", ["ethernet_10g", "ethernet_100g", "infiniband_ndr", "pcie5", "nvlink4"]
-)
-def test_presets_are_faster_one_after_another(make):
-    network = getattr(Network, make)()
-    assert 1e-6 <= network.latency <= 1e-4 and 1e9 <= network.bandwidth <= 1e12
-    assert getattr(Network, make).__doc__
 
 
 @pytest.mark.parametrize(

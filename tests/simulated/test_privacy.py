@@ -154,36 +154,8 @@ def test_the_default_group_is_ready():
     assert simulate(where, world_size=2).results == [("cpu", r, 2, "gloo", True) for r in range(2)]
 
 
-@pytest.fixture
-def own_group(tmp_path):
-    dist.init_process_group(
-        "gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
-    )
-    yield dist.group.WORLD
-    dist.destroy_process_group()
-
-
 def fail():
     raise KeyError(dist.get_rank())
-
-
-def tidy():
-    dist.barrier()
-    dist.destroy_process_group()
-    return dist.is_initialized()
-
-
-def test_the_callers_process_group_is_as_before(own_group):
-    assert simulate(where, world_size=3).results[2][1:3] == (2, 3)
-    with pytest.raises(RankFailed):
-        simulate(fail, world_size=2)
-    assert simulate(tidy, world_size=2).results == [False, False]
-    assert dist.group.WORLD is own_group and dist.get_world_size() == 1
-    x = torch.ones(2)
-    dist.all_reduce(x)
-    assert x.tolist() == [1.0, 1.0]
-    group = dist.new_group([0])
-    dist.all_reduce(x, group=group)
 
 
 def test_nothing_stays_replaced():

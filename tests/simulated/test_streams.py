@@ -193,13 +193,9 @@ def test_a_step_of_fully_shard_takes_what_its_streams_take(n, bandwidth):
     assert fsdp_step(blocks) < LAYERS * (FORWARD + BACKWARD + 3 * blocks)
 
 
-@pytest.mark.parametrize("seeds", [range(k, k + 10) for k in (0, 10, 20)], ids=str)
+@pytest.mark.parametrize("seeds", [range(k, k + 10) for k in (0, 10)], ids=str)
 def test_random_programs_take_what_they_take_by_hand(seeds):
     assert [found for seed in seeds for found in differences(seed)] == []
-
-
-def test_the_same_program_gives_the_same_trace():
-    assert play(by_hand, True, seed=5).trace == play(by_hand, True, seed=5).trace
 
 
 def barriers():
@@ -213,13 +209,6 @@ def objects():
     out = [None, None]
     dist.all_gather_object(out, dist.get_rank())
     assert out == [0, 1] and dist.get_backend() == "nccl"
-    return time.perf_counter()
-
-
-def many_launches():
-    for _ in range(100):
-        compute(1e-6)
-    synchronize()
     return time.perf_counter()
 
 
@@ -238,21 +227,10 @@ def polls():
     return time.perf_counter()
 
 
-def side_stream():
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        compute(2e-3)
-    compute(1e-3)
-    torch.cuda.current_stream().wait_stream(side)
-    compute(1e-3)
-    synchronize()
-    return time.perf_counter()
-
-
 @pytest.mark.parametrize(
     ("program", "seconds"),
-    [(barriers, 0.02 + ALPHA), (objects, 0.01 + 2 * ALPHA), (many_launches, 100 * LAUNCH),
-     (optimizer_looks, LAUNCH), (polls, LAUNCH + 6e-6), (side_stream, 3e-3)],
+    [(barriers, 0.02 + ALPHA), (objects, 0.01 + 2 * ALPHA), (optimizer_looks, LAUNCH),
+     (polls, LAUNCH + 6e-6)],
 )  # fmt: skip
 def test_what_the_clock_of_the_host_shows(program, seconds):
     for result in play(program).results:

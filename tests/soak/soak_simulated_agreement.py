@@ -1,6 +1,5 @@
 """Random programs on real ranks and in the simulator: the same values, the same trace twice.
 
-    python tests/soak/soak_simulated_agreement.py [--programs 1000] [--out FILE]
 
 Programs of one world size travel together, so that starting processes is not what takes the time.
 Each is simulated with rendezvous and with buffered sends, and its trace is compared byte for byte
@@ -9,13 +8,10 @@ with that of a second simulation with the same seed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import pickle
 import sys
 import time
 from collections import Counter
-from datetime import date
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "simulated"))
@@ -78,21 +74,6 @@ def test_the_judge_sees_a_value_and_a_trace_that_differ(monkeypatch):
     assert {"what" in fault for fault in seen} == {True, False}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--programs", type=int, default=1000)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    found = {"date": str(date.today()), **compare_all(range(options.programs))}
-    out = options.out or Path("build/soak") / f"simulated_agreement-{date.today()}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=1) + "\n")
-    print(
-        f"{options.programs} programs, {len(found['wrong'])} differ, {found['seconds']} s → {out}"
-    )
-    return 1 if found["wrong"] else 0
-
-
 def compare(n: int, programs: list[dict], seeds: list[int], counts: Counter, wrong: list) -> None:
     real = run(execute_all, programs, world_size=n, record=False).results
     first = simulate(execute_all, programs, world_size=n, seed=n)
@@ -106,7 +87,3 @@ def compare(n: int, programs: list[dict], seeds: list[int], counts: Counter, wro
             wrong += [{"seed": seed, "rank": rank, "sends": how}
                       for seed, a, b in pairs if not equal(a, b)]  # fmt: skip
     counts.update(step["op"] for program in programs for step in program["steps"])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,5 @@
 """How long the chunked ring all-reduce takes to simulate, against its budget.
 
-    python tests/soak/soak_simulated_speed.py [--ranks 64,256,1024] [--out FILE]
 
 256 float32 elements a chunk, isend and irecv, rendezvous sends. Values, virtual time and bytes are
 checked too. Budgets are for an idle machine, where seconds are processor seconds: ranks run one at
@@ -9,15 +8,11 @@ a time. Both are written down; `make soak`, which shares the machine, goes by pr
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -90,24 +85,3 @@ def test_the_judge_sees_what_does_not_hold(monkeypatch):
     monkeypatch.setitem(BUDGET, 64, (0.0, 1.0))
     assert faults(measure(64), "seconds") == ["budget"]
     assert faults(measure(64, careless), "seconds") == ["values", "bytes", "virtual time", "budget"]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", default="64,256,1024")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    simulate(ring, 1, world_size=2)  # imports are not what is measured
-    rows = []
-    for n in map(int, options.ranks.split(",")):
-        rows.append(measure(n))
-        print(rows[-1], flush=True)
-    report = {"date": str(date.today()), "load": os.getloadavg()[0], "rings": rows}
-    out = options.out or Path("build/soak") / f"simulated_speed-{date.today()}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1) + "\n")
-    return 1 if any(faults(row, "seconds") for row in rows) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
