@@ -4,10 +4,10 @@
     │ length │ record │ length │ record │ length │ record │   …   │
     └────────┴────────┴────────┴────────┴────────┴────────┴───────┘
 
-A record is a marshalled tuple, whose first word says what it is; ("full",) is the last one where
-there was no room for more. The rank appends each in one piece, and whoever reads leaves a last one
-that is not complete for the next time. The file has no name: it is gone when the last process that
-knows it is.
+A record is a marshalled tuple, whose first word says what it is; ("note", "full") is the last one
+where there was no room for more. The rank appends each in one piece, and whoever reads leaves a
+last one that is not complete for the next time. The file has no name: it is gone when the last
+process that knows it is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Writer:
             return  # nor shall a shorter one find room: it may speak of what is missing
         block = _block(record)
         self._room -= len(block)
-        os.write(self._fd, block if self._room >= 0 else _block(("full",)))
+        os.write(self._fd, block if self._room >= 0 else _block(("note", "full")))
 
 
 def _block(record: tuple) -> bytes:

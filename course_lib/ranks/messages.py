@@ -4,14 +4,14 @@
 
 An Outcome is in ``failures``: simulated ranks end in one, too.
 
-A rank has a ``multiprocessing`` Connection, which pickles and waits. The notebook, which must never
-wait for one rank alone, has a Channel that speaks the same: a length, then so many bytes of pickle.
+The notebook must never wait for one rank alone. It writes Setup and Job into a file that all ranks
+of a world read, and wakes each with a byte. A rank answers through a Connection of
+``multiprocessing``: a length, then so many bytes of pickle, which a Channel collects.
 """
 
 from __future__ import annotations
 
 import pickle
-import selectors
 import socket
 import struct
 from collections.abc import Iterator
@@ -25,16 +25,12 @@ _LENGTH = struct.Struct("!i")  # as a Connection writes it
 
 @dataclass(frozen=True)
 class Setup:
-    """Who a rank is, and the world that it lives in."""
+    """The world that a rank lives in."""
 
-    rank: int
     plan: Plan
     environ: dict[str, str]
+    port: int  # of the store where a function that forms the group itself finds the others
     idle: float  # seconds after which a rank that was given no job leaves
-
-    @property
-    def device(self) -> str:
-        return f"cuda:{self.rank}" if self.plan.backend == "nccl" else "cpu"
 
 
 @dataclass(frozen=True)
@@ -51,38 +47,21 @@ class Job:
 
 
 def framed(message: Any) -> bytes:
-    """One message in one piece, which wakes its reader once."""
+    """One message in one piece, as a Connection would send it."""
     body = pickle.dumps(message, protocol=5)
     return _LENGTH.pack(len(body)) + body
 
 
 class Channel:
-    """For a socket that must never block: serve it when its selector says so."""
+    """The messages that come in on a socket, without ever waiting for the rest of one."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.closed = False
         self._in = bytearray()
-        self._out = memoryview(b"")
-
-    @property
-    def wants(self) -> int:
-        """What a selector shall watch it for."""
-        return selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
-
-    def put(self, message: bytes) -> None:
-        """Have the next calls of ``serve`` send it."""
-        self._out = memoryview(self._out.tobytes() + message if self._out else message)
 
     def serve(self) -> list[Any]:
-        """Write on, and read: the messages that have become complete; sets ``closed`` once the
-        other end is."""
-        try:
-            while self._out:
-                self._out = self._out[self.sock.send(self._out, socket.MSG_DONTWAIT) :]
-        except OSError as error:
-            if not isinstance(error, BlockingIOError):
-                self._out = memoryview(b"")  # nobody is left to read it
+        """The messages that have become complete; sets ``closed`` once the other end is."""
         try:
             while block := self.sock.recv(1 << 20, socket.MSG_DONTWAIT):
                 self._in += block

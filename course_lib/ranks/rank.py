@@ -1,20 +1,28 @@
-"""One rank as the notebook sees it: its socket, pipe and files, and what is known of it."""
+"""One rank as the notebook sees it: its socket, pipe and files, and what its log says of it."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
+from collections.abc import Sequence
+from typing import Any
 
 from course_lib.failures import Outcome
-from course_lib.ranks.history import History
-from course_lib.ranks.log import nameless_file
+from course_lib.ranks.log import Reader, nameless_file
 from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.messages import Channel
 from course_lib.ranks.output import RankOutput
-from course_lib.trace import Event
+from course_lib.trace import Event, Line, Span, Trace
+from course_lib.user_code import user_lines
+
+_set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 
 
 class Rank:
+    """Every call that its log tells of goes to the world's CallMatcher, once."""
+
     def __init__(self, number: int, matcher: CallMatcher) -> None:
         self.number, self.pid, self.ready = number, 0, False
         self.outcome: Outcome | None = None  # None while it runs
@@ -23,13 +31,20 @@ class Rank:
         self._log_fd, self._stack_fd = nameless_file("log"), nameless_file("stack")
         self.channel = Channel(self.control)
         self.output = RankOutput(number, out)
-        self.history = History(number, self._log_fd, matcher)
+        self.events: list[Event] = []
+        self.spans: list[Span] = []
+        self.groups: dict[str, tuple[int, ...]] = {}
+        # "threads": the reader's code speaks from more than the main one; "full": the log was
+        self.notes: set[str] = set()
+        self._log, self._matcher = Reader(self._log_fd), matcher
+        self._stands_in: tuple[Event, Line | None] | None = None  # a call, and where it waits
+        self._lines: dict[int, Line] = {}
 
-    def start(self, world_socket: socket.socket, store_fd: int) -> None:
+    def start(self, world_socket: socket.socket, shared: Sequence[int]) -> None:
         """Have the fork server start it, with its own ends of all this."""
-        files = [self._their_out, self._log_fd, self._stack_fd, store_fd]  # as worker.main has them
+        files = [self._their_control.fileno(), self._their_out, self._log_fd, self._stack_fd]
         try:
-            socket.send_fds(world_socket, [b"r"], [self._their_control.fileno(), *files])
+            socket.send_fds(world_socket, [b"r"], [*files, *shared])  # as worker.main has them
         finally:
             self._their_control.close()
             os.close(self._their_out)
@@ -45,11 +60,90 @@ class Rank:
 
     @property
     def blocked_in(self) -> Event | None:
-        """The call that it stands in, if it runs and its log shows one."""
-        return self.history.blocked_in if self.outcome is None else None
+        """The call that it has entered and not come out of, if it runs and its log shows one."""
+        return self._stands_in[0] if self._stands_in and self.outcome is None else None
+
+    @property
+    def blocked_at(self) -> Line | None:
+        """The line that it stands in: of the wait, where that is not the line of the call."""
+        return self._stands_in[1] if self._stands_in else None
+
+    @property
+    def last_call(self) -> Event | None:
+        """The call that it stands in, or else has made last."""
+        return self._stands_in[0] if self._stands_in else self.events[-1] if self.events else None
+
+    @property
+    def unwaited(self) -> Event | None:
+        """The first Work that went to the reader's code and was never waited for."""
+        return next((event for event in self.events if not event.waited), None)
 
     @property
     def stack(self) -> str:
         """What faulthandler has written: at a crash, or when it was asked by a signal."""
         size = os.fstat(self._stack_fd).st_size
         return os.pread(self._stack_fd, size, 0).decode("utf-8", "replace")
+
+    @property
+    def stack_lines(self) -> list[Line]:
+        """The reader's lines of that in the main thread, outermost first.
+
+        faulthandler lists the threads with the main one last, and each thread innermost first.
+        """
+        main = re.split(r"^(?:Current thread|Thread) .*$", self.stack, flags=re.M)[-1]
+        frames = [(file, int(number), function) for file, number, function in _FRAME.findall(main)]
+        return user_lines(frames[::-1])
+
+    # -- its log ------------------------------------------------------------------------------
+
+    def read_log(self) -> None:
+        """Read on: each of the Recorder's records goes to the ``_read_`` method of its name."""
+        for record in self._log.read():
+            getattr(self, "_read_" + record[0])(*record[1:])
+
+    def _read_issued(self, *fields: Any) -> None:
+        """The fields of an Event, but for its rank, its completion, and its line, a number here."""
+        line = self._lines.get(fields[7])
+        event = Event(self.number, *fields[:7], None, line, *fields[8:])  # type: ignore[call-arg]
+        self.events.append(event)
+        if not event.async_op:
+            self._stands_in = event, line
+        self._matcher.add(event)
+
+    def _read_waiting(self, seq: int, line: int) -> None:
+        self._stands_in = self.events[seq], self._lines.get(line)
+
+    def _read_ended(self, seq: int, at: float | None, source: int | None, waited: bool) -> None:
+        event = self.events[seq]
+        if event.completed is None:
+            _set(event, "completed", at)
+        if event.is_recv and event.peer is None and source is not None:
+            _set(event, "peer", source)
+            self._matcher.found_source(event)
+        if waited:
+            _set(event, "waited", True)
+            if self._stands_in and self._stands_in[0] is event:
+                self._stands_in = None
+
+    def _read_note(self, what: str) -> None:
+        self.notes.add(what)
+
+    def _read_span(self, name: str, start: float, end: float) -> None:
+        self.spans.append(Span(self.number, name, start, end))
+
+    def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
+        self.groups[name] = self._matcher.groups[name] = ranks
+
+    def _read_line(self, key: int, where: str, number: int, source: str, function: str) -> None:
+        self._lines[key] = Line(where, number, source, function)
+
+
+def to_trace(ranks: Sequence[Rank], recorded: bool) -> Trace:
+    """One Trace from all ranks' logs."""
+    events = sorted((e for r in ranks for e in r.events), key=lambda e: (e.issued, e.rank, e.seq))
+    spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
+    groups = {name: members for rank in ranks for name, members in rank.groups.items()}
+    note = None if recorded else "nothing was recorded: record=False"
+    if any("full" in rank.notes for rank in ranks):
+        note = "the log was full: later events are missing"
+    return Trace(events, spans, groups, note)

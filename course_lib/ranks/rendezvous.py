@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch.distributed as dist
 
@@ -27,26 +25,19 @@ class Store:
         self.fd, self.port = nameless_file("store"), 0
         self._tcp: dist.TCPStore | None = None
         if hosted:
-            with _short_lookups():
+            usual = os.environ.get("RES_OPTIONS")
+            os.environ.setdefault("RES_OPTIONS", _SHORT_LOOKUPS)
+            try:
                 self._tcp = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            finally:
+                if usual is None:
+                    del os.environ["RES_OPTIONS"]
             self.port = self._tcp.port
 
     def close(self) -> None:
         """Give back the file, and the port if there is one."""
         os.close(self.fd)
         self._tcp = None
-
-
-@contextmanager
-def _short_lookups() -> Iterator[None]:
-    if "RES_OPTIONS" in os.environ:
-        yield
-        return
-    os.environ["RES_OPTIONS"] = _SHORT_LOOKUPS
-    try:
-        yield
-    finally:
-        del os.environ["RES_OPTIONS"]
 
 
 def rank_environment() -> dict[str, str]:

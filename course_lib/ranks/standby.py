@@ -70,8 +70,6 @@ class Standby:
             if not answered:
                 self.drop_server()  # the next run shall not wait for this one
                 return
-            if self._server is not None:
-                self._server.imports |= world.imports
             if wanted and self.ready is None:
                 with contextlib.suppress(CourseError):  # the next run starts its own, and tells
                     self.ready = self._open(plan)

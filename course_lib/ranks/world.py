@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -21,16 +22,15 @@ from course_lib import explain
 from course_lib.errors import CourseError, Hang, RankFailed
 from course_lib.failures import Outcome, root_cause
 from course_lib.pickling import unpack, why
-from course_lib.ranks.deadlock import DeadlockDetector
+from course_lib.ranks.deadlock import DeadlockDetector, hang_error
 from course_lib.ranks.forkserver import ForkServer
-from course_lib.ranks.hang import hang_error, lines_in_dump
-from course_lib.ranks.history import to_trace
+from course_lib.ranks.log import nameless_file
 from course_lib.ranks.matching import CallMatcher
-from course_lib.ranks.messages import Channel, Job, Setup, framed
+from course_lib.ranks.messages import Channel, Job, Setup
 from course_lib.ranks.output import show
 from course_lib.ranks.plan import Deadline, Plan
-from course_lib.ranks.rank import Rank
-from course_lib.ranks.rendezvous import Store, rank_environment, torchrun_env
+from course_lib.ranks.rank import Rank, to_trace
+from course_lib.ranks.rendezvous import Store, rank_environment
 from course_lib.trace import Run
 from course_lib.user_code import notebook_cells
 
@@ -44,13 +44,12 @@ class World:
     def __init__(self, plan: Plan, server: ForkServer, idle: float) -> None:
         self.plan = plan
         self.ranks: list[Rank] = []
-        self.imports: set[str] = set()  # modules that its ranks had to import
         self._idle, self._born = idle, time.perf_counter()
         self._environ = rank_environment()
         self._matcher = CallMatcher()
-        self._channel = Channel(server.open_world())
-        self._last_complaint = server.last_complaint
+        self._server, self._channel = server, Channel(server.open_world())
         self._store = Store(hosted=not plan.init)
+        self._orders = os.fdopen(nameless_file("orders"), "wb")
         self._selector = DefaultSelector()
         try:
             self._start()
@@ -59,16 +58,20 @@ class World:
             raise
 
     def _start(self) -> None:
-        size = self.plan.world_size
         self._selector.register(self._channel.sock, READ, self._from_server)
-        for number in range(size):
+        environ = self._environ | {"COURSE_LIB_STANDBY": "0"}  # a rank keeps no world ready
+        self._order(Setup(self.plan, environ, self._store.port, self._idle))
+        for number in range(self.plan.world_size):
             self.ranks.append(rank := Rank(number, self._matcher))
-            rank.start(self._channel.sock, self._store.fd)
+            rank.start(self._channel.sock, [self._store.fd, self._orders.fileno()])
             self._selector.register(rank.control, READ, partial(self._serve, rank))
             self._selector.register(rank.output.fd, READ, partial(self._printed, rank))
-            environ = self._environ | torchrun_env(number, size, self._store.port)
-            environ["COURSE_LIB_STANDBY"] = "0"  # a run() inside a rank keeps no world ready
-            self._send(rank, framed(Setup(number, self.plan, environ, self._idle)))
+            rank.control.send(bytes([number]))
+
+    def _order(self, what: Setup | Job) -> None:
+        """Write down what every rank will read when it is woken."""
+        pickle.dump(what, self._orders, protocol=5)
+        self._orders.flush()
 
     def end(self) -> None:
         """Have the fork server kill the ranks, and all that they started; give back our files."""
@@ -85,6 +88,7 @@ class World:
         for rank in self.ranks:
             rank.close_files()
         self.ranks = []
+        self._orders.close()
         self._store.close()
 
     def _react(self, until: float) -> None:
@@ -120,9 +124,10 @@ class World:
     def work(self, call: bytes, deadline: Deadline, record: bool) -> Run:
         """Give every rank its job, and wait for all of them."""
         t0 = time.perf_counter()
-        job = framed(Job(call, t0, os.getcwd(), list(sys.path), record, *notebook_cells()))
+        self._order(Job(call, t0, os.getcwd(), list(sys.path), record, *notebook_cells()))
         for rank in self.ranks:
-            self._send(rank, job)
+            with contextlib.suppress(OSError):  # the fork server will say that it has died
+                rank.control.send(b"!")
         detector = DeadlockDetector(self.ranks, self._matcher)
         try:
             while not all(rank.returned for rank in self.ranks):
@@ -152,8 +157,8 @@ class World:
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch()
-        if not any(rank.history.full for rank in self.ranks):  # else it may have had no room
-            works = filter(None, (rank.history.unwaited for rank in self.ranks))
+        if not any("full" in rank.notes for rank in self.ranks):  # else it may have had no room
+            works = filter(None, (rank.unwaited for rank in self.ranks))
             found = found or self._matcher.absence() or next(map(explain.unwaited, works), None)
         if found:
             raise found
@@ -164,13 +169,13 @@ class World:
             new = rank.output.read() + rank.output.finish()
             show(new if rank.number == 0 else rank.output.text)
         self._read_logs()
-        trace = to_trace([rank.history for rank in self.ranks], record)
+        trace = to_trace(self.ranks, record)
         output = "".join(rank.output.text for rank in self.ranks)
         return Run(results, trace, seconds, self.plan.world_size, self.plan.backend, output)
 
     def _read_logs(self) -> None:
         for rank in self.ranks:
-            rank.history.update()
+            rank.read_log()
 
     # -- reacting -----------------------------------------------------------------------------
 
@@ -180,10 +185,6 @@ class World:
             show(new)
         if rank.output.ended:
             self._selector.unregister(rank.output.fd)
-
-    def _send(self, rank: Rank, message: bytes) -> None:
-        rank.channel.put(message)
-        self._serve(rank)
 
     def _serve(self, rank: Rank) -> None:
         if rank.channel.closed:
@@ -195,12 +196,10 @@ class World:
                 rank.ready = True
         if rank.channel.closed:
             self._selector.unregister(rank.control)
-        else:
-            self._selector.modify(rank.control, rank.channel.wants, partial(self._serve, rank))
 
     def _ended(self, rank: Rank, outcome: Outcome) -> None:
         rank.outcome = outcome
-        self.imports |= set(outcome.imports)
+        self._server.imports |= set(outcome.imports)
         if outcome.state == "raised" and outcome.result:
             with contextlib.suppress(Exception):  # the words say as much
                 outcome.exception = unpack(outcome.result)
@@ -212,7 +211,7 @@ class World:
             else:
                 self._died(*values)
         if self._channel.closed:
-            words = self._last_complaint()
+            words = self._server.last_complaint()
             raise CourseError(f"the process that starts ranks has died{words}: run the cell again")
 
     def _died(self, pid: int, code: int) -> None:
@@ -235,8 +234,8 @@ class World:
             may_speak = any(r.outcome is None and r.blocked_in is None for r in self.ranks)
         for rank in self.ranks:
             if rank.outcome and rank.outcome.state == "died":
-                rank.outcome.lines = lines_in_dump(rank.stack)
-                rank.outcome.last_call = rank.history.last_call
+                rank.outcome.lines = rank.stack_lines
+                rank.outcome.last_call = rank.last_call
                 rank.outcome.last_words = rank.output.terminated_with
 
     def _ask_for_stacks(self) -> list[Rank]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from course_lib import explain, run
 from course_lib.ranks import deadlock
-from course_lib.ranks.history import History
 from course_lib.ranks.matching import CallMatcher
+from course_lib.ranks.rank import Rank
 from course_lib.trace import Event
 
 WORLD = {"0": (0, 1, 2)}
@@ -40,9 +40,9 @@ def test_each_pair_is_compared_once_however_often_one_looks(monkeypatch: pytest.
             dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
 
     compared, looked = [], []
-    mismatch, update = explain.mismatch, History.update
+    mismatch, read = explain.mismatch, Rank.read_log
     monkeypatch.setattr(explain, "mismatch", lambda a, b: compared.append(a) or mismatch(a, b))
-    monkeypatch.setattr(History, "update", lambda self: looked.append(self) or update(self))
+    monkeypatch.setattr(Rank, "read_log", lambda self: looked.append(self) or read(self))
     monkeypatch.setattr(deadlock, "LOOK_SECONDS", 0.01)
     assert len(run(chatter, world_size=2).trace.events) == 4000
     assert len(looked) > 2 * 10
@@ -92,13 +92,3 @@ def test_a_recv_from_any_source_takes_its_place_when_its_source_is_known():
     matcher.add(call(1, 2, "recv", 0, 9))
     matcher.add(call(0, 2, "send", 1, 8))
     assert "8 elements and 9 elements" in str(matcher.mismatch())
-
-
-def test_a_call_that_was_withdrawn_meets_nobody():
-    wrong, right = call(0, 0, "barrier"), call(0, 1, "all_reduce")
-    others = call(1, 0, "all_reduce"), call(2, 0, "all_reduce")
-    matcher = matcher_of(wrong, *others, right)
-    assert "on the op: barrier and all_reduce" in str(matcher.mismatch())
-    matcher.withdraw(wrong)
-    assert matcher.mismatch() is None
-    assert matcher.missing(right) == ()

@@ -175,10 +175,10 @@ class Leftovers:
     @staticmethod
     def _files_of_worlds() -> int:
         """Those of the fork server, its socket and its complaints; and those of the world that
-        stands by: selector, socket and store, and four per rank.
+        stands by: selector, socket, store and orders, and four per rank.
         """
         server = 2 if standby._server is not None else 0
-        return server + (3 + 4 * len(standby.ready.ranks) if standby.ready is not None else 0)
+        return server + (4 + 4 * len(standby.ready.ranks) if standby.ready is not None else 0)
 
 
 def _is_torchs(path: Path) -> bool:
