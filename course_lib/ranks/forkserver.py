@@ -24,6 +24,7 @@ import ctypes
 import gc
 import importlib
 import os
+import pickle
 import selectors
 import shutil
 import signal
@@ -36,7 +37,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from course_lib.ranks.log import nameless_file
-from course_lib.ranks.messages import framed
 
 PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle")
 WORKER = "course_lib.ranks.worker"  # what ranks are: prepare() in here, main(fds, scratch) in each
@@ -74,7 +74,7 @@ class ForkServer:
 
     def open_world(self) -> socket.socket:
         """A socket on which ranks can be asked for; shutting it down ends them all."""
-        here, there = socket.socketpair()
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # never empty: an empty message is what the end of the socket looks like
         names = " ".join(["torch", *self.imports]).encode()[:_MOST_NAMES]
         self.imports.clear()
@@ -178,7 +178,7 @@ class Loop:
 
 def tell(world: socket.socket, message: tuple) -> None:
     with contextlib.suppress(OSError):  # the notebook has closed it; its end is on the way
-        world.sendall(framed(message))
+        world.send(pickle.dumps(message))
 
 
 def import_modules(names: Iterable[str]) -> None:

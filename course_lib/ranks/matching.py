@@ -53,6 +53,17 @@ class CallMatcher:
         while held_up and held_up[0].peer is not None:
             self._take_place(held_up.popleft())
 
+    def withdraw(self, event: Event) -> None:
+        """torch has refused this call, which meets nobody then: begin again without it."""
+        calls = (calls for ranks in self._calls.values() for calls in ranks.values())
+        known = [e for line in (*calls, *self._held_up.values()) for e in line]
+        groups = self.groups
+        self.__init__()  # type: ignore[misc]
+        self.groups = groups
+        for other in sorted(known, key=attrgetter("seq")):
+            if other is not event:
+                self.add(other)
+
     def _take_place(self, event: Event) -> None:
         key = _key(event)
         calls, first = self._calls[key][event.rank], self._first[key]

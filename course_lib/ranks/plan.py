@@ -1,7 +1,8 @@
-"""What is asked of a world, and until when, checked before anything is started."""
+"""What is asked of a world, checked before anything is started; and what its ranks find."""
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from course_lib.errors import CourseError
 
 MOST_RANKS = 64
 DEFAULT_RANKS = 4
+# torch's TCP store looks up the name of every address it meets, 127.0.0.1 too, and waits for the
+# answer: five seconds and more where the name server is out of reach. See resolv.conf(5).
+_SHORT_LOOKUPS = "timeout:1 attempts:1"
 
 
 @dataclass(frozen=True)
@@ -78,3 +82,46 @@ def _nccl_size(world_size: Any) -> int:
             f"use backend='gloo' or world_size={gpus}"
         )
     return size
+
+
+# ---- what ranks find -----------------------------------------------------------------------------
+
+
+def host_store() -> dist.TCPStore:
+    """For a function that calls ``init_process_group`` itself, what torchrun would give it: a TCP
+    store that is already hosted, on a port that the system chose.
+
+    A world that forms its group itself meets in a file without a name instead, which takes no port
+    and asks no name server.
+    """
+    usual = os.environ.get("RES_OPTIONS")
+    os.environ.setdefault("RES_OPTIONS", _SHORT_LOOKUPS)
+    try:
+        return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    finally:
+        if usual is None:
+            del os.environ["RES_OPTIONS"]
+
+
+def rank_environment() -> dict[str, str]:
+    """This process's environment, with what keeps ranks on one machine quick.
+
+    A world that was started in another environment cannot be used any more.
+    """
+    environ = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+    environ.setdefault("OMP_NUM_THREADS", "1")
+    environ.setdefault("RES_OPTIONS", _SHORT_LOOKUPS)
+    environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return environ
+
+
+def torchrun_env(rank: int, world_size: int, port: int) -> dict[str, str]:
+    """What torchrun sets for a rank of a one-node job, so that ``env://`` works."""
+    environ = {"RANK": str(rank), "LOCAL_RANK": str(rank),
+               "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size)}  # fmt: skip
+    if port:
+        environ |= {
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
+        }  # fmt: skip
+    return environ

@@ -6,12 +6,13 @@ import os
 import re
 import socket
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from course_lib.failures import Outcome
+from course_lib.pickling import unpack
 from course_lib.ranks.log import Reader, nameless_file
 from course_lib.ranks.matching import CallMatcher
-from course_lib.ranks.messages import Channel
 from course_lib.ranks.output import RankOutput
 from course_lib.trace import Event, Line, Span, Trace
 from course_lib.user_code import user_lines
@@ -23,36 +24,47 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 class Rank:
     """Every call that its log tells of goes to the world's CallMatcher, once."""
 
-    def __init__(self, number: int, matcher: CallMatcher) -> None:
+    def __init__(
+        self, number: int, matcher: CallMatcher, files: ExitStack,
+        world_socket: socket.socket, shared: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Have the fork server start it; ``files`` closes our ends of what it is given."""
         self.number, self.pid, self.ready = number, 0, False
         self.outcome: Outcome | None = None  # None while it runs
-        self.control, self._their_control = socket.socketpair()
-        out, self._their_out = os.pipe()
-        self._log_fd, self._stack_fd = nameless_file("log"), nameless_file("stack")
-        self.channel = Channel(self.control)
-        self.output = RankOutput(number, out)
+        self.control, its_control = socket.socketpair()
+        output, its_output = os.pipe()
+        with its_control, os.fdopen(its_output, "wb"):
+            files.enter_context(self.control)
+            files.callback(os.close, output)
+            files.callback(os.close, log := nameless_file("log"))
+            files.callback(os.close, stack := nameless_file("stack"))
+            its_own = [its_control.fileno(), its_output, log, stack]
+            socket.send_fds(world_socket, [b"r"], [*its_own, *shared])  # as worker.main has them
+        self.output = RankOutput(number, output)
         self.events: list[Event] = []
+        self._refused: set[int] = set()  # by torch: these were never issued
         self.spans: list[Span] = []
         self.groups: dict[str, tuple[int, ...]] = {}
         # "threads": the reader's code speaks from more than the main one; "full": the log was
         self.notes: set[str] = set()
-        self._log, self._matcher = Reader(self._log_fd), matcher
+        self._log, self._stack_fd, self._matcher = Reader(log), stack, matcher
         self._stands_in: tuple[Event, Line | None] | None = None  # a call, and where it waits
         self._lines: dict[int, Line] = {}
+        self.wake(number)
 
-    def start(self, world_socket: socket.socket, shared: Sequence[int]) -> None:
-        """Have the fork server start it, with its own ends of all this."""
-        files = [self._their_control.fileno(), self._their_out, self._log_fd, self._stack_fd]
+    def wake(self, byte: int = 0) -> None:
+        """Tell it that there is something to read; its first byte is its number."""
+        with suppress(OSError):  # the fork server will say that it has died
+            self.control.send(bytes([byte]))
+
+    def listen(self) -> bool:
+        """After its own byte: read its log; whether there may be another byte."""
         try:
-            socket.send_fds(world_socket, [b"r"], [*files, *shared])  # as worker.main has them
-        finally:
-            self._their_control.close()
-            os.close(self._their_out)
-
-    def close_files(self) -> None:
-        self.control.close()
-        for fd in (self.output.fd, self._log_fd, self._stack_fd):
-            os.close(fd)
+            there = bool(self.control.recv(1))
+        except ConnectionResetError:  # it has died, and had not read ours
+            there = False
+        self.read_log()
+        return there
 
     @property
     def returned(self) -> bool:
@@ -101,6 +113,15 @@ class Rank:
         for record in self._log.read():
             getattr(self, "_read_" + record[0])(*record[1:])
 
+    def _read_ready(self) -> None:
+        self.ready = True
+
+    def _read_outcome(self, pickled: bytes) -> None:
+        self.outcome = outcome = unpack(pickled)
+        if outcome.state == "raised" and outcome.result:
+            with suppress(Exception):  # the words say as much
+                outcome.exception = unpack(outcome.result)
+
     def _read_issued(self, *fields: Any) -> None:
         """The fields of an Event, but for its rank, its completion, and its line, a number here."""
         line = self._lines.get(fields[7])
@@ -125,6 +146,13 @@ class Rank:
             if self._stands_in and self._stands_in[0] is event:
                 self._stands_in = None
 
+    def _read_refused(self, seq: int) -> None:
+        event = self.events[seq]
+        self._refused.add(seq)
+        self._stands_in = None
+        _set(event, "waited", True)
+        self._matcher.withdraw(event)
+
     def _read_note(self, what: str) -> None:
         self.notes.add(what)
 
@@ -140,7 +168,8 @@ class Rank:
 
 def to_trace(ranks: Sequence[Rank], recorded: bool) -> Trace:
     """One Trace from all ranks' logs."""
-    events = sorted((e for r in ranks for e in r.events), key=lambda e: (e.issued, e.rank, e.seq))
+    events = [e for r in ranks for e in r.events if e.seq not in r._refused]
+    events.sort(key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
     groups = {name: members for rank in ranks for name, members in rank.groups.items()}
     note = None if recorded else "nothing was recorded: record=False"

@@ -3,8 +3,8 @@
 Three sources, joined in one "issued" record per call:
 
     c10d's pre-hook     what is called: op, tensors, root or peer, of Python and of C++ callers
-    the wrappers        what the hooks do not say: tag, reduce op, new groups
-    c10d's post-hook    that torch has accepted it, and the Work that stands for it
+    the wrappers        what the hooks do not say: tag, reduce op, new groups, what torch refused
+    c10d's post-hook    the Work that stands for it
 
 Completion is written when somebody waits for the Work, which torch does itself in a synchronous
 call; or, for asynchronous collectives, when their future says so.
@@ -45,12 +45,12 @@ _ON_THE_WAY = {_C10D, dist.send.__code__.co_filename, typing_extensions.__file__
 
 
 class _Thread(threading.local):
-    """What a thread's current call has said so far, for the hook that fires next inside it."""
+    """What is known of a thread's current call, for the hook that fires next inside it."""
 
     tag = 0
     reduce_op: str | None = None
-    record: tuple = ()  # what its pre-hook has to say: torch may refuse the call
-    seq = -1  # where that is written already
+    seq = -1  # between its hooks: torch may refuse it
+    is_async = by_user = False
 
 
 this_thread = _Thread()
@@ -58,11 +58,16 @@ active_recorder: Recorder | None = None
 
 
 class Recorder:
-    """One rank's. It is made ready with the rank, and records from ``recorder.begin`` on."""
+    """One rank's. It is made ready with the rank, and records from ``recorder.begin`` on.
 
-    def __init__(self, fd: int) -> None:
-        self.t0 = 0.0
-        self._log = Writer(fd)
+    It is also the rank's Context, which answers when the reader's code asks for its device or
+    marks a span.
+    """
+
+    def __init__(self, log: Writer, device: str) -> None:
+        self.device = torch.device(device)
+        self.t0 = 0.0  # time.perf_counter() that counts as zero
+        self._log = log
         self._lock = threading.Lock()  # numbers go into the log in order
         self._on_nccl = False
         self._main = threading.main_thread().ident
@@ -78,23 +83,14 @@ class Recorder:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def issued(self, record: tuple) -> int:
-        """Write down a call that begins now; returns its number."""
-        with self._lock:
-            seq = self._count
-            self._count = seq + 1
-            self._log.append("issued", *record, seq)
-        return seq
-
-    def record_of(self, op: str, group: str, peer: int | None, reads: Any, writes: Any,
-                  asked_async: bool, shape: tuple[int, ...] = ()) -> tuple:  # fmt: skip
-        """What is to be written down of a call that is being made."""
+    def issued(self, op: str, group: str, peer: int | None, reads: Any, writes: Any,
+               is_async: bool, shape: tuple[int, ...] = ()) -> tuple[int, bool, bool]:  # fmt: skip
+        """Write down a call that begins now, before anybody could die of it; returns its number,
+        whether it is asynchronous, and whether its Work goes to the reader's own code.
+        """
         caller, function = _caller()
         line = self._line(caller)
-        is_async = asked_async and function not in (
-            "send",
-            "recv",
-        )  # whose hooks say so all the same
+        is_async = is_async and function not in ("send", "recv")  # whose hooks say it all the same
         by_user = line >= 0  # the reader's own code calls, and gets the Work if there is one
         if not by_user:
             line = self._line(find_frame())
@@ -110,20 +106,35 @@ class Recorder:
                 bytes_out += tensor.nbytes
         if by_user and threading.get_ident() != self._main:
             self._log.append("note", "threads")
-        # Event's fields from op on, but for ``completed`` and ``seq``: see Rank._read_issued.
-        # Nobody has to wait for a Work of torch's own.
-        return (op, peer, group, max(bytes_in, bytes_out), dtype, shape,
-                time.perf_counter() - self.t0, line, this_thread.tag, this_thread.reduce_op,
-                is_async, not (is_async and by_user), bytes_in, bytes_out, dense)  # fmt: skip
+        waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
+        with self._lock:
+            seq = self._count
+            self._count = seq + 1
+            # Event's fields from op on, but for ``completed``: see Rank._read_issued
+            self._log.append("issued", op, peer, group, max(bytes_in, bytes_out), dtype, shape,
+                             self.now(), line, this_thread.tag, this_thread.reduce_op, is_async,
+                             waited, bytes_in, bytes_out, dense, seq)  # fmt: skip
+        return seq, is_async, by_user
+
+    def refused(self, seq: int) -> None:
+        """torch has raised an exception before it became an operation."""
+        self._log.append("refused", seq)
 
     def completed(self, seq: int, source: int | None = None, waited: bool = True) -> None:
         """The call is done, and so is its operation, as far as one can know."""
         # on NCCL, wait() orders streams and returns at once
-        at = None if self._on_nccl else time.perf_counter() - self.t0
+        at = None if self._on_nccl else self.now()
         self._log.append("ended", seq, at, source, waited)
 
-    def span(self, name: str, start: float, end: float) -> None:
-        self._log.append("span", name, start, end)
+    def now(self) -> float:
+        return time.perf_counter() - self.t0
+
+    def add_span(self, name: str, start: float, end: float) -> None:
+        if active_recorder is self:
+            self._log.append("span", name, start, end)
+
+    def compute(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def _line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
@@ -157,22 +168,19 @@ class Recorder:
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
         peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look
-        this_thread.record = record = self.record_of(
+        this_thread.seq, this_thread.is_async, this_thread.by_user = self.issued(
             _op(args.name), group, peer, args.input_tensors, args.output_tensors, args.async_op
         )
-        if self._on_nccl:  # where the call may block, while it connects ranks
-            this_thread.seq = self.issued(record)
 
     def _after(self, ranks: tuple[int, ...], args: Any) -> None:
-        record, work = this_thread.record, args.work
-        seq = this_thread.seq if self._on_nccl else self.issued(record)
-        op, is_async, for_torch = record[0], record[10], record[11]
+        work, op = args.work, _op(args.name)
+        seq, is_async, this_thread.seq = this_thread.seq, this_thread.is_async, -1
         if work is None or (self._on_nccl and not is_async):
             self.completed(seq)
             return
         self._live[id(work)] = work, seq, is_async, ranks if op == "recv" else ()
         if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
-            self._write_when_done(work, seq, id(work) if for_torch else None)
+            self._write_when_done(work, seq, None if this_thread.by_user else id(work))
 
     def _write_when_done(self, work: Any, seq: int, key: int | None) -> None:
         try:
@@ -248,10 +256,9 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 # ---- the one that records ------------------------------------------------------------------------
 
 
-def begin(recorder: Recorder, t0: float) -> None:
-    """Record everything that this process says from now on; ``t0`` on the clock counts as 0."""
+def begin(recorder: Recorder) -> None:
+    """Record everything that this process says from now on."""
     global active_recorder
-    recorder.t0 = t0
     if dist.is_initialized():
         recorder.watch(dist.group.WORLD)
     active_recorder = recorder

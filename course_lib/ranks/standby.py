@@ -77,7 +77,7 @@ class Standby:
     def after_fork(self) -> None:
         """A fork of the notebook holds copies of our sockets: let go, and start anew."""
         if self.ready is not None:
-            self.ready.close_files()
+            self.ready.files.close()
         if self._server is not None:
             self._server.release()
         self.__init__()  # type: ignore[misc]

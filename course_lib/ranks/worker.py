@@ -18,6 +18,7 @@ import io
 import os
 import pickle
 import re
+import select
 import signal
 import sys
 import time
@@ -25,7 +26,6 @@ import types
 from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing import process, util
-from multiprocessing.connection import Connection
 from typing import NoReturn
 
 import torch
@@ -35,32 +35,15 @@ from course_lib import context
 from course_lib.failures import Outcome
 from course_lib.pickling import CannotTravel, TooLarge, pack, unpack_call, why
 from course_lib.ranks import recorder, wrappers
+from course_lib.ranks.log import Writer
 from course_lib.ranks.messages import Job, Setup
-from course_lib.ranks.rendezvous import torchrun_env
+from course_lib.ranks.plan import torchrun_env
 from course_lib.user_code import name_cells, show_lines
 
 # What ranks may share. The compiler starts processes of its own when it is imported.
 _SHARED = re.compile(r"(torch|torchvision|course_lib)\.(?!_inductor|_C)")
 GROUP_TIMEOUT = timedelta(days=7)
 LARGEST_RESULT = 1 << 28  # bytes
-
-
-class RankContext:
-    """What this rank answers when the reader's code asks for its device or marks a span."""
-
-    def __init__(self, device: str, t0: float, recording: recorder.Recorder | None) -> None:
-        self.device = torch.device(device)
-        self._t0, self._recording = t0, recording
-
-    def now(self) -> float:
-        return time.perf_counter() - self._t0
-
-    def add_span(self, name: str, start: float, end: float) -> None:
-        if self._recording is not None:
-            self._recording.span(name, start, end)
-
-    def compute(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 prepare = wrappers.install  # in the fork server, before any rank
@@ -76,28 +59,29 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
-    control = Connection(control_fd)
     (rank,) = os.read(control_fd, 1)
+    log = Writer(log_fd)
     with open(f"/proc/self/fd/{orders_fd}", "rb") as orders:
         setup: Setup = pickle.load(orders)
         device = f"cuda:{rank}" if setup.plan.backend == "nccl" else "cpu"
         try:
             _set_up(setup, rank, device, store_fd)
-            recording = recorder.Recorder(log_fd)
         except Exception as error:
-            control.send(_failed(rank, f"{type(error).__name__}: {error}"))
-            _stay()
-        control.send("ready")
-        if not control.poll(setup.idle):
+            _end(_failed(rank, f"{type(error).__name__}: {error}"), log, control_fd)
+        recording = recorder.Recorder(log, device)
+        log.append("ready")
+        os.write(control_fd, b"!")
+        if not select.select([control_fd], [], [], setup.idle)[0]:
             os._exit(0)  # nobody wants this world
         job: Job = pickle.load(orders)
     outcome = _work(rank, device, job, recording)
     outcome.imports = [m for m in list(sys.modules) if m not in inherited and _SHARED.match(m)]
-    control.send(outcome)
-    _stay()
+    _end(outcome, log, control_fd)
 
 
-def _stay() -> NoReturn:
+def _end(outcome: Outcome, log: Writer, control_fd: int) -> NoReturn:
+    log.insist("outcome", pickle.dumps(outcome))
+    os.write(control_fd, b"!")
     while True:
         signal.pause()
 
@@ -158,9 +142,10 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
     name_cells(job.cells)
     for name, lines in job.sources.items():
         show_lines(name, "".join(lines))
+    recording.t0 = job.t0
     if job.record:
-        recorder.begin(recording, job.t0)
-    context.install(RankContext(device, job.t0, recording if job.record else None))
+        recorder.begin(recording)
+    context.install(recording)
     try:
         function, *args = unpack_call(job.call)
         began = time.perf_counter()

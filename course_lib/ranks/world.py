@@ -6,13 +6,13 @@ is no thread to be left behind, an interrupt comes through, and output appears i
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import signal
 import socket
 import sys
 import time
+from contextlib import ExitStack, suppress
 from functools import partial
 from selectors import EVENT_READ as READ
 from selectors import DefaultSelector
@@ -28,9 +28,8 @@ from course_lib.ranks.log import nameless_file
 from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.messages import Channel, Job, Setup
 from course_lib.ranks.output import show
-from course_lib.ranks.plan import Deadline, Plan
+from course_lib.ranks.plan import Deadline, Plan, host_store, rank_environment
 from course_lib.ranks.rank import Rank, to_trace
-from course_lib.ranks.rendezvous import Store, rank_environment
 from course_lib.trace import Run
 from course_lib.user_code import notebook_cells
 
@@ -44,13 +43,12 @@ class World:
     def __init__(self, plan: Plan, server: ForkServer, idle: float) -> None:
         self.plan = plan
         self.ranks: list[Rank] = []
+        self.files = ExitStack()  # this process's: closing them leaves the ranks alone
         self._idle, self._born = idle, time.perf_counter()
         self._environ = rank_environment()
         self._matcher = CallMatcher()
-        self._server, self._channel = server, Channel(server.open_world())
-        self._store = Store(hosted=not plan.init)
-        self._orders = os.fdopen(nameless_file("orders"), "wb")
-        self._selector = DefaultSelector()
+        self._server = server
+        self._channel = Channel(self.files.enter_context(server.open_world()))
         try:
             self._start()
         except BaseException:
@@ -58,15 +56,20 @@ class World:
             raise
 
     def _start(self) -> None:
+        self._selector = self.files.enter_context(DefaultSelector())
+        self._orders = self.files.enter_context(os.fdopen(nameless_file("orders"), "wb"))
+        self.files.callback(os.close, store := nameless_file("store"))
+        self._hosted = None if self.plan.init else host_store()
         self._selector.register(self._channel.sock, READ, self._from_server)
         environ = self._environ | {"COURSE_LIB_STANDBY": "0"}  # a rank keeps no world ready
-        self._order(Setup(self.plan, environ, self._store.port, self._idle))
+        port = self._hosted.port if self._hosted else 0
+        self._order(Setup(self.plan, environ, port, self._idle))
         for number in range(self.plan.world_size):
-            self.ranks.append(rank := Rank(number, self._matcher))
-            rank.start(self._channel.sock, [self._store.fd, self._orders.fileno()])
-            self._selector.register(rank.control, READ, partial(self._serve, rank))
+            shared = [store, self._orders.fileno()]
+            rank = Rank(number, self._matcher, self.files, self._channel.sock, shared)
+            self._selector.register(rank.control, READ, partial(self._woken, rank))
             self._selector.register(rank.output.fd, READ, partial(self._printed, rank))
-            rank.control.send(bytes([number]))
+            self.ranks.append(rank)
 
     def _order(self, what: Setup | Job) -> None:
         """Write down what every rank will read when it is woken."""
@@ -75,21 +78,12 @@ class World:
 
     def end(self) -> None:
         """Have the fork server kill the ranks, and all that they started; give back our files."""
-        with contextlib.suppress(OSError):  # the fork server may have died before
-            self._channel.sock.shutdown(socket.SHUT_RDWR)
-        self.close_files()
-
-    def close_files(self) -> None:
-        """Give back this process's files, and leave the ranks alone."""
-        if self._channel.sock.fileno() < 0:
-            return
-        self._channel.sock.close()
-        self._selector.close()
         for rank in self.ranks:
-            rank.close_files()
-        self.ranks = []
-        self._orders.close()
-        self._store.close()
+            self._server.imports.update(rank.outcome.imports if rank.outcome else ())
+        with suppress(OSError):  # the fork server may have died before
+            self._channel.sock.shutdown(socket.SHUT_RDWR)
+        self.files.close()
+        self.ranks, self._hosted = [], None
 
     def _react(self, until: float) -> None:
         """Wait for something to happen, until a time on the perf_counter at most; react to it."""
@@ -126,8 +120,7 @@ class World:
         t0 = time.perf_counter()
         self._order(Job(call, t0, os.getcwd(), list(sys.path), record, *notebook_cells()))
         for rank in self.ranks:
-            with contextlib.suppress(OSError):  # the fork server will say that it has died
-                rank.control.send(b"!")
+            rank.wake()
         detector = DeadlockDetector(self.ranks, self._matcher)
         try:
             while not all(rank.returned for rank in self.ranks):
@@ -186,23 +179,9 @@ class World:
         if rank.output.ended:
             self._selector.unregister(rank.output.fd)
 
-    def _serve(self, rank: Rank) -> None:
-        if rank.channel.closed:
-            return
-        for message in rank.channel.serve():
-            if isinstance(message, Outcome):
-                self._ended(rank, message)
-            else:
-                rank.ready = True
-        if rank.channel.closed:
+    def _woken(self, rank: Rank) -> None:
+        if not rank.listen():
             self._selector.unregister(rank.control)
-
-    def _ended(self, rank: Rank, outcome: Outcome) -> None:
-        rank.outcome = outcome
-        self._server.imports |= set(outcome.imports)
-        if outcome.state == "raised" and outcome.result:
-            with contextlib.suppress(Exception):  # the words say as much
-                outcome.exception = unpack(outcome.result)
 
     def _from_server(self) -> None:
         for kind, *values in self._channel.serve():
@@ -216,7 +195,7 @@ class World:
 
     def _died(self, pid: int, code: int) -> None:
         rank = next(rank for rank in self.ranks if rank.pid == pid)
-        self._serve(rank)  # its Outcome, if it sent one, goes before its death
+        rank.read_log()  # its Outcome, if it wrote one, goes before its death
         if rank.outcome is None or rank.returned:  # others may not have read what it sent
             message = f"rank {rank.number} ended with code {code}"
             now = time.perf_counter()

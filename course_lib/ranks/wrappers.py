@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -19,16 +19,19 @@ from torch.distributed import distributed_c10d as c10d
 
 from course_lib.ranks import recorder
 
-_REDUCTIONS = ("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter",
-               "reduce_scatter_single", "reduce_scatter_single_coalesced")  # fmt: skip
+_OPERATIONS = (
+    "send", "recv", "recv_anysource", "broadcast", "allreduce", "allreduce_coalesced", "reduce",
+    "allgather", "allgather_coalesced", "all_gather_single", "all_gather_single_coalesced",
+    "gather", "gather_single", "scatter", "reduce_scatter", "reduce_scatter_single",
+    "reduce_scatter_single_coalesced", "alltoall", "all_to_all_single", "barrier",
+)  # fmt: skip
 
 
 def install() -> None:
     """Put the wrappers in place, once per process."""
     if hasattr(dist.Work.wait, "__wrapped__"):
         return  # a fork has inherited them
-    _wrap(dist.ProcessGroup, _message, "send", "recv", "recv_anysource")
-    _wrap(dist.ProcessGroup, _reduction, *_REDUCTIONS)
+    _wrap(dist.ProcessGroup, _operation, *_OPERATIONS)
     _wrap(dist.Work, _wait, "wait")
     _wrap(dist.Work, _taking, "get_future", "is_completed")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
@@ -47,32 +50,28 @@ def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
         setattr(owner, name, wrapped)
 
 
-def _message(method: Callable) -> Callable:
-    """``ProcessGroup.send`` and ``recv``: (tensors, rank in the group, tag)."""
+def _operation(method: Callable) -> Callable:
+    """Those of ProcessGroup: (…, options), and for messages (tensors, rank in the group, tag)."""
+    name, thread = method.__name__, recorder.this_thread
+    is_message = name in ("send", "recv", "recv_anysource")
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        peer = args[1] if len(args) > 2 else None
-        if isinstance(peer, int) and not 0 <= peer < self.size():
-            raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {self.size() - 1}")
-        recorder.this_thread.tag = int(kwargs.get("tag", 0) if kwargs else args[-1])
+        last: Any = args[-1] if args else None
+        if is_message:
+            peer = args[1] if len(args) > 2 else None
+            if isinstance(peer, int) and not 0 <= peer < self.size():
+                raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {self.size() - 1}")
+            thread.tag = int(kwargs.get("tag", 0) if kwargs else last)
+        elif op := getattr(last, "reduceOp", None):
+            thread.reduce_op = op.op.name
         try:
             return method(self, *args, **kwargs)
+        except BaseException:
+            if thread.seq >= 0 and recorder.active_recorder is not None:
+                recorder.active_recorder.refused(thread.seq)
+            raise
         finally:
-            recorder.this_thread.tag = 0
-
-    return call
-
-
-def _reduction(method: Callable) -> Callable:
-    """``ProcessGroup.allreduce`` and its like: (tensors, options)."""
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        op = getattr(args[-1], "reduceOp", None) if args else None
-        recorder.this_thread.reduce_op = op.op.name if op else None
-        try:
-            return method(self, *args, **kwargs)
-        finally:
-            recorder.this_thread.reduce_op = None
+            thread.tag, thread.reduce_op, thread.seq = 0, None, -1
 
     return call
 
@@ -88,20 +87,22 @@ def _init(function: Callable) -> Callable:
 
 def _new_group(function: Callable) -> Callable:
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        active, seq = recorder.active_recorder, None
+        active = recorder.active_recorder
         if active is None or not dist.is_initialized():
             return function(ranks, *args, **kwargs)
-        members = () if ranks is None else ranks
-        there = range(dist.get_world_size())  # torch refuses others
-        right = isinstance(members, Collection) and all(rank in there for rank in members)
-        if right and not kwargs.get("use_local_synchronization"):  # else only members call it
-            world, shape = dist.group.WORLD.group_name, tuple(map(int, members))  # type: ignore[union-attr]
-            seq = active.issued(active.record_of("new_group", world, None, (), (), False, shape))
-        try:
+        if kwargs.get("use_local_synchronization"):  # only members call it, who meet in it
             made = function(ranks, *args, **kwargs)
-        finally:
-            if seq is not None:
-                active.completed(seq)
+        else:
+            world = dist.group.WORLD.group_name  # type: ignore[union-attr]
+            members = ranks if isinstance(ranks, Sequence) else ()
+            shape = tuple(int(rank) for rank in members if hasattr(rank, "__index__"))
+            seq, _, _ = active.issued("new_group", world, None, (), (), False, shape)
+            try:
+                made = function(ranks, *args, **kwargs)
+            except BaseException:
+                active.refused(seq)
+                raise
+            active.completed(seq)
         active.watch(made)
         return made
 

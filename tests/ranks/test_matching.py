@@ -92,3 +92,13 @@ def test_a_recv_from_any_source_takes_its_place_when_its_source_is_known():
     matcher.add(call(1, 2, "recv", 0, 9))
     matcher.add(call(0, 2, "send", 1, 8))
     assert "8 elements and 9 elements" in str(matcher.mismatch())
+
+
+def test_a_call_that_was_withdrawn_meets_nobody():
+    wrong, right = call(0, 0, "barrier"), call(0, 1, "all_reduce")
+    others = call(1, 0, "all_reduce"), call(2, 0, "all_reduce")
+    matcher = matcher_of(wrong, *others, right)
+    assert "on the op: barrier and all_reduce" in str(matcher.mismatch())
+    matcher.withdraw(wrong)
+    assert matcher.mismatch() is None
+    assert matcher.missing(right) == ()
