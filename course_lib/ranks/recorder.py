@@ -41,16 +41,23 @@ _get_future = dist.Work.get_future
 # The files that a call passes through on its way from the caller to the hook.
 _C10D = dist.isend.__code__.co_filename
 _ON_THE_WAY = {_C10D, dist.send.__code__.co_filename, typing_extensions.__file__,
-               __file__, os.path.join(os.path.dirname(__file__), "wrappers.py")}  # fmt: skip
+               os.path.join(os.path.dirname(__file__), "wrappers.py")}  # fmt: skip
 
 
-class _Thread(threading.local):
+class Call:
     """What is known of a thread's current call, for the hook that fires next inside it."""
 
     tag = 0
     reduce_op: str | None = None
-    seq = -1  # between its hooks: torch may refuse it
-    is_async = by_user = False
+    op = ""
+    is_async = False
+    by_user = False  # the reader's own code calls, and gets the Work if there is one
+    seq = -1  # between its hooks its number: torch may refuse it
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.call = Call()
 
 
 this_thread = _Thread()
@@ -84,14 +91,14 @@ class Recorder:
     # -- writing ------------------------------------------------------------------------------
 
     def issued(self, op: str, group: str, peer: int | None, reads: Any, writes: Any,
-               is_async: bool, shape: tuple[int, ...] = ()) -> tuple[int, bool, bool]:  # fmt: skip
-        """Write down a call that begins now, before anybody could die of it; returns its number,
-        whether it is asynchronous, and whether its Work goes to the reader's own code.
-        """
+               is_async: bool, shape: tuple[int, ...] = ()) -> int:  # fmt: skip
+        """Write down a call that begins now, before anybody could die of it; returns its number."""
+        call = this_thread.call
         caller, function = _caller()
         line = self._line(caller)
-        is_async = is_async and function not in ("send", "recv")  # whose hooks say it all the same
-        by_user = line >= 0  # the reader's own code calls, and gets the Work if there is one
+        call.op, call.by_user = op, (by_user := line >= 0)
+        # the hooks of send and recv say that they are, all the same
+        call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
             line = self._line(find_frame())
         tensors = (*reads, *writes)
@@ -112,9 +119,9 @@ class Recorder:
             self._count = seq + 1
             # Event's fields from op on, but for ``completed``: see Rank._read_issued
             self._log.append("issued", op, peer, group, max(bytes_in, bytes_out), dtype, shape,
-                             self.now(), line, this_thread.tag, this_thread.reduce_op, is_async,
-                             waited, bytes_in, bytes_out, dense, seq)  # fmt: skip
-        return seq, is_async, by_user
+                             self.now(), line, call.tag, call.reduce_op, is_async, waited,
+                              bytes_in, bytes_out, dense, seq)  # fmt: skip
+        return seq
 
     def refused(self, seq: int) -> None:
         """torch has raised an exception before it became an operation."""
@@ -168,19 +175,19 @@ class Recorder:
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
         peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look
-        this_thread.seq, this_thread.is_async, this_thread.by_user = self.issued(
+        this_thread.call.seq = self.issued(
             _op(args.name), group, peer, args.input_tensors, args.output_tensors, args.async_op
         )
 
     def _after(self, ranks: tuple[int, ...], args: Any) -> None:
-        work, op = args.work, _op(args.name)
-        seq, is_async, this_thread.seq = this_thread.seq, this_thread.is_async, -1
-        if work is None or (self._on_nccl and not is_async):
+        call, work = this_thread.call, args.work
+        op, seq, call.seq = call.op, call.seq, -1
+        if work is None or (self._on_nccl and not call.is_async):
             self.completed(seq)
             return
-        self._live[id(work)] = work, seq, is_async, ranks if op == "recv" else ()
+        self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
         if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
-            self._write_when_done(work, seq, None if this_thread.by_user else id(work))
+            self._write_when_done(work, seq, None if call.by_user else id(work))
 
     def _write_when_done(self, work: Any, seq: int, key: int | None) -> None:
         try:
@@ -227,8 +234,8 @@ class Recorder:
 
 
 def _caller() -> tuple[FrameType | None, str]:
-    """Who calls torch.distributed, and which function of it."""
-    frame: FrameType | None = sys._getframe()
+    """Who calls torch.distributed, and which function of it: three frames from here, or further."""
+    frame: FrameType | None = sys._getframe(3)
     function = ""
     while frame is not None and (file := frame.f_code.co_filename) in _ON_THE_WAY:
         if file == _C10D:

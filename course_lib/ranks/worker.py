@@ -1,13 +1,7 @@
 """What happens inside a rank's process.
 
-start: own session, output into a pipe
-  │
-Setup ──► environment, process group, seeds ──► "ready"
-  │
-Job ──► the reader's function ──► Outcome: returned, raised or left
-  │
-then it stays until it is killed, because a rank that exits early can cut off
-a message that another rank has not read yet
+It stays until it is killed, because a rank that exits early can cut off a message that another rank
+has not read yet.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ refuse a message to or from a rank that is not there: gloo would wait for it, an
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -50,30 +51,33 @@ def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
         setattr(owner, name, wrapped)
 
 
+_name_of = functools.cache(operator.attrgetter("name"))  # as asking for it takes long
+
+
 def _operation(method: Callable) -> Callable:
     """Those of ProcessGroup: (…, options), and for messages (tensors, rank in the group, tag)."""
-    name, thread = method.__name__, recorder.this_thread
-    is_message = name in ("send", "recv", "recv_anysource")
+    is_message = method.__name__ in ("send", "recv", "recv_anysource")
 
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = recorder.this_thread.call
         last: Any = args[-1] if args else None
         if is_message:
             peer = args[1] if len(args) > 2 else None
             if isinstance(peer, int) and not 0 <= peer < self.size():
                 raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {self.size() - 1}")
-            thread.tag = int(kwargs.get("tag", 0) if kwargs else last)
+            call.tag = int(kwargs.get("tag", 0) if kwargs else last)
         elif op := getattr(last, "reduceOp", None):
-            thread.reduce_op = op.op.name
+            call.reduce_op = _name_of(op.op)
         try:
             return method(self, *args, **kwargs)
         except BaseException:
-            if thread.seq >= 0 and recorder.active_recorder is not None:
-                recorder.active_recorder.refused(thread.seq)
+            if call.seq >= 0 and recorder.active_recorder is not None:
+                recorder.active_recorder.refused(call.seq)
             raise
         finally:
-            thread.tag, thread.reduce_op, thread.seq = 0, None, -1
+            call.tag, call.reduce_op, call.seq = 0, None, -1
 
-    return call
+    return operation
 
 
 def _init(function: Callable) -> Callable:
@@ -96,7 +100,7 @@ def _new_group(function: Callable) -> Callable:
             world = dist.group.WORLD.group_name  # type: ignore[union-attr]
             members = ranks if isinstance(ranks, Sequence) else ()
             shape = tuple(int(rank) for rank in members if hasattr(rank, "__index__"))
-            seq, _, _ = active.issued("new_group", world, None, (), (), False, shape)
+            seq = active.issued("new_group", world, None, (), (), False, shape)
             try:
                 made = function(ranks, *args, **kwargs)
             except BaseException:
