@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 
 from course_lib import (
-    CourseError,
     Deadlock,
     Hang,
     Hazard,
@@ -252,5 +251,4 @@ FAULTS = [
     Fault("a Work that nobody waits for", Hazard, by_rank(
           lambda: dist.isend(torch.ones(1), 1) and None,
           lambda: dist.recv(torch.ones(1), 0)), (0,), ("dist.isend(torch.ones(1), 1)",)),
-    Fault("no ranks", CourseError, fail, (), ("world_size=0",), 0),
 ]  # fmt: skip
