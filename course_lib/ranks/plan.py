@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -48,26 +47,24 @@ def make_plan(world_size: int | None, backend: str | None, init: bool) -> Plan:
     backend = (backend or "gloo").lower()
     if backend not in ("gloo", "nccl"):
         raise CourseError(f"backend={backend!r} is not one that run() starts: use 'gloo' or 'nccl'")
-    size = _nccl_size(world_size) if backend == "nccl" else _size(world_size, DEFAULT_RANKS)
+    gpus = _count_gpus() if backend == "nccl" else 0
+    size = world_size if world_size is not None else gpus or DEFAULT_RANKS
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise CourseError(f"world_size={size!r}: a world needs a whole number of ranks, 1 or more")
+    if size > MOST_RANKS:
+        raise CourseError(
+            f"world_size={size} asks for {size} processes, and run() starts at most "
+            f"{MOST_RANKS}: use simulate(fn, world_size={size}) for larger worlds"
+        )
+    if gpus and size > gpus:
+        raise CourseError(
+            f"world_size={size} asks for {size} GPUs, this machine has {gpus}: "
+            f"use backend='gloo' or world_size={gpus}"
+        )
     return Plan(size, backend, init)
 
 
-def _size(world_size: Any, default: int) -> int:
-    if world_size is None:
-        return default
-    if not isinstance(world_size, int) or isinstance(world_size, bool) or world_size < 1:
-        raise CourseError(
-            f"world_size={world_size!r}: a world needs a whole number of ranks, 1 or more"
-        )
-    if world_size > MOST_RANKS:
-        raise CourseError(
-            f"world_size={world_size} asks for {world_size} processes, and run() starts at most "
-            f"{MOST_RANKS}: use simulate(fn, world_size={world_size}) for larger worlds"
-        )
-    return world_size
-
-
-def _nccl_size(world_size: Any) -> int:
+def _count_gpus() -> int:
     if not dist.is_nccl_available():
         raise CourseError(f"this torch ({torch.__version__}) has no NCCL: use backend='gloo'")
     gpus = torch.cuda.device_count()
@@ -75,13 +72,7 @@ def _nccl_size(world_size: Any) -> int:
         raise CourseError(
             "backend='nccl' needs a GPU, and this machine shows none: use backend='gloo'"
         )
-    size = _size(world_size, gpus)
-    if size > gpus:
-        raise CourseError(
-            f"world_size={size} asks for {size} GPUs, this machine has {gpus}: "
-            f"use backend='gloo' or world_size={gpus}"
-        )
-    return size
+    return gpus
 
 
 # ---- what ranks find -----------------------------------------------------------------------------
