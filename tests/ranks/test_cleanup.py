@@ -246,6 +246,10 @@ def test_results_and_seeds_are_the_same_with_and_without_a_standby(monkeypatch):
     assert with_standby == without
 
 
+def test_a_rank_starts_no_standby_of_its_own():
+    assert run(lambda: os.environ["COURSE_LIB_STANDBY"], world_size=1).results == ["0"]
+
+
 def test_a_kept_error_keeps_no_port():
     with pytest.raises(CourseError) as kept:
         run(lambda: 1 / 0, world_size=2, init=False)
