@@ -1,4 +1,4 @@
-"""Ranks that wait for what can never come.
+"""Ranks that stand still: those that wait for what can never come, and those that are out of time.
 
 A call is *stuck* when its counterpart has not been issued. That alone is no error: the counterpart
 may be on its way. It is one when those that would have to issue it are stuck themselves, or have
@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from course_lib.errors import CourseError
+from course_lib import explain
+from course_lib.errors import CourseError, Hang, Wait
 from course_lib.failures import deadlock_error
 from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.rank import Rank
@@ -41,8 +42,8 @@ class DeadlockDetector:
             return None
         self.next_look = now + LOOK_SECONDS
         for rank in self._ranks:
-            rank.history.update()
-        if any(rank.history.several_threads or rank.history.full for rank in self._ranks):
+            rank.read_log()
+        if any(rank.notes for rank in self._ranks):
             return None
         blocked = {rank.number: call for rank in self._ranks if (call := rank.blocked_in)}
         returned = [rank.number for rank in self._ranks if rank.returned]
@@ -55,7 +56,7 @@ class DeadlockDetector:
             self._lost_calls, self._since = calls, now
         if not lost or now - self._since < DEADLOCK_SECONDS:
             return None
-        lines = {r: self._ranks[r].history.blocked_at for r in lost}
+        lines = {r: self._ranks[r].blocked_at for r in lost}
         return mismatch or deadlock_error(blocked, lines, lost, returned, self._matcher.groups)
 
 
@@ -80,3 +81,25 @@ def find_deadlock(
 def _in_vain(event: Event, on: Collection[int], hopeless: Collection[int]) -> bool:
     """A collective needs all its members, a receive from any source only one of them."""
     return (all if event.is_recv else any)(r in hopeless for r in on)
+
+
+def hang_error(running: Sequence[Rank], timeout: float) -> Hang:
+    """The error for ranks that still run, of which each was asked where it stands."""
+    lines = [f"{explain.ranks_text([r.number for r in running])} did not return "
+             f"within {timeout:g} s."]  # fmt: skip
+    waits = []
+    for rank in running:
+        path, event = rank.stack_lines, rank.blocked_in
+        if event is None:
+            doing = "was running" if rank.stack else "did not answer: it may be stopped"
+            waits.append(Wait(rank.number, "", path[-1] if path else None))
+        else:
+            doing = f"waits in {(call := explain.call_text(event))}"
+            on = tuple(r for r in rank.groups.get(event.group, ()) if r != event.rank)
+            if event.peer is not None and not event.is_collective:
+                on = (event.peer,)
+            waits.append(Wait(rank.number, call, rank.blocked_at, on, event.group))
+        lines.append(f"  rank {rank.number} {doing}")
+        lines += [f"    {line}" for line in path or filter(None, [waits[-1].line])]
+    lines.append("If it is only slow, give it longer: run(…, timeout=seconds).")
+    return Hang("\n".join(lines), waits=tuple(waits))

@@ -13,8 +13,8 @@ within the noise, and does not end them: when the notebook is killed, its ranks 
 started live on.
 
 The notebook sends the names of modules to import, and a world's socket. On that it sends one byte
-with a rank's file descriptors (control, output, log, stack, store); back come ("pid", pid) and, in
-time, ("exit", pid, code).
+with a rank's file descriptors (control, output, log, stack, store, orders); back come ("pid", pid)
+and, in time, ("exit", pid, code).
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ import ctypes
 import gc
 import importlib
 import os
+import pickle
 import selectors
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from course_lib.ranks.log import nameless_file
-from course_lib.ranks.messages import framed
 
 PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle")
 WORKER = "course_lib.ranks.worker"  # what ranks are: prepare() in here, main(fds, scratch) in each
-FDS_PER_RANK = 5
+FDS_PER_RANK = 6
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MOST_NAMES = 1 << 16  # bytes of names of modules
@@ -60,8 +59,7 @@ class ForkServer:
     def __init__(self, worker: str = WORKER, environ: Mapping[str, str] = os.environ) -> None:
         self.imports: set[str] = set()  # what ranks had to import: once for all ranks to come
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._complaints = nameless_file("complaints")
-        self._give_back = weakref.finalize(self, os.close, self._complaints)
+        self._complaints = os.fdopen(nameless_file("complaints"), errors="replace")
         path = os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
         with theirs:
             self._process = subprocess.Popen(
@@ -76,7 +74,7 @@ class ForkServer:
 
     def open_world(self) -> socket.socket:
         """A socket on which ranks can be asked for; shutting it down ends them all."""
-        here, there = socket.socketpair()
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # never empty: an empty message is what the end of the socket looks like
         names = " ".join(["torch", *self.imports]).encode()[:_MOST_NAMES]
         self.imports.clear()
@@ -86,10 +84,10 @@ class ForkServer:
 
     def last_complaint(self) -> str:
         """The last line that it wrote on its standard error, in brackets; "" once it was killed."""
-        text = os.pread(self._complaints, 1 << 20, 0) if self._give_back.alive else b""
-        return "".join(
-            f" ({line})" for line in text.decode(errors="replace").strip().splitlines()[-1:]
-        )
+        if self._complaints.closed:
+            return ""
+        self._complaints.seek(0)
+        return "".join(f" ({line.strip()})" for line in self._complaints.readlines()[-1:])
 
     def release(self) -> None:
         """Give back this process's end of its socket: it ends when nobody holds that."""
@@ -100,7 +98,7 @@ class ForkServer:
         self._process.kill()
         self._process.wait()
         self.release()
-        self._give_back()  # a world that is done with may still know this server
+        self._complaints.close()  # a world that is done with may still know this server
 
 
 # ---- in the fork server's process ----------------------------------------------------------------
@@ -127,7 +125,7 @@ class Loop:
             for key, _ in sorted(events, key=lambda event: event[0].fileobj is self.control):
                 key.data()
         for pid in self.ranks:
-            end_rank(pid)
+            end(pid)
         self.ranks.clear()
         self._end_strays()
 
@@ -165,7 +163,7 @@ class Loop:
     def _died(self, pid: int, death: int) -> None:
         self.selector.unregister(death)
         os.close(death)
-        code = end_rank(pid)
+        code = end(pid)
         world = self.ranks.pop(pid)
         self._end_strays()
         tell(world, ("exit", pid, code))
@@ -175,12 +173,12 @@ class Loop:
         children = Path(f"/proc/self/task/{os.getpid()}/children")
         while strays := {*map(int, children.read_text().split())} - self.ranks.keys():
             for pid in strays:
-                end_group(pid)
+                end(pid)
 
 
 def tell(world: socket.socket, message: tuple) -> None:
     with contextlib.suppress(OSError):  # the notebook has closed it; its end is on the way
-        world.sendall(framed(message))
+        world.send(pickle.dumps(message))
 
 
 def import_modules(names: Iterable[str]) -> None:
@@ -200,15 +198,12 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def end_group(pid: int) -> int:
-    """Kill a child and its group, and reap it; returns its exit code, or minus its signal."""
+def end(pid: int) -> int:
+    """Kill a child and its group, reap it, and remove what it has left in files; returns its exit
+    code, or minus its signal.
+    """
     kill_group(pid)  # before it is reaped: its number is still its own
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def end_rank(pid: int) -> int:
-    """The same, and what it has left in files."""
-    code = end_group(pid)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     shutil.rmtree(scratch_folder(pid), ignore_errors=True)
     return code
 

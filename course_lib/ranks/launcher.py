@@ -14,12 +14,14 @@ kernel, one that wants another world than the last, nccl and ``init=False``: see
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
 
 from course_lib.errors import interruptible
 from course_lib.pickling import pack_call
-from course_lib.ranks.interrupts import Interrupts
 from course_lib.ranks.plan import Deadline, make_plan
 from course_lib.ranks.standby import standby
 from course_lib.trace import Run
@@ -69,3 +71,47 @@ def run(
                 return world.work(call, deadline, record)
         finally:
             standby.done(world)
+
+
+class Interrupts:
+    """Holds back SIGINT where that has a handler and this thread is the one that gets it.
+
+    Python raises KeyboardInterrupt between any two instructions, even between the start of a
+    process and the assignment that remembers it. Inside ``with Interrupts() as interrupts``, one is
+    kept until ``with interrupts.allowed()``, where all the waiting is done. After the first, more
+    of them are kept until the clearing away is over.
+    """
+
+    _allowed = _kept = False
+
+    def __enter__(self) -> Self:
+        usual = signal.getsignal(signal.SIGINT)
+        here = threading.current_thread() is threading.main_thread()
+        self._usual: Any = usual if here and callable(usual) else None
+        if self._usual:
+            signal.signal(signal.SIGINT, self._heard)
+        return self
+
+    def __exit__(self, _kind: Any, error: BaseException | None, _traceback: Any) -> None:
+        if self._usual:
+            signal.signal(signal.SIGINT, self._usual)
+        if self._kept and not isinstance(error, KeyboardInterrupt):
+            self._usual(signal.SIGINT, None)
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Let them come, the one that was kept first."""
+        self._allowed = True
+        try:
+            if self._kept:
+                self._heard(signal.SIGINT, None)
+            yield
+        finally:
+            self._allowed = False
+
+    def _heard(self, number: int, frame: Any) -> None:
+        self._kept = not self._allowed
+        if self._allowed:
+            self._allowed = False  # nobody stops the clearing away that follows
+            self._usual(number, frame)
+            self._allowed = True  # it was not meant to stop anything

@@ -4,10 +4,10 @@
     │ length │ record │ length │ record │ length │ record │   …   │
     └────────┴────────┴────────┴────────┴────────┴────────┴───────┘
 
-A record is a marshalled tuple, whose first word says what it is; ("full",) is the last one where
-there was no room for more. The rank appends each in one piece, and whoever reads leaves a last one
-that is not complete for the next time. The file has no name: it is gone when the last process that
-knows it is.
+A record is a marshalled tuple, whose first word says what it is; after ("note", "full"), which says
+that there was no room for more, there is only the rank's Outcome. The rank appends, and whoever
+reads leaves a last one that is not complete for the next time. The file has no name: it is gone
+when the last process that knows it is.
 """
 
 from __future__ import annotations
@@ -38,12 +38,17 @@ class Writer:
         self._room = MOST
 
     def append(self, *record: Any) -> None:
-        """Write one record of marshallable values."""
+        """Write one record of marshallable values, if there is room."""
         if self._room < 0:
             return  # nor shall a shorter one find room: it may speak of what is missing
         block = _block(record)
         self._room -= len(block)
-        os.write(self._fd, block if self._room >= 0 else _block(("full",)))
+        os.write(self._fd, block if self._room >= 0 else _block(("note", "full")))
+
+    def insist(self, *record: Any) -> None:
+        """Write one whatever its length."""
+        with open(self._fd, "wb", closefd=False) as file:  # in as many pieces as the system wants
+            file.write(_block(record))
 
 
 def _block(record: tuple) -> bytes:

@@ -1,43 +1,70 @@
-"""One rank as the notebook sees it: its socket, pipe and files, and what is known of it."""
+"""One rank as the notebook sees it: its socket, pipe and files, and what its log says of it."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
 
 from course_lib.failures import Outcome
-from course_lib.ranks.history import History
-from course_lib.ranks.log import nameless_file
+from course_lib.pickling import unpack
+from course_lib.ranks.log import Reader, nameless_file
 from course_lib.ranks.matching import CallMatcher
-from course_lib.ranks.messages import Channel
 from course_lib.ranks.output import RankOutput
-from course_lib.trace import Event
+from course_lib.trace import Event, Line, Span, Trace
+from course_lib.user_code import user_lines
+
+_set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 
 
 class Rank:
-    def __init__(self, number: int, matcher: CallMatcher) -> None:
+    """Every call that its log tells of goes to the world's CallMatcher, once."""
+
+    def __init__(
+        self, number: int, matcher: CallMatcher, files: ExitStack,
+        world_socket: socket.socket, shared: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Have the fork server start it; ``files`` closes our ends of what it is given."""
         self.number, self.pid, self.ready = number, 0, False
         self.outcome: Outcome | None = None  # None while it runs
-        self.control, self._their_control = socket.socketpair()
-        out, self._their_out = os.pipe()
-        self._log_fd, self._stack_fd = nameless_file("log"), nameless_file("stack")
-        self.channel = Channel(self.control)
-        self.output = RankOutput(number, out)
-        self.history = History(number, self._log_fd, matcher)
+        self.control, its_control = socket.socketpair()
+        output, its_output = os.pipe()
+        with its_control, os.fdopen(its_output, "wb"):
+            files.enter_context(self.control)
+            files.callback(os.close, output)
+            files.callback(os.close, log := nameless_file("log"))
+            files.callback(os.close, stack := nameless_file("stack"))
+            its_own = [its_control.fileno(), its_output, log, stack]
+            socket.send_fds(world_socket, [b"r"], [*its_own, *shared])  # as worker.main has them
+        self.output = RankOutput(number, output)
+        self.events: list[Event] = []
+        self._refused: set[int] = set()  # by torch: these were never issued
+        self.spans: list[Span] = []
+        self.groups: dict[str, tuple[int, ...]] = {}
+        # "threads": the reader's code speaks from more than the main one; "full": the log was
+        self.notes: set[str] = set()
+        self._log, self._stack_fd, self._matcher = Reader(log), stack, matcher
+        self._stands_in: tuple[Event, Line | None] | None = None  # a call, and where it waits
+        self._lines: dict[int, Line] = {}
+        self.wake(number)
 
-    def start(self, world_socket: socket.socket, store_fd: int) -> None:
-        """Have the fork server start it, with its own ends of all this."""
-        files = [self._their_out, self._log_fd, self._stack_fd, store_fd]  # as worker.main has them
+    def wake(self, byte: int = 0) -> None:
+        """Tell it that there is something to read; its first byte is its number."""
+        with suppress(OSError):  # the fork server will say that it has died
+            self.control.send(bytes([byte]))
+
+    def listen(self) -> bool:
+        """After its own byte: read its log; whether there may be another byte."""
         try:
-            socket.send_fds(world_socket, [b"r"], [self._their_control.fileno(), *files])
-        finally:
-            self._their_control.close()
-            os.close(self._their_out)
-
-    def close_files(self) -> None:
-        self.control.close()
-        for fd in (self.output.fd, self._log_fd, self._stack_fd):
-            os.close(fd)
+            there = bool(self.control.recv(1))
+        except ConnectionResetError:  # it has died, and had not read ours
+            there = False
+        self.read_log()
+        return there
 
     @property
     def returned(self) -> bool:
@@ -45,11 +72,107 @@ class Rank:
 
     @property
     def blocked_in(self) -> Event | None:
-        """The call that it stands in, if it runs and its log shows one."""
-        return self.history.blocked_in if self.outcome is None else None
+        """The call that it has entered and not come out of, if it runs and its log shows one."""
+        return self._stands_in[0] if self._stands_in and self.outcome is None else None
+
+    @property
+    def blocked_at(self) -> Line | None:
+        """The line that it stands in: of the wait, where that is not the line of the call."""
+        return self._stands_in[1] if self._stands_in else None
+
+    @property
+    def last_call(self) -> Event | None:
+        """The call that it stands in, or else has made last."""
+        return self._stands_in[0] if self._stands_in else self.events[-1] if self.events else None
+
+    @property
+    def unwaited(self) -> Event | None:
+        """The first Work that went to the reader's code and was never waited for."""
+        return next((event for event in self.events if not event.waited), None)
 
     @property
     def stack(self) -> str:
         """What faulthandler has written: at a crash, or when it was asked by a signal."""
         size = os.fstat(self._stack_fd).st_size
         return os.pread(self._stack_fd, size, 0).decode("utf-8", "replace")
+
+    @property
+    def stack_lines(self) -> list[Line]:
+        """The reader's lines of that in the main thread, outermost first.
+
+        faulthandler lists the threads with the main one last, and each thread innermost first.
+        """
+        main = re.split(r"^(?:Current thread|Thread) .*$", self.stack, flags=re.M)[-1]
+        frames = [(file, int(number), function) for file, number, function in _FRAME.findall(main)]
+        return user_lines(frames[::-1])
+
+    # -- its log ------------------------------------------------------------------------------
+
+    def read_log(self) -> None:
+        """Read on: each of the Recorder's records goes to the ``_read_`` method of its name."""
+        for record in self._log.read():
+            getattr(self, "_read_" + record[0])(*record[1:])
+
+    def _read_ready(self) -> None:
+        self.ready = True
+
+    def _read_outcome(self, pickled: bytes) -> None:
+        self.outcome = outcome = unpack(pickled)
+        if outcome.state == "raised" and outcome.result:
+            with suppress(Exception):  # the words say as much
+                outcome.exception = unpack(outcome.result)
+
+    def _read_issued(self, *fields: Any) -> None:
+        """The fields of an Event, but for its rank, its completion, and its line, a number here."""
+        line = self._lines.get(fields[7])
+        event = Event(self.number, *fields[:7], None, line, *fields[8:])  # type: ignore[call-arg]
+        self.events.append(event)
+        if not event.async_op:
+            self._stands_in = event, line
+        self._matcher.add(event)
+
+    def _read_waiting(self, seq: int, line: int) -> None:
+        self._stands_in = self.events[seq], self._lines.get(line)
+
+    def _read_ended(self, seq: int, at: float | None, source: int | None, waited: bool) -> None:
+        event = self.events[seq]
+        if event.completed is None:
+            _set(event, "completed", at)
+        if event.is_recv and event.peer is None and source is not None:
+            _set(event, "peer", source)
+            self._matcher.found_source(event)
+        if waited:
+            _set(event, "waited", True)
+            if self._stands_in and self._stands_in[0] is event:
+                self._stands_in = None
+
+    def _read_refused(self, seq: int) -> None:
+        event = self.events[seq]
+        self._refused.add(seq)
+        self._stands_in = None
+        _set(event, "waited", True)
+        self._matcher.withdraw(event)
+
+    def _read_note(self, what: str) -> None:
+        self.notes.add(what)
+
+    def _read_span(self, name: str, start: float, end: float) -> None:
+        self.spans.append(Span(self.number, name, start, end))
+
+    def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
+        self.groups[name] = self._matcher.groups[name] = ranks
+
+    def _read_line(self, key: int, where: str, number: int, source: str, function: str) -> None:
+        self._lines[key] = Line(where, number, source, function)
+
+
+def to_trace(ranks: Sequence[Rank], recorded: bool) -> Trace:
+    """One Trace from all ranks' logs."""
+    events = [e for r in ranks for e in r.events if e.seq not in r._refused]
+    events.sort(key=lambda e: (e.issued, e.rank, e.seq))
+    spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
+    groups = {name: members for rank in ranks for name, members in rank.groups.items()}
+    note = None if recorded else "nothing was recorded: record=False"
+    if any("full" in rank.notes for rank in ranks):
+        note = "the log was full: later events are missing"
+    return Trace(events, spans, groups, note)

@@ -2,17 +2,19 @@
 
 Three sources, joined in one "issued" record per call:
 
-    c10d's pre-hook     what is issued: op, tensors, root or peer, of Python and of C++ callers
+    c10d's pre-hook     what is called: op, tensors, root or peer, of Python and of C++ callers
+    the wrappers        what the hooks do not say: tag, reduce op, new groups, what torch refused
     c10d's post-hook    the Work that stands for it
-    the wrappers        what the hooks do not say: tag, reduce op, whose call it is, new groups
 
-Completion is written when a synchronous call returns, by its wrapper; when somebody waits for the
-Work; or, for asynchronous collectives, when their future says so.
+Completion is written when somebody waits for the Work, which torch does itself in a synchronous
+call; or, for asynchronous collectives, when their future says so.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import threading
 import time
 from types import CodeType, FrameType
@@ -20,7 +22,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import typing_extensions
 
+from course_lib import context
 from course_lib.ranks.log import Writer
 from course_lib.user_code import find_frame, is_user_code, line_of
 
@@ -35,18 +39,21 @@ _OPS = {
 }  # fmt: skip
 _HOOK = 0xC0E5  # our id among a group's hooks
 _get_future = dist.Work.get_future
+# The files that a call passes through on its way from the caller to the hook.
+_C10D = dist.isend.__code__.co_filename
+_ON_THE_WAY = {_C10D, dist.send.__code__.co_filename, typing_extensions.__file__,
+               os.path.join(os.path.dirname(__file__), "wrappers.py")}  # fmt: skip
 
 
 class Call:
-    """What the wrapper around a thread's current call knows, for the hooks that fire inside it."""
+    """What is known of a thread's current call, for the hook that fires next inside it."""
 
-    caller: FrameType | None = None  # who calls; None while nobody does
-    blocking_message = False  # send, recv: their hook says async all the same
     tag = 0
-    reduce_op: Any = None
+    reduce_op: str | None = None
+    op = ""
+    is_async = False
     by_user = False  # the reader's own code calls, and gets the Work if there is one
-    open_seq = -1  # of the event that is done when the call returns, if there is one
-    unaccepted = -1  # of the event between its pre- and post-hook: torch may refuse it
+    seq = -1  # between its hooks its number: torch may refuse it
 
 
 class _Thread(threading.local):
@@ -58,18 +65,24 @@ this_thread = _Thread()
 active_recorder: Recorder | None = None
 
 
-class Recorder:
-    """One rank's. It is made ready with the rank, and records from ``recorder.begin`` on."""
+class Recorder(context.Context):
+    """One rank's. It is made ready with the rank, and records from ``recorder.begin`` on.
 
-    def __init__(self, fd: int) -> None:
-        self.t0 = 0.0
-        self._log = Writer(fd)
+    It is also the rank's Context, which answers when the reader's code asks for its device or
+    marks a span.
+    """
+
+    def __init__(self, log: Writer, device: str) -> None:
+        self.device = torch.device(device)
+        self.t0 = 0.0  # time.perf_counter() that counts as zero
+        self._log = log
         self._lock = threading.Lock()  # numbers go into the log in order
-        self._wait_means_done = True
+        self._on_nccl = False
         self._main = threading.main_thread().ident
         self._count = 0
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
-        self._live: dict[int, tuple[Any, int, tuple[int, ...]]] = {}
+        # with its number, whether that is for the caller to do, and its possible sources
+        self._live: dict[int, tuple[Any, int, bool, tuple[int, ...]]] = {}
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
         # by instruction, as looking up the line takes long, and by the id of its code, as hashing
         # that does, too; the code is kept alive. −1 is none of the reader's
@@ -80,10 +93,13 @@ class Recorder:
 
     def issued(self, op: str, group: str, peer: int | None, reads: Any, writes: Any,
                is_async: bool, shape: tuple[int, ...] = ()) -> int:  # fmt: skip
-        """Write down a call that begins now; returns its number."""
+        """Write down a call that begins now, before anybody could die of it; returns its number."""
         call = this_thread.call
-        line = self._line(call.caller)
-        call.by_user = by_user = line >= 0
+        caller, function = _caller()
+        line = self._line(caller)
+        call.op, call.by_user = op, (by_user := line >= 0)
+        # the hooks of send and recv say that they are, all the same
+        call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
             line = self._line(find_frame())
         tensors = (*reads, *writes)
@@ -97,33 +113,36 @@ class Recorder:
             for tensor in writes:
                 bytes_out += tensor.nbytes
         if by_user and threading.get_ident() != self._main:
-            self._log.append("threads")
-        reduce_op = None if call.reduce_op is None else _reduce_op(call.reduce_op)
+            self._log.append("note", "threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
             seq = self._count
             self._count = seq + 1
-            # Event's fields from op on, but for ``completed``: see History._read_issued
+            # Event's fields from op on, but for ``completed``: see Rank._read_issued
             self._log.append("issued", op, peer, group, max(bytes_in, bytes_out), dtype, shape,
-                             time.perf_counter() - self.t0, line, call.tag, reduce_op, is_async,
-                             waited, bytes_in, bytes_out, dense, seq)  # fmt: skip
+                             self.now(), line, call.tag, call.reduce_op, is_async, waited,
+                              bytes_in, bytes_out, dense, seq)  # fmt: skip
         return seq
+
+    def refused(self, seq: int) -> None:
+        """torch has raised an exception before it became an operation."""
+        self._log.append("refused", seq)
 
     def completed(self, seq: int, source: int | None = None, waited: bool = True) -> None:
         """The call is done, and so is its operation, as far as one can know."""
-        at = time.perf_counter() - self.t0 if self._wait_means_done else None
+        # on NCCL, wait() orders streams and returns at once
+        at = None if self._on_nccl else self.now()
         self._log.append("ended", seq, at, source, waited)
 
-    def raised(self, seq: int) -> None:
-        """The call has raised an exception: its rank is no longer in it."""
-        self._log.append("ended", seq, None, None, True)
+    def now(self) -> float:
+        return time.perf_counter() - self.t0
 
-    def refused(self, seq: int) -> None:
-        """The call has raised an exception before it became an operation."""
-        self._log.append("refused", seq)
+    def add_span(self, name: str, start: float, end: float) -> None:
+        if active_recorder is self:
+            self._log.append("span", name, start, end)
 
-    def span(self, name: str, start: float, end: float) -> None:
-        self._log.append("span", name, start, end)
+    def compute(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def _line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
@@ -149,36 +168,26 @@ class Recorder:
             return
         name, ranks = group.group_name, tuple(dist.get_process_group_ranks(group))
         if dist.get_backend(group) == "nccl":
-            self._wait_means_done = False  # there, wait() orders streams and returns at once
+            self._on_nccl = True
         self._groups.add(name)
         self._log.append("group", name, ranks)
         group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
         group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        call = this_thread.call
-        if call.open_seq >= 0:  # one of several that a call consists of
-            self.completed(call.open_seq)
-        op, root = _op(args.name), args.root
-        is_async = args.async_op and not call.blocking_message
-        peer = ranks[root] if 0 <= root < len(ranks) else None  # torch is yet to look at it
-        seq = self.issued(op, group, peer, args.input_tensors, args.output_tensors, is_async)
-        call.unaccepted = seq
-        # A synchronous one comes back when it is done: no need to know its Work.
-        call.open_seq = -1 if is_async or call.caller is None else seq
+        peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look
+        this_thread.call.seq = self.issued(
+            _op(args.name), group, peer, args.input_tensors, args.output_tensors, args.async_op
+        )
 
     def _after(self, ranks: tuple[int, ...], args: Any) -> None:
-        call = this_thread.call
-        seq, call.unaccepted = call.unaccepted, -1
-        if call.open_seq >= 0:
-            return
-        op, work = _op(args.name), args.work
-        if work is None:
+        call, work = this_thread.call, args.work
+        op, seq, call.seq = call.op, call.seq, -1
+        if work is None or (self._on_nccl and not call.is_async):
             self.completed(seq)
             return
-        self._live[id(work)] = (work, seq, ranks if op == "recv" else ())
-        collective = op not in ("send", "recv")
-        if args.async_op and collective and not torch.cuda.is_initialized():
+        self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
+        if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
             self._write_when_done(work, seq, None if call.by_user else id(work))
 
     def _write_when_done(self, work: Any, seq: int, key: int | None) -> None:
@@ -206,17 +215,15 @@ class Recorder:
 
     def waiting(self, work: Any) -> None:
         """Somebody begins to wait for this Work; if that never ends, here is where it stood."""
-        if this_thread.call.caller is not None or threading.get_ident() != self._main:
-            return  # inside a synchronous call: its own record says where it stands
-        entry = self._live.get(id(work))
-        if entry is not None:
-            self._log.append("waiting", entry[1], self._line(find_frame()))
+        _, seq, is_async, _ = self._live.get(id(work), (None, 0, False, ()))
+        if is_async and threading.get_ident() == self._main:  # else its own record says where
+            self._log.append("waiting", seq, self._line(find_frame()))
 
     def waited(self, work: Any) -> None:
         """Somebody's ``wait()`` on this Work has returned."""
         entry = self._live.pop(id(work), None)
         if entry is not None:
-            _, seq, ranks = entry
+            _, seq, _, ranks = entry
             self.completed(seq, ranks[work._source_rank()] if ranks else None)
 
     def taken(self, work: Any) -> None:
@@ -224,7 +231,18 @@ class Recorder:
         as waiting."""
         entry = self._live.get(id(work))
         if entry is not None:
-            self._log.append("taken", entry[1])
+            self._log.append("ended", entry[1], None, None, True)
+
+
+def _caller() -> tuple[FrameType | None, str]:
+    """Who calls torch.distributed, and which function of it: three frames from here, or further."""
+    frame: FrameType | None = sys._getframe(3)
+    function = ""
+    while frame is not None and (file := frame.f_code.co_filename) in _ON_THE_WAY:
+        if file == _C10D:
+            function = frame.f_code.co_name
+        frame = frame.f_back
+    return frame, function
 
 
 @functools.cache
@@ -237,11 +255,6 @@ def _op(name: Any) -> str:
     return _OPS.get(name.name, name.name.lower())
 
 
-def _reduce_op(op: Any) -> str:
-    """SUM, MAX, …; of a PREMUL_SUM, which has no name of its own, what it says of itself."""
-    return getattr(op, "name", None) or str(op).rpartition(".")[2]
-
-
 def _is_dense(tensor: torch.Tensor) -> bool:
     """Whether the elements lie side by side in some order, as those of a transpose do."""
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
@@ -251,10 +264,9 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 # ---- the one that records ------------------------------------------------------------------------
 
 
-def begin(recorder: Recorder, t0: float) -> None:
-    """Record everything that this process says from now on; ``t0`` on the clock counts as 0."""
+def begin(recorder: Recorder) -> None:
+    """Record everything that this process says from now on."""
     global active_recorder
-    recorder.t0 = t0
     if dist.is_initialized():
         recorder.watch(dist.group.WORLD)
     active_recorder = recorder

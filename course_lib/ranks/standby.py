@@ -70,8 +70,6 @@ class Standby:
             if not answered:
                 self.drop_server()  # the next run shall not wait for this one
                 return
-            if self._server is not None:
-                self._server.imports |= world.imports
             if wanted and self.ready is None:
                 with contextlib.suppress(CourseError):  # the next run starts its own, and tells
                     self.ready = self._open(plan)
@@ -79,7 +77,7 @@ class Standby:
     def after_fork(self) -> None:
         """A fork of the notebook holds copies of our sockets: let go, and start anew."""
         if self.ready is not None:
-            self.ready.close_files()
+            self.ready.files.close()
         if self._server is not None:
             self._server.release()
         self.__init__()  # type: ignore[misc]

@@ -1,13 +1,7 @@
 """What happens inside a rank's process.
 
-start: own session, output into a pipe
-  │
-Setup ──► environment, process group, seeds ──► "ready"
-  │
-Job ──► the reader's function ──► Outcome: returned, raised or left
-  │
-then it stays until it is killed, because a rank that exits early can cut off
-a message that another rank has not read yet
+It stays until it is killed, because a rank that exits early can cut off a message that another rank
+has not read yet.
 """
 
 from __future__ import annotations
@@ -16,7 +10,9 @@ import ctypes
 import faulthandler
 import io
 import os
+import pickle
 import re
+import select
 import signal
 import sys
 import time
@@ -24,7 +20,6 @@ import types
 from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing import process, util
-from multiprocessing.connection import Connection
 from typing import NoReturn
 
 import torch
@@ -34,7 +29,9 @@ from course_lib import context
 from course_lib.failures import Outcome
 from course_lib.pickling import CannotTravel, TooLarge, pack, unpack_call, why
 from course_lib.ranks import recorder, wrappers
+from course_lib.ranks.log import Writer
 from course_lib.ranks.messages import Job, Setup
+from course_lib.ranks.plan import torchrun_env
 from course_lib.user_code import name_cells, show_lines
 
 # What ranks may share. The compiler starts processes of its own when it is imported.
@@ -43,27 +40,12 @@ GROUP_TIMEOUT = timedelta(days=7)
 LARGEST_RESULT = 1 << 28  # bytes
 
 
-class RankContext(context.Context):
-    """What this rank answers when the reader's code asks for its device or marks a span."""
-
-    def __init__(self, device: str, t0: float, recording: recorder.Recorder | None) -> None:
-        self.device = torch.device(device)
-        self._t0, self._recording = t0, recording
-
-    def now(self) -> float:
-        return time.perf_counter() - self._t0
-
-    def add_span(self, name: str, start: float, end: float) -> None:
-        if self._recording is not None:
-            self._recording.span(name, start, end)
-
-
 prepare = wrappers.install  # in the fork server, before any rank
 
 
 def main(fds: Sequence[int], scratch: str) -> NoReturn:
     """The life of a rank, on the files that the notebook has opened for it."""
-    control_fd, output_fd, log_fd, stack_fd, store_fd = fds
+    control_fd, output_fd, log_fd, stack_fd, store_fd, orders_fd = fds
     inherited = set(sys.modules)
     os.setsid()  # own session and group: killed as one, and deaf to the terminal's Ctrl-C
     _keep_sockets_in(scratch)
@@ -71,24 +53,29 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
-    control = Connection(control_fd)
-    setup: Setup = control.recv()
-    try:
-        _set_up(setup, store_fd)
-        recording = recorder.Recorder(log_fd)
-    except Exception as error:
-        control.send(_failed(setup.rank, f"{type(error).__name__}: {error}"))
-        _stay()
-    control.send("ready")
-    if not control.poll(setup.idle):
-        os._exit(0)  # nobody wants this world
-    outcome = _work(setup, control.recv(), recording)
+    (rank,) = os.read(control_fd, 1)
+    log = Writer(log_fd)
+    with open(f"/proc/self/fd/{orders_fd}", "rb") as orders:
+        setup: Setup = pickle.load(orders)
+        device = f"cuda:{rank}" if setup.plan.backend == "nccl" else "cpu"
+        try:
+            _set_up(setup, rank, device, store_fd)
+        except Exception as error:
+            _end(_failed(rank, f"{type(error).__name__}: {error}"), log, control_fd)
+        recording = recorder.Recorder(log, device)
+        log.append("ready")
+        os.write(control_fd, b"!")
+        if not select.select([control_fd], [], [], setup.idle)[0]:
+            os._exit(0)  # nobody wants this world
+        job: Job = pickle.load(orders)
+    outcome = _work(rank, device, job, recording)
     outcome.imports = [m for m in list(sys.modules) if m not in inherited and _SHARED.match(m)]
-    control.send(outcome)
-    _stay()
+    _end(outcome, log, control_fd)
 
 
-def _stay() -> NoReturn:
+def _end(outcome: Outcome, log: Writer, control_fd: int) -> NoReturn:
+    log.insist("outcome", pickle.dumps(outcome))
+    os.write(control_fd, b"!")
     while True:
         signal.pause()
 
@@ -122,36 +109,37 @@ def _line_by_line(fd: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def _set_up(setup: Setup, store_fd: int) -> None:
+def _set_up(setup: Setup, rank: int, device: str, store_fd: int) -> None:
+    plan = setup.plan
     os.environ.clear()
-    os.environ.update(setup.environ)
+    os.environ.update(setup.environ | torchrun_env(rank, plan.world_size, setup.port))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    if setup.device != "cpu":
-        torch.cuda.set_device(setup.device)
-    if setup.plan.init:
+    if device != "cpu":
+        torch.cuda.set_device(device)
+    if plan.init:
         dist.init_process_group(
-            setup.plan.backend,
-            store=dist.FileStore(f"/proc/self/fd/{store_fd}", setup.plan.world_size),
-            rank=setup.rank,
-            world_size=setup.plan.world_size,
+            plan.backend,
+            store=dist.FileStore(f"/proc/self/fd/{store_fd}", plan.world_size),
+            rank=rank,
+            world_size=plan.world_size,
             timeout=GROUP_TIMEOUT,  # the notebook keeps the time
-            device_id=None if setup.device == "cpu" else torch.device(setup.device),
+            device_id=None if device == "cpu" else torch.device(device),
         )
         # The first call takes longest: it connects the ranks.
-        dist.all_reduce(torch.zeros(1, device=setup.device))
-    context.seed_rank(setup.rank)
+        dist.all_reduce(torch.zeros(1, device=device))
+    context.seed_rank(rank)
 
 
-def _work(setup: Setup, job: Job, recording: recorder.Recorder) -> Outcome:
-    rank = setup.rank
+def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Outcome:
     os.chdir(job.cwd)
     sys.path[:] = job.path
     name_cells(job.cells)
     for name, lines in job.sources.items():
         show_lines(name, "".join(lines))
+    recording.t0 = job.t0
     if job.record:
-        recorder.begin(recording, job.t0)
-    context.install(RankContext(setup.device, job.t0, recording if job.record else None))
+        recorder.begin(recording)
+    context.install(recording)
     try:
         function, *args = unpack_call(job.call)
         began = time.perf_counter()
@@ -166,7 +154,7 @@ def _work(setup: Setup, job: Job, recording: recorder.Recorder) -> Outcome:
         )
     except BaseException as error:
         outcome = _raised(rank, error)
-    if setup.device != "cpu" and dist.is_initialized() and outcome.state == "returned":
+    if device != "cpu" and dist.is_initialized() and outcome.state == "returned":
         torch.cuda.synchronize()
         dist.destroy_process_group()
     for stream in (sys.stdout, sys.stderr):

@@ -6,12 +6,13 @@ is no thread to be left behind, an interrupt comes through, and output appears i
 
 from __future__ import annotations
 
-import contextlib
 import os
+import pickle
 import signal
 import socket
 import sys
 import time
+from contextlib import ExitStack, suppress
 from functools import partial
 from selectors import EVENT_READ as READ
 from selectors import DefaultSelector
@@ -21,16 +22,14 @@ from course_lib import explain
 from course_lib.errors import CourseError, Hang, RankFailed
 from course_lib.failures import Outcome, root_cause
 from course_lib.pickling import unpack, why
-from course_lib.ranks.deadlock import DeadlockDetector
+from course_lib.ranks.deadlock import DeadlockDetector, hang_error
 from course_lib.ranks.forkserver import ForkServer
-from course_lib.ranks.hang import hang_error, lines_in_dump
-from course_lib.ranks.history import to_trace
+from course_lib.ranks.log import nameless_file
 from course_lib.ranks.matching import CallMatcher
-from course_lib.ranks.messages import Channel, Job, Setup, framed
+from course_lib.ranks.messages import Channel, Job, Setup
 from course_lib.ranks.output import show
-from course_lib.ranks.plan import Deadline, Plan
-from course_lib.ranks.rank import Rank
-from course_lib.ranks.rendezvous import Store, rank_environment, torchrun_env
+from course_lib.ranks.plan import Deadline, Plan, host_store, rank_environment
+from course_lib.ranks.rank import Rank, to_trace
 from course_lib.trace import Run
 from course_lib.user_code import notebook_cells
 
@@ -44,14 +43,12 @@ class World:
     def __init__(self, plan: Plan, server: ForkServer, idle: float) -> None:
         self.plan = plan
         self.ranks: list[Rank] = []
-        self.imports: set[str] = set()  # modules that its ranks had to import
+        self.files = ExitStack()  # this process's: closing them leaves the ranks alone
         self._idle, self._born = idle, time.perf_counter()
         self._environ = rank_environment()
         self._matcher = CallMatcher()
-        self._channel = Channel(server.open_world())
-        self._last_complaint = server.last_complaint
-        self._store = Store(hosted=not plan.init)
-        self._selector = DefaultSelector()
+        self._server = server
+        self._channel = Channel(self.files.enter_context(server.open_world()))
         try:
             self._start()
         except BaseException:
@@ -59,33 +56,34 @@ class World:
             raise
 
     def _start(self) -> None:
-        size = self.plan.world_size
+        self._selector = self.files.enter_context(DefaultSelector())
+        self._orders = self.files.enter_context(os.fdopen(nameless_file("orders"), "wb"))
+        self.files.callback(os.close, store := nameless_file("store"))
+        self._hosted = None if self.plan.init else host_store()
         self._selector.register(self._channel.sock, READ, self._from_server)
-        for number in range(size):
-            self.ranks.append(rank := Rank(number, self._matcher))
-            rank.start(self._channel.sock, self._store.fd)
-            self._selector.register(rank.control, READ, partial(self._serve, rank))
+        environ = self._environ | {"COURSE_LIB_STANDBY": "0"}  # a rank keeps no world ready
+        port = self._hosted.port if self._hosted else 0
+        self._order(Setup(self.plan, environ, port, self._idle))
+        for number in range(self.plan.world_size):
+            shared = [store, self._orders.fileno()]
+            rank = Rank(number, self._matcher, self.files, self._channel.sock, shared)
+            self._selector.register(rank.control, READ, partial(self._woken, rank))
             self._selector.register(rank.output.fd, READ, partial(self._printed, rank))
-            environ = self._environ | torchrun_env(number, size, self._store.port)
-            environ["COURSE_LIB_STANDBY"] = "0"  # a run() inside a rank keeps no world ready
-            self._send(rank, framed(Setup(number, self.plan, environ, self._idle)))
+            self.ranks.append(rank)
+
+    def _order(self, what: Setup | Job) -> None:
+        """Write down what every rank will read when it is woken."""
+        pickle.dump(what, self._orders, protocol=5)
+        self._orders.flush()
 
     def end(self) -> None:
         """Have the fork server kill the ranks, and all that they started; give back our files."""
-        with contextlib.suppress(OSError):  # the fork server may have died before
-            self._channel.sock.shutdown(socket.SHUT_RDWR)
-        self.close_files()
-
-    def close_files(self) -> None:
-        """Give back this process's files, and leave the ranks alone."""
-        if self._channel.sock.fileno() < 0:
-            return
-        self._channel.sock.close()
-        self._selector.close()
         for rank in self.ranks:
-            rank.close_files()
-        self.ranks = []
-        self._store.close()
+            self._server.imports.update(rank.outcome.imports if rank.outcome else ())
+        with suppress(OSError):  # the fork server may have died before
+            self._channel.sock.shutdown(socket.SHUT_RDWR)
+        self.files.close()
+        self.ranks, self._hosted = [], None
 
     def _react(self, until: float) -> None:
         """Wait for something to happen, until a time on the perf_counter at most; react to it."""
@@ -120,9 +118,9 @@ class World:
     def work(self, call: bytes, deadline: Deadline, record: bool) -> Run:
         """Give every rank its job, and wait for all of them."""
         t0 = time.perf_counter()
-        job = framed(Job(call, t0, os.getcwd(), list(sys.path), record, *notebook_cells()))
+        self._order(Job(call, t0, os.getcwd(), list(sys.path), record, *notebook_cells()))
         for rank in self.ranks:
-            self._send(rank, job)
+            rank.wake()
         detector = DeadlockDetector(self.ranks, self._matcher)
         try:
             while not all(rank.returned for rank in self.ranks):
@@ -152,8 +150,8 @@ class World:
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch()
-        if not any(rank.history.full for rank in self.ranks):  # else it may have had no room
-            works = filter(None, (rank.history.unwaited for rank in self.ranks))
+        if not any("full" in rank.notes for rank in self.ranks):  # else it may have had no room
+            works = filter(None, (rank.unwaited for rank in self.ranks))
             found = found or self._matcher.absence() or next(map(explain.unwaited, works), None)
         if found:
             raise found
@@ -164,13 +162,13 @@ class World:
             new = rank.output.read() + rank.output.finish()
             show(new if rank.number == 0 else rank.output.text)
         self._read_logs()
-        trace = to_trace([rank.history for rank in self.ranks], record)
+        trace = to_trace(self.ranks, record)
         output = "".join(rank.output.text for rank in self.ranks)
         return Run(results, trace, seconds, self.plan.world_size, self.plan.backend, output)
 
     def _read_logs(self) -> None:
         for rank in self.ranks:
-            rank.history.update()
+            rank.read_log()
 
     # -- reacting -----------------------------------------------------------------------------
 
@@ -181,29 +179,9 @@ class World:
         if rank.output.ended:
             self._selector.unregister(rank.output.fd)
 
-    def _send(self, rank: Rank, message: bytes) -> None:
-        rank.channel.put(message)
-        self._serve(rank)
-
-    def _serve(self, rank: Rank) -> None:
-        if rank.channel.closed:
-            return
-        for message in rank.channel.serve():
-            if isinstance(message, Outcome):
-                self._ended(rank, message)
-            else:
-                rank.ready = True
-        if rank.channel.closed:
+    def _woken(self, rank: Rank) -> None:
+        if not rank.listen():
             self._selector.unregister(rank.control)
-        else:
-            self._selector.modify(rank.control, rank.channel.wants, partial(self._serve, rank))
-
-    def _ended(self, rank: Rank, outcome: Outcome) -> None:
-        rank.outcome = outcome
-        self.imports |= set(outcome.imports)
-        if outcome.state == "raised" and outcome.result:
-            with contextlib.suppress(Exception):  # the words say as much
-                outcome.exception = unpack(outcome.result)
 
     def _from_server(self) -> None:
         for kind, *values in self._channel.serve():
@@ -212,12 +190,12 @@ class World:
             else:
                 self._died(*values)
         if self._channel.closed:
-            words = self._last_complaint()
+            words = self._server.last_complaint()
             raise CourseError(f"the process that starts ranks has died{words}: run the cell again")
 
     def _died(self, pid: int, code: int) -> None:
         rank = next(rank for rank in self.ranks if rank.pid == pid)
-        self._serve(rank)  # its Outcome, if it sent one, goes before its death
+        rank.read_log()  # its Outcome, if it wrote one, goes before its death
         if rank.outcome is None or rank.returned:  # others may not have read what it sent
             message = f"rank {rank.number} ended with code {code}"
             now = time.perf_counter()
@@ -235,8 +213,8 @@ class World:
             may_speak = any(r.outcome is None and r.blocked_in is None for r in self.ranks)
         for rank in self.ranks:
             if rank.outcome and rank.outcome.state == "died":
-                rank.outcome.lines = lines_in_dump(rank.stack)
-                rank.outcome.last_call = rank.history.last_call
+                rank.outcome.lines = rank.stack_lines
+                rank.outcome.last_call = rank.last_call
                 rank.outcome.last_words = rank.output.terminated_with
 
     def _ask_for_stacks(self) -> list[Rank]:

@@ -66,6 +66,13 @@ def test_what_multiprocessing_keeps_in_files_goes_with_the_rank():
             time.sleep(0.01)
 
 
+def stands_by():
+    """The process ids of ranks that are ready for the next call of two."""
+    run(lambda: None, world_size=2)
+    standby.ready.wait_until_ready(Deadline(60))
+    return [rank.pid for rank in standby.ready.ranks]
+
+
 def test_files_do_not_pile_up():
     run(lambda: None, world_size=2)
     before = open_files()
@@ -145,9 +152,7 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         usual(world)
 
-    run(lambda: None, world_size=2)
-    standby.ready.wait_until_ready(Deadline(60))
-    ranks = [rank.pid for rank in standby.ready.ranks]
+    ranks = stands_by()
     monkeypatch.setattr(standby, "take", take)
     monkeypatch.setattr(standby, "done", done)
     with pytest.raises(KeyboardInterrupt, match="its ranks have ended"):
@@ -156,9 +161,7 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
 
 
 def test_a_timeout_covers_what_is_sent():
-    run(lambda: None, world_size=2)
-    standby.ready.wait_until_ready(Deadline(60))
-    os.kill(standby.ready.ranks[1].pid, signal.SIGSTOP)
+    os.kill(stands_by()[1], signal.SIGSTOP)
     start = time.perf_counter()
     with pytest.raises(Hang, match="rank 1 did not answer: it may be stopped"):
         run(len, torch.zeros(5_000_000), world_size=2, timeout=1)
@@ -168,18 +171,16 @@ def test_a_timeout_covers_what_is_sent():
 def server_and_files():
     """The fork server's process id, and how many files are open while a world stands by."""
     server = run(os.getppid, world_size=2).results[0]
-    standby.ready.wait_until_ready(Deadline(60))
+    stands_by()
     return server, open_files()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["while a world stands by", "by a rank", "it only stops"])
-def test_a_fork_server_that_has_ended_is_replaced_and_leaves_no_file(how, monkeypatch):
+@pytest.mark.parametrize("how", ["while a world stands by", "it only stops"])
+def test_a_fork_server_that_has_ended_is_replaced_and_leaves_no_file(how):
+    """One that a rank has killed: tests/soak."""
     server, files = server_and_files()
-    if how == "by a rank":
-        with pytest.raises(CourseError, match="run the cell again"):
-            run(lambda: os.kill(os.getppid(), signal.SIGKILL) or time.sleep(100), world_size=2)
-    elif how == "it only stops":
+    if how == "it only stops":
         os.kill(server, signal.SIGSTOP)
         with pytest.raises(Hang, match="did not start within 1 s"):
             run(dist.get_rank, world_size=3, timeout=1)
@@ -203,19 +204,15 @@ def test_a_fork_server_that_cannot_start_says_why(tmp_path, monkeypatch):
 
 
 def test_the_next_run_takes_the_world_that_stands_by_and_starts_another():
-    run(lambda: None, world_size=2)
+    waiting = stands_by()
     ready = standby.ready
-    ready.wait_until_ready(Deadline(60))
-    waiting = [rank.pid for rank in ready.ranks]
     assert run(os.getpid, world_size=2).results == waiting
     assert standby.ready is not ready
 
 
 @pytest.mark.parametrize("change", ["size", "environment", "age"])
 def test_a_world_that_does_not_fit_is_thrown_away(change, monkeypatch):
-    run(lambda: None, world_size=2)
-    standby.ready.wait_until_ready(Deadline(60))
-    waiting = [rank.pid for rank in standby.ready.ranks]
+    waiting = stands_by()
     if change == "environment":
         monkeypatch.setenv("COURSE_TEST_WORD", "new")
     if change == "age":
@@ -232,9 +229,7 @@ def test_a_world_that_does_not_fit_is_thrown_away(change, monkeypatch):
 @pytest.mark.slow
 def test_ranks_that_nobody_wants_leave_by_themselves(monkeypatch):
     monkeypatch.setenv("COURSE_LIB_STANDBY", "1.5")
-    run(lambda: None, world_size=2)
-    standby.ready.wait_until_ready(Deadline(60))
-    assert gone([rank.pid for rank in standby.ready.ranks], 10.0) == []
+    assert gone(stands_by(), 10.0) == []
     assert run(dist.get_rank, world_size=2).results == [0, 1]
 
 
@@ -269,9 +264,7 @@ def test_a_kept_error_keeps_no_port():
 
 
 def test_a_standby_in_which_a_rank_has_died_is_replaced():
-    run(lambda: None, world_size=2)
-    standby.ready.wait_until_ready(Deadline(60))
-    os.kill(standby.ready.ranks[1].pid, signal.SIGKILL)
+    os.kill(stands_by()[1], signal.SIGKILL)
     deadline = time.monotonic() + 10
     while standby.ready.is_fresh() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -279,10 +272,9 @@ def test_a_standby_in_which_a_rank_has_died_is_replaced():
 
 
 def test_a_rank_that_dies_before_its_job_is_told():
-    run(lambda: None, world_size=2)
+    stands_by()
     world = standby.take(standby.ready.plan)
     try:
-        world.wait_until_ready(Deadline(60))
         os.kill(world.ranks[1].pid, signal.SIGKILL)
         assert gone([world.ranks[1].pid]) == []
         with pytest.raises(RankDied, match="SIGKILL"):

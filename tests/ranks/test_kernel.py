@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -69,15 +68,6 @@ class Kernels:
                      "from course_lib import run")  # fmt: skip
         return self.open[:count]
 
-    @contextmanager
-    def last(self):
-        """One that is not used again."""
-        self.some(1)
-        try:
-            yield self.open[-1]
-        finally:
-            self.open.pop().close()
-
 
 @pytest.fixture(scope="module")
 def kernels():
@@ -105,38 +95,37 @@ def test_an_error_shows_its_sentence_and_the_cell_and_no_frame_of_ours(notebook)
     assert second.startswith("  cell [") and second.endswith("], line 3:  return x / 0")
 
 
-def test_an_interrupt_gives_the_prompt_back_and_the_next_cell_works(notebook, tmp_path):
-    request = notebook.start(HANG % str(tmp_path / "pids"))
-    ranks = started(tmp_path / "pids")
+def interrupted(one, request):
+    """Seconds until the kernel is idle again."""
     start = time.perf_counter()
-    notebook.manager.interrupt_kernel()
-    _, error = notebook.finish(request)
+    one.manager.interrupt_kernel()
+    _, error = one.finish(request)
     assert error == "KeyboardInterrupt: run() was stopped, and its ranks have ended"
-    assert time.perf_counter() - start < 5  # one second on an idle machine
+    return time.perf_counter() - start
+
+
+def interrupt_a_hung_cell(one, path):
+    request = one.start(HANG % str(path))
+    ranks = started(path)
+    seconds = interrupted(one, request)
     assert gone(ranks) == []
-    assert notebook.cell("print(run(dist.get_rank, world_size=2).results)")[0] == "[0, 1]\n"
+    assert one.cell("print(run(dist.get_rank, world_size=2).results)")[0] == "[0, 1]\n"
+    return seconds
+
+
+def test_an_interrupt_gives_the_prompt_back_and_the_next_cell_works(notebook, tmp_path):
+    assert interrupt_a_hung_cell(notebook, tmp_path / "pids") < 5  # one second on an idle machine
 
 
 def test_the_first_run_can_be_interrupted_before_its_ranks_are_there(kernels, tmp_path):
     """While the fork server imports torch, and while the ranks form; both are made to last."""
-
-    def interrupted(process):
-        start = time.perf_counter()
-        one.manager.interrupt_kernel()
-        _, error = one.finish(request)
-        assert error == "KeyboardInterrupt: run() was stopped, and its ranks have ended"
-        assert time.perf_counter() - start < 5  # one second on an idle machine
-        assert gone([process]) == []
-
     one = kernels.some(len(kernels.open) + 1)[-1]
-    request = one.start(HANG % str(tmp_path / "pids"))
-    server = first_child(one.manager.provisioner.pid)
-    os.kill(server, signal.SIGSTOP)
-    interrupted(server)
-    request = one.start(HANG % str(tmp_path / "pids"))
-    rank = first_child(first_child(one.manager.provisioner.pid))
-    os.kill(rank, signal.SIGSTOP)
-    interrupted(rank)
+    for find in (first_child, lambda kernel: first_child(first_child(kernel))):
+        request = one.start(HANG % str(tmp_path / "pids"))
+        process = find(one.manager.provisioner.pid)
+        os.kill(process, signal.SIGSTOP)
+        assert interrupted(one, request) < 5
+        assert gone([process]) == []
     assert one.cell("print(run(dist.get_rank, world_size=2).results)")[0] == "[0, 1]\n"
 
 
@@ -157,13 +146,12 @@ print(run(work, world_size=3).results)
     assert other.finish(second) == ("[2.0, 2.0, 2.0]\n", None)
 
 
-@pytest.mark.parametrize("how", ["restart", "kill"])
-def test_ranks_die_with_their_kernel(how, kernels, tmp_path):
-    with kernels.last() as one:
-        one.start(HANG % str(tmp_path / "pids"))
-        ranks = started(tmp_path / "pids")
-        if how == "restart":
-            one.manager.restart_kernel(now=True)
-        else:
-            os.kill(one.manager.provisioner.pid, 9)
-        assert gone(ranks) == []
+def test_ranks_die_when_their_kernel_is_restarted(kernels, tmp_path):
+    """By a signal that it does not hear; one that is killed: test_cleanup."""
+    one = kernels.some(1)[0]
+    one.start(HANG % str(tmp_path / "pids"))
+    ranks = started(tmp_path / "pids")
+    one.manager.restart_kernel(now=True)
+    assert gone(ranks) == []
+    kernels.open.remove(one)
+    one.close()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from course_lib import explain, run
 from course_lib.ranks import deadlock
-from course_lib.ranks.history import History
 from course_lib.ranks.matching import CallMatcher
+from course_lib.ranks.rank import Rank
 from course_lib.trace import Event
 
 WORLD = {"0": (0, 1, 2)}
@@ -40,9 +40,9 @@ def test_each_pair_is_compared_once_however_often_one_looks(monkeypatch: pytest.
             dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
 
     compared, looked = [], []
-    mismatch, update = explain.mismatch, History.update
+    mismatch, read = explain.mismatch, Rank.read_log
     monkeypatch.setattr(explain, "mismatch", lambda a, b: compared.append(a) or mismatch(a, b))
-    monkeypatch.setattr(History, "update", lambda self: looked.append(self) or update(self))
+    monkeypatch.setattr(Rank, "read_log", lambda self: looked.append(self) or read(self))
     monkeypatch.setattr(deadlock, "LOOK_SECONDS", 0.01)
     assert len(run(chatter, world_size=2).trace.events) == 4000
     assert len(looked) > 2 * 10

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run
+from course_lib.ranks import deadlock
 
 X = torch.ones(2)
 
@@ -60,7 +61,7 @@ def test_what_torch_refuses_is_told_alike():
 
 
 @pytest.mark.parametrize("record", [True, False])
-def test_what_torch_refused_was_not_said(record: bool):
+def test_what_torch_refused_was_not_said(record: bool, monkeypatch: pytest.MonkeyPatch):
     """Neither does a rank wait in such a call, nor does it meet a call of another rank."""
 
     def go_on() -> float:
@@ -68,10 +69,12 @@ def test_what_torch_refused_was_not_said(record: bool):
             for call in (lambda: dist.broadcast(X, 2), lambda: dist.isend(X, 1, tag=-1)):
                 with pytest.raises(RuntimeError):
                     call()
-            time.sleep(1)  # longer than LOOK_SECONDS
+            time.sleep(0.3)  # longer than it takes to tell a deadlock
         dist.all_reduce(X)
         return X.sum().item()
 
+    monkeypatch.setattr(deadlock, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(deadlock, "DEADLOCK_SECONDS", 0.1)
     done = run(go_on, world_size=2, record=record)
     assert done.results == [4.0, 4.0]
     assert [e.op for e in done.trace.events] == ["all_reduce"] * 2 * record

@@ -227,11 +227,6 @@ def test_what_cannot_be_pickled_is_named():
         run(lambda x: x, lock)
 
 
-def test_a_result_that_cannot_be_pickled_is_a_failure_of_that_rank():
-    with pytest.raises(RankFailed, match="cannot pickle"):
-        run(threading.Lock, world_size=2)
-
-
 class Odd:
     """It can be pickled, and nobody can unpickle it."""
 
@@ -263,11 +258,6 @@ def test_what_is_too_large_to_send_is_named(monkeypatch):
 def test_arguments_that_are_one_object_stay_one():
     x = torch.zeros(2)
     assert run(lambda a, b: a is b is x, x, [x][0], world_size=1).results == [True]
-
-
-def test_a_huge_result_is_refused_before_it_is_copied():
-    with pytest.raises(RankFailed, match=r"returned 1,000 MB or more"):
-        run(lambda: torch.empty(250_000_000), world_size=1)
 
 
 def test_what_ranks_have_imported_of_torch_is_there_for_the_next_ones(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ anything is waited for. Values are small integers, so that sums do not depend on
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -69,7 +70,7 @@ def _step(rng: random.Random, n: int, groups: list[list[int]]) -> dict:
                    "transposed": rng.choice([[], ranks, ranks[:1]])}  # fmt: skip
 
 
-def execute(program: dict) -> list:
+def execute(program: dict, before_step: Callable[[], object] = lambda: None) -> list:
     """Run one program on the calling rank; returns everything that it received."""
     rank = dist.get_rank()
     groups = [None, *(dist.new_group(ranks) for ranks in program["groups"])]
@@ -83,6 +84,7 @@ def execute(program: dict) -> list:
         seen.append(total)
     for number, step in enumerate(program["steps"]):
         if rank in step["ranks"]:
+            before_step()
             run = _messages if "messages" in step else _collective
             seen.append(run(step, number, rank, groups[step["group"]]))
     return seen

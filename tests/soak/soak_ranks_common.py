@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
@@ -18,6 +17,7 @@ from typing import Any
 
 import cloudpickle
 import torch
+from processes import alive
 
 from course_lib.ranks.plan import Deadline
 from course_lib.ranks.standby import standby
@@ -140,7 +140,7 @@ class Leftovers:
 
     def _processes(self) -> set[int]:
         """Those that live and bear our mark."""
-        return {pid for pid in _pids() if self._is_marked(pid) and _lives(pid)}
+        return {pid for pid in _pids() if self._is_marked(pid) and alive(pid)}
 
     def _is_marked(self, pid: int) -> bool:
         try:
@@ -175,10 +175,10 @@ class Leftovers:
     @staticmethod
     def _files_of_worlds() -> int:
         """Those of the fork server, its socket and its complaints; and those of the world that
-        stands by: selector, socket and store, and four per rank.
+        stands by: selector, socket, store and orders, and four per rank.
         """
         server = 2 if standby._server is not None else 0
-        return server + (3 + 4 * len(standby.ready.ranks) if standby.ready is not None else 0)
+        return server + (4 + 4 * len(standby.ready.ranks) if standby.ready is not None else 0)
 
 
 def _is_torchs(path: Path) -> bool:
@@ -188,13 +188,6 @@ def _is_torchs(path: Path) -> bool:
 
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def _command(pid: int) -> str:
@@ -233,14 +226,3 @@ def _held_by_others(names: set[str], leftovers: Leftovers) -> set[str]:
                 text = Path(f"/proc/{pid}/maps").read_text() + " ".join(_links(pid))
                 held |= {name for name in names if f"/dev/shm/{name}" in text}
     return held
-
-
-def block_in_c() -> None:
-    """Block in compiled code for good, with Python's lock held: no Python thread runs meanwhile.
-
-    A thread that locks a plain mutex twice waits for itself; a signal does not wake it.
-    """
-    mutex = ctypes.create_string_buffer(128)  # zeros: PTHREAD_MUTEX_INITIALIZER
-    library = ctypes.PyDLL(None)
-    for _ in range(2):
-        library.pthread_mutex_lock(mutex)

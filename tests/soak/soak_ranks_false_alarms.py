@@ -18,16 +18,21 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.distributed as dist
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "simulated"))
+from random_programs import execute, make_program
 from soak_ranks_common import busy, by_value, count, median, report
 
 from course_lib import CourseError, Deadlock, run
 
 by_value(__name__)
+by_value("random_programs")
 LONGEST = 10.0
 AT_ONCE = 6
 LARGE = 16_000_000  # elements: 64 MB
@@ -76,142 +81,28 @@ WAYS = (sleep, compute_in_python, compute_in_torch, be_stopped, be_stopped_later
 # ---- right programs: ``pause()`` passes some time on the slow rank, and none on the others ------
 
 
-def reduces(pause: Callable[[], None]) -> Any:
-    """Collectives, with the pause between them."""
-    x = torch.ones(4)
-    dist.all_reduce(x)
-    pause()
-    dist.all_reduce(x)
-    dist.barrier()
-    return x[0].item() == dist.get_world_size() ** 2
-
-
-def passes_on(pause: Callable[[], None]) -> Any:
-    """A chain of receives: the last rank waits for all the others."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    x = torch.zeros(1)
-    if rank > 0:
-        dist.recv(x, rank - 1)
-    pause()
-    x += 1
-    if rank < n - 1:
-        dist.send(x, rank + 1)
-    return x.item() == rank + 1
-
-
-def ring(pause: Callable[[], None]) -> Any:
-    """isend and irecv, both waited for after the pause."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    inbox = torch.empty(1000)
-    works = [dist.isend(torch.full((1000,), float(rank)), (rank + 1) % n),
-             dist.irecv(inbox, (rank - 1) % n)]  # fmt: skip
-    pause()
-    for work in works:
-        work.wait()
-    return inbox[0].item() == (rank - 1) % n
-
-
-def late_receiver(pause: Callable[[], None]) -> Any:
-    """A send that waits for its recv, and the recv comes late."""
-    rank = dist.get_rank()
-    x = torch.full((LARGE // 16,), float(rank))
-    if rank == 0:
-        dist.send(x, 1)
-    elif rank == 1:
-        pause()
-        dist.recv(x, 0)
-    else:
-        pause()
-    return x[-1].item() == (rank if rank > 1 else 0)
-
-
-def any_source(pause: Callable[[], None]) -> Any:
-    rank, n = dist.get_rank(), dist.get_world_size()
-    if rank:
-        pause()
-        dist.send(torch.tensor([float(rank)]), 0, tag=rank % 2)
-        return True
-    x, seen = torch.zeros(1), []
-    for sender in range(1, n):
-        pause()
-        dist.recv(x, tag=sender % 2)
-        seen.append(x.item())
-    return sorted(seen) == list(range(1, n))
-
-
-def batches(pause: Callable[[], None]) -> Any:
-    rank, n = dist.get_rank(), dist.get_world_size()
-    inboxes = [torch.zeros(3) for _ in range(n)]
-    others = [r for r in range(n) if r != rank]
-    ops = [dist.P2POp(dist.isend, torch.full((3,), float(rank)), r) for r in others]
-    ops += [dist.P2POp(dist.irecv, inboxes[r], r) for r in others]
-    pause()
-    works = dist.batch_isend_irecv(ops)
-    pause()
-    for work in works:
-        work.wait()
-    return [box[0].item() for box in inboxes] == [r if r != rank else 0 for r in range(n)]
-
-
-def large(pause: Callable[[], None]) -> Any:
-    """Tensors that take their time by themselves."""
-    x = torch.ones(LARGE)
-    dist.broadcast(x, 0)
-    pause()
-    dist.all_reduce(x)
-    return x[-1].item() == dist.get_world_size()
-
-
-def large_messages(pause: Callable[[], None]) -> Any:
-    rank = dist.get_rank()
-    x = torch.ones(LARGE)
-    pause()
-    for _ in range(2):
-        if rank == 0:
-            dist.send(x, 1)
-        elif rank == 1:
-            dist.recv(x, 0)
-    dist.barrier()
+def drawn_by_lot(pause: Callable[[], None], seed: int) -> Any:
+    """Messages and collectives of all kinds, with the pause between them."""
+    execute(make_program(seed), pause)
     return True
 
 
-def asynchronous(pause: Callable[[], None]) -> Any:
-    x = torch.ones(10_000)
-    work = dist.all_reduce(x, async_op=True)
+def large(pause: Callable[[], None], _: int) -> Any:
+    """Tensors that take their time by themselves, and a recv that comes late."""
+    x, rank = torch.ones(LARGE), dist.get_rank()
+    dist.broadcast(x, 0)
     pause()
-    while not work.is_completed():
-        time.sleep(0.01)
-    future = dist.all_reduce(x, async_op=True).get_future()
-    pause()
-    future.wait()
-    return x[0].item() == dist.get_world_size() ** 2
+    dist.all_reduce(x)
+    for _ in range(2):
+        if rank == 0:
+            dist.send(x, 1)
+        pause()
+        if rank == 1:
+            dist.recv(x, 0)
+    return x[-1].item() == dist.get_world_size()
 
 
-def groups(pause: Callable[[], None]) -> Any:
-    """Neighbours in groups of two, then all; a slow member makes others late, and no more."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    made = [dist.new_group([r, (r + 1) % n]) for r in range(n)] if n > 2 else [dist.group.WORLD] * n
-    x = torch.ones(1)
-    for first in range(n):
-        if rank in (first, (first + 1) % n):
-            pause()
-            dist.all_reduce(x, group=made[first])
-    dist.barrier()
-    return x.item() >= 2
-
-
-def objects(pause: Callable[[], None]) -> Any:
-    rank, n = dist.get_rank(), dist.get_world_size()
-    pause()
-    seen: list[Any] = [None] * n
-    dist.all_gather_object(seen, "x" * rank)
-    pause()
-    word = ["from zero" if rank == 0 else None]
-    dist.broadcast_object_list(word, src=0)
-    return seen == ["x" * r for r in range(n)] and word == ["from zero"]
-
-
-def returns_early(pause: Callable[[], None]) -> Any:
+def returns_early(pause: Callable[[], None], _: int) -> Any:
     """One rank is done while the others go on among themselves."""
     rank, n = dist.get_rank(), dist.get_world_size()
     x = torch.ones(1)
@@ -227,72 +118,56 @@ def returns_early(pause: Callable[[], None]) -> Any:
     return True
 
 
-def barriers(pause: Callable[[], None]) -> Any:
-    dist.barrier()
-    pause()
-    dist.monitored_barrier()
-    pause()
-    dist.barrier()
-    return True
-
-
-def trains(pause: Callable[[], None]) -> Any:
+def trains(pause: Callable[[], None], _: int) -> Any:
     torch.manual_seed(1)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 10))
     for _ in range(3):
         model(torch.ones(2, 100)).sum().backward()
         pause()
+    dist.monitored_barrier()
     grad = model.module.weight.grad
     assert grad is not None
     return bool(torch.isfinite(grad).all())
 
 
-def by_hand(pause: Callable[[], None]) -> Any:
-    """The group is formed late."""
+def by_hand(pause: Callable[[], None], _: int) -> Any:
+    """The group is formed late; many small calls, with nobody to wait for a pause's end."""
     pause()
     dist.init_process_group("gloo")
     x = torch.ones(1)
-    dist.all_reduce(x)
+    work = dist.all_reduce(x, async_op=True)
+    pause()
+    while not work.is_completed():
+        time.sleep(0.01)
+    for at in range(300):
+        dist.broadcast(x, at % dist.get_world_size())
     return x.item() == dist.get_world_size()
 
 
-def many_small(pause: Callable[[], None]) -> Any:
-    x = torch.ones(1)
-    for at in range(300):
-        dist.broadcast(x, at % dist.get_world_size())
-        if at == 150:
-            pause()
-    return True
-
-
-PROGRAMS = (reduces, passes_on, ring, late_receiver, any_source, batches, large, large_messages,
-            asynchronous, groups, objects, returns_early, barriers, trains, by_hand,
-            many_small)  # fmt: skip
+SPECIAL = (large, returns_early, trains, by_hand)
 
 
 class Slow(NamedTuple):
     """One run: the program, how the slow ranks pass their time, and for how long."""
 
+    seed: int
     program: Callable
     way: Callable[[float], None]
     ranks: tuple[int, ...]
     seconds: float
     world_size: int
 
-    def __str__(self) -> str:
-        return (f"{self.program.__name__}, {self.world_size} ranks, of which {self.ranks} "
-                f"{self.way.__name__} {self.seconds:.1f} s")  # fmt: skip
-
 
 def drawn(seed: int) -> Slow:
-    """Each program in turn; the rest is drawn. A program may pause several times: the time that
-    it was given is for all of them together.
+    """Every third program is a special one. A program may pause several times: the time that it was
+    given is for all of them together.
     """
     draw = random.Random(seed)
-    size = draw.choice((2, 3, 4))
+    program = drawn_by_lot if seed % 3 else SPECIAL[seed // 3 % len(SPECIAL)]
+    size = make_program(seed)["n"]
     slow = tuple(sorted(draw.sample(range(size), draw.randint(1, size - 1))))
     seconds = min(LONGEST, draw.choice((0.1, 1.0, 2.0, 3.0, 5.0, 10.0)) * draw.uniform(0.8, 1.0))
-    return Slow(PROGRAMS[seed % len(PROGRAMS)], draw.choice(WAYS), slow, seconds, size)
+    return Slow(seed, program, draw.choice(WAYS), slow, seconds, size)
 
 
 def play(slow: Slow) -> Any:
@@ -304,7 +179,7 @@ def play(slow: Slow) -> Any:
         if rank in slow.ranks and left:
             slow.way(left.pop())
 
-    return slow.program(pause)
+    return slow.program(pause, slow.seed)
 
 
 def accused(slow: Slow) -> tuple[float, str]:
@@ -338,21 +213,20 @@ def test_slow_programs_are_not_accused():
 def test_a_program_that_is_wrong_is_accused():
     """The judge of this file sees an accusation and a wrong result where there is one."""
 
-    def stuck(pause: Callable[[], None]) -> Any:
+    def stuck(pause: Callable[[], None], _: int) -> Any:
         pause()
         dist.recv(torch.ones(1), 1 - dist.get_rank())
 
-    slow = Slow(stuck, sleep, (0,), 0.1, 2)
+    slow = Slow(0, stuck, sleep, (0,), 0.1, 2)
     assert accused(slow)[1].startswith(f"{Deadlock.__name__}: ")
-    assert accused(slow._replace(program=lambda pause: dist.get_rank() == 0))[1]
+    assert accused(slow._replace(program=lambda pause, seed: dist.get_rank() == 0))[1]
 
 
-def test_every_way_of_passing_time_takes_it():
-    for way in WAYS:
-        context = multiprocessing.get_context("fork")
-        process = context.Process(target=lambda way=way: (way(0.5), time.sleep(0.2)))
-        start = time.perf_counter()
-        process.start()
-        process.join(20)
-        assert process.exitcode == 0
-        assert time.perf_counter() - start >= 0.5, way
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_passing_time_takes_it(way):
+    child = multiprocessing.get_context("fork").Process(target=lambda: (way(0.5), sleep(0.2)))
+    start = time.perf_counter()
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    assert time.perf_counter() - start >= 0.5
