@@ -21,7 +21,8 @@ from torch import Tensor
 SPREAD = ("strided", "transposed", "mixed")  # layouts whose elements do not lie side by side
 LARGE = {"int32": 1 << 26, "int64": 1 << 57, "float64": 1 << 48}  # fewer bits cannot hold these
 SPECIAL = (0.0, -0.0, float("nan"), float("inf"), 1.0)
-PLAIN = {"model": ("one layer", "two layers"), "src": (0,), "dst": (0,), "op": ("sum",)}
+PLAIN = {"model": ("one layer", "two layers", "four layers"), "src": (0,), "dst": (0,),
+         "op": ("sum",)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,11 @@ FEATURES = {
     "buffers": ("the model has buffers", "Running means and counters are tensors of a model, too; "
                 "some are integers, and some are not saved with it."),
     "layers in layers": ("layers lie inside of layers", "Does it visit all of them?"),
+    "no_sync": ("a pass lies in no_sync", "Which pass settles whether gradients travel, and what "
+                "has to be there again when the block ends?"),
+    "evaluate": ("a forward pass has no backward", "What does forward() count on?"),
+    "several steps": ("there is more than one step", "What does the second step find that the "
+                      "first one has left?"),
     "two dtypes": ("the model has parameters of two dtypes", "Which dtype do they pass through?"),
 }  # fmt: skip
 
