@@ -36,7 +36,7 @@ WRONG = {
                   "[p for p in params if p.requires_grad]")),
     "before_the_cap": ("closes_when_full", "10.closes-too-soon", "a cap is a limit, one thinks",
                        ("if room <= 0", "if p.nbytes > room")),
-    "past_the_cap": ("by_dtype", "10.closes-too-late", "> for >=",
+    "past_the_cap": ("by_dtype", "10.closes-too-late", "> in place of >=",
                      ("size >= cap_bytes", "size > cap_bytes")),
     "last_lost": ("by_dtype", "10.last-lost", "the loop only keeps what is full",
                   ("        if bucket:\n            buckets.append(bucket)\n", "")),
