@@ -188,6 +188,7 @@ FEATURES = {
                          "its rank has to make the same calls as all others."),
     "first layer frozen": ("a layer is frozen", "A frozen parameter has no gradient, and is a "
                            "part of the model all the same."),
+    "frozen": ("a parameter is frozen", "It has no gradient."),
     "a shared weight": ("two layers share a weight", "It is one parameter, under two names."),
     "another buffer": ("a buffer differs", "Running means and counters are tensors of a model, "
                        "too; some are integers, and some are not saved with it."),

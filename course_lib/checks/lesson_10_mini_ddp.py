@@ -27,7 +27,7 @@ def train(
     given: list[tuple[Training]], by: Callable[[int], int] = lambda n: n, bare: bool = True,
     sent: Callable[[nn.Module], list[Tensor]] = lambda m: [*m.parameters(), *m.buffers()],
     reduces: Callable[..., bool] = lambda kind, before: kind in REDUCES,
-    local: int = 0, newest: bool = False,
+    local: int = 0, newest: bool = False, added: bool = False,
 ) -> None:  # fmt: skip
     """All begin with rank 0's tensors, and have the mean of all gradients after the rounds that
     reduce. The rest are mistakes; ``local`` of the first parameters are never reduced."""
@@ -36,6 +36,7 @@ def train(
         [t.data.copy_(tensors[0].data) for t in tensors]
     steps = [job.begins() for job in jobs]
     for number, kind in enumerate(jobs[0].rounds):
+        old = [[p.grad for p in job.trained()] for job in jobs]
         for job in jobs:
             job.model.zero_grad() if newest and kind in REDUCES else None
             job.passes(job.model, number)
@@ -45,7 +46,10 @@ def train(
             for p in column if grads else ():
                 mean = torch.stack(grads).sum(0) / by(len(jobs))
                 p.grad = mean if bare or p.grad is not None else None
-        for job, sgd in zip(jobs, steps, strict=True):
+        for job, sgd, before in zip(jobs, steps, old, strict=True):
+            for p, g in zip(job.trained(), before, strict=True):
+                if added and kind in REDUCES and p.grad is not None and g is not None:
+                    p.grad = p.grad + g
             job.ends(number, sgd)
 
 
@@ -67,13 +71,14 @@ def job(case: Case, rank: int) -> tuple[Training]:
     )
 
 
-def bucketed(sizes: list[tuple], cap: float, before: bool = False) -> list[list[int]]:
+def bucketed(sizes: list[tuple], cap: float, before: bool = False, reset: bool = True):
     """(dtype, bytes) cut into buckets: each closes when it reaches the cap, or before it would be
     passed; another dtype begins another one."""
     out: list[list[int]] = []
     for k, (dtype, size) in enumerate(sizes):
         if not k or dtype != sizes[k - 1][0] or (
-            sum(out[-1]) + size > cap if before else sum(out[-1]) >= cap):  # fmt: skip
+            sum(out[-1]) + size > cap if before else
+            sum(s for b in out[-1 if reset else 0:] for s in b) >= cap):  # fmt: skip
             out.append([])
         out[-1].append(size)
     return out
@@ -172,9 +177,11 @@ declare(Exercise(
         wrong("never-again", "After a round in no_sync no gradient travels. What does the block "
               "restore when it ends?",
               reduces=lambda kind, before: kind in REDUCES and "no_sync" not in before),
-        wrong("always", "Gradients travel inside no_sync, too.", reduces=lambda *_: True),
+        wrong("always", "Gradients travel though the forward pass ran in no_sync. (finish() comes "
+              "after the block: what does it know of it?)", reduces=lambda *_: True),
         wrong("newest-only", "That is the mean of the newest gradients. The passes in no_sync have "
-              "left more in .grad.", newest=True),
+              "left more in .grad, which has to be averaged, too.", {"newest": True},
+              {"newest": True, "added": True}),
         wrong("none-stays", "A rank that has not used a parameter has no gradient for it, and the "
               "others have the mean: its weights will fall behind.", bare=False),
         wrong("last-bucket", "The first parameters of the model keep each rank's own gradients. "
@@ -184,6 +191,13 @@ declare(Exercise(
               reduces=lambda kind, before: kind in ("sync", "forward in no_sync")),
     ],
     diagnoses=[
+        Diagnosis("compares-tensors", "`in` and index() compare tensors number by number. A set, a "
+                  "dict or `is` asks whether it is the same parameter.",
+                  says("Boolean value of Tensor")),
+        Diagnosis("not-a-context", "What no_sync() returns does not work in a with statement.",
+                  says("context manager protocol")),
+        Diagnosis("frozen", "A frozen parameter has no gradient, so it takes no hook.",
+                  says("hook on a tensor that doesn't require gradient")),
         Diagnosis("not-all-written", "It calls a method that is not written yet.", lambda p: p.done
                   and any(isinstance(s.returned, str) for s in p.seen[0])),
         Diagnosis("not-flushed", "A rank on which a parameter is unused issues fewer calls than "
@@ -225,15 +239,18 @@ def some_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
 
 def cut(
     given: list[tuple], order: int = -1, frozen: bool = False, before: bool = False, more: int = 0,
-    mixed: bool = False, item: int = 0, lost: bool = False,
+    mixed: bool = False, item: int = 0, lost: bool = False, reset: bool = True, spare: bool = False,
+    then: Callable[[list], list] = lambda made: made,
 ) -> list:  # fmt: skip
     """Reverse order, closed when the cap is reached or the dtype changes. The rest are mistakes."""
     [(params, cap)] = given
     left = [p.detach() for p in params if p.requires_grad or frozen][::order]
     sizes = [(None if mixed else p.dtype, p.numel() * (item or p.itemsize)) for p in left]
     queue = iter(left)
-    made = [[next(queue) for _ in b] for b in bucketed(sizes, cap + more, before)]
-    return [[b for b in made if not lost or sum(p.nbytes for p in b) >= cap]]
+    made = [[next(queue) for _ in b] for b in bucketed(sizes, cap + more, before, reset)]
+    full = [b for b in made if sum(p.nbytes for p in b) >= cap]
+    open_at_the_end = bool(made) and not (full and full[-1] is made[-1])
+    return [then(full if lost else made) + [[]] * (spare and not open_at_the_end)]
 
 
 def parameters(*cases: tuple[str, int]) -> list[Case]:
@@ -259,7 +276,14 @@ declare(Exercise(
               {"item": 8}, {"item": 1, "more": 1}, {"item": 1, "before": True}),
         wrong("frozen", "A frozen parameter has no gradient, and needs no bucket.", frozen=True),
         wrong("mixed", "A bucket holds two dtypes, and cannot become one flat tensor.", mixed=True),
-        wrong("last-lost", "The last bucket is missing. Must it reach the cap?", lost=True)],
+        wrong("last-lost", "The last bucket is missing. Must it reach the cap?", lost=True),
+        wrong("turned-late", "The list of buckets is reversed, and each was filled in the order of "
+              "the model: begin with the last parameter.", order=1, then=lambda made: made[::-1]),
+        wrong("empty-bucket", "The last bucket is empty.", spare=True),
+        wrong("never-reset", "After the first full bucket every parameter gets its own. What is "
+              "counted anew when a bucket closes?", reset=False)],
+    special=lambda case: {name for name, mark in (("frozen", "f"), ("two dtypes", "d"))
+                          if mark in case.options["sizes"]},
 ))  # fmt: skip
 
 # ---- 10.3 sync_batch_norm ------------------------------------------------------------------------
@@ -279,7 +303,7 @@ def batch(case: Case, rank: int) -> tuple[BothWays]:
 
 
 def normalise(
-    given: list[tuple[BothWays]], sees: Callable[[bool], bool] = lambda own: True, var: str = "all",
+    given: list[tuple[BothWays]], sees: Callable[..., float] = lambda own, n: 1, var: str = "all",
     mean: str = "all", own: bool = False, added: bool = False, unbiased: bool = False,
 ) -> None:  # fmt: skip
     """One process, all batches: values, and the gradients of all ranks' losses together, but of
@@ -288,13 +312,16 @@ def normalise(
     leaves = [{k: t.double().requires_grad_() for k, t in job.given.items()} for job in jobs]
     total = torch.zeros((), dtype=torch.float64)
     for rank, (one, leaf) in enumerate(zip(jobs, leaves, strict=True)):
-        flat = [(m["x"] if sees(k == rank) else m["x"].detach()).transpose(0, 1).flatten(1)
-                for k, m in enumerate(leaves) if not own or k == rank]  # fmt: skip
+        follows = [sees(k == rank, len(jobs)) for k in range(len(jobs)) if not own or k == rank]
+        flat = [(f * m["x"] + (1 - f) * m["x"].detach()).transpose(0, 1).flatten(1) for f, m in zip(
+            follows, [leaf] if own else leaves, strict=True)]  # fmt: skip
         whole, squares = torch.cat(flat, 1), torch.stack([t.square().mean(1) for t in flat])
         means = torch.stack([t.mean(1) for t in flat])
         m = whole.mean(1) if mean == "all" else means.mean(0)
         v = {"all": whole.square().mean(1) - whole.mean(1).square(),
-             "means": (squares - means.square()).mean(0), "squares": squares.mean(0) - m.square()}[
+             "means": (squares - means.square()).mean(0), "squares": squares.mean(0) - m.square(),
+             "centred": torch.stack([(t - (m if f else m.detach())[:, None]).square().mean(1)
+                                     for f, t in zip(follows, flat, strict=True)]).mean(0)}[
                  var] * (whole.shape[1] / (whole.shape[1] - 1) if unbiased else 1)  # fmt: skip
         rest = leaf["x"].transpose(1, -1)
         out = ((rest - m) * (v + one.eps).rsqrt() * leaf["weight"] + leaf["bias"]).transpose(1, -1)
@@ -351,10 +378,13 @@ declare(Exercise(
         wrong("unbiased", "BatchNorm normalises by the variance with n below, not n − 1.",
               unbiased=True),
         wrong("constant-statistics", "The gradient of x takes mean and variance for constants. "
-              "They depend on every sample.", sees=lambda own: False),
+              "They depend on every sample.", sees=lambda own, n: 0),
         wrong("own-path-only", "The gradient of x lacks what it does to other ranks' outputs. (A "
               "plain all_reduce has no backward: autograd takes others' sums for constants.)",
-              sees=lambda own: own),
+              {"sees": lambda own, n: own}, {"sees": lambda own, n: own, "var": "centred",
+                                             "mean": "each"}),
+        wrong("backward-averaged", "The backward pass averages over the ranks. What x gets is the "
+              "gradient of the sum of all ranks' losses.", sees=lambda own, n: 1 / n),
         wrong("weights-added", "The gradients of weight and bias are added up over the ranks. They "
               "stay local: DDP averages them.", added=True),
     ],
