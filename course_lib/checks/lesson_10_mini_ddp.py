@@ -60,15 +60,9 @@ def job(case: Case, rank: int) -> tuple[Training]:
                for _ in o["rounds"]]  # fmt: skip
     for p in net.parameters():
         p.data /= 32
-    return (
-        Training(
-            Net(net),
-            o["rounds"],
-            [b.to(getattr(torch, case.dtype)) for b in batches],
-            o["cap_bytes"],
-            ("second",) if rank in LACKS.get(lacks, ()) else (),
-        ),
-    )
+    without = ("second",) if rank in LACKS.get(lacks, ()) else ()
+    batches = [b.to(getattr(torch, case.dtype)) for b in batches]
+    return (Training(Net(net), o["rounds"], batches, o["cap_bytes"], without),)
 
 
 def bucketed(sizes: list[tuple], cap: float, before: bool = False, reset: bool = True):
@@ -132,12 +126,10 @@ def after_backward(p: Play) -> bool:
                                    for *_, began, calls in rounds(p) for e in calls)  # fmt: skip
 
 
-def trained(
-    world: int, kind: str, cap: int, rounds: str = "sync", lacks: str = "", **rest: Any
-) -> Case:
+def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "", **rest: Any):
+    options = {"model": kind, "cap_bytes": cap, "rounds": tuple(kinds.split(", "))}
     more = {MISSING: f"the second layer {lacks}"} if lacks else {}
-    return Case(world, options={"model": kind, "cap_bytes": cap,
-                                "rounds": tuple(rounds.split(", "))} | more, **rest)  # fmt: skip
+    return Case(world, options=options | more, **rest)
 
 
 def unusual(case: Case) -> set[str]:
@@ -239,7 +231,7 @@ def some_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
 
 def cut(
     given: list[tuple], order: int = -1, frozen: bool = False, before: bool = False, more: int = 0,
-    mixed: bool = False, item: int = 0, lost: bool = False, reset: bool = True, spare: bool = False,
+    mixed: bool = False, item: int = 0, lost: bool = False, reset: bool = True,
     then: Callable[[list], list] = lambda made: made,
 ) -> list:  # fmt: skip
     """Reverse order, closed when the cap is reached or the dtype changes. The rest are mistakes."""
@@ -248,9 +240,7 @@ def cut(
     sizes = [(None if mixed else p.dtype, p.numel() * (item or p.itemsize)) for p in left]
     queue = iter(left)
     made = [[next(queue) for _ in b] for b in bucketed(sizes, cap + more, before, reset)]
-    full = [b for b in made if sum(p.nbytes for p in b) >= cap]
-    open_at_the_end = bool(made) and not (full and full[-1] is made[-1])
-    return [then(full if lost else made) + [[]] * (spare and not open_at_the_end)]
+    return [then([b for b in made if not lost or sum(p.nbytes for p in b) >= cap])]
 
 
 def parameters(*cases: tuple[str, int]) -> list[Case]:
@@ -279,9 +269,10 @@ declare(Exercise(
         wrong("last-lost", "The last bucket is missing. Must it reach the cap?", lost=True),
         wrong("turned-late", "The list of buckets is reversed, and each was filled in the order of "
               "the model: begin with the last parameter.", order=1, then=lambda made: made[::-1]),
-        wrong("empty-bucket", "The last bucket is empty.", spare=True),
         wrong("never-reset", "After the first full bucket every parameter gets its own. What is "
               "counted anew when a bucket closes?", reset=False)],
+    diagnoses=[Diagnosis("empty-bucket", "A bucket is empty.", lambda p: any(
+        [] in s.returned for s in p.seen[0] if isinstance(s.returned, list)))],
     special=lambda case: {name for name, mark in (("frozen", "f"), ("two dtypes", "d"))
                           if mark in case.options["sizes"]},
 ))  # fmt: skip

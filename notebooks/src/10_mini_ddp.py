@@ -210,13 +210,13 @@ print(f"best: {best} layers, or {best * layer_bytes // 2**20} MiB, in a bucket")
 assert best == 4
 
 # %% id="10-1e316b"
+_, real = milliseconds(ddp, 4)
 draw.lines({"ten lines of hooks": (sizes, ours), "DistributedDataParallel": (sizes, theirs),
             "formula": (equal, [formula(L // n) for n in equal])}, "layers in a bucket",
            "ms per step", formulas=["formula"], exact=True, caption="Small buckets pay a latency "
            "each; of large ones the last leaves late. The sketch is as fast as DDP.")
 
 # %% id="10-7c0e60"
-_, real = milliseconds(ddp, 4)
 def last_calls(job):  # their sizes, and when they were issued, in ms before the end
     calls = [e for e in job.trace.of(0) if e.op.startswith("all_reduce")]
     return [(e.nbytes, round((job.seconds - e.issued) / ms, 2)) for e in calls[-4:]]
@@ -593,7 +593,7 @@ draw.bars(kept, unit="bytes", exact=True, caption="What a parameter takes on eac
 # * ☑ replace a bucket's reduction by one of your own;
 # * ☑ take a gradient through a collective.
 #
-# **That was the last lesson for now.** The table of [all lessons](README.md) says what there is.
+# **That was the last lesson for now.** The lesson before it was [lesson 09](09_trees_at_scale.ipynb), on trees and hierarchies.
 #
 # ## Sources
 #

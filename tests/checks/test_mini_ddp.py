@@ -1,4 +1,4 @@
-"""Lesson 10's own wrapper beside DistributedDataParallel, and its norm beside torch's: real ranks."""
+"""Lesson 10's own wrapper beside DDP, and its norm beside torch's, on real ranks."""
 
 from __future__ import annotations
 
