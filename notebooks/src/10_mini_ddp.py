@@ -428,7 +428,6 @@ def gradient(hook):
     wrapped(torch.randn(64, 256)).square().sum().backward()
     return wrapped.module.weight.grad
 
-
 exact, rough = (run(gradient, hook, world_size=2) for hook in (None, eight_bits))
 sent = [sum(e.nbytes for e in job.trace.of(0) if e.op == "all_reduce") for job in (exact, rough)]
 error = (rough.results[0] - exact.results[0]).norm() / exact.results[0].norm()
@@ -444,7 +443,7 @@ assert sent[1] == sent[0] / 4 + 4 and 0.001 < error < 0.1
 #
 # The backward pass is the harder half. Every sample changes mean and variance, and so the outputs on *all* ranks. `dist.all_reduce` is no operator for autograd: it takes what comes from others for a constant. The next cell shows it with a sum. Each rank adds up x over both ranks and the loss is the sum of both ranks' totals. Raising either x by 1 raises both totals, so the gradient is 2.
 #
-# **Predict.** What does autograd say? (The cell after it shows the variances, and that PyTorch's own `nn.SyncBatchNorm` refuses to run without a GPU. Yours will run anywhere.)
+# **Predict.** What does autograd say? (The same cell shows the variances, and that PyTorch's own `nn.SyncBatchNorm` refuses to run without a GPU. Yours will run anywhere.)
 
 # %% id="10-7ff202"
 guess = None
@@ -465,15 +464,14 @@ means = [p.mean().item() for p in parts]
 variances = [p.var(correction=0).item() for p in parts]
 assert whole.mean() == 2 and torch.isclose(whole.var(correction=0), torch.tensor(8 / 3))
 assert sum(means) / 2 == 1.5 and sum(variances) / 2 == 0.5
-draw.bars({"of all samples": 8 / 3, "mean of the ranks' variances": 0.5}, unit="", exact=True,
-          caption="The mean of two variances leaves out how far apart the two means are.")
-
 
 def on_the_cpu():
     return nn.SyncBatchNorm(1)(torch.ones(2, 1))
 
 with expect(RankFailed):
     run(on_the_cpu, world_size=2)
+draw.bars({"of all samples": 8 / 3, "mean of the ranks' variances": 0.5}, unit="", exact=True,
+          caption="The mean of two variances leaves out how far apart the two means are.")
 
 # %% [markdown] id="10-ee2c7a"
 # ## Your turn: sync_batch_norm
@@ -541,9 +539,9 @@ check(sync_batch_norm)
 # * **`gradient_as_bucket_view=True`** lets each `.grad` be a view of its bucket. This saves the copies, and memory of the size of all gradients.
 # * **`static_graph=True`** promises that the same parameters are used in every step. DDP then need not search for unused ones, and can allow checkpointing that goes through a layer several times.
 # * **`register_comm_hook`** takes the place of a bucket's `all_reduce`, as above. `default_hooks` has float16 and bfloat16, `powerSGD_hook` compresses further.
-# * **`nn.SyncBatchNorm`** gathers each rank's mean, inverse standard deviation and count (`all_gather`), because sums of squares lose digits where the mean is large; its backward makes one `all_reduce` of two numbers per channel, as yours.
+# * **`nn.SyncBatchNorm`** gathers each rank's mean, inverse standard deviation and count (`all_gather`), since counts may differ by rank; its backward makes one `all_reduce` of two numbers per channel, as yours.
 #
-# `fully_shard`'s sister `replicate` does what DDP does, in FSDP's way. It makes no buckets: each module on which you call it is reduced in one call, when its backward is over. Its parameters are DTensors, so it combines with tensor parallelism.
+# `fully_shard`'s sister `replicate` does what DDP does, in FSDP's way. It makes no buckets: each module on which you call it is reduced in one call, when its backward is over. It takes FSDP's `mesh`, `mp_policy` and `offload_policy`.
 #
 # **When DDP is not enough.** DDP repeats everything on every rank. With Adam in float32 a parameter takes 4 bytes for itself, 4 for its gradient and 8 for Adam's averages; buckets add 4 unless gradients are views of them. What is divided among n ranks instead leaves, per parameter and rank (ZeRO's stages, Rajbhandari and others, 2020, with these numbers):
 #
