@@ -14,6 +14,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 07_gpus.png         lesson 07's overlapped step on two modelled GPUs, its cells from the lesson
 08_groups.png       the grid of lesson 08 with its slow rank, its cells taken from the lesson
 09_trees_at_scale.png  lesson 09's map of the fastest all-reduce, its cells taken from the lesson
+10_mini_ddp.png     lesson 10's step times by size of a bucket, its cells taken from the lesson
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -234,6 +235,22 @@ def trees_at_scale() -> Picture:
     )
 
 
+def mini_ddp() -> Picture:
+    """Lesson 10's times by size of a bucket: its own cells, exercises left out."""
+    names = names_of("10_mini_ddp", "best")
+    return draw.lines(
+        {
+            "ten lines of hooks": (names["sizes"], names["ours"]),
+            "DistributedDataParallel": (names["sizes"], names["theirs"]),
+        },
+        "layers in a bucket",
+        "ms per step",
+        exact=True,
+        caption="A training step on two modelled GPUs: small buckets pay a latency each, and of "
+        "large ones the last leaves late. The two curves coincide.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
@@ -246,6 +263,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "07_gpus": gpus,
     "08_groups": groups,
     "09_trees_at_scale": trees_at_scale,
+    "10_mini_ddp": mini_ddp,
 }
 
 

@@ -29,6 +29,7 @@ FROM_SOURCES = {
     "05_gradient_averaging": {"8,192"},  # Goyal and others 2017
     "06_ddp": {"2.15"},  # the PyTorch whose NCCL backend is new
     "07_gpus": {"2.15", "2.30"},  # that PyTorch again, and its NCCL
+    "10_mini_ddp": {"2.15"},  # the PyTorch whose source it reads
 }
 AVOIDED = re.compile(
     r"\b(simply|obviously|trivial(ly)?|of course|easy|easily|merely)\b", re.IGNORECASE
@@ -44,7 +45,7 @@ _TAG = re.compile(r"</?[a-z]+[^>]*>")
 _WORD = re.compile(r"[^\W_](?:[\w'’.:/-]*\w)?")
 _QUOTED = re.compile(r"`[^`]*`")
 _DETAILS = re.compile(r"<details>.*?</details>", re.DOTALL)
-_NUMBER_OF_AN_EXERCISE = re.compile(r"\b0\d\.\d\b")
+_NUMBER_OF_AN_EXERCISE = re.compile(r"\b(?:0\d|10)\.\d\b")
 # With a comma, a point or a percent sign: whoever writes one has counted or measured something.
 _EXACT = re.compile(r"(?<![\w.,/:·-])(?:\d{1,3}(?:,\d{3})+|\d+\.\d+|\d+(?=%))%?(?![\d.]*\d)")
 _YEAR = re.compile(r"(?<![\d.,])(?:19\d\d|20[0-3]\d)(?![\d.,]*\d)")

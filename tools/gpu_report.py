@@ -46,7 +46,7 @@ from course_lib.errors import CourseError  # noqa: E402
 from course_lib.notebooks.source import read_lesson  # noqa: E402
 from course_lib.trace import Run, Trace  # noqa: E402
 
-LESSONS = ("01", "02", "04", "05", "06", "07")
+LESSONS = ("01", "02", "04", "05", "06", "07", "08", "09", "10")
 NO_GPU = 3
 SHARING_SINCE = (2, 30)  # the NCCL that lets ranks share a GPU
 
@@ -120,6 +120,8 @@ def moved(value: Any, where: torch.device) -> Any:
         return type(value)(moved(v, where) for v in value)
     if type(value) is dict:
         return {k: moved(v, where) for k, v in value.items()}
+    if hasattr(value, "use"):  # it will use the answer, see course_lib/checks/driven.py
+        vars(value).update(moved(vars(value), where))
     return value
 
 

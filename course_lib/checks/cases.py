@@ -21,7 +21,8 @@ from torch import Tensor
 SPREAD = ("strided", "transposed", "mixed")  # layouts whose elements do not lie side by side
 LARGE = 1 << 57  # no float holds all integers around it
 SPECIAL = (0.0, -0.0, float("nan"), float("inf"), 1.0)
-PLAIN = {"model": ("one layer", "two layers"), "src": (0,), "dst": (0,), "op": ("sum",)}
+PLAIN = {"model": ("one layer", "two layers", "four layers"), "src": (0,), "dst": (0,),
+         "op": ("sum",)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -187,12 +188,18 @@ FEATURES = {
                          "its rank has to make the same calls as all others."),
     "first layer frozen": ("a layer is frozen", "A frozen parameter has no gradient, and is a "
                            "part of the model all the same."),
+    "frozen": ("a parameter is frozen", "It has no gradient."),
     "a shared weight": ("two layers share a weight", "It is one parameter, under two names."),
     "another buffer": ("a buffer differs", "Running means and counters are tensors of a model, "
                        "too; some are integers, and some are not saved with it."),
     "buffers": ("the model has buffers", "Running means and counters are tensors of a model, too; "
                 "some are integers, and some are not saved with it."),
     "layers in layers": ("layers lie inside of layers", "Does it visit all of them?"),
+    "no_sync": ("a pass lies in no_sync", "Which pass settles whether gradients travel, and what "
+                "has to be there again when the block ends?"),
+    "evaluate": ("a forward pass has no backward", "What does forward() count on?"),
+    "several steps": ("there is more than one step", "What does the second step find that the "
+                      "first one has left?"),
     "two dtypes": ("the model has parameters of two dtypes", "Which dtype do they pass through?"),
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import combinations, product
 from types import CodeType
 from typing import Any
@@ -97,18 +97,25 @@ def _wrapped(arg: Any) -> Any:
 
 def _call(function: Callable, args: tuple) -> Any:
     try:
+        if hasattr(args[0] if args else None, "use"):  # an argument of driven.py
+            return args[0].use(partial(_called, function))
+        return _called(function, *args)
+    except SystemExit as error:
+        raise CalledExit(f"sys.exit({error.code!r})") from None
+    except NotImplementedError as error:
+        if str(error) == NOT_WRITTEN:
+            return NOT_WRITTEN
+        raise
+
+
+def _called(function: Callable, *args: Any) -> Any:
+    try:
         return function(*args)
     except TypeError:
         try:
             inspect.signature(function).bind(*args)
         except TypeError as error:
             raise BadSignature(str(error)) from None
-        raise
-    except SystemExit as error:
-        raise CalledExit(f"sys.exit({error.code!r})") from None
-    except NotImplementedError as error:
-        if str(error) == NOT_WRITTEN:
-            return NOT_WRITTEN
         raise
 
 

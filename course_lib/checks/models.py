@@ -35,10 +35,9 @@ def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
     """A model of this kind, its tensors not yet filled; logits (B, 2) from inputs (B, 2)."""
     if kind == "one layer":
         return nn.Sequential(OrderedDict(linear=nn.Linear(2, 2, dtype=dtype)))
-    layers: dict[str, nn.Module] = {
-        name: nn.Linear(2, 2, dtype=dtype) for name in ("first", "second")
-    }
-    first, second = layers.values()
+    names = ("first", "second", "third", "fourth") if kind == "four layers" else ("first", "second")
+    layers: dict[str, nn.Module] = {name: nn.Linear(2, 2, dtype=dtype) for name in names}
+    first, second, *_ = layers.values()
     if kind == "first layer frozen":
         first.requires_grad_(False)
     if kind == "a shared weight":

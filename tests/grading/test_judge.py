@@ -24,10 +24,11 @@ SAMPLE = [
     "my_share/local_rank", "exchange/send_first", "exchange/reads_before_wait", "exchange/strided",
     "in_order/anybody", "my_gather/as_they_come", "ring_all_reduce/classic_mended",
     "average_gradients/replaces", "accumulate_step/all_inside", "grid_groups/members_only",
+    "MiniDDP/waits_in_the_hook",
 ]  # fmt: skip
 RIGHT = ["my_share", "pass_right", "my_reduce_scatter", "ring_seconds", "ring_all_reduce",
          "average_gradients", "train_ddp", "grid_groups", "transpose",
-         "tree_broadcast"]  # fmt: skip
+         "tree_broadcast", "MiniDDP", "make_buckets", "sync_batch_norm"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAMPLE)

@@ -1,0 +1,150 @@
+"""Answers to MiniDDP."""
+
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+class Countdown(nn.Module):
+    def __init__(self, module, cap_bytes):
+        super().__init__()
+        self.module, self.syncs, self.left, self.works = module, True, [], []
+        for t in [*module.parameters(), *module.buffers()]:
+            dist.broadcast(t.detach(), 0)
+        self.buckets, room = [], 0
+        for p in [p for p in module.parameters() if p.requires_grad][::-1]:
+            if room <= 0 or self.buckets[-1][-1].dtype != p.dtype:
+                self.buckets.append([])
+                room = cap_bytes
+            self.buckets[-1].append(p)
+            room -= p.nbytes
+            number = len(self.buckets) - 1
+            p.register_post_accumulate_grad_hook(lambda _, b=number: self.arrived(b))
+
+    def forward(self, *args, **kwargs):
+        if torch.is_grad_enabled():
+            self.left = [len(b) for b in self.buckets] if self.syncs else []
+        return self.module(*args, **kwargs)
+
+    def arrived(self, number):
+        if self.left:
+            self.left[number] -= 1
+            while len(self.works) < len(self.left) and not self.left[len(self.works)]:
+                self.issue(self.buckets[len(self.works)])
+
+    def issue(self, bucket):
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = torch.cat([g.flatten() for g in grads]) / dist.get_world_size()
+        self.works.append((dist.all_reduce(flat, async_op=True), flat))
+
+    def finish(self):
+        for bucket in self.buckets[len(self.works) :] if self.left else ():
+            self.issue(bucket)
+        for bucket, (work, flat) in zip(self.buckets, self.works, strict=False):
+            work.wait()
+            for p, mean in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+                p.grad = mean.view_as(p)
+        self.left, self.works = [], []
+
+    @contextmanager
+    def no_sync(self):
+        before, self.syncs = self.syncs, False
+        try:
+            yield
+        finally:
+            self.syncs = before
+
+
+class Gathered(nn.Module):
+    def __init__(self, module, cap_bytes):
+        super().__init__()
+        self.module, self.here, self.works, self.quiet = module, None, [], 0
+        for _, t in sorted(module.state_dict(keep_vars=True).items()):
+            dist.broadcast(t.data, src=0)
+        for _, t in module.named_buffers():
+            dist.broadcast(t, src=0)
+        self.buckets, bucket = [], []
+        for p in reversed(list(module.parameters())):
+            if p.requires_grad:
+                p.register_post_accumulate_grad_hook(self.hook)
+                if bucket and bucket[0].dtype != p.dtype:
+                    self.buckets, bucket = [*self.buckets, bucket], []
+                bucket.append(p)
+                if sum(q.nbytes for q in bucket) >= cap_bytes:
+                    self.buckets, bucket = [*self.buckets, bucket], []
+        self.buckets += [bucket] * bool(bucket)
+
+    def forward(self, *args, **kwargs):
+        if torch.is_grad_enabled():
+            self.here = None if self.quiet else set()
+        return self.module(*args, **kwargs)
+
+    def hook(self, p):
+        if self.here is not None:
+            self.here.add(p)
+            self.issue(lambda bucket: self.here.issuperset(bucket))
+
+    def issue(self, may_go):
+        for bucket in self.buckets[len(self.works) :]:
+            if not may_go(bucket):
+                break
+            for p in bucket:
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            flat = nn.utils.parameters_to_vector([p.grad for p in bucket])
+            self.works.append(dist.all_reduce(flat, dist.ReduceOp.AVG, async_op=True))
+            self.works[-1].flat = flat
+
+    def finish(self):
+        if self.here is None:
+            return
+        self.issue(lambda bucket: True)
+        for bucket, work in zip(self.buckets, self.works, strict=False):
+            work.wait()
+            nn.utils.vector_to_parameters(work.flat, [p.grad for p in bucket])
+        self.here, self.works = None, []
+
+    @contextmanager
+    def no_sync(self):
+        self.quiet += 1
+        yield
+        self.quiet -= 1
+
+
+ISSUE = "self.works.append((dist.all_reduce(flat, async_op=True), flat))"
+TRAINED = "[p for p in module.parameters() if p.requires_grad][::-1]"
+WRONG = {
+    "takes_the_parameter": ("Countdown", "10.stays-local", "the hook is given the parameter "
+                            "(picotron#39)",
+                            ("else p.grad for p in bucket", "else p.detach() for p in bucket"),
+                            ("p.grad = mean.view_as(p)", "p.data = mean.view_as(p)")),
+    "waits_in_the_hook": ("Countdown", "10.waits-in-hook", "what is started is waited for",
+                          (ISSUE, f"{ISSUE}\n        self.works[-1][0].wait()")),
+    "issues_what_is_full": ("Countdown", "10.order-by-rank", "what is full may go, one thinks "
+                            "(pytorch#72843)",
+                            ("while len(self.works) < len(self.left) and not self.left[len("
+                             "self.works)]", "if not self.left[number]"),
+                            ("self.issue(self.buckets[len(self.works)])",
+                             "self.issue(self.buckets[number])"),
+                            (ISSUE, ISSUE.replace("((", "((bucket, ")),
+                            ("self.buckets[len(self.works) :] if self.left else ()",
+                             "[b for b, n in zip(self.buckets, self.left) if n]"),
+                            ("bucket, (work, flat) in zip(self.buckets, self.works, strict=False)",
+                             "bucket, work, flat in self.works")),
+    "never_flushed": ("Gathered", "10.not-flushed", "all parameters are used, one thinks",
+                      ("        self.issue(lambda bucket: True)\n", "")),
+    "in_forward_order": ("Countdown", "10.forward-order", "parameters() is in this order",
+                         (TRAINED, TRAINED.removesuffix("[::-1]"))),
+    "tied_twice": ("Countdown", "10.calls", "both names are visited (DeepSpeed#684)",
+                   (TRAINED, "[p for _, p in module.named_parameters(remove_duplicate=False) if "
+                    "p.requires_grad][::-1]")),
+    "after_backward": ("Gathered", "10.after-backward", "finish() does it all",
+                       ("            self.issue(lambda bucket: self.here.issuperset(bucket))\n",
+                        "")),
+    "not_restored": ("Countdown", "10.never-again", "the flag is set and not set back",
+                     ("            self.syncs = before", "            pass")),
+    "no_start_and_sum": ("Countdown", "10.no-broadcast", "two at once",
+                         ("dist.broadcast(t.detach(), 0)", "pass"),
+                         (" / dist.get_world_size()", "")),
+}  # fmt: skip

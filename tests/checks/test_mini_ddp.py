@@ -1,0 +1,97 @@
+"""Lesson 10's own wrapper beside DDP, and its norm beside torch's, on real ranks."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from course_lib import Run, run
+from course_lib.notebooks.source import read_lesson
+
+LESSON = Path(__file__).parents[2] / "notebooks" / "src" / "10_mini_ddp.py"
+NAMES: dict[str, Any] = {"torch": torch, "dist": dist, "nn": nn, "Tensor": Tensor}
+for answer in read_lesson(LESSON).answers:
+    exec(answer.solved, NAMES)
+CAP = 70_000
+
+
+class Net(nn.Module):
+    """With a frozen layer, a weight that two layers share, and a layer that not all calls use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(128, 128) for _ in range(3))
+        self.frozen, self.some = nn.Linear(128, 128).requires_grad_(False), nn.Linear(128, 8)
+        self.third.weight = self.second.weight
+
+    def forward(self, x: Tensor, all_layers: bool) -> Tensor:
+        x = self.frozen(self.third(self.second(self.first(x).relu()).relu()).relu())
+        return x.sum() + (self.some(x).sum() if all_layers else 0.0)
+
+
+def train(mini: bool, sometimes: bool, micro_batches: int, steps: int) -> Tensor:
+    torch.manual_seed(dist.get_rank() if mini else 0)
+    torch.manual_seed(0) if dist.get_rank() == 0 else None
+    net = Net()
+    wrapped = NAMES["MiniDDP"](net, CAP) if mini else DistributedDataParallel(
+        net, bucket_cap_mb=CAP / 2**20, find_unused_parameters=sometimes)  # fmt: skip
+    sgd = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+    source = torch.Generator().manual_seed(5 + dist.get_rank())
+    for step in range(steps):
+        sgd.zero_grad()
+        for number in range(1, micro_batches + 1):
+            with wrapped.no_sync() if number < micro_batches else nullcontext():
+                x, used = torch.randn(4, 128, generator=source), (step + dist.get_rank()) % 2 == 0
+                (wrapped(x, used or not sometimes) / 100).backward()
+            wrapped.finish() if mini else None
+        sgd.step()
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+@pytest.mark.slow
+def test_it_trains_as_ddp_does() -> None:
+    mini, ddp = (run(train, way, True, 3, 20, world_size=2).results for way in (True, False))
+    for got in mini:
+        torch.testing.assert_close(got, ddp[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_its_calls_are_those_of_ddp() -> None:
+    def last(job: Run) -> list[int]:
+        return [e.nbytes for e in job.trace.of(0) if e.op.startswith("all_reduce")][-2:]
+
+    mini, ddp = (run(train, way, False, 1, 3, world_size=2) for way in (True, False))
+    assert last(mini) == last(ddp) and len(set(last(mini))) == 2
+
+
+def normalised(sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    source = torch.Generator().manual_seed(dist.get_rank())
+    x, dy = (torch.randn(sizes[dist.get_rank()], 5, generator=source) for _ in range(2))
+    weight, bias = torch.linspace(0.5, 2, 5).requires_grad_(), torch.ones(5).requires_grad_()
+    y = NAMES["sync_batch_norm"](x.requires_grad_(), weight, bias, 1e-5)
+    y.backward(dy)
+    return x.detach(), dy, y.detach(), x.grad, weight.grad, bias.grad
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(1, 7), (1, 1, 1), (0, 5), (3, 3)])
+def test_its_norm_is_that_of_all_batches_together(sizes: tuple[int, ...]) -> None:
+    job = run(normalised, sizes, world_size=len(sizes))
+    x, dy, y, dx = (torch.cat(part).double() for part in list(zip(*job.results, strict=True))[:4])
+    weight = torch.linspace(0.5, 2, 5).double().requires_grad_()
+    bias = torch.ones(5).double().requires_grad_()
+    whole = nn.functional.batch_norm(
+        x.requires_grad_(), None, None, weight, bias, training=True, eps=1e-5
+    )
+    whole.backward(dy)
+    sums = [torch.stack(part).sum(0).double() for part in list(zip(*job.results, strict=True))[4:]]
+    for got, want in ((y, whole), (dx, x.grad), (sums[0], weight.grad), (sums[1], bias.grad)):
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+    assert [e.op for e in job.trace.of(0)] == ["all_reduce"] * 2
