@@ -19,8 +19,8 @@ import os
 import resource
 import struct
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from course_lib.grading import seccomp
@@ -56,9 +56,6 @@ class Limits:
     processes: int = 64  # threads count
     files: int = 128
     file_mb: int = 16
-
-    def as_json(self) -> dict[str, int]:
-        return asdict(self)
 
 
 def _libc() -> ctypes.CDLL:
@@ -276,27 +273,4 @@ def _tasks_of(user: int) -> int:
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and entry.stat().st_uid == user:
                 count += len(os.listdir(entry / "task"))
-    return count
-
-
-# ---- watching ----------------------------------------------------------------------------------
-
-
-def family(pid: int) -> Iterator[int]:
-    """A process and all that came of it."""
-    yield pid
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-            for child in children:
-                yield from family(int(child))
-
-
-def running(pid: int) -> int:
-    """How many threads of a process, and of all that came of it, compute or want to."""
-    count = 0
-    for member in family(pid):
-        for stat in Path(f"/proc/{member}/task").glob("*/stat"):
-            with contextlib.suppress(OSError):
-                count += stat.read_text().rpartition(")")[2].split()[0] == "R"
     return count
