@@ -199,7 +199,7 @@ def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[st
         (folder / "records" / f"{exercise}.json").unlink(missing_ok=True)
     room = folder / "room"
     shutil.rmtree(room, ignore_errors=True)
-    room.mkdir()
+    (room / "tmp").mkdir(parents=True)  # what a kernel that is killed leaves goes with the room
     # The policy's seconds are those of an idle machine: no right answer is to lose marks because
     # others compute beside it.
     stretch = load_factor()
@@ -219,7 +219,8 @@ def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[st
         f"--nbval-cell-timeout={cell_seconds}", f"--junitxml={folder / 'nbval.xml'}", str(path),
     ]  # fmt: skip
     package = Path(__file__).resolve().parents[2]
-    environment = clean_environment(package, room) | {VARIABLE: job.ranks.address}
+    environment = clean_environment(package, room)
+    environment |= {VARIABLE: job.ranks.address, "TMPDIR": str(room / "tmp")}
     with open(folder / "nbval.log", "wb") as log:
         process = subprocess.Popen(command, cwd=room, env=environment, stdin=subprocess.DEVNULL,
                                    stdout=log, stderr=subprocess.STDOUT,
