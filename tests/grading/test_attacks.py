@@ -25,13 +25,14 @@ from course_lib.grading.manifest import Manifest
 from course_lib.grading.marks import Mark, Marked
 from course_lib.grading.processes import RankServer
 from course_lib.grading.walls import UNDEFENDED
+from course_lib.load_factor import load_factor
 
 pytestmark = pytest.mark.slow
 
 ATTACKS = sorted((TESTS / "attacks").glob("*/*.py"))
 # What the answer earns honestly: it is right and sends too much. All others earn nothing.
 HONEST = {"forged_events": 70, "hidden_collective": 70}
-SECONDS = 25
+SECONDS = 25  # of an idle machine
 # What an attack could do to the machine, or gain, where a wall is missing: it is not tried there.
 NEEDS = {
     "stops_its_siblings": "processes", "fork_bomb": "processes", "memory_bomb": "memory",
@@ -49,11 +50,13 @@ def name(path: Path) -> str:
 def test_an_attack_earns_nothing_and_ends(path: Path, judged, ranks: RankServer, needs) -> None:
     needs(NEEDS.get(path.stem, ""))
     assert ast.get_docstring(ast.parse(path.read_text())), "it says what it tries"
-    before, start = outside(), time.monotonic()
+    before, end = outside(), time.monotonic() + SECONDS * load_factor()
     record = judged(path.parent.name, path.read_text())
-    assert time.monotonic() - start < SECONDS
+    assert time.monotonic() < end
     assert not record["passed"]
     assert record["points"] <= HONEST.get(path.stem, 0), record
+    if path.stem in NEEDS:  # no wall has been passed, whatever else would have seen it
+        assert not str(record["diagnosis"]).endswith("beside-messages")
     assert nobody_left(ranks)
     assert outside() <= before
     for page in pages(path.parent.name, record):
