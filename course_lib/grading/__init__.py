@@ -2,17 +2,17 @@
 
     SUBMISSION.ipynb
       │ answers     text by exercise; nothing of it runs           answers.py
-      │ transplant  into the pristine lesson, as strings           transplant.py
+      │ notebook    the lesson's checks, the answers as strings    notebook.py
       ▼
-    pytest --nbval  check cells only, in the judge's kernel        plugin.py, cells.py
+    pytest --nbval  check cells only, in the judge's kernel        plugin.py, notebook.py
       │ judge       cases, expected values, verdict                judge.py, namespace.py
-      │ network     the only one between the ranks                 network.py, frames.py, plain.py
-      │ processes   one a rank, from run()'s fork server           processes.py, keeper.py
-      │ walls       around each of them                            walls.py, seccomp.py
+      │ network     the only one between the ranks                 network.py, wire.py
+      │ processes   one a rank, from run()'s fork server           processes.py
       │ rank        the answer; says what it calls                 rank.py, far.py
+      │ walls       around each of them                            walls.py, seccomp.py
       ▼
     records ── marks ──► CSV, JUnit, Gradescope, feedback          marks.py, report.py, feedback.py
 
-manifest.py and policy.py say what is worth how much, release.py makes the folder for students,
-grade.py is the command.
+manifest.py and policy.py say what is worth how much, evidence.py what to ask and show of a play,
+release.py makes the folder for students, grade.py is the command.
 """

@@ -143,7 +143,7 @@ def _cell(raw: dict) -> _Cell:
 def _lesson(cells: list[_Cell], course: str, path: Path, manifest: Manifest) -> str | None:
     """Which lesson it is: by its answers, then by what it says of itself, then by its name."""
     counts = {
-        lesson: sum(bool(_candidates(item, cells)) for item in items)
+        lesson: sum(any(_candidates(item, cells)) for item in items)
         for lesson, items in manifest.lessons.items()
     }
     best = max(counts, key=lambda lesson: (counts[lesson], lesson == course), default=None)
@@ -154,20 +154,13 @@ def _lesson(cells: list[_Cell], course: str, path: Path, manifest: Manifest) -> 
     return next((name for name in manifest.lessons if path.stem.startswith(name)), None)
 
 
-def _candidates(item: Item, cells: list[_Cell]) -> list[_Cell]:
-    """Cells that may hold the answer: those that are marked, or else those that define it."""
+def _candidates(item: Item, cells: list[_Cell]) -> tuple[list[_Cell], list[_Cell]]:
+    """Cells that may hold the answer: those that are marked, and others that define it."""
     marked = [c for c in cells if c.id == item.answer_cell
               or (c.exercise == item.exercise and c.role == "answer")]  # fmt: skip
-    named = [
-        c
-        for c in cells
-        if c not in marked
-        and c.kind == "code"
-        and re.search(
-            rf"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+{item.exercise}\b", c.source, re.M
-        )
-    ]
-    return [*marked, *named] if not _written(marked, item) else marked
+    defines = re.compile(rf"^[ \t]*(async[ \t]+def|def|class)[ \t]+{item.exercise}\b", re.M)
+    named = [c for c in cells if c.kind == "code" and defines.search(c.source)]
+    return marked, [c for c in named if c not in marked]
 
 
 def _written(cells: list[_Cell], item: Item) -> list[_Cell]:
@@ -178,23 +171,21 @@ def _written(cells: list[_Cell], item: Item) -> list[_Cell]:
 def _answer(item: Item, cells: list[_Cell]) -> Found:
     if not item.graded:
         return Found(item.exercise, problem=NOT_GRADED)
-    found = _candidates(item, cells)
-    if not found:
-        return Found(item.exercise, problem="its cell is missing")
-    written = _written(found, item)
+    marked, named = _candidates(item, cells)
+    written = _written(marked, item) or _written(named, item)
     if not written:
-        return Found(item.exercise, problem=_why_not(found))
-    last = written[-1]
-    problem = refused(last.source, item.exercise)
-    note = ""
+        return Found(item.exercise, problem=_why_not([*marked, *named]))
+    last, note = written[-1], ""
     if len({c.source.strip() for c in written}) > 1:
         note = f"{len(written)} cells answer it, and they differ: the last one counts"
     elif last.id != item.answer_cell and last.exercise != item.exercise:
         note = "found by the function's name: its cell has lost its id"
-    return Found(item.exercise, last.source, problem, note)
+    return Found(item.exercise, last.source, refused(last.source, item.exercise), note)
 
 
 def _why_not(found: list[_Cell]) -> str:
+    if not found:
+        return "its cell is missing"
     if any(STUB in c.source for c in found):
         return "not written yet"
     if all(c.kind != "code" for c in found):

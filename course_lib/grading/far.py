@@ -16,8 +16,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib.context import Context
-from course_lib.grading.frames import MOST_SECONDS, Talk
-from course_lib.grading.plain import bytes_of, encode_tensor, form
+from course_lib.grading.wire import MOST_SECONDS, Talk, bytes_of, encode_tensor, form
 from course_lib.simulated import compat, hazards
 from course_lib.simulated.collective import Future
 from course_lib.simulated.group import SimulatedGroup
@@ -56,10 +55,9 @@ class Asker(Context):
         self("span", name=str(name)[:60], start=start, end=end)
 
 
-def where(site: Site) -> dict[str, Any]:
+def where(site: Site) -> list[Any]:
     """Which line of the answer calls, and how."""
-    return {"line": plain_line(site.line), "direct": site.direct, "blocking": site.blocking,
-            "carries": site.carries}  # fmt: skip
+    return [plain_line(site.line), site.direct, site.blocking, site.carries]
 
 
 def plain_line(line: Line | None) -> list[Any] | None:
@@ -146,7 +144,7 @@ class Posted(dist.Work):
         """As CollectiveWork's: lazy for the answer's own code, settled for code inside torch."""
         if self.outputs is None:
             raise RuntimeError("gloo's send and recv have no future: call wait() on the Work")
-        if call_site(2).direct:
+        if call_site(2).direct and not compat.in_comm_hook():
             return Future(self)  # type: ignore[arg-type]
         if not self._done:
             end = self._tell("settle")["end"]
@@ -165,36 +163,38 @@ class Group:
         self._ask, self._number, self.name, self.ranks = ask, number, name, ranks
 
     def send(self, _: Any, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> Posted:
-        return self._post("send", [tensor], [], site, tag, peer=dst)
+        row = encode_tensor(at_its_place(tensor), around=False)
+        return self._post("send", site, [tensor], [], tensors=[row], peer=dst, tag=tag)
 
     def recv(self, _: Any, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site) -> Posted:
-        return self._post("recv", [], [tensor], site, tag, peer=src)
+        row = form(at_its_place(tensor))
+        return self._post("recv", site, [], [tensor], tensors=[row], peer=src, tag=tag)
 
     def issue(
         self, _: Any, me: int, op: str, ins: list[torch.Tensor], outs: list[torch.Tensor], *,
         site: Site, first: torch.Tensor | None = None, **more: Any,
     ) -> Posted:  # fmt: skip
-        shape = None if first is None else list(first.shape)
-        return self._post("issue", ins, outs, site, 0, op=op, first=shape, more=more)
+        each = list({id(t): t for t in (*ins, *outs)}.values())  # one that is named twice has one
+        place = {id(t): number for number, t in enumerate(each)}
+        given = {id(t) for t in ins}
+        rows = [encode_tensor(at_its_place(t), around=False) if id(t) in given
+                else form(at_its_place(t)) for t in each]  # fmt: skip
+        filled = {t.untyped_storage().data_ptr() for t in outs}
+        return self._post(
+            "issue", site, ins, outs, outs, watched=more.get("async_op", True), op=op, tensors=rows,
+            ins=[place[id(t)] for t in ins], outs=[place[id(t)] for t in outs],
+            shared=any(t.untyped_storage().data_ptr() in filled for t in ins),
+            first=None if first is None else list(first.shape), **more,
+        )  # fmt: skip
 
     def _post(
-        self, do: str, ins: list[torch.Tensor], outs: list[torch.Tensor], site: Site, tag: int,
-        **what: Any,
+        self, do: str, site: Site, gives: list[torch.Tensor], gets: list[torch.Tensor],
+        outputs: list[torch.Tensor] | None = None, watched: bool = True, **what: Any,
     ) -> Posted:  # fmt: skip
-        places = {id(t): at_its_place(t) for t in (*ins, *outs)}  # one that is named twice has one
-        numbers = {key: number for number, key in enumerate(places)}
-        given = {id(t) for t in ins}
-        tensors = [encode_tensor(t, around=False) if key in given else form(t)
-                   for key, t in places.items()]  # fmt: skip
-        memory = {t.untyped_storage().data_ptr() for t in outs}
-        reply = self._ask(
-            do, group=self._number, tag=tag, tensors=tensors, ins=[numbers[id(t)] for t in ins],
-            outs=[numbers[id(t)] for t in outs], **what, **where(site),
-            shared=any(t.untyped_storage().data_ptr() in memory for t in ins),
-        )  # fmt: skip
-        watched = site.direct and not site.blocking and what.get("more", {}).get("async_op", True)
-        sends, fills = ([places[id(t)] for t in side] for side in (ins, outs))
-        return Posted(self._ask, sends, fills, watched, reply, outs if do == "issue" else None)
+        reply = self._ask(do, group=self._number, site=where(site), **what)
+        sends, fills = ([at_its_place(t) for t in side] for side in (gives, gets))
+        watched = watched and site.direct and not site.blocking
+        return Posted(self._ask, sends, fills, watched, reply, outputs)
 
 
 class Groups:
@@ -212,7 +212,8 @@ class Groups:
         self, rank: Any, op: str, name: str, ranks: Iterable[int], local: bool, site: Site
     ) -> Any:
         members = [int(r) for r in ranks]
-        reply = self._ask("make", op=op, name=name, ranks=members, local=local, **where(site))
+        reply = self._ask("make", op=op, name=name, ranks=members, local=local,
+                          site=where(site))  # fmt: skip
         if reply["group"] is None:
             return None
         return self._made(name, reply["group"], members)

@@ -36,7 +36,7 @@ def gradescope(copy: Marked) -> str:
     tests = [
         {"name": f"{m.number} {m.exercise}".strip(), "number": m.number, "score": m.points,
          "max_score": m.worth, "status": "passed" if m.passed else "failed", "output": told(m)}
-        for m in copy.marks if m.counts != "none" and copy.has_points
+        for m in copy.marks if m.counts in ("full", "bonus") and copy.has_points
     ]  # fmt: skip
     visibility = "visible" if copy.has_points else "hidden"
     return json.dumps({"score": copy.points, "output": " ".join(map(sentence, notes(copy))),
@@ -45,7 +45,7 @@ def gradescope(copy: Marked) -> str:
 
 def heading(copy: Marked, mark: Mark) -> str:
     """An exercise and what it has got, as much of that as is shown."""
-    counts = {"bonus": " (bonus)", "none": " (does not count)"}.get(mark.counts, "")
+    counts = {"full": "", "bonus": " (bonus)"}.get(mark.counts, " (does not count)")
     got = _points(copy, mark) or (": passed" if mark.passed else ": not passed")
     return f"{mark.number} {mark.exercise}{got}{counts}"
 

@@ -1,7 +1,7 @@
 """python -m course_lib grade SUBMISSION.ipynb… --out DIR
 
-    submission ── answers ──► transplant ── pytest --nbval ──► records ── marks ──► OUT
-                   (text)      (strings)     (judge's kernel)   (one an exercise)
+    submission ── answers ──► notebook ── pytest --nbval ──► records ── marks ──► OUT
+                   (text)     (strings)    (judge's kernel)   (one an exercise)
 
 Each submission is graded in a folder of its own, by a pytest of its own; whatever becomes of it
 costs no other one anything. An exercise whose record was made from the same answers, by the same
@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from course_lib.grading import answers, feedback, manifest, marks, policy, report, transplant
+from course_lib.grading import answers, feedback, manifest, marks, notebook, policy, report
 from course_lib.grading.manifest import digest_of
 from course_lib.grading.marks import Marked
 from course_lib.grading.processes import VARIABLE, RankServer
@@ -51,7 +51,7 @@ class Job:
     policy: policy.Policy
     roster: list[Student] | None
     exercise: str  # the only one to be judged again; empty: all
-    address: str
+    ranks: RankServer
     code: str  # hash of what judges: other checks, other marks
     secret: str  # draws the cases
 
@@ -73,7 +73,7 @@ def main(args: Namespace) -> int:
     out = Path(args.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     with RankServer() as ranks:
-        job = Job(out, folders, release, rules, roster, args.exercise or "", ranks.address,
+        job = Job(out, folders, release, rules, roster, args.exercise or "", ranks,
                   code_digest(folders), _secret(out))  # fmt: skip
         results = grade_all(job, files, args.jobs)
     report.write_all(out, results)
@@ -151,25 +151,20 @@ def grade_one(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
 
 def _graded(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
     folder = job.out / "work" / name
-    done = folder / "done.json"
-    kept = json.loads(done.read_text()) if done.exists() else {"submitted": {}, "judged": {}}
-    new = not done.exists()
+    handed_in = folder / "submitted.json"  # when which answers were first seen
+    new = not handed_in.exists()
+    times = {} if new else json.loads(handed_in.read_text())
     submission = answers.read(file, job.manifest)
     digest = digest_of(asdict(submission))
     student = whose(name, job.roster)
-    submitted = _submitted(kept["submitted"], digest, student, file)
+    submitted = _submitted(times, digest, student, file)
+    (folder / "records").mkdir(parents=True, exist_ok=True)
+    replace_file(handed_in, json.dumps(times))  # before anything can go wrong: the time stays
     # What a record depends on: first the answers, then all else.
     by = f"{digest} {digest_of([job.code, job.manifest.digest, job.policy.judging])}"
-    judged = {n: b for n, b in kept["judged"].items() if b.startswith(digest)}
-    stale = [n for n, found in submission.answers.items() if not found.problem
-             and judged.get(n) != by and (n not in judged or job.exercise in ("", n))]  # fmt: skip
-    kept["judged"] = {n: b for n, b in judged.items() if n not in stale}
-    (folder / "records").mkdir(parents=True, exist_ok=True)
-    replace_file(done, json.dumps(kept))  # before anything can go wrong: the time stays
-    trouble = _run(job, folder, submission, stale) if stale else ""
-    over = [n for n in stale if not trouble or (folder / "records" / f"{n}.json").exists()]
-    kept["judged"] |= dict.fromkeys(over, by)
-    replace_file(done, json.dumps(kept))
+    judged = [name for name, found in submission.answers.items() if not found.problem]
+    stale = [n for n in judged if _is_stale(folder, n, by, job.exercise in ("", n))]
+    trouble = _run(job, folder, submission, stale, by) if stale else ""
     rules = replace(job.policy, due=student.due) if student and student.due else job.policy
     late = rules.lateness(submitted)
     marked = marks.mark(name, submission, job.manifest, rules, folder / "records", trouble, late)
@@ -178,6 +173,14 @@ def _graded(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
     replace_file(job.out / "feedback" / f"{name}.html", feedback.page(copy, job.manifest))
     replace_file(job.out / "results" / f"{name}.json", feedback.gradescope(copy))
     return marked, bool(new or stale)
+
+
+def _is_stale(folder: Path, exercise: str, by: str, again: bool) -> bool:
+    """Whether an exercise has no record of these answers, or one that was made by other rules and
+    is to be made again."""
+    file = folder / "records" / f"{exercise}.json"
+    made = json.loads(file.read_text()).get("by", "") if file.exists() else ""
+    return made != by and (again or made.split()[:1] != by.split()[:1])
 
 
 def _submitted(times: dict[str, str], digest: str, student: Student | None, file: Path) -> datetime:
@@ -190,27 +193,22 @@ def _submitted(times: dict[str, str], digest: str, student: Student | None, file
     return datetime.fromisoformat(times[digest])
 
 
-def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[str]) -> str:
-    """pytest --nbval on the transplanted notebook; what went wrong with that, if anything did."""
+def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[str], by: str) -> str:
+    """pytest --nbval on the grading notebook; what went wrong with that, if anything did."""
     for exercise in wanted:
         (folder / "records" / f"{exercise}.json").unlink(missing_ok=True)
-    items = job.manifest.lessons[submission.lesson]
-    lesson = transplant.pristine(job.folders.solutions / f"{submission.lesson}.ipynb")
+    room = folder / "room"
+    shutil.rmtree(room, ignore_errors=True)
+    (room / "tmp").mkdir(parents=True)  # what a kernel that is killed leaves goes with the room
     # The policy's seconds are those of an idle machine: no right answer is to lose marks because
     # others compute beside it.
     stretch = load_factor()
-    room = folder / "room"
-    shutil.rmtree(room, ignore_errors=True)
-    room.mkdir()
-    made = transplant.transplant(submission, items, lesson)  # all answers, and some of the checks
-    made.cells = [c for c in made.cells if c.metadata["role"] != "check"
-                  or c.metadata["exercise"] in wanted]  # fmt: skip
-    notebook = transplant.write(
-        room, made,
+    path = notebook.write(
+        room, submission, job.manifest.lessons[submission.lesson],
+        job.folders.solutions / f"{submission.lesson}.ipynb", wanted,
         job.policy.judging | {
             "records": str(folder / "records"), "verdicts": str(job.out / "work" / ".verdicts"),
-            "code": job.code, "secret": job.secret, "stretch": stretch,
-            "context": transplant.context(lesson, items)},
+            "code": job.code, "secret": job.secret, "by": by},
     )  # fmt: skip
     seconds = stretch * job.policy.submission_seconds
     cell_seconds = stretch * 2 * job.policy.exercise_seconds + SLACK
@@ -218,23 +216,19 @@ def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[st
         sys.executable, "-P", str(Path(__file__).with_name("plugin.py")),
         "-q", "-p", "no:cacheprovider", "--noconftest",
         "--color=no", "--nbval", "--nbval-current-env", "-c", os.devnull, f"--rootdir={room}",
-        f"--nbval-cell-timeout={cell_seconds}", f"--junitxml={folder / 'nbval.xml'}", str(notebook),
+        f"--nbval-cell-timeout={cell_seconds}", f"--junitxml={folder / 'nbval.xml'}", str(path),
     ]  # fmt: skip
     package = Path(__file__).resolve().parents[2]
-    environment = clean_environment(package, room) | {VARIABLE: job.address}
+    environment = clean_environment(package, room)
+    environment |= {VARIABLE: job.ranks.address, "TMPDIR": str(room / "tmp")}
     with open(folder / "nbval.log", "wb") as log:
-        process = subprocess.Popen(command, cwd=room, env=environment, stdin=subprocess.PIPE,
+        process = subprocess.Popen(command, cwd=room, env=environment, stdin=subprocess.DEVNULL,
                                    stdout=log, stderr=subprocess.STDOUT,
                                    start_new_session=True)  # fmt: skip
-        try:
-            code = process.wait(seconds + SLACK)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            return f"nbval was ended after {seconds + SLACK:.0f} s"
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
+    try:
+        code = process.wait(seconds + SLACK)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return f"nbval was ended after {seconds + SLACK:.0f} s"
     return "" if code in (0, 1) else f"nbval ended with code {code}: see nbval.log"

@@ -25,31 +25,26 @@ from course_lib.checks.checking import verdict_on
 from course_lib.checks.diagnose import Level
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
 from course_lib.checks.in_rank import Answer
-from course_lib.checks.play import (
-    Broken,
-    make,
-    settle,
-    simulator_works,
-)
+from course_lib.checks.play import Broken, make, settle, simulator_works
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import CourseError, Hang, RankDied
-from course_lib.grading.frames import Ended
+from course_lib.grading.evidence import drawn, questions
 from course_lib.grading.namespace import CellText, Namespace, namespace
 from course_lib.grading.network import Stage, be_rank
-from course_lib.grading.oral import questions
-from course_lib.grading.pictures import drawn
 from course_lib.grading.processes import Runner
 from course_lib.grading.walls import UNDEFENDED, Limits
+from course_lib.grading.wire import Ended
 from course_lib.trace import Run
 from course_lib.user_code import show_lines
 
+EVERYBODY = 1 << 30  # threads
 LARGEST_HIDDEN = 64  # elements of a hidden case
 HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
 
 
 @dataclass
 class Timing:
-    """Seconds of the wall clock: for one play, and for all of one attempt at an exercise."""
+    """Seconds of an idle machine: for one play, and for all of one attempt at an exercise."""
 
     play: float = 10.0
     exercise: float = 90.0
@@ -62,10 +57,12 @@ class CarriedPlayer:
     runner: Runner
     timing: Timing
     files: set[str]
-    end: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.end = time.monotonic() + self.timing.exercise
+        # Seconds are those of an idle machine. They are stretched by what others compute now: what
+        # the answer sets going stretches nothing.
+        self.stretch = load_factor.load_factor()
+        self.end = time.monotonic() + self.stretch * self.timing.exercise
 
     def simulator_works(self) -> bool:
         return simulator_works()
@@ -94,10 +91,10 @@ class CarriedPlayer:
         try:
             slots = self.runner.slots(play.case.world)
             Stage.current = Stage(slots, play, self.files, ddp)
-            with load_factor.not_counting(self.runner.running):
+            with load_factor.not_counting(lambda: EVERYBODY):
                 outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
                                    network=Network(jitter=play.case.jitter, zeros=play.case.blank),
-                                   limit=min(self.timing.play, left))  # fmt: skip
+                                   limit=min(self.stretch * self.timing.play, left))  # fmt: skip
         except Ended as error:
             outcome = Broken(f"no process for a rank: {error}")
         except CourseError as error:
@@ -167,65 +164,40 @@ def judge(
     exercise, secret = with_hidden_cases(find(order.exercise)), f"{order.secret} {order.answer}"
     answer = CellText(f"{order.exercise}.py", order.answer, order.exercise)
     start = time.monotonic()
-    own = namespace(order.exercise, answer, order.given)
-    best = _attempt(exercise, answer, own, address, limits, timing, secret)
-    best.before = "own" if own.uses else ""
+    space = namespace(order.exercise, answer, order.given)
+    verdict, runner = _attempt(exercise, answer, space, address, limits, timing, secret)
+    before = "own" if space.uses else ""
     other = namespace(order.exercise, answer, order.reference)
-    if other.uses and not best.verdict.passed and best.verdict.written:
+    if other.uses and not verdict.passed and verdict.written:
         second = _attempt(exercise, answer, other, address, limits, timing, secret)
-        if second.verdict.points > best.verdict.points:
-            best, best.before = second, "reference"
-    return best.record(exercise, own, time.monotonic() - start, pictures)
-
-
-@dataclass
-class Attempt:
-    """One verdict, and under which circumstances it came about."""
-
-    verdict: Verdict
-    walls: set[str]
-    ended: list[str]
-    before: str = ""
-
-    def record(
-        self, exercise: Exercise, space: Namespace, seconds: float, with_pictures: bool
-    ) -> dict[str, Any]:
-        verdict = self.verdict
-        levels = {name: _level(verdict, name, worth) for name, worth in exercise.points.items()}
-        first = verdict.first_failing
-        story = _public(first, with_pictures) if first else {}
-        head, *blocks = str(verdict).split("\n\n")  # the levels; the case; the hint
-        return {
-            "exercise": exercise.name, "title": exercise.title, "written": verdict.written,
-            "passed": verdict.passed, "points": verdict.points, "levels": levels,
-            "diagnosis": verdict.diagnosis, "hint": story.get("hint", ""),
-            "told": [head, *(blocks if "case" in story else blocks[-1:])],
-            "case": story.get("case", ""), "pictures": story.get("pictures", []),
-            "reason": _reason(verdict, self.ended, space), "earlier_answers": self.before,
-            "carried": "by the judge", "undefended": undefended(self.walls),
-            "seconds": round(seconds, 1), "questions": questions(exercise, verdict, space),
-        }  # fmt: skip
-
-
-def undefended(walls: set[str]) -> dict[str, str]:
-    return {wall: words for wall, words in UNDEFENDED.items() if wall not in walls}
+        if second[0].points > verdict.points:
+            (verdict, runner), before = second, "reference"
+    first = verdict.first_failing
+    story = _public(first, pictures) if first else {}
+    head, *blocks = str(verdict).split("\n\n")  # the levels; the case; the hint
+    return {
+        "exercise": exercise.name, "title": exercise.title, "written": verdict.written,
+        "passed": verdict.passed, "points": verdict.points, "diagnosis": verdict.diagnosis,
+        "levels": {name: _level(verdict, name, worth) for name, worth in exercise.points.items()},
+        "told": [head, *(blocks if "case" in story else blocks[-1:])],
+        "case": story.get("case", ""), "pictures": story.get("pictures", []),
+        "reason": _reason(verdict, runner.ended, space), "earlier_answers": before,
+        "undefended": {w: words for w, words in UNDEFENDED.items() if w not in runner.walls},
+        "seconds": round(time.monotonic() - start, 1), "questions": questions(exercise, verdict),
+    }  # fmt: skip
 
 
 def _attempt(
     exercise: Exercise, answer: CellText, space: Namespace, address: str, limits: Limits,
     timing: Timing, secret: str,
-) -> Attempt:  # fmt: skip
+) -> tuple[Verdict, Runner]:  # fmt: skip
+    """One verdict, and the processes that it came about with, which have ended."""
     for cell in space.cells:
         show_lines(cell["file"], cell["source"])
-    setup = {"name": exercise.name, "cells": space.cells}
-    runner = Runner(address, limits, setup)
-    try:
+    with Runner(address, limits, {"name": exercise.name, "cells": space.cells}) as runner:
         player = CarriedPlayer(runner, timing, {cell["file"] for cell in space.cells})
         text = Answer(exercise.name, source=answer.source, file=answer.file)
-        verdict = verdict_on(exercise, text, player, secret=secret)
-    finally:
-        runner.close()
-    return Attempt(verdict, runner.walls or set(), list(runner.ended))
+        return verdict_on(exercise, text, player, secret=secret), runner
 
 
 def _level(verdict: Verdict, name: str, worth: int) -> dict[str, Any]:
@@ -253,9 +225,8 @@ def _reason(verdict: Verdict, ended: list[str], space: Namespace) -> str:
 
 
 def _public(level: Level, with_pictures: bool) -> dict[str, Any]:
-    """The hint, and of the case what a learner may see: nothing where its numbers are hidden."""
-    assert level.explanation is not None and level.play is not None
-    hint = {"hint": level.explanation.hint}
+    """Of the case what a learner may see: nothing where its numbers are hidden."""
+    assert level.play is not None
     if level.play.case.seed >= HIDDEN_FROM:
-        return hint
-    return hint | {"case": level.case, "pictures": drawn(level.play) if with_pictures else []}
+        return {}
+    return {"case": level.case, "pictures": drawn(level.play) if with_pictures else []}

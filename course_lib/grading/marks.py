@@ -22,7 +22,7 @@ class Mark:
     number: str
     cell: str
     worth: float
-    counts: str  # "full", "bonus" or "none"
+    counts: str  # "full", "bonus" or "none"; "skipped" where it cannot be graded
     earned: dict[str, float]  # points by level, lateness taken off
     reason: str = ""  # why there are no marks, where it is not the answer's being wrong
     note: str = ""
@@ -97,8 +97,7 @@ def mark(
         if not record and not reason:
             reason = trouble or "the time was over, or its judge was lost: see nbval.log"
         worth = float(policy.points.get(item.exercise, item.points))
-        counts = "full" if item.required else policy.optional
-        counts = counts if item.graded else "none"
+        counts = ("full" if item.required else policy.optional) if item.graded else "skipped"
         levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1
         earned = {name: worth * (1 - late) * weight / whole for name, weight in item.levels.items()
                   if levels.get(name, {}).get("state") == "passed"}  # fmt: skip

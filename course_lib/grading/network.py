@@ -7,14 +7,18 @@
 A Proxy calls mail and collectives on its rank's behalf, with the line that the rank says it stands
 at. What is sent, to whom and how much is what arrives here. Which line it was, and whether a buffer
 was touched before its wait, is the rank's word: a rank can lie about itself, not about messages.
+
+A request names one of the Proxy's ``do_…`` methods and gives its arguments. Their types are those
+of the method's signature, exactly, or the request is malformed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from functools import cache, partial
+from typing import Any, get_args
 
 import torch
 import torch.distributed as dist
@@ -24,9 +28,8 @@ from course_lib.checks.compare import left
 from course_lib.checks.exercise import Play, Seen
 from course_lib.checks.kept import Kept
 from course_lib.grading.far import Own
-from course_lib.grading.frames import MOST_SECONDS, Ended, Malformed
-from course_lib.grading.plain import decode, opened, text_of
 from course_lib.grading.processes import Slot
+from course_lib.grading.wire import MOST_SECONDS, Ended, Malformed, decode, opened, text_of
 from course_lib.simulated import hazards
 from course_lib.simulated.collective import CollectiveWork
 from course_lib.simulated.mail import RecvWork
@@ -39,15 +42,14 @@ _COLLECTIVES = {
     "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all",
     "all_to_all_single", "barrier", "monitored_barrier",
 }  # fmt: skip
-_OPTIONS: dict[str, tuple[type, ...]] = {"root": (int,), "reduce_op": (str, type(None)),
-                                         "async_op": (bool,)}  # fmt: skip
 _TOUCHED = {"filled": explain.written_into, "sent": explain.written_before_wait}
+LONGEST_TEXT = 600  # of a request
 MOST_WORKS = 20_000
 MOST_BYTES = 8 << 20  # of one call's tensors
 MOST_KEPT = 256 << 20  # of one play's
 MOST_SPANS = 1_000
 LONGEST = 1e4  # seconds of one call; on larger clocks short times would be lost in rounding
-Request = dict[str, Any]
+Reply = dict[str, Any]
 
 
 class Stage:
@@ -63,9 +65,8 @@ class Stage:
 
 def be_rank() -> list[Seen]:
     """What a rank of the simulation does: stand in for its process, to its end."""
-    stage, rank = Stage.current, dist.get_rank()
-    assert stage is not None
-    return Proxy(stage, rank).serve()
+    assert Stage.current is not None
+    return Proxy(Stage.current, dist.get_rank()).serve()
 
 
 def keeps(arg: Any) -> bool:
@@ -105,21 +106,18 @@ class Proxy:
         self._works: list[tuple[Any, list[torch.Tensor]]] = []  # and what each of them fills
 
     def serve(self) -> list[Seen]:
-        slot = self._slot
+        slot, number = self._slot, self._rank.number
         try:
             slot.start({"play": {
-                "rank": self._rank.number, "world": len(self._stage.slots),
-                "ddp": self._stage.ddp, "rounds": self._stage.given[self._rank.number],
+                "rank": number, "world": len(self._stage.slots), "ddp": self._stage.ddp,
+                "rounds": self._stage.given[number],
             }})  # fmt: skip
             while True:
                 request = slot.talk.receive()
-                do = request.get("do")
-                if do == "done":
+                do = request.pop("do", None)
+                if do in ("done", "raised"):
                     slot.state = "idle"
-                    return self._seen(request)
-                if do == "raised":
-                    slot.state = "idle"
-                    raise self._raised(request)
+                    return checked(self, f"end_{do}", request)
                 slot.talk.send(self._answer(do, request))
         except Abandoned:
             slot.abandon()
@@ -131,199 +129,173 @@ class Proxy:
             slot.spoil("")
             raise RuntimeError("the rank's process ended before the function returned") from None
 
-    def _answer(self, do: Any, request: Request) -> Request:
-        handler = _HANDLERS.get(do) if isinstance(do, str) else None
-        if handler is None:
-            raise Malformed("no such request")
+    def _answer(self, do: Any, request: dict[str, Any]) -> Reply:
         try:
-            return handler(self, request)
+            return checked(self, f"do_{do}", request) or {}
         except Malformed:
             raise
-        except (KeyError, AttributeError) as error:
-            raise Malformed(f"a request without its parts: {type(error).__name__}") from None
         except Exception as error:
             return {"error": [type(error).__name__, str(error)[:300]]}
 
     # -- at the end ------------------------------------------------------------------------------
 
-    def _seen(self, request: Request) -> list[Seen]:
-        calls = request.get("seen")
-        if type(calls) is not list or len(calls) != len(self._rounds):
+    def end_done(self, seen: list) -> list[Seen]:
+        if len(seen) != len(self._rounds):
             raise Malformed("another number of calls")
-        return [self._seen_in(*one) for one in zip(calls, self._rounds, strict=True)]
+        return [checked(self, "seen_in", *pair) for pair in zip(seen, self._rounds, strict=True)]
 
-    def _seen_in(self, call: Request, args: tuple) -> Seen:
-        notes = call["notes"]
-        if type(notes) is not list or any(type(n) is not str or len(n) > 200 for n in notes):
+    def seen_in(self, given: tuple, returned: Any, args: list, notes: list) -> Seen:
+        if any(type(note) is not str for note in notes):
             raise Malformed("notes that are none")
-        said = decode({"tuple": call["args"]})
-        if len(said) != len(args):
+        said = decode({"tuple": args})
+        if len(said) != len(given):
             raise Malformed("another number of arguments")
         after = tuple(left(arg) if keeps(arg) else now
-                      for arg, now in zip(args, said, strict=True))  # fmt: skip
-        for arg, now in zip(args, after, strict=True):
+                      for arg, now in zip(given, said, strict=True))  # fmt: skip
+        for arg, now in zip(given, after, strict=True):
             if type(now) is dict and not all(type(name) is str for name in now):
                 raise Malformed("tensors without names")
             if hasattr(arg, "believes") and not arg.believes(now):
                 raise Malformed("notes of forward passes that cannot be")
-        return Seen(decode(call["returned"]), after, tuple(notes))
+        return Seen(decode(returned), after, tuple(notes))
 
-    def _raised(self, request: Request) -> BaseException:
+    def end_raised(self, kind: str, text: str, lines: list, left: bool) -> None:
         """What the rank has raised, with the lines at which it stood."""
-        kind, text, lines = (request.get(name) for name in ("kind", "text", "lines"))
-        if type(kind) is not str or type(text) is not str or not kind.isidentifier():
+        if not kind.isidentifier():
             raise Malformed("an error that is none")
-        if type(lines) is not list:
-            raise Malformed("an error without lines")
-        error: Any = SystemExit(text)
-        if request.get("left") is not True:
-            error = type(kind[:60], (RuntimeError,), {})(text[:600])
+        error: Any = SystemExit(text) if left else type(kind, (RuntimeError,), {})(text)
         error.__lines__ = [line for line in map(self._line, lines[:8]) if line]
-        return error
+        raise error
 
     # -- messages, and calls of a whole group ------------------------------------------------------
 
-    def _send(self, request: Request) -> Request:
-        (mail, _, me), site, (tensor,) = self._call_of(request)
-        work = mail.send(self._rank, me, tensor, self._peer(request, mail, 0), request["tag"], site)
-        return self._posted(work, [], site)
+    def do_send(self, group: int, peer: int, tag: int, tensors: list, site: list) -> Reply:
+        mail, _, me = self._group(group)
+        (tensor,), place = self._opened(tensors), self._place(site)
+        work = mail.send(self._rank, me, tensor, _member(mail, peer), tag, place)
+        return self._posted(work, [], place)
 
-    def _recv(self, request: Request) -> Request:
-        (mail, _, me), site, (tensor,) = self._call_of(request)
-        peer = self._peer(request, mail, -1)  # from anybody
-        work = mail.recv(self._rank, me, tensor, peer, request["tag"], site)
-        return self._posted(work, [tensor], site, [work.poison])
+    def do_recv(self, group: int, peer: int, tag: int, tensors: list, site: list) -> Reply:
+        mail, _, me = self._group(group)
+        (tensor,), place = self._opened(tensors), self._place(site)
+        peer = peer if peer == -1 else _member(mail, peer)  # from anybody
+        work = mail.recv(self._rank, me, tensor, peer, tag, place)
+        return self._posted(work, [tensor], place, [work.poison])
 
-    def _issue(self, request: Request) -> Request:
-        (mail, calls, me), site, tensors = self._call_of(request)
-        op, more = request["op"], request["more"]
-        if op not in _COLLECTIVES or type(more) is not dict:
+    def do_issue(
+        self, group: int, op: str, tensors: list, ins: list, outs: list, site: list, shared: bool,
+        first: list | None = None, root: int = -1, reduce_op: str | None = None,
+        async_op: bool = False,
+    ) -> Reply:  # fmt: skip
+        mail, calls, me = self._group(group)
+        if op not in _COLLECTIVES:
             raise Malformed("no such collective")
-        if any(type(value) not in _OPTIONS.get(name, ()) for name, value in more.items()):
-            raise Malformed("no such option")
-        if more.get("root", -1) >= len(mail.ranks):
-            raise Malformed("a root that there is not")
-        ins, outs = ([tensors[i] for i in request[side]] for side in ("ins", "outs"))
-        if (shape := request["first"]) is not None:  # how many bytes there are, the tensors say
-            like = (ins or outs)[0]
-            more = more | {"first": torch.empty(shape, dtype=like.dtype, device="meta")}
-        work = calls.issue(self._rank, me, op, ins, outs, site=site, **more)
-        if request["shared"] is True:  # where it reads and fills one memory, nothing is poisoned
+        there, place, meta = self._opened(tensors), self._place(site), None
+        gives, gets = ([there[_index(i, there)] for i in side] for side in (ins, outs))
+        if first is not None:  # how many bytes there are, the tensors say
+            meta = torch.empty(first, dtype=there[0].dtype, device="meta")
+        root = root if root < 0 else _member(mail, root)
+        work = calls.issue(self._rank, me, op, gives, gets, site=place, root=root, first=meta,
+                           reduce_op=reduce_op, async_op=async_op)  # fmt: skip
+        if shared:  # where it reads and fills one memory, nothing is poisoned
             work.poisons = []
-        return self._posted(work, outs, site, work.poisons)
+        return self._posted(work, gets, place, work.poisons)
 
     def _posted(
-        self, work: Any, fills: list[torch.Tensor], site: Place, poisons: Any = ()
-    ) -> Request:
+        self, work: Any, fills: list[torch.Tensor], place: Place, poisons: Any = ()
+    ) -> Reply:
         if len(self._works) >= MOST_WORKS:
             raise Malformed("more calls than any answer needs")
         self._works.append((work, fills))
         reply = {"work": len(self._works) - 1, "poison": [p and p.side for p in poisons]}
-        if not site.blocking:
+        if not place.blocking:
             return reply
         work.wait()
-        return reply | self._over(work, fills)
+        return reply | _over(work, fills)
 
-    def _over(self, work: Any, fills: list[torch.Tensor]) -> Request:
-        """What has arrived, and of a message from whom."""
-        source = work.source_rank() if isinstance(work, RecvWork) else None
-        return {"values": [text_of(hazards.contents(t)) for t in fills], "source": source}
-
-    def _wait(self, request: Request) -> Request:
-        work, fills = self._work(request)
-        seconds = request.get("seconds")
-        if seconds is not None and not (type(seconds) is float and 0 <= seconds <= MOST_SECONDS):
+    def do_wait(self, work: int, seconds: float | None, touched: str, line: list | None) -> Reply:
+        mine, fills = self._works[_index(work, self._works)]
+        if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
             raise Malformed("a timeout that is none")
-        self._rank.thread.line = self._line(request["line"])  # it is that of a deadlock
-        work.wait(seconds and timedelta(seconds=seconds))
+        self._rank.thread.line = self._line(line)  # it is that of a deadlock
+        mine.wait(seconds and timedelta(seconds=seconds))
         self._rank.thread.line = None
-        self._untouched(work, request)
-        return self._over(work, fills)
+        self._untouched(mine, touched)
+        return _over(mine, fills)
 
-    def _completed(self, request: Request) -> Request:
-        work, fills = self._work(request)
-        if not work.is_completed():
-            return {}
-        self._untouched(work, request)
-        return self._over(work, fills)
+    def do_completed(self, work: int, touched: str) -> Reply | None:
+        mine, fills = self._works[_index(work, self._works)]
+        if not mine.is_completed():
+            return None
+        self._untouched(mine, touched)
+        return _over(mine, fills)
 
-    def _settle(self, request: Request) -> Request:
+    def do_settle(self, work: int, touched: str) -> Reply:
         """For code inside torch: the values as soon as all have called. See CollectiveWork."""
-        work, fills = self._work(request)
-        if not isinstance(work, CollectiveWork):
+        mine, fills = self._works[_index(work, self._works)]
+        if not isinstance(mine, CollectiveWork):
             raise Malformed("no collective")
-        return {"end": work.settle()} | self._over(work, fills)
+        return {"end": mine.settle()} | _over(mine, fills)
 
-    def _untouched(self, work: Any, request: Request) -> None:
+    def _untouched(self, work: Any, touched: str) -> None:
         """End the play if the rank says that it has used the call's memory before its time."""
-        if hazard := _TOUCHED.get(request["touched"]):
+        if hazard := _TOUCHED.get(touched):
             self._scheduler.fail(hazard(work.record.event()))
             raise Abandoned
 
-    def _make(self, request: Request) -> Request:
-        op, name, ranks = request["op"], request["name"], request["ranks"]
-        world = len(self._stage.slots)
-        if op not in ("new_group", "split_group") or type(name) is not str or len(name) > 200:
+    def do_make(self, op: str, name: str, ranks: list, local: bool, site: list) -> Reply:
+        if op not in ("new_group", "split_group"):
             raise Malformed("no such group")
-        if type(ranks) is not list or any(type(r) is not int or not 0 <= r < world for r in ranks):
-            raise Malformed("ranks that there are not")
-        local = request["local"] is True
-        made = self._all.make(self._rank, op, name, ranks, local, self._site(request))
-        if made is None:
-            return {"group": None}
-        self._groups.append(made.shared)
-        return {"group": len(self._groups) - 1}
+        members = [_index(rank, self._stage.slots) for rank in ranks]
+        made = self._all.make(self._rank, op, name, members, local, self._place(site))
+        if made is not None:
+            self._groups.append(made.shared)
+        return {"group": None if made is None else len(self._groups) - 1}
 
     # -- time, spans, and what the judge keeps -----------------------------------------------------
 
-    def _clock(self, request: Request) -> Request:
+    def do_clock(self) -> Reply:
         return {"at": self._scheduler.read_clock()}
 
-    def _spend(self, request: Request) -> Request:
+    def do_spend(self, seconds: float) -> None:
         self._scheduler.check(self._rank)
-        self._scheduler.spend(self._rank, _seconds(request["seconds"]))
-        return {}
+        if not 0 <= seconds <= LONGEST:  # NaN on a clock would come before and after everything
+            raise ValueError(f"{seconds!r} seconds: give a time from 0 to {LONGEST:g}")
+        self._scheduler.spend(self._rank, seconds)
 
-    def _span(self, request: Request) -> Request:
-        name, start, end = request["name"], float(request["start"]), float(request["end"])
-        if type(name) is not str or len(self._rank.spans) > MOST_SPANS:
-            raise Malformed("a span that is none")
-        if not 0 <= start <= end <= self._scheduler.now:
-            raise Malformed("a span of a time that has not been")
+    def do_span(self, name: str, start: float, end: float) -> None:
+        if len(self._rank.spans) > MOST_SPANS or not 0 <= start <= end <= self._scheduler.now:
+            raise Malformed("a span of a time that has not been, or too many")
         self._rank.spans.append(Span(self._rank.number, name[:60], start, end))
-        return {}
 
-    def _call(self, request: Request) -> Request:
-        call, place = _ints(request, "call", "place")
-        mine = self._rounds[call][place]
+    def do_call(self, call: int, place: int, given: int) -> None:
+        args = self._rounds[_index(call, self._rounds)]
+        mine = args[_index(place, args)]
         if not keeps(mine):
             raise Malformed("nothing that stays with the judge")
-        if request["given"]:
+        if given:
             raise TypeError("it takes no arguments")
         mine()
-        return {}
 
     # -- what a request names --------------------------------------------------------------------
 
-    def _call_of(self, request: Request) -> tuple[Any, Place, list[torch.Tensor]]:
-        """Its group, with the rank's number in that; its place; and its tensors."""
-        group, _ = _ints(request, "group", "tag")
-        mail, calls, members = self._groups[group]
-        tensors = opened(request["tensors"], MOST_BYTES)
+    def _group(self, number: int) -> tuple[Any, Any, int]:
+        """A group's mail and its collectives, and the rank's number in it."""
+        mail, calls, members = self._groups[_index(number, self._groups)]
+        return mail, calls, members[self._rank.number]
+
+    def _opened(self, rows: list) -> list[torch.Tensor]:
+        tensors = opened(rows, MOST_BYTES)
         self._stage.kept += sum(t.nbytes for t in tensors)
         if self._stage.kept > MOST_KEPT:
             raise Malformed("more memory than any answer needs")
-        return (mail, calls, members[self._rank.number]), self._site(request), tensors
+        return tensors
 
-    def _peer(self, request: Request, mail: Any, least: int) -> int:
-        (peer,) = _ints(request, "peer")
-        if not least <= peer < len(mail.ranks):
-            raise Malformed("a peer that there is not")
-        return peer
-
-    def _site(self, request: Request) -> Any:
-        direct, blocking, carries = (request[n] is True for n in ("direct", "blocking", "carries"))
-        return Place(self._line(request["line"]), direct, blocking, carries)
+    def _place(self, site: list) -> Any:
+        line, *flags = site
+        if len(flags) != 3 or any(type(flag) is not bool for flag in flags):
+            raise Malformed("a place that is none")
+        return Place(self._line(line), *flags)
 
     def _line(self, line: Any) -> Line | None:
         """The line of the answer that a rank names; None where it names none."""
@@ -337,28 +309,41 @@ class Proxy:
             return None
         return line_at(file, number, name)
 
-    def _work(self, request: Request) -> tuple[Any, list[torch.Tensor]]:
-        (number,) = _ints(request, "work")
-        return self._works[number]
+
+def _over(work: Any, fills: list[torch.Tensor]) -> Reply:
+    """What has arrived, and of a message from whom."""
+    source = work.source_rank() if isinstance(work, RecvWork) else None
+    return {"values": [text_of(hazards.contents(t)) for t in fills], "source": source}
 
 
-_HANDLERS: dict[str, Callable[[Proxy, Request], Request]] = {
-    "send": Proxy._send, "recv": Proxy._recv, "issue": Proxy._issue, "wait": Proxy._wait,
-    "completed": Proxy._completed, "settle": Proxy._settle, "make": Proxy._make,
-    "clock": Proxy._clock, "spend": Proxy._spend, "span": Proxy._span, "call": Proxy._call,
-}  # fmt: skip
+def _index(number: Any, among: Any) -> int:
+    """A number that the rank has named, as that of one of these."""
+    if type(number) is not int or not 0 <= number < len(among):
+        raise Malformed("a number of nothing")
+    return number
 
 
-def _ints(request: Request, *names: str) -> list[int]:
-    values = [request[name] for name in names]
-    if any(type(v) is not int or abs(v) >= 1 << 31 for v in values):
-        raise Malformed("a number that is none")
-    return values
+def _member(mail: Any, peer: int) -> int:
+    return _index(peer, mail.ranks)
 
 
-def _seconds(value: Any) -> float:
-    """A time to spend. NaN or infinity on a clock would come before and after everything."""
-    seconds = float(value)
-    if not 0 <= seconds <= LONGEST:
-        raise ValueError(f"{seconds!r} seconds: give a time from 0 to {LONGEST:g}")
-    return seconds
+_signature = cache(partial(inspect.signature, eval_str=True))
+
+
+def checked(of: Any, name: str, request: Any, *more: Any) -> Any:
+    """Call a method with what a rank has sent; Malformed where its signature is another one."""
+    method: Any = getattr(type(of), name, None)
+    try:
+        given = _signature(method).bind(of, *more, **request)
+    except TypeError:
+        raise Malformed("no such request") from None
+    for part, value in request.items():
+        kind = given.signature.parameters[part].annotation
+        if kind is Any:
+            continue
+        if type(value) not in (get_args(kind) or (kind,)):
+            raise Malformed(f"a request with {part} of another type")
+        if (type(value) is int and abs(value) >= 1 << 31) or (
+            type(value) is str and len(value) > LONGEST_TEXT):  # fmt: skip
+            raise Malformed(f"a request with {part} too large")
+    return method(of, *more, **request)

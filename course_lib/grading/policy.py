@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Policy:
         """What the judge has to know of it."""
         limits = Limits(self.cpu_seconds, self.memory_mb, self.processes, self.files, self.file_mb)
         timing = {"play": self.play_seconds, "exercise": self.exercise_seconds}
-        return {"limits": limits.as_json(), "timing": timing, "pictures": self.pictures}
+        return {"limits": asdict(limits), "timing": timing, "pictures": self.pictures}
 
     def lateness(self, submitted: datetime) -> float:
         """The share of its marks that a submission loses, for each day that has begun."""

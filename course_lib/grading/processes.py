@@ -14,61 +14,83 @@ and the next play gets a new one.
 from __future__ import annotations
 
 import os
-import select
-import shutil
+import secrets
 import socket
-import tempfile
+import struct
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from functools import cached_property
+from multiprocessing.connection import Connection
 from typing import Any
 
-from course_lib.grading.frames import Ended, Malformed, Talk
-from course_lib.grading.walls import Limits, running
+from course_lib.grading.walls import UNDEFENDED, Limits
+from course_lib.grading.wire import Ended, Malformed, Talk
 from course_lib.ranks.forkserver import ForkServer
-from course_lib.ranks.messages import Channel
 
 VARIABLE = "COURSE_GRADE_DOOR"  # where kernels find the fork server of their run
 # What of this process's environment a Python needs: a rank can read its first one.
 _NEEDED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
            "COURSE_LIB_WALLS")  # fmt: skip
 START = 20.0  # seconds in which a slot has to be ready, on a busy machine, too
+_CREDENTIALS = struct.Struct("3i")  # of a caller: process, user, group
+REAPED = 0.5  # seconds in which the fork server has noticed that one has ended
 HOME = 2.0  # seconds in which one that was told that all is over has to come back
 
 
-class RankServer:
-    """The fork server of a grading run, as long as the with-block lasts, and its door."""
+class RankServer(ExitStack):
+    """The fork server of a grading run, from when it is needed to the end of the with-block, and
+    its door: an abstract socket, which is in no file system and ends with this process."""
 
-    def __enter__(self) -> RankServer:
+    def __init__(self) -> None:
+        super().__init__()
+        self._starting = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        """Where judges call; whoever asks first waits until ranks can be had."""
+        with self._starting:
+            return self._address
+
+    @cached_property
+    def server(self) -> ForkServer:
         environ = {name: os.environ[name] for name in _NEEDED if name in os.environ}
-        self.server = ForkServer("course_lib.grading.keeper", environ | {"OMP_NUM_THREADS": "1"})
-        self.folder = tempfile.mkdtemp(prefix="grade-")
-        self.address = os.path.join(self.folder, "door")
-        self._door = socket.socket(socket.AF_UNIX)
-        self._door.bind(self.address)
-        self._door.listen(64)
-        threading.Thread(target=self._answer_the_door, daemon=True).start()
-        life, talk = start_rank(self.address)
+        started = ForkServer("course_lib.grading.rank", environ | {"OMP_NUM_THREADS": "1"})
+        self.callback(started.release)
+        return started
+
+    @cached_property
+    def _address(self) -> str:
+        address = f"course-grade-{secrets.token_hex(8)}"
+        door = self.enter_context(socket.socket(socket.AF_UNIX))
+        door.bind(f"\0{address}")
+        door.listen(64)
+        self.callback(door.shutdown, socket.SHUT_RDWR)
+        threading.Thread(target=self._answer, args=[door], daemon=True).start()
+        life, talk = start_rank(address)
         with life, talk:  # it says that it has forked; from now on that takes milliseconds
             if not life.recv(1):
                 raise RuntimeError(f"no process that starts ranks{self.server.last_complaint()}")
-        return self
+        return address
 
-    def _answer_the_door(self) -> None:
+    def _answer(self, door: socket.socket) -> None:
         while True:
             try:
-                caller, _ = self._door.accept()
+                caller, _ = door.accept()
             except OSError:  # it is closed
                 return
             # whoever called may be gone by now, and the fork server, too
-            with caller, suppress(OSError), self.server.open_world() as world:
-                socket.send_fds(caller, [b"."], [world.fileno()])
+            with caller, suppress(OSError):
+                if _user_of(caller) != os.geteuid():
+                    continue
+                with self.server.open_world() as world:
+                    socket.send_fds(caller, [b"."], [world.fileno()])
 
-    def __exit__(self, *_: object) -> None:
-        self._door.shutdown(socket.SHUT_RDWR)
-        self._door.close()
-        self.server.release()
-        shutil.rmtree(self.folder)
+
+def _user_of(caller: socket.socket) -> int:
+    credentials = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1])
 
 
 def start_rank(address: str) -> tuple[socket.socket, socket.socket]:
@@ -76,7 +98,7 @@ def start_rank(address: str) -> tuple[socket.socket, socket.socket]:
     It builds its walls when it is told its limits."""
     here, there = socket.socketpair()
     with socket.socket(socket.AF_UNIX) as door, there:
-        door.connect(address)
+        door.connect(f"\0{address}")
         _, fds, _, _ = socket.recv_fds(door, 1, 1)
         if not fds:
             raise Ended("the fork server is gone")
@@ -90,28 +112,16 @@ class Slot:
 
     def __init__(self, address: str, setup: dict[str, Any]) -> None:
         self._life, sock = start_rank(address)
-        self._told = Channel(self._life)
         self._until: float | None = time.monotonic() + START
         self.talk = Talk(sock, self._patient)
-        self.pid = 0  # its keeper's
-        self.code: int | None = None  # its exit code, once it has ended
         self.state = "idle"  # idle, playing, abandoned or ended
         self.why = ""  # it ended, in words for the instructor
         try:
             self.talk.send(setup)
             self.walls = {str(w) for w in self.talk.receive()["walls"]}
-            self._listen(START)
         except (Ended, Malformed, TimeoutError, KeyError, TypeError) as error:
             self.spoil(f"it did not start ({type(error).__name__})")
             raise Ended(self.why) from None
-
-    def _listen(self, seconds: float) -> None:
-        """What the fork server says next: which process it is, or how it has ended."""
-        select.select([self._life], [], [], seconds)
-        for what, pid, *code in self._told.serve():
-            self.pid = pid
-            if what == "exit":
-                (self.code,) = code
 
     def _patient(self) -> bool:
         return self._until is None or time.monotonic() < self._until
@@ -140,10 +150,17 @@ class Slot:
         if self.state == "ended":
             return
         self.state = "ended"
-        if not why:
-            self._listen(0.5)
-        self.why = why or _in_words(self.code)
+        self.why = why or _in_words(self._exit_code())
         self.close()
+
+    def _exit_code(self) -> int | None:
+        """What the fork server says of it, once it has reaped it."""
+        with Connection(self._life.detach()) as told, suppress(EOFError, OSError):
+            while told.poll(REAPED):
+                what, _, *code = told.recv()
+                if what == "exit":
+                    return int(*code)
+        return None
 
     def home(self) -> bool:
         """Whether it can be used again, after a play."""
@@ -180,37 +197,29 @@ def _in_words(code: int | None) -> str:
 
 
 class Runner:
-    """All slots of one answer."""
+    """All slots of one answer, as long as the with-block lasts."""
 
     def __init__(self, address: str, limits: Limits, setup: dict[str, Any]) -> None:
-        self._address, self._setup = address, setup | {"limits": limits.as_json()}
+        self._address, self._setup = address, setup | {"limits": asdict(limits)}
         self._slots: list[Slot] = []
         self.ended: list[str] = []  # why slots were given up
-        self.walls: set[str] | None = None
+        self.walls = set(UNDEFENDED)  # that stand around all of them
 
-    @staticmethod
-    def standing() -> set[str]:
-        """The walls that this system allows."""
-        with RankServer() as started:
-            runner = Runner(started.address, Limits(), {"name": "", "cells": []})
-            try:
-                runner.slots(1)
-                return runner.walls or set()
-            finally:
-                runner.close()
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for slot in self._slots:
+            slot.close()
 
     def slots(self, world: int) -> list[Slot]:
         """As many slots as this, all of them ready."""
         self._slots = [slot for slot in self._slots if slot.home()]
         while len(self._slots) < world:
             fresh = Slot(self._address, self._setup)
-            self.walls = fresh.walls if self.walls is None else self.walls & fresh.walls
+            self.walls &= fresh.walls
             self._slots.append(fresh)
         return self._slots[:world]
-
-    def running(self) -> int:
-        """How many threads its ranks have that compute, or want to."""
-        return sum(running(slot.pid) for slot in self._slots)
 
     def settle(self) -> list[str]:
         """After a play: give up what does not come back; why, for each that was."""
@@ -218,8 +227,3 @@ class Runner:
         self.ended += gone
         self._slots = [s for s in self._slots if s.state == "idle"]
         return gone
-
-    def close(self) -> None:
-        for slot in self._slots:
-            slot.close()
-        self._slots = []

@@ -1,5 +1,12 @@
 """One rank of a student's answer: runs behind walls, and talks to the judge alone.
 
+    fork server ──fork──► keeper ──fork──► rank
+                             │               builds its walls, then serves the judge
+                             leaves the system's namespaces, waits, and ends as its rank did
+
+The fork server and the keepers run no student's code. It ends a keeper when the judge closes its
+socket, and then the rank, which was the first process of its own world, and all that came of it.
+
     the student's function                 as plain as ever: dist.send, dist.all_reduce, …
         │
     SimulatedGroup                         the simulator's own, which unpacks c10d's arguments
@@ -16,29 +23,92 @@ ranks send it.
 from __future__ import annotations
 
 import ast
+import gc
+import importlib
 import multiprocessing.process
 import os
 import pickle
+import shutil
+import signal
+import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
 from course_lib import context
 from course_lib.checks.in_rank import AtImport, call_all
+from course_lib.grading import walls
 from course_lib.grading.far import Asker, Groups, Own, plain_line
-from course_lib.grading.frames import Ended, Talk
-from course_lib.grading.plain import bytes_of, encode
+from course_lib.grading.wire import Ended, Talk, bytes_of, encode
 from course_lib.simulated import compat
 from course_lib.simulated.scheduler import Abandoned
 from course_lib.user_code import show_lines, stack_lines
 
+CHECKS = Path(__file__).resolve().parents[1] / "checks"
+# Modules of what ranks are given. The lessons stay out of a rank's memory and of its files: the
+# right function of an exercise would be an answer to it. The first optimizer imports the third of
+# these, and what loads data the last.
+GIVEN = ("course_lib.checks.models", "course_lib.checks.watched", "torch._dynamo",
+         "torchvision.datasets")  # fmt: skip
+_leave = os._exit  # the answer's own is patched
 _PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
               "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
+
+
+# ---- the keeper ----------------------------------------------------------------------------------
+
+
+def hidden() -> list[str]:
+    """What of this package no rank may read: the grading, and what is expected of answers."""
+    own = [Path(__file__).resolve().parent, CHECKS / "__pycache__", CHECKS / "formulas.py"]
+    return [str(p) for p in [*own, *CHECKS.glob("lesson_*.py")]]
+
+
+def prepare() -> None:
+    """In the fork server, before any rank."""
+    for name in GIVEN:
+        importlib.import_module(name)
+    torch.set_num_threads(1)
+    gc.collect()
+
+
+def main(fds: Sequence[int], scratch: str) -> NoReturn:
+    """The life of a keeper."""
+    os.setsid()
+    (talk_fd,) = fds
+    shutil.rmtree(scratch, ignore_errors=True)  # of one that had this number, and was not tidied up
+    os.mkdir(scratch, 0o700)
+    outer = walls.separate()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _be_rank(talk_fd, outer, scratch)
+        finally:
+            _leave(0)
+    os.close(talk_fd)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    _leave(code if code >= 0 else 128 - code)
+
+
+def _be_rank(talk_fd: int, outer: set[str], scratch: str) -> None:
+    os.setsid()
+    talk = Talk(socket.socket(fileno=talk_fd))
+    setup = talk.receive()
+    standing = walls.build(walls.Limits(**setup["limits"]), outer, scratch, hidden())
+    walls.end_with_parent(signal.SIGKILL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    serve(talk, setup, standing)
+
+
+# ---- the rank: beside the student's code -----------------------------------------------------
 
 
 def _torchrun(rank: int, world: int) -> dict[str, str]:

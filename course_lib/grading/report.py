@@ -86,7 +86,7 @@ def junit(results: list[Marked]) -> str:
     """One suite a submission, one case an exercise, with its cell's id."""
     top = xml.Element("testsuites", name="course_lib grade")
     for marked in results:
-        suite = xml.SubElement(top, "testsuite", name=marked.name, skipped="0", errors="0")
+        suite = xml.SubElement(top, "testsuite", name=marked.name, errors="0")
         for m in marked.marks or [Mark(marked.name, "", "", 0, "none", {}, marked.problem)]:
             case = xml.SubElement(suite, "testcase", classname=marked.lesson, name=m.exercise,
                                   time=str(m.record.get("seconds", 0)))  # fmt: skip
@@ -95,9 +95,10 @@ def junit(results: list[Marked]) -> str:
                 xml.SubElement(properties, "property", name=name, value=str(getattr(m, name)))
             if not m.passed:
                 why = m.diagnosis or m.reason or "not passed"
-                xml.SubElement(case, "failure", message="".join(filter(str.isprintable, why)))
-        suite.set("tests", str(len(suite)))
-        suite.set("failures", str(len(suite.findall("*/failure"))))
+                outcome = "skipped" if m.counts == "skipped" else "failure"
+                xml.SubElement(case, outcome, message="".join(filter(str.isprintable, why)))
+        for count, found in (("tests", "*"), ("failures", "*/failure"), ("skipped", "*/skipped")):
+            suite.set(count, str(len(suite.findall(found))))
     return '<?xml version="1.0" encoding="utf-8"?>\n' + xml.tostring(top, encoding="unicode") + "\n"
 
 
@@ -126,6 +127,9 @@ def summary(results: list[Marked]) -> str:
     for mark in (mark for marked in results for mark in marked.marks):
         by_exercise.setdefault(f"{mark.number} {mark.exercise}", []).append(mark)
     for name, marks in sorted(by_exercise.items()):
+        if marks[0].counts == "skipped":
+            lines += ["", f"{name:<28} {marks[0].reason}"]
+            continue
         lines += ["", f"{name:<28} {_distribution(marks)}"]
         why = Counter(m.diagnosis or m.reason or "not passed" for m in marks if not m.passed)
         lines += [f"    {count:>3} × {what}" for what, count in why.most_common(5)]

@@ -7,7 +7,7 @@
     /tmp ── 16 MB of memory, gone with the process          no home, no submissions, no solutions
 
 ``build`` raises nothing where a wall cannot be built: it returns those that stand. Without
-namespaces (macOS, or a container that forbids them) limits and an own session remain; then what
+namespaces (in a container that forbids them) limits and an own session remain; then what
 the process may still do is named in every report: see ``UNDEFENDED``.
 """
 
@@ -19,8 +19,8 @@ import os
 import resource
 import struct
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from course_lib.grading import seccomp
@@ -57,9 +57,6 @@ class Limits:
     files: int = 128
     file_mb: int = 16
 
-    def as_json(self) -> dict[str, int]:
-        return asdict(self)
-
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
@@ -88,7 +85,7 @@ def _prctl(option: int, value: int = 0) -> None:
 
 def separate() -> set[str]:
     """Leave the namespaces of the system; the next child is the first process of its own world."""
-    if sys.platform != "linux" or os.environ.get("COURSE_LIB_WALLS") == "none":
+    if os.environ.get("COURSE_LIB_WALLS") == "none":
         return set()
     flags = _NEWPID | _NEWNET | _NEWIPC | _NEWUTS
     try:
@@ -117,15 +114,21 @@ def build(limits: Limits, outer: set[str], place: str, hidden: list[str]) -> lis
     walls, used = set(outer), _data()
     if "processes" in outer:
         walls |= _attempt(lambda: _own_files(place, hidden, limits.file_mb), "files")
-    _limit(limits)
-    if sys.platform == "linux":
-        walls |= _attempt(lambda: _become_nobody("files" in walls), "user")
-    _limit_processes(limits.processes, "processes" in walls)
+    for what, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, limits.cpu_seconds),
+        (resource.RLIMIT_FSIZE, limits.file_mb << 20),
+        (resource.RLIMIT_NOFILE, limits.files),
+    ):
+        _limit(what, most)
+    walls |= _attempt(lambda: _become_nobody("files" in walls), "user")
+    # Counted for a user: where others run under the same one, theirs come on top.
+    others = 0 if "processes" in walls else _tasks_of(os.getuid())
+    _limit(resource.RLIMIT_NPROC, limits.processes + others)
     walls |= _attempt(seccomp.install, "calls")
     if "calls" in walls:  # nothing else counts what processes share, or children have
         memory = used + (limits.memory_mb << 20)
-        walls |= _attempt(lambda: resource.setrlimit(resource.RLIMIT_DATA, (memory, memory)),
-                          "memory")  # fmt: skip
+        walls |= _attempt(lambda: _limit(resource.RLIMIT_DATA, memory), "memory")
     folder = Path("/tmp" if "files" in walls else place)
     for name in ("home", "work"):
         (folder / name).mkdir()
@@ -141,15 +144,13 @@ def build(limits: Limits, outer: set[str], place: str, hidden: list[str]) -> lis
 def _data() -> int:
     """Bytes of this process that it can write to, and that nobody shares: what RLIMIT_DATA limits.
     (RLIMIT_AS would keep torch from loading.)"""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
+    lines = Path("/proc/self/status").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData"))
 
 
 def end_with_parent(number: int) -> None:
     """Have this process ended when its parent is, who may be killed."""
-    if sys.platform == "linux":
-        _prctl(_DEATH_SIGNAL, number)
+    _prctl(_DEATH_SIGNAL, number)
 
 
 def _attempt(wall: Callable[[], None], *names: str) -> set[str]:
@@ -249,25 +250,10 @@ def _drop_capabilities() -> None:
     _call("capset", header, struct.pack("6I", *[0] * 6))
 
 
-def _limit(limits: Limits) -> None:
-    megabyte = 1 << 20
-    for what, most in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_CPU, limits.cpu_seconds),
-        (resource.RLIMIT_FSIZE, limits.file_mb * megabyte),
-        (resource.RLIMIT_NOFILE, limits.files),
-    ):
-        _, hard = resource.getrlimit(what)
-        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (value, value))
-
-
-def _limit_processes(most: int, alone: bool) -> None:
-    """Counted for a user: where others run under the same one, theirs come on top."""
-    others = 0 if alone or sys.platform != "linux" else _tasks_of(os.getuid())
-    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    value = most + others if hard == resource.RLIM_INFINITY else min(most + others, hard)
-    resource.setrlimit(resource.RLIMIT_NPROC, (value, value))
+def _limit(what: int, most: int) -> None:
+    _, hard = resource.getrlimit(what)
+    value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(what, (value, value))
 
 
 def _tasks_of(user: int) -> int:
@@ -276,27 +262,4 @@ def _tasks_of(user: int) -> int:
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and entry.stat().st_uid == user:
                 count += len(os.listdir(entry / "task"))
-    return count
-
-
-# ---- watching ----------------------------------------------------------------------------------
-
-
-def family(pid: int) -> Iterator[int]:
-    """A process and all that came of it."""
-    yield pid
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-            for child in children:
-                yield from family(int(child))
-
-
-def running(pid: int) -> int:
-    """How many threads of a process, and of all that came of it, compute or want to."""
-    count = 0
-    for member in family(pid):
-        for stat in Path(f"/proc/{member}/task").glob("*/stat"):
-            with contextlib.suppress(OSError):
-                count += stat.read_text().rpartition(")")[2].split()[0] == "R"
     return count

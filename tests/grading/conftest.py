@@ -16,8 +16,8 @@ from course_lib.grading import judge as judging
 from course_lib.grading import processes
 from course_lib.grading.judge import Order, Timing, judge
 from course_lib.grading.namespace import CellText
-from course_lib.grading.processes import RankServer
-from course_lib.grading.walls import Limits
+from course_lib.grading.processes import RankServer, Runner
+from course_lib.grading.walls import UNDEFENDED, Limits
 
 TESTS = Path(__file__).resolve().parents[1]
 LIMITS = Limits(memory_mb=200, cpu_seconds=20)
@@ -25,10 +25,28 @@ LIMITS = Limits(memory_mb=200, cpu_seconds=20)
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[RankServer]:
-    os.environ["COURSE_ATTACK_TOKEN"] = "secret"
     with RankServer() as started:
+        os.environ["COURSE_ATTACK_TOKEN"] = "secret"
+        assert started.address
         del os.environ["COURSE_ATTACK_TOKEN"]
         yield started
+
+
+@pytest.fixture(scope="session")
+def standing(ranks: RankServer) -> set[str]:
+    """The walls that this system allows."""
+    with Runner(ranks.address, LIMITS, {"name": "", "cells": []}) as runner:
+        runner.slots(1)
+        return runner.walls
+
+
+@pytest.fixture
+def needs(standing: set[str]) -> Callable[[str], None]:
+    def need(wall: str) -> None:
+        if wall not in {*standing, ""}:
+            pytest.skip(f"no wall: an answer could {UNDEFENDED[wall]}")
+
+    return need
 
 
 @pytest.fixture

@@ -19,11 +19,6 @@ def _place(nb: Notebook) -> int:
     return next(n for n, c in enumerate(nb["cells"]) if _is_answer(c))
 
 
-def moved(nb: Notebook, rng: random.Random) -> None:
-    cell = nb["cells"].pop(_place(nb))
-    nb["cells"].insert(rng.randrange(len(nb["cells"]) + 1), cell)
-
-
 def shuffled(nb: Notebook, rng: random.Random) -> None:
     rng.shuffle(nb["cells"])
 
@@ -59,12 +54,6 @@ def with_rubbish_cells(nb: Notebook, rng: random.Random) -> None:
         nb["cells"].insert(rng.randrange(len(nb["cells"]) + 1), rubbish)
 
 
-def with_large_outputs(nb: Notebook, rng: random.Random) -> None:
-    for cell in nb["cells"]:
-        if cell.get("cell_type") == "code":
-            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "x" * 10_000}]
-
-
 def with_foreign_metadata(nb: Notebook, rng: random.Random) -> None:
     nb["metadata"] = {"course": [1], "kernelspec": 3, "colab": {"name": "x"}}
 
@@ -77,10 +66,6 @@ def deleted(nb: Notebook, rng: random.Random) -> None:
     nb["cells"].pop(_place(nb))
 
 
-def made_markdown(nb: Notebook, rng: random.Random) -> None:
-    nb["cells"][_place(nb)]["cell_type"] = rng.choice(["markdown", "raw"])
-
-
 def with_broken_code(nb: Notebook, rng: random.Random) -> None:
     text = "".join(nb["cells"][_place(nb)]["source"])
     at = rng.randrange(len(text))
@@ -88,23 +73,20 @@ def with_broken_code(nb: Notebook, rng: random.Random) -> None:
 
 
 KEEPS: list[Callable[[Notebook, random.Random], None]] = [
-    moved, shuffled, copied, without_metadata, others_deleted, with_large_outputs,
-    with_foreign_metadata, with_rubbish_cells, retyped, without_ids,
+    shuffled, copied, without_metadata, others_deleted, with_foreign_metadata,
+    with_rubbish_cells, retyped, without_ids,
 ]  # fmt: skip
-LOSES = [emptied, deleted, made_markdown, with_broken_code]
+LAST = (without_metadata, with_rubbish_cells, retyped, without_ids)  # what others look for is gone
+LOSES = [emptied, deleted, with_broken_code]
 
 
 def damaged(nb: Notebook, rng: random.Random) -> tuple[str, bool]:
     """The file's text after one or two misfortunes, and whether all answers are still in it."""
     how = rng.random()
-    if how < 0.6:  # all that comes after one that takes ids away must need none
-        chosen = sorted(rng.sample(range(len(KEEPS)), rng.choice((1, 2))))
-        if {7, 8, 9} & set(chosen[:-1]):
-            chosen = chosen[-1:]
-        if {3, 9} <= set(chosen):
-            chosen = [9]
-        for number in chosen:
-            KEEPS[number](nb, rng)
+    if how < 0.6:
+        first, then = rng.choice([k for k in KEEPS if k not in LAST]), rng.choice(KEEPS)
+        first(nb, rng)
+        then(nb, rng)
         return json.dumps(nb), True
     if how < 0.85:
         rng.choice(LOSES)(nb, rng)

@@ -6,17 +6,21 @@ import copy
 import json
 import os
 import random
+import re
 import time
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as xml
 
+import nbformat
 import pytest
 import zoo
 from conftest import TESTS, answer_cell, code, notebook, written
 from damage import damaged
 
-from course_lib.grading import answers, manifest, marks, transplant
+from course_lib.grading import answers, feedback, manifest, marks, report
 from course_lib.grading.namespace import CellText, namespace
+from course_lib.grading.notebook import write
 from course_lib.grading.policy import Policy
 from course_lib.notebooks.lesson import STUB
 
@@ -114,9 +118,8 @@ def test_the_lesson_is_known_by_its_answers_its_metadata_or_its_name(tmp_path: P
     assert answers.read(named, RELEASE).lesson == "00_hello_ranks"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(60))
 def test_damage_costs_an_answer_at_most_itself(seed: int, tmp_path: Path) -> None:
-    """Thirty of the damaged notebooks; the soak test has two hundred."""
     whole = json.loads((ROOT / "notebooks" / "00_hello_ranks.ipynb").read_text())
     for cell in whole["cells"]:
         if cell["id"] == "my_share-answer":
@@ -138,13 +141,14 @@ def test_the_grading_notebook_holds_answers_as_strings_and_nothing_else_of_a_sub
                  tags=["nbval-skip"])  # fmt: skip
     check["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "100 of 100"}]
     path = written(tmp_path / "x.ipynb", notebook([evil, check, code("import os; os._exit(0)")]))
-    lesson = transplant.pristine(ROOT / "notebooks" / "solutions" / "00_hello_ranks.ipynb")
-    items = RELEASE.lessons["00_hello_ranks"]
-    made = transplant.transplant(answers.read(path, RELEASE), items, lesson)
-    assert [c.id for c in made.cells] == ["grading-begin", "my_share-answer", "my_share-check"]
-    assert made.cells[2].source == "check(my_share)"
-    assert len(made.cells[1].source.splitlines()) == 1, "a string, on one line"
-    assert all("tags" not in c.metadata and not c.outputs for c in made.cells)
+    solved = ROOT / "notebooks" / "solutions" / "00_hello_ranks.ipynb"
+    made = write(tmp_path, answers.read(path, RELEASE), RELEASE.lessons["00_hello_ranks"], solved,
+                 ["my_share"], {})  # fmt: skip
+    cells = nbformat.read(made, as_version=4).cells
+    assert [c.id for c in cells] == ["grading-begin", "my_share-answer", "my_share-check"]
+    assert cells[2].source == "check(my_share)"
+    assert len(cells[1].source.splitlines()) == 1, "a string, on one line"
+    assert all("tags" not in c.metadata and not c.outputs for c in cells)
 
 
 DEEP = "x = 1" + " + 1" * 3000 + "\n"
@@ -208,3 +212,10 @@ def test_what_needs_modelled_gpus_is_neither_judged_nor_counted(tmp_path: Path) 
     assert [handed.answers[n].problem for n in names] == [answers.NOT_GRADED, ""]
     marked = marks.mark("x", handed, release, Policy(), tmp_path)
     assert (marked.worth, marked.marks[0].reason) == (10, answers.NOT_GRADED)
+    suite = xml.fromstring(report.junit([marked]))[0]
+    assert [case.find("skipped") is not None for case in suite] == [True, False]
+    assert (suite.get("skipped"), suite.get("failures")) == ("1", "1")
+    assert suite[0][-1].get("message") == answers.NOT_GRADED
+    assert re.search(f"exchange_edges +{answers.NOT_GRADED}", report.summary([marked]))
+    assert [t["name"] for t in json.loads(feedback.gradescope(marked))["tests"]] == [
+        "07 first_missing"]  # fmt: skip

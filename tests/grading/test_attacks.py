@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import zoo
 from conftest import TESTS
@@ -22,25 +23,22 @@ from conftest import TESTS
 from course_lib.grading import feedback, report
 from course_lib.grading.manifest import Manifest
 from course_lib.grading.marks import Mark, Marked
-from course_lib.grading.processes import RankServer, Runner
-from course_lib.grading.walls import UNDEFENDED, family
+from course_lib.grading.processes import RankServer
+from course_lib.grading.walls import UNDEFENDED
+from course_lib.load_factor import load_factor
 
 pytestmark = pytest.mark.slow
 
 ATTACKS = sorted((TESTS / "attacks").glob("*/*.py"))
 # What the answer earns honestly: it is right and sends too much. All others earn nothing.
-HONEST = {"forged_events": 70, "hidden_collective": 70, "says_four_bytes": 70}
-SECONDS = 25
+HONEST = {"forged_events": 70, "hidden_collective": 70}
+SECONDS = 25  # of an idle machine
 # What an attack could do to the machine, or gain, where a wall is missing: it is not tried there.
 NEEDS = {
-    "kills_the_judge": "processes", "stops_its_siblings": "processes", "fork_bomb": "processes",
-    "through_files": "files", "through_sockets": "network",
-    "leaves_files": "files", "writes_a_record": "files", "disk_bomb": "files",
-    "reads_solutions": "files", "asks_the_checks": "files", "network": "network",
-    "memory_bomb": "memory", "memory_of_system_v": "calls",
-    "memory_that_nobody_maps": "calls", "orders_ranks_of_its_own": "files",
+    "stops_its_siblings": "processes", "fork_bomb": "processes", "memory_bomb": "memory",
+    "leaves_files": "files", "disk_bomb": "files", "reads_solutions": "files",
+    "beside_the_messages": "files", "orders_ranks_of_its_own": "network",
 }  # fmt: skip
-STANDING = Runner.standing()
 LEFT = ("sitecustomize.py", "usercustomize.py", "conftest.py", "x.pth", ".bashrc")
 
 
@@ -49,16 +47,16 @@ def name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", ATTACKS, ids=name)
-def test_an_attack_earns_nothing_and_ends(path: Path, judged, ranks: RankServer) -> None:
-    wall = NEEDS.get(path.stem)
-    if wall and wall not in STANDING:
-        pytest.skip(f"no wall: an answer could {UNDEFENDED[wall]}")
+def test_an_attack_earns_nothing_and_ends(path: Path, judged, ranks: RankServer, needs) -> None:
+    needs(NEEDS.get(path.stem, ""))
     assert ast.get_docstring(ast.parse(path.read_text())), "it says what it tries"
-    before, start = outside(), time.monotonic()
+    before, end = outside(), time.monotonic() + SECONDS * load_factor()
     record = judged(path.parent.name, path.read_text())
-    assert time.monotonic() - start < SECONDS
+    assert time.monotonic() < end
     assert not record["passed"]
     assert record["points"] <= HONEST.get(path.stem, 0), record
+    if path.stem in NEEDS:  # no wall has been passed, whatever else would have seen it
+        assert not str(record["diagnosis"]).endswith("beside-messages")
     assert nobody_left(ranks)
     assert outside() <= before
     for page in pages(path.parent.name, record):
@@ -99,7 +97,7 @@ def nobody_left(ranks: RankServer) -> bool:
     pid = ranks.server._process.pid
     end = time.monotonic() + 10
     while time.monotonic() < end:
-        if len(list(family(pid))) == 1:
+        if not psutil.Process(pid).children(recursive=True):
             return True
         time.sleep(0.02)  # a process takes its time to be gone; nothing tells when
     return False
@@ -108,7 +106,7 @@ def nobody_left(ranks: RankServer) -> bool:
 def test_a_judge_that_is_gone_before_its_rank_came_costs_no_other_one(judged, ranks) -> None:
     for _ in range(20):
         with socket.socket(socket.AF_UNIX) as door:
-            door.connect(ranks.address)
+            door.connect(f"\0{ranks.address}")
     assert judged("my_share", zoo.source("my_share", "by_divmod"))["passed"]
 
 
@@ -166,9 +164,9 @@ PROBES = {
 """
 
 
-@pytest.mark.skipif("calls" not in STANDING, reason="this system allows no filter of calls")
-def test_calls_that_no_rank_may_make_are_refused_and_threads_start(judged) -> None:
+def test_calls_that_no_rank_may_make_are_refused_and_threads_start(judged, needs) -> None:
     """All of them within the walls, on either kind of machine; the verdict names what passes."""
+    needs("calls")
     numbers = {"x86_64": (250, 321), "aarch64": (219, 280)}[platform.machine()]
     source = REFUSED.replace("*KEYCTL", str(numbers[0])).replace("*BPF", str(numbers[1]))
     record = judged("my_share", source + TRY_ALL)
@@ -197,9 +195,9 @@ PROBES = {{
 """
 
 
-@pytest.mark.skipif("files" not in STANDING, reason="this system allows no walls: see UNDEFENDED")
-def test_what_no_rank_can_do(judged) -> None:
+def test_what_no_rank_can_do(judged, needs) -> None:
     """Each probe raises an OSError within the walls; the verdict names what passes."""
+    needs("files")
     record = judged("my_share", WALLED + TRY_ALL)
     assert record["passed"], record
 

@@ -9,6 +9,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -27,6 +29,7 @@ from course_lib.grading import feedback, grade, manifest, marks, report
 from course_lib.grading.answers import Found, Submission
 from course_lib.grading.judge import CarriedPlayer, Timing
 from course_lib.grading.policy import SHOWS, Policy
+from course_lib.grading.processes import RankServer
 from course_lib.grading.students import Student, read_roster, whose
 from course_lib.notebooks.copies import solved_copy, to_text
 from course_lib.notebooks.lesson import LessonError
@@ -88,7 +91,9 @@ def ring_notebook(**answers: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def graded(course: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def graded(
+    course: Path, tmp_path_factory: pytest.TempPathFactory, ranks: RankServer
+) -> Iterator[tuple[Path, list[str]]]:
     """Three submissions: all right; one exercise hangs and a later one needs it; and one that
     tries what a notebook can try."""
     folder = tmp_path_factory.mktemp("graded")
@@ -111,8 +116,9 @@ def graded(course: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     command = ["grade", str(inbox), "--out", str(folder / "out"), "--policy", str(policy)]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(course)
+        patch.setattr(grade, "RankServer", lambda: nullcontext(ranks))
         assert main(command) == 0
-    return folder / "out", command
+        yield folder / "out", command
 
 
 def table(out: Path) -> dict[str, dict[str, str]]:
@@ -159,15 +165,22 @@ def test_feedback_tells_what_check_would(graded: tuple[Path, list[str]]) -> None
     assert story.splitlines()[0] in pages["carl"]
     assert "should have" in story and "should have" in pages["carl"]
     assert "  core     0   failed" in head and "core     0   failed" in pages["carl"]
+    oral = (out / "oral" / "anna.md").read_text()
+    assert oral.count("\n   - ") == 9, "three questions an exercise, with what the trace says"
+    assert "ring_all_reduce.py, line" in oral or "ring_reduce_scatter.py, line" in oral
+    records = {n: json.loads((out / "work" / n / "records" / "ring_all_reduce.json").read_text())
+               for n in ("anna", "bert")}  # fmt: skip
+    assert [r["earlier_answers"] for r in records.values()] == ["own", "reference"]
 
 
 @slow
 def test_nothing_is_judged_twice_and_the_time_of_submission_stays(
-    graded: tuple[Path, list[str]], course: Path, tmp_path: Path, capsys, monkeypatch
+    graded: tuple[Path, list[str]], tmp_path: Path, capsys, monkeypatch
 ) -> None:
-    """Another policy, files copied since then, and a roster that knows of one of the three."""
+    """Another policy, files copied since then, and a roster that knows of one of the three. Where
+    nothing is judged, nothing is started that could."""
+    monkeypatch.setattr(grade, "RankServer", nullcontext)
     out, command = graded
-    monkeypatch.chdir(course)
     first = table(out)
     logs = {p: p.stat().st_mtime_ns for p in out.rglob("nbval.xml")}
     for file in Path(command[1]).glob("*.ipynb"):
@@ -188,10 +201,9 @@ def test_nothing_is_judged_twice_and_the_time_of_submission_stays(
 
 @slow
 def test_one_exercise_is_judged_again_and_no_other(
-    graded: tuple[Path, list[str]], course: Path, capsys, monkeypatch
+    graded: tuple[Path, list[str]], capsys, monkeypatch
 ) -> None:
     out, command = graded
-    monkeypatch.chdir(course)
     assert main([*command, "--exercise", "nothing"]) == 2
     monkeypatch.setattr(grade, "code_digest", lambda folders: "a check that was mended")
     capsys.readouterr()

@@ -42,11 +42,9 @@ def test_no_marker_death_or_delay_is_a_pass_or_costs_another_cell(tmp_path: Path
         ("hangs", "while True: pass", {"role": "check"}),
         ("last", "assert x == 1", {"role": "check"}),
     ], tmp_path, "--nbval-cell-timeout=3")  # fmt: skip
-    with subprocess.Popen(command, cwd=tmp_path, env=clean_environment(tmp_path, tmp_path),
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # fmt: skip
-        assert process.stdout is not None
-        said = process.stdout.read()
-        assert process.wait(60) == 1, said
+    done = subprocess.run(command, cwd=tmp_path, env=clean_environment(tmp_path, tmp_path),
+                          stdin=subprocess.DEVNULL, capture_output=True)  # fmt: skip
+    assert done.returncode == 1, done.stdout
     suite = xml.parse(tmp_path / "o.xml").getroot()[0]
     assert suite.get("skipped") == "0"
     cases = {case.get("name"): case for case in suite.iter("testcase")}
@@ -60,20 +58,20 @@ def test_no_marker_death_or_delay_is_a_pass_or_costs_another_cell(tmp_path: Path
 def test_it_ends_with_whoever_started_it_and_so_does_its_kernel(tmp_path: Path) -> None:
     source = "import os; open('pid', 'w').write(str(os.getpid())); os.rename('pid', 'kernel')"
     cells = [("a", f"{source}\nimport time; time.sleep(600)", {})]
-    command = command_for(cells, tmp_path)
-    with subprocess.Popen(command, cwd=tmp_path, env=clean_environment(tmp_path, tmp_path),
-                          stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:  # fmt: skip
-        end = time.monotonic() + 60
-        while not (tmp_path / "kernel").exists() and time.monotonic() < end:
-            assert process.poll() is None, "it has not ended before"
-            time.sleep(0.05)
-        kernel = int((tmp_path / "kernel").read_text())
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(10) == 3
-    while is_alive(kernel) and time.monotonic() < end:
+    start = f"import subprocess; subprocess.run({command_for(cells, tmp_path)!r})"
+    starter = subprocess.Popen([sys.executable, "-c", start], cwd=tmp_path,
+                               env=clean_environment(tmp_path, tmp_path))  # fmt: skip
+    end = time.monotonic() + 60
+    while not (tmp_path / "kernel").exists() and time.monotonic() < end:
+        assert starter.poll() is None, "it has not ended before"
         time.sleep(0.05)
-    assert not is_alive(kernel)
+    kernel = int((tmp_path / "kernel").read_text())
+    plugin = int(Path(f"/proc/{kernel}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    starter.kill()
+    starter.wait()
+    while (is_alive(kernel) or is_alive(plugin)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not is_alive(kernel) and not is_alive(plugin)
 
 
 def is_alive(pid: int) -> bool:

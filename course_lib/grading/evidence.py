@@ -1,25 +1,54 @@
-"""Three questions about what a student's own answer did, for a talk of five minutes.
+"""What a play shows: pictures for the student's page, three questions for a talk of five minutes.
 
-They are made from the trace of this answer in one of the cases that learners see: whoever wrote it
-can say why. Each comes with what the trace says, for the instructor; right and wrong answers get
-their questions alike.
+The questions are made from the trace of this answer in one of the cases that learners see: whoever
+wrote it can say why. Each comes with what the trace says, for the instructor; right and wrong
+answers get their questions alike.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Iterator
 from typing import Any
 
 from course_lib.checks.compare import show
 from course_lib.checks.exercise import Exercise, Play
 from course_lib.checks.verdict import Verdict
-from course_lib.grading.namespace import Namespace
+from course_lib.errors import Blocked
 from course_lib.trace import Event, Trace
 
+MOST_EVENTS = 400  # or spans; above, a picture shows nothing
 HOW_MANY = 3
+ALWAYS = (
+    ("Which line would you change first to break it for one rank alone, and what would `check` "
+     "say?", "no trace: listen for a prediction, then try it together"),
+    ("What did you try before this, and how did you see that it was wrong?", "no trace"),
+)  # fmt: skip
 
 
-def questions(exercise: Exercise, verdict: Verdict, space: Namespace) -> list[dict[str, str]]:
+def drawn(play: Play) -> list[dict[str, str]]:
+    """Who waits for whom, where that is the trouble; and what was said, where something was."""
+    from course_lib import draw  # half a second, which right answers need not pay
+
+    out = []
+    if isinstance(play.error, Blocked) and any(w.call for w in play.error.waits):
+        out.append(_picture(draw.waits(play.error, caption="Who waits for whom.")))
+    run = play.run
+    if run and 0 < len(run.trace.events) <= MOST_EVENTS and len(run.trace.spans) <= MOST_EVENTS:
+        caption = "What your ranks said to one another in this case (modelled time)."
+        out.append(_picture(draw.timeline(run, caption=caption)))
+    return out
+
+
+def _picture(figure: Any) -> dict[str, str]:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=80)
+    words = getattr(figure, "words", "") or getattr(figure, "text_twin", "")
+    return {"png": base64.b64encode(file.getvalue()).decode(), "words": str(words)[:2000]}
+
+
+def questions(exercise: Exercise, verdict: Verdict) -> list[dict[str, str]]:
     """Questions with the trace's own answers; empty where nothing was played."""
     plays = [p for level in verdict.levels.values() for p in level.plays
              if p.run is not None and p.case.seed < 1 << 60]  # fmt: skip
@@ -27,9 +56,9 @@ def questions(exercise: Exercise, verdict: Verdict, space: Namespace) -> list[di
         return []
     play = min(plays, key=lambda p: (abs(p.case.world - 3), p.error is not None,
                                      abs(p.case.length - 6)))  # fmt: skip
+    asked = [*_on_messages(play), *_on_values(exercise, play), *ALWAYS][:HOW_MANY]
     about = exercise.describe(play.case)
-    asked = list(_on_messages(play)) + list(_on_values(exercise, play)) + list(_on_lines(space))
-    return [{"about": about, "ask": ask, "trace": answer} for ask, answer in asked[:HOW_MANY]]
+    return [{"about": about, "ask": ask, "trace": answer} for ask, answer in asked]
 
 
 def _on_messages(play: Play) -> Iterator[tuple[str, str]]:
@@ -67,12 +96,6 @@ def _on_values(exercise: Exercise, play: Play) -> Iterator[tuple[str, str]]:
         if rank and exercise.in_ranks:
             yield ("Which values here would differ on rank 0, and by which expression of yours?",
                    f"rank 0 returned {show(play.got(0).returned)}")  # fmt: skip
-
-
-def _on_lines(space: Namespace) -> Iterator[tuple[str, str]]:
-    yield ("Which line would you change first to break it for one rank alone, and what would "
-           "`check` say?", "no trace: listen for a prediction, then try it together")  # fmt: skip
-    yield ("What did you try before this, and how did you see that it was wrong?", "no trace")
 
 
 def _said(event: Event) -> str:
