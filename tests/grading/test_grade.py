@@ -401,7 +401,8 @@ def test_a_roster_that_cannot_be_followed_is_one_line(text, said, tmp_path: Path
 def test_build_check_holds_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    shutil.copytree(ROOT / "notebooks" / "src", tmp_path / "notebooks" / "src")
+    for folder in ("notebooks/src", "figures"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(manifest.building, "main", lambda args: 0)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
