@@ -239,7 +239,7 @@ def dumps_of(case: Case) -> tuple[Dumps]:
 
 
 def absent(
-    given: list[tuple[Dumps]], usual: Callable[[list[str]], str] | None = mode,
+    given: list[tuple[Dumps]], usual: Callable[[list[str]], list[str]] = lambda ops: [mode(ops)],
     order: Callable[[Any], Any] = lambda key: key, victims: bool = False, nobody: bool = False,
     everybody: bool = False, reported: bool = False, silent: bool = False, gives_up: bool = False,
 ) -> list:  # fmt: skip
@@ -251,9 +251,9 @@ def absent(
         group = entry["group"]
         made.setdefault((group, entry["seq"]), {})[rank] = entry["op"]
         members[group] = list(range(len(dumps))) if everybody else entry["members"]
-    for by in made.values() if usual else ():
+    for by in made.values():
         counts = usual([*by.values()])  # in a tie, mode takes the first, that of the lowest rank
-        for rank in [rank for rank, op in by.items() if op != counts]:
+        for rank in [rank for rank, op in by.items() if op not in counts]:
             del by[rank]
     lacking = {key: sorted(set(members[key[0]]) - set(by)) for key, by in made.items()}
     waiting = {rank for key, by in made.items() if lacking[key] or silent for rank in by}
@@ -294,7 +294,7 @@ declare(Exercise(
               {"victims": True, "everybody": True}),
         wrong("another-op", "Two ranks at the same seq of the same group, with two names of ops, "
               "have not made the same call, and the one in the minority does not wait.",
-              {"usual": None}, {"usual": lambda ops: ops[0]}),
+              {"usual": list}, {"usual": lambda ops: ops[:1]}),
         wrong("gives-up", "The first incomplete call lacks only ranks that wait. The cause is in a "
               "later one.", {"gives_up": True}, {"nobody": True})],
 ))  # fmt: skip
