@@ -171,7 +171,7 @@ TALK = [
               "message, or not at all.", says_nothing),
 ]  # fmt: skip
 DONE = [  # of what came to its end, where no mistake of the exercise explains the values
-    Diagnosis("returns-nothing", "The function ends without returning what it has made.",
+    Diagnosis("returns-nothing", "It returns None here. Which path through it has no result?",
               lambda p: any(f.kind == "type" and f.got is None for f in p.findings)),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
               lambda p: found("type")(p) and p.kinds() <= {"type", *MEMORY}),

@@ -6,9 +6,9 @@ Times are those of the modelled GPU, which has the network that ``simulate`` has
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from statistics import mode
 from typing import Any
 
 import torch
@@ -71,16 +71,17 @@ declare(Exercise(
     mistakes=[
         wrong("only-the-launch", "That is how long the host takes to launch the calls, some 5 µs "
               "each. When has the GPU done them, and which call makes the host wait for that? "
-              "(wait() does not: it makes the stream wait.)", launch=True),
+              "(wait() stops only the stream.)", {"launch": True}, {"launch": True, "each": False}),
         wrong("starts-too-early", "The GPU had work to do before, and the stopwatch ran meanwhile. "
               "What has to have ended on every rank before it starts?",
               {"queued": lambda rank, n: n}, {"queued": lambda rank, n: rank + 1}),
         wrong("others-are-late", "Ranks that were ready first have timed the wait for the last "
               "one. A rank can wait for its own GPU; what makes it wait for the others'?",
-              queued=lambda rank, n: n - rank - 1),
+              *({"queued": lambda rank, n: n - rank - 1, "each": each} for each in (True, False))),
         wrong("unit", "The digits are right, and the unit is not: seconds are asked for. In which "
               "unit does elapsed_time answer?", {"unit": 1e3}, {"unit": 1e-3}, {"unit": 1e6}),
-        wrong("not-divided", "That is the time of all repeats together.", each=False)],
+        wrong("not-divided", "That is the time of all repeats together.",
+              {"each": False}, {"each": False, "unit": 1e3})],
 ))  # fmt: skip
 
 # ---- 07.2 average_while_computing ----------------------------------------------------------------
@@ -149,9 +150,8 @@ declare(Exercise(
     smaller=lambda case: [], length_is="gradients of length",
     budget=[overlapped, in_time],
     mistakes=[
-        wrong("sum", "Every rank has the sum of all gradients: n times too long. Is it divided, "
-              "and in place?", divided=False),
-    ],
+        wrong("sum", "Every rank has the sum of all gradients: n times too large. Is it divided, "
+              "and in place?", divided=False)],
     diagnoses=[
         Diagnosis("too-early", "The gradient of a layer is there when the layer has been computed, "
                   "and it is sent before.", found("too early")),
@@ -162,10 +162,9 @@ declare(Exercise(
                   "When could it begin?", lambda play: found("slow")(play) and min(
                       e.issued for e in trace_of(play).events) >= sum(
                           spent for spent, _ in play.inputs[0][0][0])),
-        Diagnosis("one-by-one", "Each layer's computing waits for the all_reduce of the layer "
-                  "before. Which line makes the stream wait, and when is the mean needed?",
-                  found("slow")),
-    ],
+        Diagnosis("one-by-one", "A layer's computing waits for the all_reduce of an earlier one. "
+                  "Which line makes the stream wait, and when is the mean needed?",
+                  found("slow"))],
 ))  # fmt: skip
 
 # ---- 07.3 exchange_edges -------------------------------------------------------------------------
@@ -173,13 +172,13 @@ declare(Exercise(
 
 def edges(
     given: list[tuple[Tensor]], swapped: Callable[[int], bool] = lambda n: False,
-    near: bool = False,
+    near: Callable[[int], bool] = lambda n: False,
 ) -> list:  # fmt: skip
     """The left neighbour's last row and the right one's first. The rest are mistakes."""
     n, out = len(given), []
     for rank in range(n):
         left, right = given[(rank - 1) % n][0], given[(rank + 1) % n][0]
-        pair = left[0 if near else -1], right[-1 if near else 0]
+        pair = left[0 if near(n) else -1], right[-1 if near(n) else 0]
         out.append(tuple(row.clone() for row in (pair[::-1] if swapped(n) else pair)))
     return out
 
@@ -210,19 +209,18 @@ declare(Exercise(
               "the first receive gets what was sent first. In which order does that neighbour "
               "send?", swapped=lambda n: n == 2),
         wrong("swapped", "What came from the left is returned as what came from the right.",
-              swapped=lambda n: True),
-        wrong("far-edges", "The left neighbour's last row is next to this rank's first one: its "
-              "first row lies on its other side.", {"near": True},
-              {"near": True, "swapped": lambda n: True}),
-    ],
+              {"swapped": lambda n: True}, {"swapped": lambda n: n > 2}),
+        wrong("far-edges", "These are the neighbours' other edges. The row above a block is the "
+              "left neighbour's last one: to which neighbour does the last row go?",
+              {"near": lambda n: True}, {"near": lambda n: n > 2},
+              {"near": lambda n: True, "swapped": lambda n: True})],
     diagnoses=[
         Diagnosis("tags", "NCCL knows no tags: between two ranks, messages meet in the order in "
                   "which they are issued.", says("tag")),
         Diagnosis("unbatched", "On NCCL the calls of a group queue up, one after another, and a "
                   "send in front waits for a receive that stands behind another send. What makes "
                   "one call of several?", lambda play: isinstance(play.error, Deadlock)
-                  and play.case.backend == "nccl"),
-    ],
+                  and play.case.backend == "nccl")],
 ))  # fmt: skip
 
 # ---- 07.4 first_missing --------------------------------------------------------------------------
@@ -241,8 +239,9 @@ def dumps_of(case: Case) -> tuple[Dumps]:
 
 
 def absent(
-    given: list[tuple[Dumps]], ops: bool = True, victims: bool = False, everybody: bool = False,
-    reported: bool = False, done: bool = False, gives_up: bool = False,
+    given: list[tuple[Dumps]], usual: Callable[[list[str]], list[str]] = lambda ops: [mode(ops)],
+    order: Callable[[Any], Any] = lambda key: key, victims: bool = False, nobody: bool = False,
+    everybody: bool = False, reported: bool = False, silent: bool = False, gives_up: bool = False,
 ) -> list:  # fmt: skip
     """Of the first call that not all members have made: who has not, and waits for nobody."""
     [(dumps,)] = given
@@ -252,19 +251,17 @@ def absent(
         group = entry["group"]
         made.setdefault((group, entry["seq"]), {})[rank] = entry["op"]
         members[group] = list(range(len(dumps))) if everybody else entry["members"]
-    reporters = {key: sorted(by) for key, by in made.items()}
-    for by in made.values() if ops else ():
-        [(usual, _)] = Counter(by.values()).most_common(1)  # ranks stand in their order
-        for rank in [rank for rank, op in by.items() if op != usual]:
+    for by in made.values():
+        counts = usual([*by.values()])  # in a tie, mode takes the first, that of the lowest rank
+        for rank in [rank for rank, op in by.items() if op not in counts]:
             del by[rank]
     lacking = {key: sorted(set(members[key[0]]) - set(by)) for key, by in made.items()}
-    waiting = {rank for key, by in made.items() if lacking[key] for rank in by}
-    incomplete = sorted((key, ranks) for key, ranks in lacking.items() if ranks)
+    waiting = {rank for key, by in made.items() if lacking[key] or silent for rank in by}
+    incomplete = [(key, lacking[key]) for key in sorted(made, key=order) if lacking[key]]
     for (group, seq), ranks in incomplete[:1] if gives_up else incomplete:
         who = [rank for rank in ranks if victims or rank not in waiting]
-        if who:
-            who = reporters[group, seq] if reported else who
-            return [(group, seq - 1 if done else seq, who)]
+        if who or nobody:
+            return [(group, seq, sorted(made[group, seq]) if reported else who)]
     return [None]
 
 
@@ -279,22 +276,25 @@ declare(Exercise(
         "0: all#0 tp01#0; 1: all#0 tp01#0; 2: all#0", MESH, MESH.replace(" all#0", ""),
         "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast")],
     sturdy=lambda rng: [Case(1, options={CALLS: text}) for text in (
-        "0: ", "0: all#0", "0: ; 1: ", "0: all#0/broadcast; 1: all#0", "0: dp01#0; 1: tp01#0",
-        "0: b01#0; 1: ; 2: a23#0; 3: ", MESH + "; 4: tp45#0; 5: tp45#0; 6: ; 7: tp67#0")],
+        "0: ", "0: all#0/broadcast; 1: all#0", "0: all#0/broadcast; 1: all#0; 2: all#0",
+        "0: dp01#0; 1: tp01#0", "0: b01#0; 1: ; 2: a23#0; 3: ", MESH + "; 4: tp45#0; 5: ")],
     in_ranks=False, rules=[without_a_word], smaller=lambda case: [],
     mistakes=[
         wrong("who-reported", "These ranks have made the call: they wait, and tell of it. Whom do "
               "they wait for?", reported=True),
-        wrong("last-complete", "That call is complete: the last one of which all is well. The "
-              "next one of this group is asked for.", done=True),
-        wrong("not-members", "It waits for ranks that are no members of the group, and never will "
-              "make the call.", everybody=True),
+        wrong("only-silent", "A rank that has called something need not wait: if all its calls are "
+              "complete, it can be the one that is missing.", silent=True),
+        wrong("not-members", "These ranks are no members of the group, and never will make the "
+              "call.", everybody=True),
+        wrong("not-first", "Somebody is missing here as well. Of several such calls the first is "
+              "asked for: by name of the group, then by seq.",
+              {"order": lambda key: 0}, {"order": lambda key: key[::-1]}),
         wrong("victim", "The rank named here has not made that call because it waits in another "
               "one itself. Whom does it wait for?", {"victims": True},
               {"victims": True, "everybody": True}),
         wrong("another-op", "Two ranks at the same seq of the same group, with two names of ops, "
-              "have not made the same call, and the one in the minority does not wait.", ops=False),
+              "have not made the same call, and the one in the minority does not wait.",
+              {"usual": list}, {"usual": lambda ops: ops[:1]}),
         wrong("gives-up", "The first incomplete call lacks only ranks that wait. The cause is in a "
-              "later one.", gives_up=True),
-    ],
+              "later one.", {"gives_up": True}, {"nobody": True})],
 ))  # fmt: skip

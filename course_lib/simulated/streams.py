@@ -80,7 +80,7 @@ class Event:
         if not (self._timing and end._timing):
             raise RuntimeError("both events need enable_timing=True")
         if not (self.query() and end.query()):
-            raise RuntimeError("device not ready: synchronize before you ask for the time between")
+            raise RuntimeError("device not ready: call synchronize() before elapsed_time()")
         return (end.at - self.at) * 1e3
 
 

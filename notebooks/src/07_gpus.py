@@ -16,9 +16,9 @@
 #
 # ## A GPU for everybody
 #
-# None of this course's numbers were measured on a GPU. What we do know comes from documented rules: how CUDA orders work in streams, and how NCCL orders calls in a communicator. Such rules can be *modelled*. `simulate(fn, backend="nccl")` runs your function on ranks with modelled GPUs. Tensors stay on the CPU, values are those of the real collectives, and the clocks are those of a GPU: `compute(s)` stands for a kernel of *s* seconds.
+# None of this course's numbers were measured on a GPU. What we do know comes from documented rules: how CUDA orders work in streams, and how NCCL orders its calls. Such rules can be *modelled*. `simulate(fn, backend="nccl")` runs your function on ranks with modelled GPUs. Tensors stay on the CPU, values are those of the real collectives, and the clocks are those of a GPU: `compute(s)` stands for a *kernel*, a piece of work for the GPU, of *s* seconds.
 #
-# In the model a call costs the host 5 µs, and a message costs what it did in lesson 03: α + S·β. A kernel starts when its call starts. So the times on this page follow from formulas, and cells check them. What the model leaves out is listed at the end.
+# In the model a call costs the host 5 µs, and a message costs what it did in lesson 03: α + S·β. On an idle GPU, a kernel starts when its call starts. So the times on this page follow from formulas, and cells check them. What the model leaves out is listed at the end.
 #
 # If you have a GPU, `make gpu` runs the course's exercises on NCCL and writes down what it saw.
 #
@@ -70,7 +70,7 @@ assert abs(without - 2 * launch) < 1e-12 and abs(with_it - 20e-3) < 1e-12
 #
 # ## What `wait()` does
 #
-# NCCL's calls are kernels as well, and go into a stream of their own: each process group has a *communicator* with its own stream. So a collective can run beside your computing. `all_reduce(x)` queues the reduction behind everything that the compute stream has been given so far, and makes the compute stream wait for the reduction. `async_op=True` skips the second half; `work.wait()` adds it later.
+# NCCL's calls are kernels as well, and go into a stream of their own: each process group has a *communicator* with its own stream. So a collective can run beside your computing. `all_reduce(x)` queues the reduction behind everything that the compute stream has been given so far, and makes the compute stream wait for the reduction. With `async_op=True` it only queues the reduction; `work.wait()` later makes the compute stream wait.
 #
 # | call | the host | the compute stream |
 # |---|---|---|
@@ -111,7 +111,7 @@ draw.timeline(blind, caption="The host is done at once. NCCL's stream starts the
 #
 # **Required · 07.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few launches. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, each call waited for before the next one (the plain call does that on the stream), and return the mean. `x` may hold anything afterwards.
+# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, each after the one before it (plain calls do that), and return the mean. `x` may hold anything afterwards.
 #
 # *Core* asks for 2 to 5 ranks and tensors of some hundred kilobytes. *Sturdy* adds eight ranks. The check runs on modelled GPUs.
 #
@@ -213,7 +213,7 @@ draw.timeline(beside, caption="On the slow network NCCL's stream never rests, an
 # %% [markdown] id="07-fcd7d8"
 # Overlap can hide the smaller of two amounts, no more. On the fast network it hides three reductions; on the slow one three backward passes. There the step takes nearly twice as long as its computing, and no better overlap can help: it needs fewer bytes, or a faster link.
 #
-# DDP writes this step for you, with a bucket per layer; FSDP's `fully_shard` keeps only a part of each layer on a rank and gathers the rest before it is used. Here is a small model with both, on a link of 0.8 GB/s and without the optimizer. `Busy` stands for the computing: F forward, B backward. We time the third step, when DDP has rebuilt its buckets and announced them.
+# DDP writes this step for you, with a bucket per layer; FSDP's `fully_shard` keeps only a part of each layer on a rank and gathers the rest before it is used. Here is a small model with both, on a link of 0.8 GB/s and without the optimizer. `Busy` stands for the computing: F forward, B backward. We time the third step: DDP rebuilds its buckets before it.
 
 # %% id="07-b26ed3"
 from torch.distributed.device_mesh import init_device_mesh
@@ -331,7 +331,7 @@ assert calls[2].issued == max(call.issued for call in calls)
 draw.timeline(slow, caption="Rank 2 comes last, and its kernel is the shortest.")
 
 # %% [markdown] id="07-019aa8"
-# In the trace of a GPU, `issued` is when the stream gets to the call, so the difference is how long the kernel ran. That of a fast rank starts when *its* stream gets there, and then waits for the others: most of its time is waiting. **The rank with the shortest kernel is the slow one.** Such a profile invites the wrong conclusion.
+# On a GPU, `issued` is when the stream gets to the call, and `completed - issued` is how long the kernel ran. The kernel of a fast rank starts early, and then waits for the others. **The rank with the shortest kernel is the slow one.** It is tempting to blame the longest.
 #
 # ## What NCCL does differently
 #
@@ -339,7 +339,7 @@ draw.timeline(slow, caption="Rank 2 comes last, and its kernel is the shortest."
 #
 # NCCL has **no tags**: between two ranks, messages meet in the order of the calls. Nor can a rank receive from *whichever* rank sends first. And if you use several groups, use them **in the same order** on all ranks: a kernel of one may occupy the GPU while it waits for a kernel of the other, queued behind it; [lesson 08](08_groups.ipynb) shows what happens otherwise.
 #
-# Both functions below work on gloo. The second batches two letters and tells them apart by their tags.
+# Both functions below work on gloo. The second batches two letters and tells them apart by their tags. NCCL would swap them without a word; the model reports it.
 
 # %% id="07-676896"
 def pass_right():
@@ -351,10 +351,12 @@ def pass_right():
 def two_letters():
     one, two = torch.tensor([1.0]), torch.tensor([2.0])
     if dist.get_rank() == 0:
-        letters = (dist.isend, one, 1, None, 1), (dist.isend, two, 1, None, 2)
+        letters = [dist.P2POp(dist.isend, one, peer=1, tag=1),
+                   dist.P2POp(dist.isend, two, peer=1, tag=2)]
     else:
-        letters = (dist.irecv, two, 0, None, 2), (dist.irecv, one, 0, None, 1)
-    for work in dist.batch_isend_irecv([dist.P2POp(*letter) for letter in letters]):
+        letters = [dist.P2POp(dist.irecv, two, peer=0, tag=2),
+                   dist.P2POp(dist.irecv, one, peer=0, tag=1)]
+    for work in dist.batch_isend_irecv(letters):
         work.wait()
 
 for function in (pass_right, two_letters):
@@ -373,7 +375,7 @@ with expect(Mismatch):
 #
 # **Goal.** `x` has one row or more (its first dimension). Send your first row to the left neighbour, rank − 1, and your last row to the right one. Return `(from_left, from_right)`, two new tensors of the shape of `x[0]`: the left neighbour's *last* row and the right neighbour's *first*. A rank that is alone gets its own last and first row. Use send and receive, in whatever form; it has to run on NCCL. **Budget:** two messages per rank, each of one row.
 #
-# *Core* asks for 2 to 5 ranks on modelled GPUs, and three on gloo. *Sturdy* adds one rank, eight ranks and more, a single row, integers, and several calls in a row.
+# *Core* asks for 2 to 5 ranks on modelled GPUs, and three ranks on gloo. *Sturdy* adds one rank, eight ranks and more, a single row, integers, and several calls in a row.
 #
 # <details>
 # <summary>Hint: two ranks</summary>
@@ -428,7 +430,7 @@ with expect(Hazard):
 #
 # ## A job that hangs, or fails
 #
-# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. It ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks, and its table names the one that failed *first*.
+# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. The watchdog ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks, and its table names the one that failed *first*.
 #
 # | what you see | what to type | what it says |
 # |---|---|---|
@@ -436,8 +438,8 @@ with expect(Hazard):
 # | nothing moves; no message | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
 # | `Received data size doesn't match`, or strange sums | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | both calls, with op, shape and dtype |
 # | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO`; `NCCL_SOCKET_IFNAME=eth0` | which interface and which transport NCCL has chosen |
-# | the ranks never meet | the endpoint's port through the firewall; `--rdzv-endpoint` | `RendezvousTimeoutError`, or a connection refused |
-# | it hangs after running for hours | `TORCH_FR_BUFFER_SIZE=2000`, then `torchfrtrace` on the dumps | each rank's last calls: who is missing where |
+# | the ranks never meet: `RendezvousTimeoutError`, or a connection refused | `nc -zv HOST PORT`, with those of `--rdzv-endpoint` | whether the port can be reached |
+# | it hangs after running for hours | `TORCH_FR_DUMP_TEMP_FILE=dumps/fr_`, then `torchfrtrace dumps` | each rank's last calls: who is missing where |
 # | a rank dies now and then | `--max-restarts=3`, and checkpoints | all ranks start again from the last checkpoint |
 #
 # You can reproduce the first three on a laptop. The cell starts three broken jobs under torchrun, side by side, and prints the telling line of each. It takes ten seconds, or more on a busy machine.
@@ -482,7 +484,7 @@ jobs = {"raises": start("raises"), "absent": start("absent"),
 logs = {mistake: job.communicate()[0] for mistake, job in jobs.items()}
 folder.cleanup()
 telling = {"raises": r"FileNotFoundError: .*", "absent": r"Rank 1 failed .*",
-           "shapes": r"Collectives differ in the following aspects"}
+           "shapes": r"Collectives differ in the following aspects:.*shapes"}
 for mistake, pattern in telling.items():
     code, said = jobs[mistake].returncode, re.findall(pattern, logs[mistake])[-1]
     print(f"{mistake}: exit code {code}, {said}")
@@ -492,7 +494,7 @@ for mistake, pattern in telling.items():
 #
 # **Optional · 07.4 · difficulty ●●● · about 20 minutes**
 #
-# A Flight Recorder dump lists the calls of a rank: for each the group, the members, a number within the group (`seq`) and the op. A thousand ranks stand still. Nearly all of them wait; the one that holds them up does not, and often it is missing in another group than the one that complains.
+# A Flight Recorder dump lists the calls of a rank: for each the group, the members, a number within the group (`seq`) and the op. A thousand ranks stand still. Nearly all of them wait; the one that holds them up does not, and often it is missing from another group than theirs.
 #
 # **Goal.** `dumps[rank]` is the list of that rank's calls, in order, each a dictionary such as `{"group": "tp01", "members": [0, 1], "seq": 0, "op": "all_reduce"}`. A call (group, seq) is *complete* when all members have made it. If they made it with different ops, the op of the majority counts (in a tie, that of the lowest rank which made the call), and the others count as if they had not made it. A rank *waits* if it has made a call, with the op that counts, and the call is not complete. Return `(group, seq, ranks)`: a call that is not complete, and the members that have neither made it nor wait in another call, sorted; at least one. If there are several such calls, take the first by group name, then by `seq`. Return `None` if there is none. Example: rank 0 waits for rank 1 in group `tp01`, rank 1 waits for everybody in call 0 of `all`, and rank 2 has called nothing. The answer is `("all", 0, [2])`.
 #
@@ -541,7 +543,7 @@ check(first_missing)
 # %% [markdown] id="07-a167ab"
 # ## In practice
 #
-# * **One process, one GPU.** `torch.cuda.set_device(local_rank)` comes first, before anything uses CUDA; `init_process_group("nccl", device_id=device)` connects at once; `DistributedDataParallel(model, device_ids=[local_rank])`. Those are the three device lines of the diff in [lesson 06](06_ddp.ipynb), from one GPU to eight.
+# * **One process, one GPU.** `torch.cuda.set_device(local_rank)` comes first, before anything uses CUDA; `init_process_group("nccl", device_id=device)` connects at once; `DistributedDataParallel(model, device_ids=[local_rank])`. They are the three device lines of the diff in [lesson 06](06_ddp.ipynb).
 # * **Which NCCL?** Since torch 2.15, `backend="nccl"` is a new implementation, ProcessGroupNCCL2. `TORCH_DIST_USE_NCCL2=0` or `backend="nccl-legacy"` brings back the old one. `nccl-lazy` gives each pair of ranks that send to one another a communicator of its own.
 # * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, peer-to-peer copies over NVLink or PCIe avoid the host's memory, and CUDA IPC lets one process map another's; GPUDirect RDMA lets the network card read the GPU's memory directly.
 # * **CPU tensors** have no place in an NCCL group. `init_process_group("cpu:gloo,cuda:nccl")` makes a group with both backends.
