@@ -119,8 +119,8 @@ ERRORS = [
               "it. How many tensors do so many messages need? ([box] * n is one tensor in n "
               "places.)", lambda p: found("shared")(p) or (
                   found("written before wait")(p) and says("fills the same tensor")(p))),
-    Diagnosis("strided", "send and recv want tensors whose elements lie side by side, and this "
-              "one's do not. contiguous() gives such a copy; empty_like() and clone() keep the "
+    Diagnosis("strided", "The call wants tensors whose elements lie side by side, and here they do "
+              "not. contiguous() gives such a copy; empty_like() and clone() keep the "
               "strides, unless memory_format=torch.contiguous_format says otherwise.",
               says("has to be contiguous", "must be contiguous")),
     Diagnosis("read-before-wait", "What irecv fills, or a collective with async_op=True, may be "

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import Case, cases, crowd, hostile, lay_out, tensor
+from course_lib.checks.cases import Case, cases, clause, crowd, hostile, lay_out, tensor
 from course_lib.checks.diagnose import found, says
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.in_rank import group_of
@@ -20,16 +20,17 @@ from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, send
 
 
 def grid(
-    given: list[tuple], flipped: bool = False, down: bool = False, size: bool = False,
-    lost: tuple[int, ...] = (), least: int = 1,
+    given: list[tuple], flipped: bool = False, down: bool = False,
+    lost: tuple[int, ...] = (), short: tuple[int, ...] = (), least: int = 1,
 ) -> list:  # fmt: skip
     """Each rank's row and column of a grid that is filled row by row. The rest are mistakes."""
     rows, cols = given[0]
-    wide, out = rows if size or down else cols, []
+    wide, out = rows if down else cols, []
     for rank in range(rows * cols):
         row = range(rank // wide * wide, rank // wide * wide + wide)
         column = range(rank % wide, rows * cols, wide)
-        pair = [None if len(r) < least or (k in lost and r[-1] == rows * cols - 1) else group_of(r)
+        pair = [None if len(r) < least or (k in lost and r[-1] == rows * cols - 1) or (
+                    k in short and r[-1] == rank) else group_of(r[:-1] if k in short else r)
                 for k, r in enumerate((row, column))]  # fmt: skip
         out.append(tuple(pair[::-1] if flipped or down else pair))
     return out
@@ -47,6 +48,7 @@ def grids(*shapes: tuple[int, int]) -> list[Case]:
     return [Case(r * c, options={"rows": r, "cols": c}) for r, c in shapes]
 
 
+TOO_SHORT = "too-short", "A group lacks ranks. Does each range reach the last rank that it should?"
 wrong = turned(grid)
 declare(Exercise(
     "08.1", "grid_groups", grid, inputs=lambda case, rank: tuple(case.options.values()),
@@ -59,16 +61,16 @@ declare(Exercise(
         wrong("swapped", "Row and column have changed places.", flipped=True),
         wrong("down-first", "The grid is filled column by column. Ranks count along a row first: "
               "rank 1 is to the right of rank 0.", down=True),
-        wrong("size-for-size", "Rows have the length that columns should have. How many ranks are "
-              "in a row: `rows` of them, or `cols`?", size=True),
         wrong("last-missing", "Ranks in the last row or column have no group. How many rows and "
               "columns are there to make?", {"lost": (0,)}, {"lost": (1,)}, {"lost": (0, 1)}),
+        wrong(*TOO_SHORT, {"short": (0,)}, {"short": (1,)}, {"short": (0, 1)}),
         wrong("alone", "A group of one rank is a group, too, and here it is left out.", least=2),
     ],
     diagnoses=[
         Diagnosis("not-together", "The ranks do not make the same groups in the same order. Every "
                   "rank calls new_group for every group, also for those that it is not in.",
                   lambda p: found("Mismatch", "Deadlock")(p) and "new_group" in str(p.error)),
+        Diagnosis(*TOO_SHORT, says("at least one rank")),
         Diagnosis("lists", "Return groups, not lists of ranks: new_group makes a group of a list.",
                   lambda p: p.done and "([" in str([s.returned for s in p.seen[0]])),
         Diagnosis("not-a-member", "−100 is what new_group returns to a rank that is not in the "
@@ -93,10 +95,8 @@ def exchanged(
     own: Callable[[list, int], list] = lambda rows, rank: rows,
 ) -> list:  # fmt: skip
     """Each rank has everybody's block for it, in rank order. The rest are mistakes."""
-    n = len(given)
-    mine = [[given[k][0][of(rank, k) % n].clone(memory_format=torch.contiguous_format)
-             for k in range(n)] for rank in range(n)]  # fmt: skip
-    return [own(row, rank) for rank, row in enumerate(mine)]
+    return [own([blocks[of(r, k) % len(given)].clone(memory_format=torch.contiguous_format)
+                 for k, (blocks,) in enumerate(given)], r) for r in range(len(given))]  # fmt: skip
 
 
 def more_than_sizes(play: Play) -> Iterator[Finding]:
@@ -144,6 +144,8 @@ declare(Exercise(
                   "collective, and only by one.", found("collective")),
         Diagnosis("arrival-order", "All blocks are there, and not in their places. Entry k is the "
                   "block from rank k, whenever it comes.", reordered),
+        Diagnosis("lengths", clause("of different lengths")[1],
+                  lambda p: "blocks" in p.case.options and says("agree on the shape")(p)),
         Diagnosis("too-much", "One message to each other rank, with its block alone, is enough.",
                   lambda p: not p.findings and found("sends", "bytes")(p)),
     ],
@@ -161,14 +163,12 @@ def matrix(case: Case, rank: int) -> tuple[Tensor]:
 
 
 def transposed(
-    given: list[tuple], then: Callable[..., Tensor] = lambda columns, blocks: columns.t(),
-    by_rows: bool = False,
+    given: list[tuple], then: Callable[..., Tensor] = lambda c, _: c.t(), by_rows: bool = False,
 ) -> list:  # fmt: skip
     """Each rank has its rows of the transposed matrix. The rest are mistakes."""
     n, k = len(given), len(given[0][0])
     cut = [torch.cat([*t.reshape(n, k, -1)], 1) if by_rows else t for (t,) in given]
-    columns = torch.cat(cut).chunk(n, dim=1)
-    return [then(c, c.split(k)).clone(memory_format=torch.contiguous_format) for c in columns]
+    return [then(c, c.split(k)).contiguous() for c in torch.cat(cut).chunk(n, dim=1)]
 
 
 def contiguous(play: Play) -> Iterator[Finding]:
@@ -205,7 +205,7 @@ declare(Exercise(
         wrong(*BY_ROWS, {"by_rows": True},
               {"by_rows": True, "then": lambda c, blocks: c.reshape(-1, len(blocks))}),
         wrong("blocks-not-turned", "The right numbers have come to each rank, and not to their "
-              "places. An exchange moves blocks: nothing inside a block has been transposed.",
+              "places. An exchange moves blocks as they are: transpose each of them once.",
               *({"then": then} for then in (
                   lambda c, blocks: c, lambda c, blocks: c.reshape(c.t().shape),
                   lambda c, blocks: torch.cat(blocks, 1),

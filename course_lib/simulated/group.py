@@ -214,7 +214,7 @@ class SimulatedGroup(_ProcessGroup):
         input_sizes: list[int], opts: Any,
     ) -> Any:  # fmt: skip
         if not (output.is_contiguous() and input.is_contiguous()):
-            raise RuntimeError("all_to_all_single needs contiguous tensors: pass x.contiguous()")
+            raise RuntimeError("all_to_all_single: its input and its output must be contiguous")
         ins, outs = self._split(input, input_sizes), self._split(output, output_sizes)
         return self._issue("all_to_all_single", ins, outs, opts, first=input)
 

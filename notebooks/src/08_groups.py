@@ -28,7 +28,7 @@
 # 3  5  7
 # ```
 #
-# In one process these are two lines of torch: our *reference*. The naive way for six ranks is to gather all numbers everywhere, and to throw most of them away. Grids of more than four ranks are simulated here. We want 2×3 because in a 2×2 grid a mix-up of rows and columns is hard to notice.
+# In one process these are two lines of torch: our *reference*. The naive way for six ranks is to gather all numbers everywhere, and to throw most of them away. We want 2×3 because in a 2×2 grid a mix-up of rows and columns is hard to notice. Grids of more than four ranks are simulated here.
 #
 # `elements` makes the tensors longer, for the timing below: each rank's number stands in all of its tensor.
 
@@ -63,8 +63,8 @@ assert simulate(in_the_world, world_size=6).results == reference
 # `dist.new_group(ranks)` makes a **group**, also called a process group: ranks that can hold collectives of their own. Every collective takes it as `group=`; without one it means the group of all ranks. Your program has to keep three rules:
 #
 # 1. **Everybody calls `new_group`**, also ranks that are not in the group.
-# 2. **Everybody makes the same groups in the same order.** The k-th call makes the k-th group, whoever calls it.
-# 3. **Only members may use it.** For all others `new_group` returns −100, the constant `GroupMember.NON_GROUP_MEMBER`. A collective with `group=-100` does nothing but warn, and leaves x as it was. `group=None` is the group of all ranks.
+# 2. **Everybody makes the same groups in the same order.** The k-th call of each rank is for the k-th group.
+# 3. **Only members may use it.** For all others `new_group` returns −100, the constant `GroupMember.NON_GROUP_MEMBER`. A collective with `group=-100` does nothing but warn, and leaves the tensor as it was. `group=None` is the group of all ranks.
 #
 # Why so strict? Ranks of a group find one another through the store, under the number of the group. Whoever counts differently looks in the wrong place.
 #
@@ -125,7 +125,7 @@ print(f"gather all: {1e6 * everything:.0f} µs   row, then column: {1e6 * by_gro
 #
 # In a group the members are numbered anew, from 0, in the order of their ranks. This number is the **group rank**. So rank 4 is number 1 of its row (3, 4, 5) and number 1 of its column (1, 4). `dist.get_rank(group)` is a rank's group rank, and `dist.get_global_rank(group, number)` leads back.
 #
-# Here is the trap. In `broadcast(x, src=1, group=row)` the root is rank 1 *of the world*, whatever the group is. In the second row there is no such rank, and torch raises a ValueError there. To name a root by its group rank, write `group_src=`; then one line is right for every row. `send` and `recv` have `group_dst` and `group_src` as well.
+# Here is the trap. In `broadcast(x, src=1, group=row)` the root is rank 1 *of the world*, whatever the group is. Rank 1 is not in the second row, and torch raises a ValueError there. To name a root by its group rank, write `group_src=`; then one line is right for every row. `send` and `recv` have `group_dst` and `group_src` as well.
 #
 # **Predict.** All six ranks call `broadcast(x, group_src=1, group=row)`. Whose number does rank 5 get?
 
@@ -172,7 +172,7 @@ print("rank 4, along and down:", *both[4][0], "at", both[4][2])
 #
 # **Required · 08.1 · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** Write for a grid of any shape what `my_group` does for ours: `grid_groups(rows, cols)` returns this rank's row group and its column group. The grid is filled row by row, and rows · cols is the number of ranks. A grid may have one row or one column only; a group of one rank is a group, too. Any way of making groups is right. There is an exception to rule 1: with `use_local_synchronization=True` only members call. A DeviceMesh passes too; but do it once with `new_group`: what goes wrong here goes wrong in every large program.
+# **Goal.** Write for a grid of any shape what `my_group` does for ours: `grid_groups(rows, cols)` returns this rank's row group and its column group. The grid is filled row by row, and rows · cols is the number of ranks. A grid may have one row or one column only; a group of one rank is a group, too. Any way of making groups passes, a DeviceMesh too; but use `new_group` here, for its mistakes are those of large programs. (Rule 1 has an exception: with `use_local_synchronization=True` only members need to call.)
 #
 # <details>
 # <summary>Hint: which ranks are in a row?</summary>
@@ -234,7 +234,7 @@ def steps(count):
         for work in works:
             work.wait()
 
-def late_ranks(job):  # whose last call ended after rank 4 had come
+def late_ranks(job):  # with a call that ended after rank 4 came
     return sorted({event.rank for event in job.trace.events if event.completed > 100e-6})
 
 once, twice = (simulate(steps, k, world_size=9, network=Network(latency=1e-6)) for k in (1, 2))
@@ -248,7 +248,7 @@ draw.mesh(once, (3, 3), marked=late_ranks(once), caption="Late after the first s
           "the column of rank 4. After the second step all nine are late.")
 
 # %% [markdown] id="08-6afbdc"
-# In a grid of r rows and c columns, r + c − 1 ranks are late; with one collective over all ranks, all r·c. But the others are only spared for one step. In the next step each of them has a late neighbour in its row or column, and after two steps everybody is late: `twice` asserts it. Groups do not remove the price of a slow rank; they delay it. That pays if a *different* rank is slow in each step by chance. It does not help if one machine is slow for good.
+# In a grid of r rows and c columns, r + c − 1 ranks are late; with one collective over all ranks, all r·c. But the others are only spared for one step. In the next step each of them has a late neighbour in its row or column, and after two steps everybody is late: `twice` asserts it. Groups do not remove the price of a slow rank; they delay it. That pays if a *different* rank is slow in each step by chance, for then the delays can overlap. It does not help if one machine is slow for good.
 #
 # ## Everybody to everybody
 #
@@ -301,7 +301,7 @@ draw.values(turned, caption="An all_to_all of four ranks with blocks of one numb
 #
 # **T = (n−1)·(α + S/n·β)** for all_to_all, and **T = (n−1)·(α + S·β)** for gathering everything
 #
-# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. On the modelled network, with 2²⁰ bytes per rank, the bytes of an all_to_all take about as long on 64 ranks as on 8. The latencies do not shrink: n−1 messages leave every rank. That is the weak side of all_to_all: see "Roads not taken".
+# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. On the modelled network, with 2²⁰ bytes per rank, the bytes of an all_to_all take about as long on 64 ranks as on 8. The latencies grow: n−1 messages leave every rank. That is the weak side of all_to_all: see "Roads not taken".
 
 # %% id="08-ffdfd2"
 def exchange(elements):
@@ -326,11 +326,11 @@ draw.lines({"all_gather": (worlds, [1e6 * s for s in took[gather]]),
 #
 # **Optional · 08.2 my_all_to_all ●●○ · about 25 minutes**
 #
-# **Goal.** Each rank has a list of n blocks, 1-D tensors of one dtype; block k is for rank k. Return a list of new tensors: entry k is what rank k had for this rank. The blocks go by `send` and `recv`, `isend` and `irecv`, alone or in a batch. **Budget:** each rank sends at most n−1 messages, and together no more bytes than its blocks for others have. In the core cases all blocks of all ranks are equally long. For the sturdy ones they differ, and a rank does not know how much will come: one small collective may carry the lengths, with at most 8·n² bytes on each rank. (`all_gather_object` counts as two: it runs two collectives.)
+# **Goal.** Each rank has a list of n blocks, 1-D tensors of one dtype; block k is for rank k. Return a list of new tensors: entry k is what rank k had for this rank. The blocks go by `send` and `recv`, `isend` and `irecv`, alone or in a batch. **Budget:** each rank sends at most n−1 messages, which in all hold no more bytes than its blocks for others. In the core cases all blocks of all ranks are equally long. For the sturdy ones they differ, and a rank does not know how much will come: one collective, with at most 8·n² bytes in and 8·n² out on each rank, may carry the lengths. (`all_gather_object` counts as two: it runs two collectives.)
 #
 # **Optional · 08.3 transpose ●●○ · about 20 minutes**
 #
-# **Goal.** A has n·k rows and m columns, and n divides m. Rank r holds rows r·k to (r+1)·k − 1, and returns its m/n rows of Aᵀ, contiguous. **Budget:** one collective, `all_to_all_single` or `all_to_all`, and nothing else. A rank's rows need not be contiguous in the sturdy cases. The tensors of the call have to be, the output included. `empty_like(x.t())` is not: it keeps the strides, and gloo fills it in the wrong order without a word.
+# **Goal.** A has n·k rows and m columns, and n divides m. Rank r holds rows r·k to (r+1)·k − 1, and returns its m/n rows of Aᵀ, contiguous. **Budget:** one collective, `all_to_all_single` or `all_to_all`, and nothing else. In the sturdy cases a rank's rows may be strided. `all_to_all_single` needs a contiguous input and output. `empty_like(x.t())` is not contiguous: it keeps the strides, and gloo fills it in the wrong order without a word.
 #
 # <details>
 # <summary>Hint for my_all_to_all: my block, your block</summary>
@@ -354,7 +354,7 @@ def my_all_to_all(blocks: list[Tensor]) -> list[Tensor]:
     It leaves them as they were and returns memory shared with nothing, its own block included.
 
     Budget: at most n − 1 sends a rank, no byte more than its blocks for others have. One
-    collective, with at most 8·n² bytes on each rank, may carry lengths.
+    collective, with at most 8·n² bytes in and 8·n² out on each rank, may carry lengths.
 
     With [1], [2] on rank 0 and [10], [20] on rank 1, rank 0 gets [1], [10], rank 1 [2], [20].
     """
@@ -441,9 +441,9 @@ draw.waits(caught.error, caption="Rank 0 waits for rank 1 in a row, rank 1 for r
            "and so on round the square: the circle of lesson 01, made of collectives.")
 
 # %% [markdown] id="08-04be65"
-# The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, leaving out what it is not in.** Then no circle can close. An order that comes from a set or from the data is not an order you can rely on. Python randomizes string hashes, so a set of strings has a different order in each process. One group is enough for this mistake. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set, each rank in its own order, until NCCL's watchdog (a time limit) aborted the job (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`. Two groups in two orders, and ranks that waited for their GPU in between, have stopped a production job as well (torchrec#4149, 2026).
+# The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, skipping those of groups that it is not in.** Then no circle can close. An order that comes from a set or from the data is not an order you can rely on. Python randomizes string hashes, so a set of strings has a different order in each process. One group is enough for this mistake. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set, each rank in its own order, until NCCL's watchdog (a time limit) aborted the job (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`. A production job hung because its ranks used two groups in two orders and waited for their GPUs between the two calls (torchrec#4149, 2026).
 #
-# The other classic mistake is a group that only its members make. It breaks rules 1 and 2 at once: each half thinks that its group is the first one (pytorch#130102, 2024). The error below is the course's own. Plain torch notices nothing: `new_group` returns, and the next collective may pair ranks of different halves and sum the wrong numbers, or hang.
+# The other classic mistake is a group that only its members make. It breaks rules 1 and 2 at once: each half thinks that its group is the first one (pytorch#130102, 2024). The error below is the course's own. Plain torch does not notice: `new_group` may hang, or it returns, and the next collective may pair ranks of different halves and sum the wrong numbers.
 
 # %% id="08-08aa14"
 def each_half():
@@ -456,10 +456,10 @@ with expect(Mismatch):
 # ## In practice
 #
 # * **Meshes everywhere.** `init_device_mesh` is where a program for several kinds of parallelism begins. `fully_shard` and DTensor take a mesh; `mesh["tp"]` is a slice of it. The documentation asks you to give the same shape on every rank.
-# * **Neighbours in the last dimension.** Its ranks are usually on one machine, so it gets whatever talks most. Lesson 09 counts what that saves.
+# * **Neighbours in the last dimension.** Its ranks are usually on one machine, so the parallelism that communicates most belongs there. Lesson 09 counts what that saves.
 # * **A group is not free.** On NCCL each one is a communicator of its own. Make groups once, at the start, and keep them.
 # * **On GPUs the order matters more.** Torch's documentation of `new_group` says that with several NCCL groups you must ensure one consistent order of collectives on all ranks, and wait for asynchronous ones before you use another group.
-# * **Where all_to_all is used.** Mixtures of experts send each token to the rank of its expert and back (GShard, 2020). Sequence parallelism turns "a part of the sequence, all heads" into "all of the sequence, some heads" (DeepSpeed-Ulysses, 2023): the transpose above. Blocks may differ in length: `all_to_all_single` takes `input_split_sizes` and `output_split_sizes`. Each rank's output sizes must match what the others send it, that is its column in the table of lengths. Torch does not check this across ranks (pytorch#32361, 2020). On gloo a size that is too large leaves a part of the output unwritten, and one that is too small aborts the rank's process.
+# * **Where all_to_all is used.** Mixtures of experts send each token to the rank of its expert and back (GShard, 2020). Sequence parallelism turns "a part of the sequence, all heads" into "all of the sequence, some heads" (DeepSpeed-Ulysses, 2023): the transpose above. Blocks may differ in length: `all_to_all_single` takes `input_split_sizes` and `output_split_sizes`. Each rank's output sizes must match what the others send it, that is its column in the table of lengths. Torch does not check this across ranks (pytorch#32361, 2020). On gloo a size too large for another rank's block leaves a part of the output unwritten, and one too small aborts the rank's process.
 #
 # ## Roads not taken
 #

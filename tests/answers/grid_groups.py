@@ -58,6 +58,11 @@ WRONG = {
                 ("rank % cols == c", "rank // rows == c")),
     "one_too_few": ("each_in_turn", "08.last-missing", "range ends one too early",
                     ("for r in range(rows):", "for r in range(rows - 1):")),
+    "row_too_short": ("each_in_turn", "08.too-short", "the last rank of a row is left out",
+                      ("for c in range(cols)])", "for c in range(cols - 1)])"),
+                      ("rank // cols == r:", "rank // cols == r and rank % cols < cols - 1:")),
+    "column_too_short": ("each_in_turn", "08.too-short", "cols is subtracted from the stop, too",
+                         ("c, rows * cols, cols", "c, (rows - 1) * cols, cols")),
     "lists_of_groups": ("each_in_turn", "08.lists", "groups are made, and their ranks returned",
                         ("return row, column", "return (dist.get_process_group_ranks(row), "
                          "dist.get_process_group_ranks(column))")),
