@@ -137,8 +137,8 @@ ERRORS = [
               "waiting for it?", all_wait_in("send")),
     Diagnosis("receive-first", "Every rank waits for a message that nobody has sent yet. Who "
               "could send first?", all_wait_in("recv")),
-    Diagnosis("talks-to-itself", "A rank cannot send to itself. It has its own part already.",
-              says("same as the rank of the current process", "itself")),
+    Diagnosis("talks-to-itself", "No message goes from a rank to itself. Which line names "
+              "it as its own peer?", says("same as the rank of the current process", "itself")),
     Diagnosis("no-such-rank", "Ranks are counted from 0 to n − 1. Which line computes another "
               "number?", says("there is no rank", "Valid ranks are")),
     Diagnosis("not-everybody", "A collective needs every rank of its group. Some ranks are in one "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from operator import floordiv, truediv
 from typing import Any
 
 import torch
@@ -32,25 +33,19 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
     def rule(play: Play) -> Iterable[Finding]:
         took, one = play.run.seconds if play.run else 0.0, Network().seconds(size(play))
         if took > limit(play) * one * (1 + 1e-9):
-            yield Finding("rounds", f"it takes as long as {took / one:.3g} messages one after "
+            yield Finding("rounds", f"it takes as long as {took / one:.6g} messages one after "
                           f"another, at most {limit(play)} are allowed")  # fmt: skip
 
     return rule
 
 
-def slow(id: str, hint: str, when: Callable[[Play], bool] = lambda play: True) -> Diagnosis:
-    """Of what is right, and over its budget."""
-    return Diagnosis(id, hint, lambda p: p.done and not p.findings and bool(p.over_budget)
-                     and when(p))  # fmt: skip
-
-
 # ---- 09.1 tree_broadcast -------------------------------------------------------------------------
 
 
-def spread(given: list[tuple], adds: int = 0, early: bool = False) -> None:
+def spread(given: list[tuple], adds: int = 0, early: bool = False, sign: int = 1) -> None:
     """Every rank has what src has, told round by round. The rest are mistakes."""
     n, src = len(given), given[0][1]
-    places = [given[(src + k) % n][0] for k in range(n)]  # the tensors, src's first
+    places = [given[(sign * src + k) % n][0] for k in range(n)]  # the tensors, src's first
     rounds = [1 << k for k in range((n - 1).bit_length())]
     for knows in reversed(rounds) if early else rounds:
         for place in range(min(knows, n - knows)):
@@ -64,22 +59,22 @@ declare(Exercise(
     inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
     core=rooted_core("src"), sturdy=rooted_sturdy("src"), special=worlds_and_lengths,
     rules=[rules.no_collectives],
-    budget=[rules.sends_at_most(log2_up), rules.messages_of_at_most(size),
-            rounds_at_most(log2_up),
+    budget=[rules.sends_at_most(log2_up), rules.messages_of_at_most(size), rounds_at_most(log2_up),
             rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p))],
     diagnoses=[
-        slow("star", "The root tells everybody itself. Who else has the tensor after the first "
-             "message, and could help?", lambda p: len(rules.sends(
-                 p, p.case.options["src"])) == p.case.world - 1 > log2_up(p)),
-        slow("too-many-rounds", "Each rank has the tensor, and the last one gets it too late. In "
-             "every round all who have it should tell one more each: 1, 2, 4, 8 have it.",
-             found("rounds")),
+        Diagnosis("star", "The root tells everybody itself. Who else has the tensor after the "
+                  "first message, and could help?", lambda p: only("sends", "rounds")(p) and len(
+                      rules.sends(p, p.case.options["src"])) == p.case.world - 1),
+        Diagnosis("too-many-rounds", "The last rank gets the tensor too late. In every round all "
+                  "who have it should tell one more each: 1, 2, 4, 8 have it.", only("rounds")),
     ],
     mistakes=[
         wrong("adds", "What arrives is added to what the rank had. src's tensor is to take its "
               "place.", {"adds": 1}, {"adds": 2}),
         wrong("too-early", "Some ranks pass on a tensor before src's has reached them. Who has "
               "it after the first round, who after the second?", early=True),
+        wrong("other-root", "The tree grows from another rank than src. Compute each rank's place "
+              "by hand: does src get place 0?", sign=-1),
     ],
 ))  # fmt: skip
 
@@ -98,12 +93,11 @@ def in_sum(n: int, rank: int, extras: str = "", wraps: int = 0, short: int = 0) 
     power, world = 1 << (n.bit_length() - 1), list(range(n))
     if wraps:
         return [(rank + wraps * i) % n for i in range(1 << (n - 1).bit_length())]
-    if extras and rank >= power:
+    if extras in ("left out", "untold") and rank >= power:
         return [rank]
     if short:
-        near = [rank % power ^ i for i in range(power >> 1)]
-        return near + [i + power for i in near if i + power < n]
-    return world[:power] if extras == "left out" else world
+        return [r for r in world if (r ^ rank) % power < power >> 1]
+    return world if extras in ("", "untold") else world[:power]
 
 
 def doubled(given: list[tuple], **knobs: Any) -> None:
@@ -136,19 +130,17 @@ declare(Exercise(
     diagnoses=[
         Diagnosis("bits-differ", "Every rank has the sum, and not to the last bit the same one. "
                   "Which rank adds up in which order?", only("bits")),
-        slow("too-many-rounds", "It takes more rounds than doubling does. Do the two partners' "
-             "messages travel at the same time, and is everybody busy in each round?",
-             only("rounds")),
+        Diagnosis("too-many-rounds", "It takes more rounds than doubling. Do both partners send at "
+                  "the same time, and is everybody busy in each round?", only("rounds")),
     ],
     mistakes=[
-        wrong("left-out", "Some ranks have no partner, and are in nobody's sum. Let each of them "
-              "first hand its tensor to one that has.", extras="left out"),
+        wrong("left-out", "Some ranks are in nobody's sum. Let each of them first hand its tensor "
+              "to one that adds it.", {"extras": "left out"}, {"extras": "not added"}),
         wrong("not-told", "The sum is right, and some ranks have not got it: those that handed "
               "their tensor over at the beginning wait for an answer.", extras="untold"),
         wrong("twice", "Some ranks are in the sum twice. Where n is no power of two, whose sums "
               "overlap in the last round?", {"wraps": 1}, {"wraps": -1}),
-        wrong("round-short", "The halves are added up, and do not meet: a round is missing.",
-              short=1),
+        wrong("round-short", "The two halves never meet: a round is missing.", short=1),
     ],
 ))  # fmt: skip
 
@@ -156,26 +148,23 @@ declare(Exercise(
 
 
 def quickest(
-    n: int, nbytes: float, alpha: float, beta: float, starts: bool = False, extra: int = 2,
-    up: bool = False, parts: bool = True, star: int = 2, ring: int = 2, inverted: bool = False,
-) -> str:  # fmt: skip
+    given: list[tuple], starts: bool = False, extra: int = 2, even: int = 0, star: int = 2,
+    ring: int = 2, chunk: Callable = truediv, inverted: bool = False, order: Callable = list,
+) -> list[str]:  # fmt: skip
     """The name of the smallest time, the first one where several are. The rest are mistakes."""
+    [(n, nbytes, alpha, beta)] = given
     if n == 1:
-        return "star"
-    whole = nbytes / beta if inverted else nbytes * beta
-    low, high, one = n.bit_length() - 1, (n - 1).bit_length(), alpha + whole
-    rounds = high if up else low + (extra if low < high else 0)
+        return ["star"]
+    each = 1 / beta if inverted else beta
+    low, high, whole = n.bit_length() - 1, (n - 1).bit_length(), nbytes * each
+    rounds, one = low + (extra if low < high else even), alpha + whole
     times = {
         "star": star * (((n - 1) if starts else 1) * alpha + (n - 1) * whole),
         "doubling": rounds * one,
-        "ring": ring * (n - 1) * (alpha + whole / (n if parts else 1)),
+        "ring": ring * (n - 1) * (alpha + chunk(nbytes, n) * each),
         "tree": 2 * high * one,
     }
-    return min(times, key=times.__getitem__)
-
-
-def answers(given: list[tuple], **knobs: Any) -> list[str]:
-    return [quickest(*args, **knobs) for args in given]
+    return [min(order(times), key=times.__getitem__)]
 
 
 def of_networks(*rows: tuple) -> list[Case]:
@@ -183,13 +172,13 @@ def of_networks(*rows: tuple) -> list[Case]:
     return [Case(1, options=dict(zip(names, row, strict=True))) for row in rows]
 
 
-wrong = turned(answers)
+wrong = turned(quickest)
 declare(Exercise(
-    "09.3", "fastest", answers, inputs=lambda case, rank: tuple(case.options.values()),
+    "09.3", "fastest", quickest, inputs=lambda case, rank: tuple(case.options.values()),
     core=lambda rng: of_networks(
-        (4, 8, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4), (64, 1000, 1.0, 1.0),
+        (4, 2, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4), (64, 1000, 1.0, 1.0),
         (1000, 1000, 1.0, 2e-6), (5, 1, 1.0, 0.2), (3, 1, 1.0, 0.9), (8, 1, 1.0, 0.05),
-        (6, 1, 1.0, 0.55), *networks(rng, 20)),
+        (6, 1, 1.0, 0.55), (3, 2, 3.0, 1.0), *networks(rng, 20)),
     sturdy=lambda rng: of_networks((1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5),
                                    (3, 7, 1.0, 0.0), (1024, 1 << 30, 5e-6, 4e-11)),
     rules=[rules.without_a_word], smaller=lambda case: [], in_ranks=False,
@@ -197,11 +186,13 @@ declare(Exercise(
     mistakes=[
         wrong("latency-each-message", "The star's messages set off at once. What queues at the "
               "root, the latencies or the transfers?", starts=True),
-        wrong("extra-rounds", "How many rounds does doubling take where n is no power of two? "
-              "Play three ranks by hand.", {"extra": 0}, {"extra": 1}, {"up": True}),
-        wrong("whole-tensor", "A step of the ring carries one chunk, not the tensor.", parts=False),
-        wrong("one-way", "One of the four is too fast: is the way back in it, as well as the way "
-              "there?", {"star": 1}, {"ring": 1}),
+        wrong("extra-rounds", "Play doubling by hand with three ranks and with four: how many "
+              "rounds?", {"extra": 0}, {"extra": 1}, {"even": 2}),
+        wrong("whole-tensor", "A step of the ring carries one chunk, S/n bytes: not the tensor, "
+              "and not rounded down.", {"chunk": lambda nbytes, n: nbytes}, {"chunk": floordiv}),
+        wrong("ties", "Two ways take the same time here. Which one does the docstring ask for?",
+              {"order": sorted}, {"order": lambda times: [*times][::-1]}),
+        wrong("one-way", "A time is too short: is the way back in it?", {"star": 1}, {"ring": 1}),
         wrong("beta-is-bandwidth", "Is beta a bandwidth, or the time of one byte?", inverted=True),
     ],
 ))  # fmt: skip
@@ -238,23 +229,25 @@ def share_between_nodes(play: Play) -> Iterator[Finding]:
 
 def leaders_only(play: Play) -> bool:
     talk = [r for r in range(play.case.world) if between_nodes(play, r)]
-    return 1 < len(talk) == len({r // play.case.options["gpus_per_node"] for r in talk})
+    return only("bytes")(play) and 1 < len(talk) == len(
+        {r // play.case.options["gpus_per_node"] for r in talk}
+    )
 
 
 def flat(play: Play) -> bool:
     trace = rules.trace_of(play)
-    return any(len(trace.groups.get(e.group, ())) == play.case.world
-               for e in trace.events if e.is_collective and e.nbytes)  # fmt: skip
+    return only("bytes")(play) and any(e.is_collective and e.nbytes and len(
+        trace.groups.get(e.group, ())) == play.case.world for e in trace.events)  # fmt: skip
 
 
-def summed(
-    given: list[tuple], over: Callable[[int, int], list[int]] | None = None,
-    by: Callable[[int, int], int] | None = None,
-) -> None:  # fmt: skip
+def summed(given: list[tuple], over: Any = None, by: Any = None, part: bool = False) -> None:
     """Every rank has the sum of all. The rest are mistakes."""
     n, per_node, before = len(given), given[0][1], [t.clone() for t, _ in given]
     for rank, (t, _) in enumerate(given):
         total = sum(before[r] for r in (over(rank, per_node) if over else range(n)) if r < n)
+        if part:  # the rank's own share alone
+            shares = torch.arange(t.numel()).view(t.shape) * per_node // t.numel()
+            total = torch.where(shares == rank % per_node, total, t)
         t.copy_(total / by(n // per_node, per_node) if by else total)
 
 
@@ -277,22 +270,24 @@ declare(Exercise(
     special=lambda case: chunked(replace(case, world=case.options["gpus_per_node"])),
     budget=[share_between_nodes],
     diagnoses=[
-        slow("flat", "One collective joins all ranks, and its ring does not know where a node "
-             "ends. Which ranks share a node, and which are their counterparts elsewhere?", flat),
-        slow("leaders-only", "One rank of each node carries everything to the other nodes, and "
-             "its neighbours wait. What if each of them carried a part of its own?", leaders_only),
-        slow("over-share", "The sum is right, and some rank sends more to other nodes than its "
-             "share. Which ranks make each group, and how much of the tensor is still in its hands "
-             "when it talks to another node?"),
+        Diagnosis("flat", "One collective joins all ranks, whatever their node. Which ranks share "
+                  "a node, and which are their counterparts elsewhere?", flat),
+        Diagnosis("leaders-only", "One rank of each node carries everything to the other nodes. "
+                  "What if each of its neighbours carried a part of its own?", leaders_only),
+        Diagnosis("over-share", "Some rank sends more to other nodes than its share. How much does "
+                  "it still hold then, in which group and collective?", only("bytes")),
+        Diagnosis("unequal-parts", "Here g does not divide the number of elements, and equal parts "
+                  "are wanted. What could you append to a flat copy?", lambda p: found("raised")(p)
+                  and p.case.length % p.case.options["gpus_per_node"] > 0),
     ],
     mistakes=[
         wrong("node-only", "Each rank has its own node's sum. The nodes have not met.",
-              over=lambda r, g: list(range(r - r % g, r - r % g + g))),
+              over=lambda r, g: range(r - r % g, r - r % g + g)),
         wrong("across-only", "Each rank has the sum over its counterparts on the other nodes. Its "
-              "neighbours within the node are missing.",
-              over=lambda r, g: list(range(r % g, 999, g))),
+              "neighbours within the node are missing.", over=lambda r, g: range(r % g, 999, g)),
         wrong("leaders-know", "One rank of each node has the sum. Who tells its neighbours?",
-              over=lambda r, g: [r] if r % g else list(range(999))),
+              over=lambda r, g: [r] if r % g else range(999)),
+        wrong("not-gathered", "Each rank has one share of the sum. Who has the others?", part=True),
         wrong("divided", "The sum is asked for, and it has been divided: by the ranks of a node, "
               "by the nodes, or by both.", {"by": lambda nodes, g: nodes},
               {"by": lambda nodes, g: g}, {"by": lambda nodes, g: nodes * g}),

@@ -11,7 +11,7 @@
 # |---|---|
 # | **Do** | spread a tensor along a tree, sum by recursive doubling, draw the map above, count what leaves a node of eight GPUs, simulate 32 nodes |
 # | **Learn** | rounds and their lower bound; what doubling costs and what it saves; when a hierarchy pays; what gloo and NCCL choose, as far as their sources say |
-# | **Need** | lessons [03](03_cost_model.ipynb) (α, β), [04](04_ring_all_reduce.ipynb) (the ring) and 08 (groups) |
+# | **Need** | lessons [03](03_cost_model.ipynb) (α, β), [04](04_ring_all_reduce.ipynb) (the ring) and [08](08_groups.ipynb) (groups) |
 # | **Time** | about 60 minutes with the required exercise, 130 with the three optional ones as well (estimated) |
 
 # %% [markdown] id="09-12d30e"
@@ -69,14 +69,14 @@ megabyte = torch.zeros(250_000)
 tree = simulate(by_the_table, megabyte, world_size=8)
 assert math.isclose(tree.seconds, 3 * Network().seconds(1e6), rel_tol=1e-9)
 draw.timeline(tree, caption="One megabyte, simulated: seven messages in three rounds. "
-              "Hatched: a rank waits for its turn to be told.")
+              "Hatched: a rank waits until another one tells it.")
 
 # %% [markdown] id="09-fe360b"
 # Each round carries the whole tensor, so the last rank has it after
 #
 # **T = ⌈log₂ n⌉·(α + S·β)**  (Thakur, Rabenseifner and Gropp, 2005),
 #
-# with T and α in seconds, S in bytes and β in seconds per byte. The formula is exact where n is a power of two. Otherwise it is an upper bound: in the modelled network a rank may begin its next message as soon as its last one has left.
+# with T and α in seconds, S in bytes and β in seconds per byte. The formula is exact where n is a power of two. For any other n it is an upper bound: a rank sends its next message as soon as its last one has left, before that one has arrived.
 #
 # **Predict.** With 8 ranks it was three rounds. After how many rounds do 1,024 ranks have a tensor of 8 bytes? (Put a number in place of `None`.)
 
@@ -97,9 +97,9 @@ assert rounds == 10
 #
 # **Required · 09.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none of them longer than the tensor; and the messages of all ranks together carry at least n−1 tensors.
+# **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none of them longer than the tensor. All ranks together send at least n−1 tensors, because n−1 ranks have to receive one.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* counts, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and tensors whose elements do not lie side by side. The check plays no larger worlds, because grading starts a process for each rank. The cell below the stub plays yours on a thousand simulated ranks, and a thousand is no power of two.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* counts, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and tensors whose elements do not lie side by side. The cell below the stub plays yours on a thousand simulated ranks. Nine messages' time is right there: no number below a thousand has ten ones in binary, so no rank is ten messages away from the root.
 #
 # <details>
 # <summary>Hint: any root</summary>
@@ -168,7 +168,7 @@ def in_pairs(tensor):
         dist.recv(arriving, peer)
         sent.wait()
         tensor += arriving
-        yield
+        yield  # here filmed() looks at the tensor, after each round
 
 def filmed():
     tensor = number()
@@ -183,13 +183,13 @@ draw.values(who, caption="Whose numbers are in each rank's sum at the start and 
             "of three rounds: one, two, four, all eight.")
 
 # %% [markdown] id="09-49baad"
-# **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are sent the sum. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down.
+# **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are sent the sum. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down: one more than ⌈log₂ n⌉.
 #
 # **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, they do not. PyTorch once had such an all-reduce for GPUs that share NVLink: ranks that should agree sometimes disagreed in the last digit, and a program that branched on it could hang (pytorch/pytorch#129501).
 #
 # **Optional · 09.2 recursive_doubling ●●● · about 30 minutes**
 #
-# **Goal.** Replace `tensor` on every rank by the sum over all, for any n, with the same bits on all ranks, without a collective. **Budget:** at most ⌈log₂ n⌉ + 1 messages from each rank, none longer than the tensor, and on the modelled network at most (⌈log₂ n⌉ + 1)·(α + S·β). All ranks together send at least 2(n−1) tensors. *Core* has 2 to 5 ranks; *sturdy* as in 09.1.
+# **Goal.** Replace `tensor` on every rank by the sum over all, for any n, with the same bits on all ranks, without a collective. **Budget:** at most ⌈log₂ n⌉ + 1 messages from each rank, none longer than the tensor, and on the modelled network at most (⌈log₂ n⌉ + 1)·(α + S·β). All ranks together send at least 2(n−1) tensors; no all-reduce needs fewer. *Core* has 2 to 5 ranks; *sturdy* as in 09.1.
 #
 # <details>
 # <summary>Hint: extra ranks</summary>
@@ -252,11 +252,11 @@ check(recursive_doubling)
 # | | time |
 # |---|---|
 # | star | 2(α + (n−1)·S·β) |
-# | doubling | (⌊log₂ n⌋, and 2 more where n is no power of two)·(α + S·β) |
+# | doubling | k·(α + S·β), with k = log₂ n if n is a power of two, otherwise ⌊log₂ n⌋ + 2 |
 # | ring | 2(n−1)·(α + S/n·β) |
 # | tree, up and down | 2⌈log₂ n⌉·(α + S·β) |
 #
-# The star looks too good for small S. In the model a root's messages set off at once, so their latencies overlap. A real root also spends processor time on each of its n−1 messages, which the model leaves out; its star loses earlier. The tree never wins: doubling has the same kind of rounds and needs no more of them than the tree, because both directions of a link work at once.
+# The star looks too good for small S. In the model a root's messages set off at once, so their latencies overlap. A real root also spends processor time on each of its n−1 messages, so its star loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
 #
 # **Optional · 09.3 fastest ●○○ · about 10 minutes**
 #
@@ -295,7 +295,7 @@ check(fastest)
 # %% [markdown] id="09-eef2b6"
 # ## The map
 #
-# Now the same choice as a picture. First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not: the model knows only the product S·β. So a run sends 3,840 bytes over links that are slower by as much as the tensor should be larger, and takes exactly the time of the large one.
+# Now the same choice as a picture. First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not: the model knows only the product S·β. So a run that stands for S bytes sends 3,840, over links with 3,840/S of the bandwidth. It takes exactly the same time.
 #
 # `recorded` reads the time from the trace: the end of the last event. No formula is in it.
 
@@ -327,17 +327,19 @@ def tree(tensor):
 WAYS, SENT = {"star": star, "doubling": doubling, "ring": dist.all_reduce, "tree": tree}, 3840
 
 def recorded(way, n, nbytes):
-    slower = Network(bandwidth=25e9 * SENT / nbytes, collectives="messages")
-    job = simulate(lambda: WAYS[way](torch.zeros(SENT // 4)), world_size=n, network=slower)
+    scaled = Network(bandwidth=25e9 * SENT / nbytes, collectives="messages")
+    job = simulate(lambda: WAYS[way](torch.zeros(SENT // 4)), world_size=n, network=scaled)
     return max(event.completed for event in job.trace.events)
 
-places = [(n, nbytes) for n in (2, 4, 8, 16, 32, 64) for nbytes in (8, 2_000, 1_000_000, 1e9)]
+places = [(n, nbytes) for n in (2, 4, 8, 16, 32, 64) for nbytes in (8, 2_000, 2e6, 1e9)]
 times = {place: {way: recorded(way, *place) for way in WAYS} for place in places}
-points = {way: [p for p in places if min(times[p], key=times[p].get) == way] for way in WAYS}
+points = {way: [p for p in places if times[p][way] <= min(times[p].values()) * (1 + 1e-9)]
+          for way in WAYS}
+assert sum(map(len, points.values())) == len(places)  # no place has two fastest ways
 print({way: len(points[way]) for way in WAYS}, "of", len(places), "places")
 
 # %% [markdown] id="09-0e3218"
-# Then the areas, from the formulas: how often α and how often S·β stand in each. The assertion is the link between the two. All 96 runs lie on their formulas, to nine digits.
+# Then the areas, from the formulas: `counts` has, for each way, the factors of α and of S·β. The assertion compares the two: all 96 runs lie on their formulas, to nine digits.
 
 # %% id="09-d6a586"
 a, b = Network().latency, 1 / Network().bandwidth
@@ -370,13 +372,13 @@ draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks",
 # | **NCCL** 2.20 | rings, double binary trees, or algorithms in which a switch adds, chosen by predicted time | a ring |
 # | `simulate`, where you give no `collectives=` | by formula the faster of doubling and Rabenseifner's (see below) | by formula the faster of a tree, and scatter and all-gather |
 #
-# NCCL's choice is this lesson's map with measured numbers. Its source `src/graph/tuning.cc` has tables of latencies by kind of link and of bandwidths by GPU. For each algorithm it computes latency + bytes/bandwidth, and the smallest wins. The latency of its ring counts 2(n−1) steps, that of its tree 2·((g−1) steps inside a node + log₂ N steps between N nodes), where each node has g GPUs. Unlike ours, its trees are pipelined: the tensor travels in small pieces, so a tree's links all work at once, and it may win for middling sizes too.
+# NCCL's choice is this lesson's map with measured numbers. Its source `src/graph/tuning.cc` has tables of latencies by kind of link and of bandwidths by GPU. For each algorithm it computes latency + bytes/bandwidth, and the smallest wins. The latency of its ring counts 2(n−1) steps, that of its tree 2·((g−1) steps inside a node + log₂ N steps between N nodes), where each node has g GPUs. Unlike ours, its trees are pipelined: the tensor travels in small pieces, so a tree's links all work at once, and a tree may win for middling sizes too.
 #
 # ## Nodes: fast inside, slow between
 #
 # GPUs live eight to a **node**. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
 #
-# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. Then an all-gather within each node. Here are its messages, and those of a flat ring, without the numbers, on four nodes of four. Both are made of rings: `ring_of(ranks, nbytes, steps)`.
+# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. Then an all-gather within each node. Here are its messages, and those of a flat ring, on four nodes of four. The tensors are zeros, because only bytes count here. Both are made of rings: `ring_of(ranks, nbytes, steps)`.
 
 # %% id="09-bc6b6b"
 def ring_of(ranks, nbytes, steps):
@@ -412,9 +414,9 @@ for way, job in jobs.items():
     assert sum(by_rank) == {flat: 30_000, hierarchy: 24_000, doubling: 128_000}[way]
 
 # %% [markdown] id="09-12fc85"
-# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 of eight. So against a *ring* the hierarchy saves few bytes. It saves steps: it takes 2(N−1) slow and 2(g−1) fast ones instead of 2(n−1). Against doubling it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
+# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 of eight. So against a *ring* the hierarchy saves few bytes, but many steps: it takes 2(N−1) between nodes and 2(g−1) inside them, instead of 2(n−1). Against *doubling* it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
 #
-# How much is that for 32 nodes of 8? The next cell plays both. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
+# How much is that for 32 nodes of 8? The next cell plays both, and assumes an α of 2 µs on every link. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
 
 # %% id="09-34b3cd"
 def cluster(nbytes, cards=4):
@@ -446,15 +448,15 @@ draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs
 #
 # * one rank alone gets the whole 100 GB/s, although a GPU mostly drives the card beside it;
 # * the way from GPU to card, over PCIe, is no link of its own;
-# * nodes behind one another's switches share uplinks, and here they do not.
+# * in a large network nodes share the uplinks of their switches, and here they do not.
 #
-# So a flat ring is predicted too fast, unless you give it one card. NCCL's own model knows of this, too: for one of the algorithms in which a switch adds, `tuning.cc` lowers the bandwidth by the "GPU/NIC ratio".
+# So a single flat ring is predicted too fast, unless you give it one card. NCCL runs several rings at once, each through a card of its own, and so uses all four (NVIDIA/nccl#412).
 #
 # ## Your turn: hierarchical_all_reduce
 #
 # **Optional · 09.4 hierarchical_all_reduce ●●● · about 30 minutes**
 #
-# **Goal.** Replace `tensor` on every rank by the sum over all. Ranks 0 to g−1 share a node, so do the next g, and so on, with g = `gpus_per_node`, which divides n. Make groups as in lesson 08 and use any collectives in them, or send and receive. **Budget:** each rank sends at most 2(N−1)·⌈⌈numel/g⌉/N⌉ elements to other nodes, N = n/g. A collective counts as a ring of its group, in the order of ranks: 2(m−1)/m of the tensor for an all_reduce on m ranks, (m−1)/m for all_gather and reduce_scatter, the whole tensor for any other. It counts on the ranks whose right neighbour is on another node.
+# **Goal.** Replace `tensor` on every rank by the sum over all. Ranks 0 to g−1 share a node, so do the next g, and so on, with g = `gpus_per_node`, which divides n. Make groups as in lesson 08 and use any collectives in them, or send and receive. **Budget:** each rank sends at most 2(N−1)·⌈⌈numel/g⌉/N⌉ elements to other nodes, N = n/g. A collective counts as a ring of its group, in the order of ranks. A rank whose right neighbour in it is on another node sends there 2(m−1)/m of the tensor in an all_reduce on m ranks, (m−1)/m of the whole in an all_gather or reduce_scatter, and the whole tensor in any other collective.
 #
 # *Core* has 4 and 6 ranks and lengths that n divides. *Sturdy* adds one node, nodes of one GPU, up to 12 ranks, and any length, shape, dtype and strides.
 #
@@ -509,10 +511,10 @@ check(hierarchical_all_reduce)
 # %% [markdown] id="09-ff075e"
 # ## Break it: a tree for powers of two
 #
-# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks all is well. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have the tensor and no longer receive. Open MPI once had a wrong size in a broadcast, for all numbers of processes that are no powers of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks as well as with 4.
+# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks all is well. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have the tensor and no longer receive. Open MPI once had a wrong size in a broadcast where the number of processes was no power of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks as well as with 4.
 
 # %% id="09-a4ea1f"
-def for_powers_of_two(tensor, src):
+def for_powers_of_two(tensor):
     rank, n = dist.get_rank(), dist.get_world_size()
     for have in (1, 2, 4):
         if rank < have:
@@ -520,9 +522,9 @@ def for_powers_of_two(tensor, src):
         elif rank < 2 * have:
             dist.recv(tensor, rank - have)
 
-simulate(for_powers_of_two, torch.zeros(2), 0, world_size=8)
+simulate(for_powers_of_two, torch.zeros(2), world_size=8)
 with expect(Deadlock):
-    simulate(for_powers_of_two, torch.zeros(2), 0, world_size=6)
+    simulate(for_powers_of_two, torch.zeros(2), world_size=6)
 
 # %% [markdown] id="09-bcec04"
 # ## In practice
@@ -558,5 +560,5 @@ with expect(Deadlock):
 # * P. Sanders, J. Speck, J. L. Träff, *Two-tree algorithms for full bandwidth broadcast, reduction and scan*, Parallel Computing 35(12), 2009, [doi:10.1016/j.parco.2009.09.001](https://doi.org/10.1016/j.parco.2009.09.001)
 # * NCCL 2.20.3, [src/graph/tuning.cc](https://github.com/NVIDIA/nccl/blob/b6475625fbcaa2c3c0e50eed2fa1255d7514d4a2/src/graph/tuning.cc) · [NCCL environment variables](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html)
 # * gloo, [gloo/allreduce.cc](https://github.com/pytorch/gloo/blob/5f206e5a2c7b7f4e9382b3ad2c79ee2463e18313/gloo/allreduce.cc) and [gloo/broadcast.cc](https://github.com/pytorch/gloo/blob/e00553106500ced82758029324acf69f03079a4e/gloo/broadcast.cc) · PyTorch, [ProcessGroupGloo.cpp](https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupGloo.cpp), which names no algorithm. Newer gloo goes through shared memory where all ranks are on one machine; the gloo inside PyTorch 2.15 has no such code
-# * The cluster: [NVIDIA/nccl-tests#119](https://github.com/NVIDIA/nccl-tests/issues/119) · eight cards for eight GPUs: NVIDIA, *DGX H100 User Guide*, network modules
+# * The cluster: [NVIDIA/nccl-tests#119](https://github.com/NVIDIA/nccl-tests/issues/119) · several rings and cards: [NVIDIA/nccl#412](https://github.com/NVIDIA/nccl/issues/412) · eight cards for eight GPUs: NVIDIA, *DGX H100 User Guide*, network modules
 # * Wrong ones: [open-mpi/ompi#7523](https://github.com/open-mpi/ompi/pull/7523) · [pytorch/pytorch#129501](https://github.com/pytorch/pytorch/pull/129501)

@@ -36,6 +36,12 @@ def one_by_one(n, nbytes, alpha, beta):
 WRONG = {
     "no_extra_rounds": ("table", "09.extra-rounds", "⌊log₂ n⌋ for every n",
                         (" + 2 * (n != 2**low)", "")),
+    "always_two_more": ("table", "09.extra-rounds", "two more for powers of two as well",
+                        ("2 * (n != 2**low)", "2")),
+    "rounded_down": ("table", "09.whole-tensor", "a chunk has whole bytes, one thinks",
+                     ("nbytes / n", "nbytes // n")),
+    "last_of_equals": ("table", "09.ties", "the last of equal times",
+                       ("min(times,", "min([*times][::-1],")),
     "queueing_latency": ("table", "09.latency-each-message", "one message after another",
                          ("2 * (alpha + (n - 1) * nbytes * beta)",
                           "2 * (n - 1) * (alpha + nbytes * beta)")),

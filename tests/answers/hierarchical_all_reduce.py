@@ -86,6 +86,13 @@ WRONG = {
                           "node = group if rank % g == local else locals().get(\"node\")"),
                          ("size = -(-tensor.numel() // g)", "g = n // g; size = -(-tensor.numel() "
                           "// g)")),
+    "not_gathered": ("in_three", "09.not-gathered", "the last of three steps is missing",
+                     ("dist.all_gather_single(padded, mine, group=node)\n    tensor.copy_(padded[: "
+                      "tensor.numel()].view(tensor.shape))",
+                      "tensor[rank % g * size : rank % g * size + size] = mine")),
+    "unequal_parts": ("in_three", "09.unequal-parts", "tried with lengths that g divides",
+                      ("-(-tensor.numel() // g)", "tensor.numel() // g"),
+                      ("torch.zeros(g * size", "torch.zeros(tensor.numel()")),
     "members_only": ("in_three", "09.mismatch", "only members call new_group: "
                      "pytorch/pytorch#130102", ("    for first in range(0, n, g):\n",
                                                "    for first in [rank - rank % g]:\n")),

@@ -94,6 +94,9 @@ WRONG = {
                        "power)", "        pass"), ("            dist.recv(inbox, rank + power)\n"
                        "            mine += inbox", "            pass"),
                       ("            dist.send(mine, rank + power)", "            pass")),
+    "not_added": ("folded", "09.left-out", "what the extra rank hands over is received and lost",
+                  ("            dist.recv(inbox, rank + power)\n            mine += inbox",
+                   "            dist.recv(inbox, rank + power)")),
     "nobody_tells_the_extra": ("folded", "09.not-told", "the sum is done, one thinks",
                                ("\n        dist.recv(mine, rank - power)", ""),
                                ("            dist.send(mine, rank + power)", "            pass")),

@@ -67,6 +67,8 @@ WRONG = {
                       "ranks; a broadcast of Open MPI was wrong for all others: "
                       "open-mpi/ompi#7523", (" and place + knows < n", "")),
     "root_0": ("doubling", "09.only-src", "tried with src 0 only", ("(rank - src) % n", "rank")),
+    "other_root": ("doubling", "09.other-root", "plus for minus, in both directions",
+                   ("(rank - src) % n", "(rank + src) % n")),
     "star": ("doubling", "09.star", "it is right, and short", ("while knows < n:", STAR)),
     "chain": ("doubling", "09.too-many-rounds", "each sends one message only",
               ("while knows < n:", CHAIN)),
