@@ -277,8 +277,8 @@ declare(Exercise(
         Diagnosis("over-share", "Some rank sends more to other nodes than its share. How much does "
                   "it still hold then, in which group and collective?", only("bytes")),
         Diagnosis("unequal-parts", "Here g does not divide the number of elements, and equal parts "
-                  "are wanted. What could you append to a flat copy?", lambda p: found("raised")(p)
-                  and p.case.length % p.case.options["gpus_per_node"] > 0),
+                  "are wanted. What could you append to a flat copy?", lambda p:
+                  found("RankFailed")(p) and p.case.length % p.case.options["gpus_per_node"] > 0),
     ],
     mistakes=[
         wrong("node-only", "Each rank has its own node's sum. The nodes have not met.",

@@ -551,7 +551,7 @@ with expect(Deadlock):
 # * ☑ name what a model with one link per rank leaves out;
 # * ☑ say what gloo and NCCL choose, and where their sources say so.
 #
-# **Next:** [lesson 10](10_mini_ddp.ipynb) writes DistributedDataParallel. The lesson before this one was lesson 08, on groups.
+# **Next:** [lesson 10](10_mini_ddp.ipynb) writes DistributedDataParallel.
 #
 # ## Sources
 #
