@@ -539,7 +539,7 @@ check(sync_batch_norm)
 # * **`gradient_as_bucket_view=True`** lets each `.grad` be a view of its bucket. This saves the copies, and memory of the size of all gradients.
 # * **`static_graph=True`** promises that the same parameters are used in every step. DDP then need not search for unused ones, and can allow checkpointing that goes through a layer several times.
 # * **`register_comm_hook`** takes the place of a bucket's `all_reduce`, as above. `default_hooks` has float16 and bfloat16, `powerSGD_hook` compresses further.
-# * **`nn.SyncBatchNorm`** gathers each rank's mean, inverse standard deviation and count (`all_gather`): means of unequal batches do not add up, as your sums do. Its backward makes one `all_reduce` of two numbers per channel; yours may send three.
+# * **`nn.SyncBatchNorm`** gathers each rank's mean, inverse standard deviation and count (`all_gather`): means of unequal batches cannot be added up, your sums can. Its backward makes one `all_reduce` of two numbers per channel; yours may send three.
 #
 # `replicate`, still in a private module of torch 2.15, averages gradients in FSDP's way. It makes no buckets: each module on which you call it is reduced in one call, when its backward is over. It sends nothing at the start, so the ranks' parameters have to be equal already. It takes FSDP's `mesh`, `mp_policy` and `offload_policy`.
 #
