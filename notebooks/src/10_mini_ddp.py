@@ -16,7 +16,7 @@
 #
 # ## When is a gradient ready?
 #
-# Take the smallest model with two layers: y = w₂ · w₁ · x, with w₁ = 2 and w₂ = 3. Its gradients are ∂y/∂w₂ = w₁x and ∂y/∂w₁ = w₂x. Rank 0 has x = 1, rank 1 has x = 3. So rank 0 gets 2 for w₂ and 3 for w₁, rank 1 gets 6 and 9. The means are **4 and 6**, what one process gets of both samples: our *reference*.
+# Take the smallest model with two layers: y = w₂ · w₁ · x, with w₁ = 2 and w₂ = 3. Its gradients are ∂y/∂w₂ = w₁x and ∂y/∂w₁ = w₂x. Rank 0 has x = 1, rank 1 has x = 3. So rank 0 gets 2 for w₂ and 3 for w₁, rank 1 gets 6 and 9. The means are **4 and 6**, what one process gets from both samples: our *reference*.
 #
 # Backward goes through the layers from the last to the first. w₂'s gradient is ready when w₁'s is not yet computed. Autograd tells us: `p.register_post_accumulate_grad_hook(f)` makes it call `f(p)` as soon as it has added to `p.grad`. Note what the hook is given: the **parameter**. The gradient is in its `.grad`.
 #
@@ -60,7 +60,7 @@ draw.values(tables, caption="Each rank's own gradients, and their mean. The last
 #
 # Now a model with L = 16 layers, on two modelled GPUs. Each layer needs F = 0.1 ms forward and B = 0.3 ms backward, and has gradients of 256 KiB, so S = 4 MiB in all. The network carries 1 GB per second and has a latency of α = 0.2 ms. That is slow, so that both ends of what follows fit on one page. As in lesson 07, an `all_reduce` of s bytes on two ranks takes c(s) = α + s·β.
 #
-# `seconds_per_step(attach)` times a step. `attach(model)` stands for a strategy: it may register hooks, and returns a function `finish`, which is called after backward. When `finish` returns, each `.grad` holds the mean; the last assertion makes sure of that.
+# `seconds_per_step(attach)` times a step. `attach(model)` stands for a strategy: it may register hooks, and returns a function `finish`, which is called after backward. When `finish` returns, each `.grad` holds the mean; the last assertion compares the first layer's on both ranks.
 
 # %% id="10-595a4b"
 ms, L, width = 1e-3, 16, 256  # s, layers, units of a layer
@@ -103,7 +103,7 @@ def seconds_per_step(attach, *options, n_steps=3):
 def milliseconds(attach, *options):
     job = gpus(seconds_per_step, attach, *options)
     (seconds, norm), (_, other) = job.results
-    assert norm == other  # all ranks hold the same gradient
+    assert norm == other  # both ranks hold the same gradient
     return seconds / ms, job
 
 # %% [markdown] id="10-672d88"
@@ -151,7 +151,7 @@ draw.timeline(after, between=(after.seconds - one * ms, after.seconds), caption=
 # %% [markdown] id="10-8795cb"
 # ## While backward computes
 #
-# Four flat calls after backward only cost three latencies more. Buckets save nothing by themselves. They pay when they leave *early*: the bucket of the last layers can travel while backward computes the others.
+# Four flat calls after backward cost three latencies more than one. Buckets save nothing by themselves. They pay when they leave *early*: the bucket of the last layers can travel while backward computes the others.
 #
 # `overlapped` needs two changes. A hook collects gradients as they arrive and starts the reduction of each full bucket, with `async_op=True`. And nobody waits before `finish`: a `wait()` inside the hook would make the compute stream wait, and the overlap would be gone.
 
@@ -186,7 +186,7 @@ draw.timeline(early, between=(early.seconds - beside * ms, early.seconds), capti
 #
 # **Small buckets** make the second term large: k·c = kα + Sβ, a latency for each. **Large buckets** make the first one large: the last bucket leaves when backward has ended, and all of c sticks out, up to α + Sβ. In between is a minimum. For this model it is at four layers, or 1 MiB. (DDP's default is 25 MiB; more in practice below.)
 #
-# The next cells try ten sizes, with our sketch and with DDP. `bucket_cap_mb` is in MiB and may be a fraction. In its third step DDP has rebuilt its buckets. The sketch is within 5% of DDP at every size, and the last cell, DDP's trace, says why: both make the same calls, of the same sizes, at the same times.
+# The next cells try ten sizes, with our sketch and with DDP. `bucket_cap_mb` is in MiB and may be a fraction. DDP sends one bucket in its first step and keeps to the cap from the second; we time the third. The sketch is within 5% of DDP at every size, and the last cell, DDP's trace, says why: both make the same calls, of the same sizes, at the same times.
 
 # %% id="10-ae1ba2"
 def ddp(model, layers):
@@ -223,7 +223,7 @@ def last_calls(job):  # their sizes, and when they were issued, in ms before the
 
 assert last_calls(early) == last_calls(real)
 draw.timeline(real, between=(real.seconds - theirs[3] * ms, real.seconds), caption="DDP: the same "
-              "four calls, each as soon as its bucket is full.")
+              "four calls, each when its bucket is full and the network is free.")
 
 # %% [markdown] id="10-e49865"
 # ## Break it
@@ -244,11 +244,11 @@ with expect(Mismatch):
     simulate(one_layer_unused, world_size=2)
 
 # %% [markdown] id="10-61101f"
-# This was a lucky day: the sizes differ, so the mistake shows. With equal sizes the sums would be wrong, and nobody would know (it has happened to others: pytorch#72843).
+# This was a lucky day: the sizes differ, so the mistake shows. With equal sizes the sums would be wrong, and nobody would know. (In pytorch#72843 some ranks left a module out, and training hung.)
 #
 # A wrapper for every model therefore decides **once** which parameter belongs to which bucket, the same way on all ranks. It issues buckets **in their order**: one that is full waits until those before it have been issued. And what has not been issued when backward ends, `finish` issues, with zeros for gradients that are missing.
 #
-# Real DDP does the same. It has no `finish`: autograd calls it at the end of backward. It searches the graph for unused parameters only with `find_unused_parameters=True`.
+# Real DDP issues buckets in order, too. It has no `finish`: autograd calls it at the end of backward. Only with `find_unused_parameters=True` does it look for unused parameters and count them as zero. Without, their bucket is never sent, and the next forward pass raises an error (lesson 06).
 #
 # ## Your turn: MiniDDP
 #
@@ -258,11 +258,11 @@ with expect(Mismatch):
 #
 # * **At the start** all parameters and buffers become those of rank 0.
 # * **Buckets** take the parameters that require a gradient, in reverse order of `parameters()`. A bucket closes when it *reaches* `cap_bytes`, with the parameter that takes it there. Another dtype begins another bucket.
-# * **`finish()`** is called after each backward, inside and outside `no_sync`. Afterwards each `.grad` holds the mean over all ranks. A parameter that some ranks have not used counts as zero there; if no rank has used it, its gradient is None or zero.
+# * **`finish()`** is called after each backward, inside and outside `no_sync`. Afterwards each `.grad` holds the mean over all ranks. A gradient that is None on some ranks counts as zero there; if it is None on all, it becomes zero or stays None.
 # * **`no_sync()`**: if the forward pass ran inside the block, its backward and `finish` send nothing, and gradients add up on their rank. Where backward runs does not matter. The next pass outside reduces all that has added up.
-# * A forward pass under `torch.no_grad()` has no backward, and changes nothing.
+# * A forward pass under `torch.no_grad()` has no backward. It changes nothing, even between another forward pass and its backward.
 #
-# **Budget:** one `all_reduce` per bucket, in the order of the buckets, issued as soon as the bucket is full and those before it are on their way; nothing else after the start. *Core* asks for 2 to 5 ranks, frozen layers, a weight that two layers share, accumulation, and a layer that some rank does not use. *Sturdy* adds one rank, many ranks, two dtypes, float64, evaluation, passes that are half inside `no_sync`, and a layer that nobody uses.
+# **Budget:** for each pass that reduces, one `all_reduce` per bucket, in the order of the buckets, issued as soon as the bucket is full and those before it are on their way (by `finish` if it never fills); nothing else after the start. *Core* asks for 2 to 5 ranks, frozen layers, a weight that two layers share, accumulation, and a layer that some rank does not use. *Sturdy* adds one rank, many ranks, two dtypes, float64, evaluation, passes that are half inside `no_sync`, and a layer that nobody uses.
 #
 # The check trains small models with your class. It puts a barrier before each forward pass, to tell rounds apart in the trace.
 #
@@ -386,7 +386,7 @@ def make_buckets(params: list[nn.Parameter], cap_bytes: int) -> list[list[nn.Par
     """Divide the parameters that require a gradient into buckets, in reverse order.
 
     A bucket closes when it has reached cap_bytes or more, or when the next parameter has another
-    dtype. No bucket is empty. With 8, 16 and 8 bytes and a cap of 20: [[8, 16], [8]].
+    dtype. No bucket is empty. With 8, 16 and 4 bytes and a cap of 20: [[4, 16], [8]].
     """
     ### BEGIN SOLUTION
     buckets, full = [], True
@@ -406,7 +406,7 @@ check(make_buckets)
 # %% [markdown] id="10-29cef7"
 # ## A hook of your own
 #
-# DDP lets you replace the `all_reduce` of a bucket by a function of your own: `ddp.register_comm_hook(state, hook)`. DDP calls `hook(state, bucket)` when a bucket is full, and the hook returns a *future* whose value is what goes into the gradients. The one below sends the bucket's numbers as 8-bit integers with one scale for all ranks. `then` says what happens to the sum when it arrives, without waiting for it.
+# DDP lets you replace the `all_reduce` of a bucket by a function of your own: `ddp.register_comm_hook(state, hook)`. DDP calls `hook(state, bucket)` when a bucket is full, and the hook returns a *future* whose value is what goes into the gradients. The one below sends the bucket's numbers as 8-bit integers with one scale for all ranks. `then` says what happens to the sum when it arrives, without waiting for it. (Only the scale is waited for.)
 #
 # It sends a quarter of the bytes, and one more number per bucket. The digits that it loses are gone: the cell prints the relative error of the gradient. (Each rank uses half of the range of int8, so that the sum of two ranks fits. For more ranks the steps have to be larger.)
 
@@ -441,7 +441,7 @@ assert sent[1] == sent[0] / 4 + 4 and 0.001 < error < 0.1
 #
 # Let rank 0 have the one value 0, and rank 1 the values 2 and 4. Together: mean **2**, variance (4 + 0 + 4)/3 = **8/3**. The mean of the ranks' means is 1.5, and the mean of their variances 0.5. To be right, ranks add up Σx, Σx² and the *count*, then divide: one `all_reduce` of three numbers per channel.
 #
-# The backward pass is the harder half. Every sample changes mean and variance, and so the outputs on *all* ranks. `dist.all_reduce` is no operator for autograd: it takes what comes from others for a constant. The next cell shows it with a sum. Each rank adds up x over both ranks and the loss is the sum of both ranks' totals. Raising either x by 1 raises both totals, so the gradient is 2.
+# The backward pass is the harder half. Every sample changes mean and variance, and so the outputs on *all* ranks. `dist.all_reduce` is no operator for autograd, which takes what comes from others for a constant. The next cell shows it with a sum. Each rank's total is the sum of both x, and the loss is the sum of both totals. Raising either x by 1 raises both totals, so the gradient is 2.
 #
 # **Predict.** What does autograd say? (The same cell shows the variances, and that PyTorch's own `nn.SyncBatchNorm` refuses to run without a GPU. Yours will run anywhere.)
 
@@ -452,7 +452,7 @@ guess = None
 def through_a_plain_sum():
     x = torch.tensor([3.0], requires_grad=True)
     total = x * 1
-    dist.all_reduce(total.detach())  # detach() shares memory: total now holds the sum
+    dist.all_reduce(total.detach())  # total now holds the sum; without detach() PyTorch warns
     total.sum().backward()
     return total.item(), x.grad.item()
 
@@ -483,7 +483,7 @@ draw.bars({"of all samples": 8 / 3, "mean of the ranks' variances": 0.5}, unit="
 # <details>
 # <summary>Hint: a sum that knows its gradient</summary>
 #
-# A subclass of `torch.autograd.Function` has a forward and a backward of your own. Forward: `all_reduce` of a copy. If every rank's total goes into the loss of every rank, what does each rank's gradient have to be added to?
+# A subclass of `torch.autograd.Function` has a forward and a backward of your own. Forward: `all_reduce` of a copy. Backward: what this rank adds is part of every rank's total. Whose gradients make up its own?
 #
 # </details>
 # <details>
@@ -533,15 +533,15 @@ check(sync_batch_norm)
 # %% [markdown] id="10-34f686"
 # ## In practice
 #
-# All of this is as torch 2.15 has it, in `torch/nn/parallel/distributed.py`:
+# All of this is as torch 2.15 has it:
 #
 # * **`bucket_cap_mb`** is 25 MiB by default, and then the first bucket closes at 1 MiB, so that something leaves early. A value of your own holds for all buckets. If a timeline shows gaps between calls, try more; if one long call stands at the end, less.
 # * **`gradient_as_bucket_view=True`** lets each `.grad` be a view of its bucket. This saves the copies, and memory of the size of all gradients.
 # * **`static_graph=True`** promises that the same parameters are used in every step. DDP then need not search for unused ones, and can allow checkpointing that goes through a layer several times.
 # * **`register_comm_hook`** takes the place of a bucket's `all_reduce`, as above. `default_hooks` has float16 and bfloat16, `powerSGD_hook` compresses further.
-# * **`nn.SyncBatchNorm`** gathers each rank's mean, inverse standard deviation and count (`all_gather`), since counts may differ by rank; its backward makes one `all_reduce` of two numbers per channel, as yours.
+# * **`nn.SyncBatchNorm`** gathers each rank's mean, inverse standard deviation and count (`all_gather`): means of unequal batches cannot be added up, your sums can. Its backward makes one `all_reduce` of two numbers per channel; yours may send three.
 #
-# `fully_shard`'s sister `replicate` does what DDP does, in FSDP's way. It makes no buckets: each module on which you call it is reduced in one call, when its backward is over. It takes FSDP's `mesh`, `mp_policy` and `offload_policy`.
+# `replicate`, still in a private module of torch 2.15, averages gradients in FSDP's way. It makes no buckets: each module on which you call it is reduced in one call, when its backward is over. It sends nothing at the start, so the ranks' parameters have to be equal already. It takes FSDP's `mesh`, `mp_policy` and `offload_policy`.
 #
 # **When DDP is not enough.** DDP repeats everything on every rank. With Adam in float32 a parameter takes 4 bytes for itself, 4 for its gradient and 8 for Adam's averages; buckets add 4 unless gradients are views of them. What is divided among n ranks instead leaves, per parameter and rank (ZeRO's stages, Rajbhandari and others, 2020, with these numbers):
 #
@@ -579,7 +579,7 @@ draw.bars(kept, unit="bytes", exact=True, caption="What a parameter takes on eac
 # ## Roads not taken
 #
 # * **Hooks on the autograd engine.** DDP's reducer is C++ and asks the engine to be called at the end of backward, so you need no `finish`.
-# * **Rebuilding.** DDP records in the first step in which order gradients arrive, and then fills buckets in this order, announced by rank 0. Reverse order of `parameters()` is a guess at it.
+# * **Rebuilding.** DDP records in the first step in which order gradients arrive, and then fills buckets in this order, announced by rank 0 (not with `find_unused_parameters=True`). Reverse order of `parameters()` is a guess at it.
 # * **Reducing less often.** Local SGD averages the parameters every few steps. It is another algorithm, with other results.
 #
 # ## What you can do now
@@ -599,4 +599,4 @@ draw.bars(kept, unit="bytes", exact=True, caption="What a parameter takes on eac
 # * PyTorch 2.15: [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html) · [Communication hooks](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html) · [register_post_accumulate_grad_hook](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.register_post_accumulate_grad_hook.html) · [SyncBatchNorm](https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html) · [Extending autograd](https://docs.pytorch.org/docs/stable/notes/extending.html)
 # * S. Ioffe, C. Szegedy, *Batch Normalization*, ICML 2015, [arXiv:1502.03167](https://arxiv.org/abs/1502.03167)
 # * S. Rajbhandari and others, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054)
-# * Mistakes that others have run into: [pytorch#72843](https://github.com/pytorch/pytorch/issues/72843) (bucket order that differs by rank), [pytorch#36688](https://github.com/pytorch/pytorch/issues/36688) (counts ignored), [picotron#39](https://github.com/huggingface/picotron/issues/39) (parameter for gradient)
+# * Mistakes and questions of others: [pytorch#72843](https://github.com/pytorch/pytorch/issues/72843) (a module that only some ranks run), [pytorch#36688](https://github.com/pytorch/pytorch/issues/36688) (counts ignored in backward), [picotron#39](https://github.com/huggingface/picotron/issues/39) (parameter or gradient?)
