@@ -17,13 +17,13 @@ MISSING = "without gradient"
 
 
 def average(
-    given: list[tuple], by: Callable[[list], float] = len, what: str = "grad",
-    most: int | None = None, holders: bool = False, bare: bool = True,
+    given: list[tuple], by: Callable[[int], float] = lambda n: n, what: str = "grad",
+    which: slice = slice(None), bare: bool = True,
 ) -> None:  # fmt: skip
     """Each gradient the mean of all ranks', a missing one counted as zero. The rest: mistakes."""
-    for column in columns(given)[:most]:
+    for column in columns(given)[which]:
         there = [t.clone() for t in (getattr(p, what) for _, p in column) if t is not None]
-        mean = sum(t.double() for t in there) / (len(there) if holders else by(given))
+        mean = sum(t.double() for t in there) / by(len(given))
         for _, p in column if there else ():
             if bare or p.grad is not None:
                 setattr(p, what, torch.empty_like(p).copy_(mean).detach())
@@ -55,6 +55,14 @@ def with_gradients(case: Case, rank: int) -> tuple:
     return (made,)
 
 
+AVERAGES: list[tuple[str, str, dict]] = [  # mistakes that are made wherever there is a mean
+    ("sum", "Every rank has the sum of all gradients, not their mean.",
+     {"by": lambda n: 1}),
+    ("divided-twice", "It is divided by the number of ranks a second time somewhere.",
+     {"by": lambda n: n**2}),
+    ("none-stays", "A rank that had no gradient still has none, while the others have the mean: "
+     "its weights will fall behind theirs.", {"bare": False}),
+]  # fmt: skip
 wrong = turned(average)
 declare(Exercise(
     "05.1", "average_gradients", average, inputs=with_gradients,
@@ -73,21 +81,12 @@ declare(Exercise(
         *models("two layers", worlds=(2,), options={MISSING: "the first parameter on any rank"})],
     settle=zero_or_none, tolerance=1e-6, length_is="", fits=lambda case: case.world > 1,
     mistakes=[
-        wrong("sum", "Every rank has the sum of all gradients, not their mean.", by=lambda g: 1),
-        wrong("divided-twice", "It is divided by the number of ranks a second time somewhere.",
-              by=lambda g: len(g) ** 2),
+        *(wrong(*known) for known in AVERAGES),
         wrong("averages-weights", "The weights are averaged, or added up, and every rank keeps its "
               "own gradient. Which of a parameter's two tensors is to be the same for all?",
-              {"what": "data"}, {"what": "data", "by": lambda g: 1}),
-        wrong("another-divisor", "It divides by another number than that of the ranks.",
-              *({"by": lambda g, k=k: k} for k in range(2, 9)), {"by": lambda g: len(g) - 1}),
+              {"what": "data"}, {"what": "data", "by": lambda n: 1}),
         wrong("first-parameter", "Only the first gradient is averaged: does it visit all "
-              "parameters?", most=1),
-        wrong("divides-by-holders", "It divides by the number of ranks that had a gradient; "
-              "the others count, too.", holders=True),
-        wrong("none-stays", "A rank that had no gradient still has none, while the others have "
-              "the mean: its weights will fall behind theirs.", {"bare": False},
-              {"bare": False, "holders": True}),
+              "parameters?", which=slice(1)),
     ],
 ))  # fmt: skip
 
@@ -164,18 +163,14 @@ def bits(tensors: Iterable[Tensor]) -> list:
     return [t.contiguous().reshape(-1).view(torch.uint8).tolist() for t in tensors]
 
 
-def with_the_first(rank: int, n: int) -> list[tuple[int, int]]:
-    return [(0, r) for r in range(n)]
-
-
 def alike(
     given: list[tuple], sees: Callable[[nn.Module], list] = lambda m: bits(state(m)),
-    pairs: Callable[[int, int], list[tuple[int, int]]] = with_the_first,
+    told: Callable[[list[bool], int], bool] = lambda equal, rank: all(equal),
 ) -> list[bool]:  # fmt: skip
-    """Whether all models have the same bits. Mistakes see less of them, or compare fewer."""
-    seen = [sees(module) for (module,) in given]
-    n = len(given)
-    return [all(seen[a] == seen[b] for a, b in pairs(rank, n)) for rank in range(n)]
+    """Whether all models have the same bits. Mistakes see less of them, or tell fewer."""
+    first, *others = [sees(module) for (module,) in given]
+    equal = [True, *(first == other for other in others)]
+    return [told(equal, rank) for rank in range(len(given))]
 
 
 def differing(kind: str, what: str, *worlds: int, **more: object) -> list[Case]:
@@ -205,13 +200,11 @@ declare(Exercise(
         case.options["model"] == "buffers" or BUFFER not in case.options),
     mistakes=[
         wrong("local", "Ranks come to different answers. What one rank has found out has to reach "
-              "all the others.", {"pairs": lambda rank, n: [(0, rank)]},
-              {"pairs": lambda rank, n: [(rank, (rank + 1) % n)]}),
+              "all the others.", told=lambda equal, rank: equal[rank]),
         wrong("nan-differs", "A NaN equals nothing, not even itself; its bits do.",
               sees=lambda m: [[float(v) for v in t.flatten()] for t in state(m)]),
         wrong("sums", "Sums can be equal where the numbers are not: two weights swapped, one up "
-              "and another down.", {"sees": lambda m: [t.double().sum().item() for t in state(m)]},
-              {"sees": lambda m: [sum(t.double().sum().item() for t in state(m))]}),
+              "and another down.", sees=lambda m: [t.double().sum().item() for t in state(m)]),
         wrong("tolerance", "Models that differ in the last bit pass for equal. Training makes more "
               "of a last bit: bit-equal is asked for.",
               sees=lambda m: [(t.double() * 1e4).round().tolist() for t in state(m)]),
@@ -243,26 +236,20 @@ def batches(case: Case, rank: int) -> tuple:
 def step(
     given: list[tuple], weight: Callable[[int, int, int], float] = lambda size, whole, n: 1 / whole,
     counts: Callable[[int, int, int], float] = lambda size, whole, n: 1 / whole,
-    own: bool = False, told: Callable[[float, int, int], float] | None = None, steps: bool = True,
+    own: bool = False, told: Callable[[float, int, int], float] | None = None,
 ) -> list[float]:  # fmt: skip
     """One process, the union of all batches: the gradient is the sum of all ranks' summed losses'
     by ``weight(size, whole, n)``, and the loss by ``counts``. ``told`` is a rank's own loss."""
-    sizes, n = [len(y) for *_, y in given], len(given)
-    grads: list[list[Tensor]] = []
-    losses: list[float] = []
+    sizes, n, losses = [len(y) for *_, y in given], len(given), list[float]()
     for module, _, x, y in given:
         module.zero_grad()
         loss = nn.functional.cross_entropy(module(x), y, reduction="sum")
-        loss.backward()
+        (loss * weight(len(y), sum(sizes), n) if len(y) else loss).backward()
         losses.append(loss.item())
-        factor = weight(len(y), sum(sizes), n) if y.numel() else 0.0
-        grads.append([p.grad * factor for p in module.parameters() if p.grad is not None])
-    for rank, (module, optimizer, *_) in enumerate(given):
-        trained = [p for p in module.parameters() if p.requires_grad]
-        for k, p in enumerate(trained):
-            p.grad = grads[rank][k] if own else torch.stack([g[k] for g in grads]).sum(0)
-        if steps:
-            optimizer.step()
+    if not own:
+        average([(module,) for module, *_ in given], by=lambda n: 1)
+    for _, optimizer, *_ in given:
+        optimizer.step()
     each = list(zip(losses, sizes, strict=True))
     mean = sum(loss * counts(size, sum(sizes), n) for loss, size in each if size)
     return [told(loss, size, sum(sizes)) if told else mean for loss, size in each]
@@ -275,14 +262,6 @@ def mean_each(size: int, whole: int, n: int) -> float:
 def step_case(kind: str, *sizes: int, **more: object) -> Case:
     dtype = str(more.pop("dtype", "float32"))
     return Case(len(sizes), dtype=dtype, options={"model": kind, SIZES: sizes, **more})
-
-
-def smaller_steps(case: Case) -> list[Case]:
-    """Fewer ranks and samples, a plain model; what else the case has is kept."""
-    few = [(1, 1), (1, 2), (1, 0), (1, 3), (1, 1, 1), (1, 2, 1), (1, 0, 2), case.options[SIZES]]
-    kinds = dict.fromkeys(("one layer", case.options["model"]))
-    return [Case(len(s), dtype=case.dtype, options=case.options | {"model": kind, SIZES: s})
-            for s in few for kind in kinds if len(s) <= case.world]  # fmt: skip
 
 
 wrong = turned(step)
@@ -303,10 +282,11 @@ declare(Exercise(
         Case(2, calls=2, options={"model": "one layer", SIZES: (2, 1)}, later=({SIZES: (1, 3)},))],
     special=lambda case: ({"an empty batch"} if 0 in case.options[SIZES] else set()) | (
         {"batches of unequal size"} if len(set(case.options[SIZES])) > 1 else set()),
-    smaller=smaller_steps, fits=lambda case: case.world > 1, length_is="", tolerance=2e-5,
+    smaller=lambda case: [], fits=lambda case: case.world > 1, length_is="", tolerance=2e-5,
     free=["grad"],
     mistakes=[
-        wrong("no-step", "No weight has changed: nobody takes the step.", steps=False),
+        wrong("no-step", "No weight has changed: nobody takes the step.",
+              weight=lambda size, whole, n: 0),
         wrong("steps-first", "Every rank has taken the step of its own batch, and the models part "
               "ways. What has to happen before the step?",
               {"own": True, "weight": lambda size, whole, n: 1 / size}, {"own": True}),
@@ -322,7 +302,6 @@ declare(Exercise(
               "many samples it has.", counts=mean_each),
         wrong("local-loss", "The loss that is returned is this rank's, not everybody's.",
               {"told": lambda loss, size, whole: loss / max(1, size)},
-              {"told": lambda loss, size, whole: loss},
               {"told": lambda loss, size, whole: loss / whole}),
     ],
 ))  # fmt: skip

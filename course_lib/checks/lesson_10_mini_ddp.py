@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from course_lib.checks import lesson_05_gradient_averaging as by_hand
 from course_lib.checks.cases import Case, crowd
-from course_lib.checks.diagnose import OfPlay, found, only, says
+from course_lib.checks.diagnose import found, only, says
 from course_lib.checks.driven import BACKWARD, FORWARD, BothWays, Net, Training, rounds
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
-from course_lib.checks.lesson_05_gradient_averaging import MISSING, zero_or_none
 from course_lib.checks.models import model
 from course_lib.checks.rules import trace_of
 
@@ -24,38 +26,26 @@ LACKS = {"on rank 0": range(1), "but on rank 0": range(1, 99), "on any rank": ra
 
 
 def train(
-    given: list[tuple[Training]], by: Callable[[int], int] = lambda n: n, bare: bool = True,
-    sent: Callable[[nn.Module], list[Tensor]] = lambda m: [*m.parameters(), *m.buffers()],
-    reduces: Callable[..., bool] = lambda kind, before: kind in REDUCES,
-    local: int = 0, newest: bool = False, added: bool = False,
+    given: list[tuple[Training]], start: Callable[[list], None] = by_hand.spread,
+    reduces: Callable[[str], bool] = REDUCES.__contains__, **mean: Any,
 ) -> None:  # fmt: skip
-    """All begin with rank 0's tensors, and have the mean of all gradients after the rounds that
-    reduce. The rest are mistakes; ``local`` of the first parameters are never reduced."""
-    jobs = [job for (job,) in given]
-    for tensors in zip(*(sent(job.model) for job in jobs), strict=True):
-        [t.data.copy_(tensors[0].data) for t in tensors]
+    """Lesson 05 in rounds: all begin with rank 0's tensors, and average the gradients of the rounds
+    that reduce. The rest are mistakes."""
+    jobs, models = [job for (job,) in given], [(job.model,) for (job,) in given]
+    start(models)
     steps = [job.begins() for job in jobs]
     for number, kind in enumerate(jobs[0].rounds):
-        old = [[p.grad for p in job.trained()] for job in jobs]
         for job in jobs:
-            job.model.zero_grad() if newest and kind in REDUCES else None
             job.passes(job.model, number)
-        columns = list(zip(*(job.trained() for job in jobs), strict=True))
-        for column in columns[local:] if reduces(kind, jobs[0].rounds[:number]) else ():
-            grads = [p.grad for p in column if p.grad is not None]
-            for p in column if grads else ():
-                mean = torch.stack(grads).sum(0) / by(len(jobs))
-                p.grad = mean if bare or p.grad is not None else None
-        for job, sgd, before in zip(jobs, steps, old, strict=True):
-            for p, g in zip(job.trained(), before, strict=True):
-                if added and kind in REDUCES and p.grad is not None and g is not None:
-                    p.grad = p.grad + g
+        if reduces(kind):
+            by_hand.average(models, **mean)
+        for job, sgd in zip(jobs, steps, strict=True):
             job.ends(number, sgd)
 
 
 def job(case: Case, rank: int) -> tuple[Training]:
     o, net, source = case.options, model(case, rank), case.random("batch", rank)
-    lacks = o.get(MISSING, "").removeprefix("the second layer ")
+    lacks = o.get(by_hand.MISSING, "").removeprefix("the second layer ")
     batches = [torch.tensor([[source.randrange(-4, 5) for _ in "ab"] for _ in "ab"]) / 8
                for _ in o["rounds"]]  # fmt: skip
     for p in net.parameters():
@@ -65,70 +55,54 @@ def job(case: Case, rank: int) -> tuple[Training]:
     return (Training(Net(net), o["rounds"], batches, o["cap_bytes"], without),)
 
 
-def bucketed(sizes: list[tuple], cap: float, before: bool = False, reset: bool = True):
-    """(dtype, bytes) cut into buckets: each closes when it reaches the cap, or before it would be
-    passed; another dtype begins another one."""
-    out: list[list[int]] = []
-    for k, (dtype, size) in enumerate(sizes):
-        if not k or dtype != sizes[k - 1][0] or (
-            sum(out[-1]) + size > cap if before else
-            sum(s for b in out[-1 if reset else 0:] for s in b) >= cap):  # fmt: skip
+def buckets(
+    params: list[nn.Parameter], cap: float, order: int = -1, frozen: bool = False,
+    size: Callable[[Tensor], int] = attrgetter("nbytes"), mixed: bool = False,
+    closes: Callable[[int, int, float], bool] = lambda held, more, cap: held >= cap,
+) -> list[list[nn.Parameter]]:  # fmt: skip
+    """In reverse order; a bucket closes when it reaches the cap, or the dtype changes. The rest are
+    mistakes."""
+    out: list[list[nn.Parameter]] = []
+    for p in [p for p in params if p.requires_grad or frozen][::order]:
+        if not out or (p.dtype != out[-1][-1].dtype and not mixed) or (
+            closes(sum(map(size, out[-1])), size(p), cap)):  # fmt: skip
             out.append([])
-        out[-1].append(size)
+        out[-1].append(p)
     return out
 
 
-def plan(play: Play, order: int = -1, cap: float = 0, before: bool = False) -> list[list[int]]:
-    sizes = [(p.dtype, p.nbytes) for p in play.given(0).trained()][::order]
-    return bucketed(sizes, cap or play.given(0).cap_bytes, before)
-
-
-def full(play: Play) -> list[float]:
-    """When each bucket is full, in seconds after its round has begun."""
-    layers = [m for m in play.given(0).model.children() if isinstance(m, nn.Linear)]
-    times = [FORWARD * len(layers) + BACKWARD * (len(layers) - next(
-        k for k, m in enumerate(layers) if any(p is q for q in m.parameters())))
-        for p in play.given(0).trained()]  # fmt: skip
-    late = inf if MISSING in play.case.options else 0.0  # a bucket may wait for finish()
-    return [late + max(times.pop() for _ in bucket) for bucket in plan(play)]
+def planned(play: Play) -> list[tuple[int, float]]:
+    """Of each bucket: its bytes, and when it is full, in seconds after its round has begun; where a
+    gradient is missing, it may wait for finish()."""
+    job = play.given(0)
+    layers = [m for m in job.model.children() if isinstance(m, nn.Linear)][::-1]
+    before = inf if by_hand.MISSING in play.case.options else FORWARD * len(layers)
+    there = {p: before + BACKWARD * k for k, m in enumerate(layers, 1) for p in m.parameters()}
+    return [(sum(p.nbytes for p in bucket), max(there[p] for p in bucket))
+            for bucket in buckets(job.trained(), job.cap_bytes)]  # fmt: skip
 
 
 def as_planned(play: Play) -> Iterator[Finding]:
     """One all_reduce for each bucket, in their order, when it is full; no call in no_sync."""
-    want = [sum(bucket) for bucket in plan(play)]
+    plan = planned(play)
     for number, kind, rank, began, calls in rounds(play):
-        said = ", ".join(f"{e.op} of {e.nbytes} bytes" for e in calls) or "no call"
-        said = f"round {number} ({kind}), rank {rank}: {said}"
-        if kind not in REDUCES and calls:
-            yield Finding("in no_sync", said)
-        elif kind in REDUCES and (
-            [e.nbytes for e in calls] != want or any("all_reduce" not in e.op for e in calls)
-        ):
-            yield Finding("calls", f"{said}; the buckets have {want} bytes")
-        for e, due in zip(calls, full(play), strict=False):
+        want = [size for size, _ in plan] if kind in REDUCES else []
+        said = f"round {number} ({kind}), rank {rank}: "
+        if [e.nbytes for e in calls] != want or any("all_reduce" not in e.op for e in calls):
+            got = ", ".join(f"{e.op} of {e.nbytes} bytes" for e in calls) or "no call"
+            yield Finding("calls", f"{said}{got}; the buckets to reduce have {want} bytes")
+        for e, (_, due) in zip(calls, plan, strict=False):
             if e.issued > began + due + 1e-6:
-                yield Finding("late", f"round {number}, rank {rank}: {e.op} of {e.nbytes} bytes is "
-                              f"issued after {1e3 * (e.issued - began):.2f} ms, its bucket is full "
-                              f"after {1e3 * due:.2f} ms")  # fmt: skip
+                at_once = all(e.issued > began + plan[-1][1] - 1e-6 for e in calls)
+                yield Finding("after backward" if at_once else "late", f"{said}{e.op} of {e.nbytes}"
+                              f" bytes is issued after {1e3 * (e.issued - began):.2f} ms, its "
+                              f"bucket is full after {1e3 * due:.2f} ms")  # fmt: skip
                 break
-
-
-def sends(*plans: Callable[[Play], list]) -> OfPlay:
-    """All rounds that reduce have the calls of one of these plans."""
-    return lambda p: only("calls", "late")(p) and any(
-        all([e.nbytes for e in calls] == [sum(b) for b in plan(p)]
-            for _, kind, *_, calls in rounds(p) if kind in REDUCES) for plan in plans)  # fmt: skip
-
-
-def after_backward(p: Play) -> bool:
-    """Each call comes when the last gradient is there, or later."""
-    return only("late")(p) and all(e.issued > began + full(p)[-1] - 1e-6
-                                   for *_, began, calls in rounds(p) for e in calls)  # fmt: skip
 
 
 def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "", **rest: Any):
     options = {"model": kind, "cap_bytes": cap, "rounds": tuple(kinds.split(", "))}
-    more = {MISSING: f"the second layer {lacks}"} if lacks else {}
+    more = {by_hand.MISSING: f"the second layer {lacks}"} if lacks else {}
     return Case(world, options=options | more, **rest)
 
 
@@ -141,7 +115,7 @@ def unusual(case: Case) -> set[str]:
 
 two, four, twice, wrong = "two layers", "four layers", "sync, sync", turned(train)
 declare(Exercise(
-    "10.1", "MiniDDP", train, inputs=job, settle=zero_or_none, tolerance=1e-5, length_is="",
+    "10.1", "MiniDDP", train, inputs=job, settle=by_hand.zero_or_none, tolerance=1e-5, length_is="",
     core=lambda rng: [trained(*o) for o in (
         (2, "one layer", 1000), (2, two, 1), (3, two, 24), (2, two, 16, twice),
         (5, four, rng.randrange(17, 60), twice), (2, two, 24, "no_sync, no_sync, sync, sync"),
@@ -155,66 +129,39 @@ declare(Exercise(
         trained(3, four, 24, "sync", "on any rank")],
     special=unusual, fits=lambda case: case.world > 1, smaller=lambda case: [], budget=[as_planned],
     mistakes=[
+        *(wrong(*known) for known in by_hand.AVERAGES),
         wrong("no-broadcast", "The ranks' models differ from the start. Whose parameters and "
-              "buffers should all have?", {"sent": lambda m: []},
-              {"sent": lambda m: [*m.parameters()]}),
-        wrong("sum", "Gradients are added up over the ranks, and never divided.", by=lambda n: 1),
-        wrong("divided-twice", "Divided by the number of ranks twice.", by=lambda n: n * n),
+              "buffers should all have?", start=lambda models: None),
         wrong("stays-local", "After finish() each rank has its own gradients in .grad. (A hook "
               "gets the parameter, not the gradient.) Who writes the mean there?",
-              reduces=lambda *_: False),
-        wrong("first-step-only", "The first step has the mean, later ones each rank's own "
-              "gradients. What is counted in one backward pass has to begin anew in the next.",
-              reduces=lambda kind, before: kind in REDUCES and not set(before) & set(REDUCES)),
-        wrong("never-again", "After a round in no_sync no gradient travels. What does the block "
-              "restore when it ends?",
-              reduces=lambda kind, before: kind in REDUCES and "no_sync" not in before),
+              which=slice(0)),
         wrong("always", "Gradients travel though the forward pass ran in no_sync. (finish() comes "
-              "after the block: what does it know of it?)", reduces=lambda *_: True),
-        wrong("newest-only", "That is the mean of the newest gradients. The passes in no_sync have "
-              "left more in .grad, which has to be averaged, too.", {"newest": True},
-              {"newest": True, "added": True}),
-        wrong("none-stays", "A rank that has not used a parameter has no gradient for it, and the "
-              "others have the mean: its weights will fall behind.", bare=False),
+              "after the block: what does it know of it?)", reduces=lambda kind: True),
         wrong("last-bucket", "The first parameters of the model keep each rank's own gradients. "
-              "Their bucket is the last, and need not reach the cap.", {"local": 1}, {"local": 2}),
-        wrong("backward-counts", "The forward pass is what counts: a round is quiet if, and only "
-              "if, its forward pass ran in no_sync.",
-              reduces=lambda kind, before: kind in ("sync", "forward in no_sync")),
+              "Their bucket is the last, and need not reach the cap.", {"which": slice(1, None)},
+              {"which": slice(2, None)}),
     ],
     diagnoses=[
         Diagnosis("compares-tensors", "`in` and index() compare tensors number by number. A set, a "
                   "dict or `is` asks whether it is the same parameter.",
                   says("Boolean value of Tensor")),
-        Diagnosis("not-a-context", "What no_sync() returns does not work in a with statement.",
-                  says("context manager protocol")),
-        Diagnosis("frozen", "A frozen parameter has no gradient, so it takes no hook.",
-                  says("hook on a tensor that doesn't require gradient")),
         Diagnosis("not-all-written", "It calls a method that is not written yet.", lambda p: p.done
                   and any(isinstance(s.returned, str) for s in p.seen[0])),
-        Diagnosis("not-flushed", "A rank on which a parameter is unused issues fewer calls than "
-                  "the others. Which buckets are still open when backward has ended?", lambda p:
-                  says("barrier")(p) and found("mismatch")(p) and MISSING in p.case.options),
-        Diagnosis("order-by-rank", "Two ranks reduce different buckets in one call. On the rank "
-                  "that lacks a gradient another bucket is full first: who waits for whose turn?",
-                  lambda p: found("mismatch")(p) and MISSING in p.case.options),
-        Diagnosis("in-no-sync", "There are calls in a round whose forward pass ran in no_sync, or "
-                  "which has no backward pass.", lambda p: not p.findings
-                  and found("in no_sync")(p)),
-        Diagnosis("one-bucket", "All gradients go in one call; in several buckets the first could "
-                  "leave early.", sends(lambda p: plan(p, 1, inf), lambda p: plan(p, -1, inf))),
-        Diagnosis("one-each", "Each parameter has a call, and a latency, of its own.",
-                  sends(lambda p: plan(p, 1, 1), lambda p: plan(p, -1, 1))),
-        Diagnosis("forward-order", "The buckets begin with the first layers. Which gradients are "
-                  "there first?", sends(lambda p: plan(p, 1), lambda p: plan(p, 1)[::-1])),
-        Diagnosis("closes-too-soon", "A bucket closes before it would pass the cap, not when it "
-                  "has reached it.", sends(lambda p: plan(p, before=True))),
-        Diagnosis("calls", "One all_reduce for each bucket, in their order, is asked for.",
-                  lambda p: p.done and not p.findings and found("calls")(p)),
+        Diagnosis("order-by-rank", "Two ranks reduce different buckets in one call, or one makes "
+                  "fewer calls. On a rank that lacks a gradient another bucket is full first, and "
+                  "one never is: who waits for whose turn, and what issues the buckets that are "
+                  "open when backward has ended?",
+                  lambda p: found("Mismatch")(p) and by_hand.MISSING in p.case.options),
         Diagnosis("after-backward", "No bucket is issued before the last gradient is there. Some "
-                  "were full before: what could issue them then?", after_backward),
+                  "were full before: what could issue them then?", only("after backward")),
         Diagnosis("waits-in-hook", "A bucket is issued later than it is full: backward has stood "
-                  "still. Which call makes it wait, and when is the mean needed?", only("late")),
+                  "still. Which call makes it wait, and when is the mean needed?",
+                  only("late", "after backward")),
+        Diagnosis("calls", "Compare the calls with the buckets. Do they begin with the first "
+                  "layers, whose gradients come last? Does a bucket close before it has reached "
+                  "the cap, or never? Is a shared weight in two? Is there a call for a round whose "
+                  "forward pass ran in no_sync, or that has no backward pass?",
+                  only("calls", "late", "after backward")),
     ],
 ))  # fmt: skip
 
@@ -229,25 +176,17 @@ def some_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
             for k, word in enumerate(words)], case.options["cap_bytes"]  # fmt: skip
 
 
-def cut(
-    given: list[tuple], order: int = -1, frozen: bool = False, before: bool = False, more: int = 0,
-    mixed: bool = False, item: int = 0, lost: bool = False, reset: bool = True,
-    then: Callable[[list], list] = lambda made: made,
-) -> list:  # fmt: skip
-    """Reverse order, closed when the cap is reached or the dtype changes. The rest are mistakes."""
+def cut(given: list[tuple], lost: bool = False, **knobs: Any) -> list:
     [(params, cap)] = given
-    left = [p.detach() for p in params if p.requires_grad or frozen][::order]
-    sizes = [(None if mixed else p.dtype, p.numel() * (item or p.itemsize)) for p in left]
-    queue = iter(left)
-    made = [[next(queue) for _ in b] for b in bucketed(sizes, cap + more, before, reset)]
-    return [then([b for b in made if not lost or sum(p.nbytes for p in b) >= cap])]
+    made = buckets(params, cap, **knobs)
+    return [[[p.detach() for p in b] for b in made if not lost or sum(p.nbytes for p in b) >= cap]]
 
 
 def parameters(*cases: tuple[str, int]) -> list[Case]:
     return [Case(1, options={"sizes": sizes, "cap_bytes": cap}) for sizes, cap in cases]
 
 
-wrong = turned(cut)
+wrong, BEFORE = turned(cut), {"closes": lambda held, more, cap: held + more > cap}
 declare(Exercise(
     "10.2", "make_buckets", cut, inputs=some_parameters, in_ranks=False, free=["left"],
     core=lambda rng: parameters(
@@ -257,22 +196,18 @@ declare(Exercise(
     smaller=lambda case: [], length_is="",
     mistakes=[
         wrong("forward-order", "The first bucket holds the first parameters of the model. Their "
-              "gradients come last.", *({"order": 1} | also for also in (
-                  {}, {"item": 1}, {"before": True}, {"more": 1}, {"frozen": True}))),
+              "gradients come last.", {"order": 1}, {"order": 1, "size": Tensor.numel},
+              {"order": 1, **BEFORE}),
         wrong("closes-too-soon", "A bucket closes before a parameter would take it past the cap. "
-              "It should take that one too, then close.", before=True),
-        wrong("closes-too-late", "A bucket of exactly cap_bytes has reached the cap.", more=1),
-        wrong("elements", "The cap is in bytes; something else is counted.", {"item": 1},
-              {"item": 8}, {"item": 1, "more": 1}, {"item": 1, "before": True}),
+              "It should take that one too, then close.", BEFORE),
+        wrong("closes-too-late", "A bucket of exactly cap_bytes has reached the cap.",
+              closes=lambda held, more, cap: held > cap),
+        wrong("elements", "The cap is in bytes; something else is counted.",
+              {"size": Tensor.numel}, {"size": Tensor.numel, **BEFORE}),
         wrong("frozen", "A frozen parameter has no gradient, and needs no bucket.", frozen=True),
         wrong("mixed", "A bucket holds two dtypes, and cannot become one flat tensor.", mixed=True),
         wrong("last-lost", "The last bucket is missing. Must it reach the cap?", lost=True),
-        wrong("turned-late", "The list of buckets is reversed, and each was filled in the order of "
-              "the model: begin with the last parameter.", order=1, then=lambda made: made[::-1]),
-        wrong("never-reset", "After the first full bucket every parameter gets its own. What is "
-              "counted anew when a bucket closes?", reset=False)],
-    diagnoses=[Diagnosis("empty-bucket", "A bucket is empty.", lambda p: any(
-        [] in s.returned for s in p.seen[0] if isinstance(s.returned, list)))],
+    ],
     special=lambda case: {name for name, mark in (("frozen", "f"), ("two dtypes", "d"))
                           if mark in case.options["sizes"]},
 ))  # fmt: skip
@@ -293,29 +228,36 @@ def batch(case: Case, rank: int) -> tuple[BothWays]:
     return (BothWays(x, weight, bias, case.options.get("eps", 1e-5), upstream),)
 
 
+def moments(batch: Tensor) -> tuple[Tensor, Tensor]:
+    """By channel: the variance, with n below, and the mean. Of an empty batch NaN."""
+    mean = batch.mean(1)
+    return batch.square().mean(1) - mean.square(), mean
+
+
+def of_all(batches: list[Tensor], rank: int) -> tuple[Tensor, Tensor]:
+    return moments(torch.cat(batches, 1))
+
+
+def averaged(batches: list[Tensor], rank: int, between: int = 0) -> tuple[Tensor, Tensor]:
+    """The mean of the ranks' variances, perhaps with that between the ranks, and of their means."""
+    each = torch.stack([torch.stack(moments(b)) for b in batches])
+    variance, mean = each.mean(0)
+    return variance + between * each[:, 1].var(0, correction=0), mean
+
+
 def normalise(
-    given: list[tuple[BothWays]], sees: Callable[..., float] = lambda own, n: 1, var: str = "all",
-    mean: str = "all", own: bool = False, added: bool = False, unbiased: bool = False,
-) -> None:  # fmt: skip
+    given: list[tuple[BothWays]], statistics: Callable[..., Any] = of_all, added: bool = False
+) -> None:
     """One process, all batches: values, and the gradients of all ranks' losses together, but of
-    weight and bias each rank's own. The rest are mistakes; ``sees`` is what autograd follows."""
+    weight and bias each rank's own. The rest are mistakes."""
     jobs = [job for (job,) in given]
     leaves = [{k: t.double().requires_grad_() for k, t in job.given.items()} for job in jobs]
+    batches = [leaf["x"].transpose(0, 1).flatten(1) for leaf in leaves]
     total = torch.zeros((), dtype=torch.float64)
     for rank, (one, leaf) in enumerate(zip(jobs, leaves, strict=True)):
-        follows = [sees(k == rank, len(jobs)) for k in range(len(jobs)) if not own or k == rank]
-        flat = [(f * m["x"] + (1 - f) * m["x"].detach()).transpose(0, 1).flatten(1) for f, m in zip(
-            follows, [leaf] if own else leaves, strict=True)]  # fmt: skip
-        whole, squares = torch.cat(flat, 1), torch.stack([t.square().mean(1) for t in flat])
-        means = torch.stack([t.mean(1) for t in flat])
-        m = whole.mean(1) if mean == "all" else means.mean(0)
-        v = {"all": whole.square().mean(1) - whole.mean(1).square(),
-             "means": (squares - means.square()).mean(0), "squares": squares.mean(0) - m.square(),
-             "centred": torch.stack([(t - (m if f else m.detach())[:, None]).square().mean(1)
-                                     for f, t in zip(follows, flat, strict=True)]).mean(0)}[
-                 var] * (whole.shape[1] / (whole.shape[1] - 1) if unbiased else 1)  # fmt: skip
-        rest = leaf["x"].transpose(1, -1)
-        out = ((rest - m) * (v + one.eps).rsqrt() * leaf["weight"] + leaf["bias"]).transpose(1, -1)
+        variance, mean = statistics(batches, rank)
+        z = (leaf["x"].transpose(1, -1) - mean) * (variance + one.eps).rsqrt()
+        out = (z * leaf["weight"] + leaf["bias"]).transpose(1, -1)
         one.noted["output"] = out.detach().to(one.upstream.dtype)
         total = total + (out * one.upstream).sum()
     total.backward()
@@ -336,7 +278,7 @@ def one_each_way(play: Play) -> Iterator[Finding]:
         if [e.op for e in calls] != ["all_reduce"] * 2:
             yield Finding("calls", said)
         elif max(numbers) > 3 * play.case.length:
-            yield Finding("bytes", f"{said}: with {numbers} numbers")
+            yield Finding("bytes", f"{said} with {numbers} numbers; 3 a channel are enough")
 
 
 def norms(*cases: tuple, **rest: Any) -> list[Case]:
@@ -360,29 +302,26 @@ declare(Exercise(
         "batches of unequal size": len(set(case.options["batches"])) > 1}.items() if there},
     mistakes=[
         wrong("local", "Each rank uses the statistics of its own batch, as plain BatchNorm does.",
-              own=True),
+              statistics=lambda batches, rank: moments(batches[rank])),
         wrong("variances-averaged", "The ranks' variances are averaged. Batches differ in their "
-              "means as well, and that is part of the variance.", {"mean": "each", "var": "means"},
-              {"var": "means"}),
+              "means as well, and that is part of the variance.", statistics=averaged),
         wrong("counts-ignored", "The ranks' means are averaged, though their batches differ in "
-              "size: add up sums and counts, then divide.", mean="each", var="squares"),
+              "size: add up sums and counts, then divide.",
+              statistics=partial(averaged, between=1)),
         wrong("unbiased", "BatchNorm normalises by the variance with n below, not n − 1.",
-              unbiased=True),
+              statistics=lambda batches, rank: torch.var_mean(torch.cat(batches, 1), 1)),
         wrong("constant-statistics", "The gradient of x takes mean and variance for constants. "
-              "They depend on every sample.", sees=lambda own, n: 0),
+              "They depend on every sample.",
+              statistics=lambda batches, rank: of_all([b.detach() for b in batches], rank)),
         wrong("own-path-only", "The gradient of x lacks what it does to other ranks' outputs. (A "
               "plain all_reduce has no backward: autograd takes others' sums for constants.)",
-              {"sees": lambda own, n: own}, {"sees": lambda own, n: own, "var": "centred",
-                                             "mean": "each"}),
-        wrong("backward-averaged", "The backward pass averages over the ranks. What x gets is the "
-              "gradient of the sum of all ranks' losses.", sees=lambda own, n: 1 / n),
+              statistics=lambda batches, rank: of_all(
+                  [b if k == rank else b.detach() for k, b in enumerate(batches)], rank)),
         wrong("weights-added", "The gradients of weight and bias are added up over the ranks. They "
               "stay local: DDP averages them.", added=True),
     ],
     diagnoses=[
         Diagnosis("statistics-apart", "Sums, squares and counts can travel in one tensor: one "
                   "all_reduce forward, one backward.", only("calls")),
-        Diagnosis("too-many-numbers", "Three numbers a channel are enough each way.",
-                  only("bytes")),
     ],
 ))  # fmt: skip

@@ -61,20 +61,15 @@ class Gathered(nn.Module):
     def __init__(self, module, cap_bytes):
         super().__init__()
         self.module, self.here, self.works, self.quiet = module, None, [], 0
-        for _, t in sorted(module.state_dict(keep_vars=True).items()):
+        for t in (*module.parameters(), *module.buffers()):
             dist.broadcast(t.data, src=0)
-        for _, t in module.named_buffers():
-            dist.broadcast(t, src=0)
-        self.buckets, bucket = [], []
-        for p in reversed(list(module.parameters())):
-            if p.requires_grad:
-                p.register_post_accumulate_grad_hook(self.hook)
-                if bucket and bucket[0].dtype != p.dtype:
-                    self.buckets, bucket = [*self.buckets, bucket], []
-                bucket.append(p)
-                if sum(q.nbytes for q in bucket) >= cap_bytes:
-                    self.buckets, bucket = [*self.buckets, bucket], []
-        self.buckets += [bucket] * bool(bucket)
+        self.buckets = []
+        for p in reversed([p for p in module.parameters() if p.requires_grad]):
+            p.register_post_accumulate_grad_hook(self.hook)
+            last = self.buckets[-1] if self.buckets else []
+            if not last or last[0].dtype != p.dtype or sum(q.nbytes for q in last) >= cap_bytes:
+                self.buckets.append(last := [])
+            last.append(p)
 
     def forward(self, *args, **kwargs):
         if torch.is_grad_enabled():
@@ -126,15 +121,10 @@ WRONG = {
                             ("while len(self.works) < len(self.left) and not self.left[len("
                              "self.works)]", "if not self.left[number]"),
                             ("self.issue(self.buckets[len(self.works)])",
-                             "self.issue(self.buckets[number])"),
-                            (ISSUE, ISSUE.replace("((", "((bucket, ")),
-                            ("self.buckets[len(self.works) :] if self.left else ()",
-                             "[b for b, n in zip(self.buckets, self.left) if n]"),
-                            ("bucket, (work, flat) in zip(self.buckets, self.works, strict=False)",
-                             "bucket, work, flat in self.works")),
-    "never_flushed": ("Gathered", "10.not-flushed", "all parameters are used, one thinks",
+                             "self.issue(self.buckets[number])")),
+    "never_flushed": ("Gathered", "10.order-by-rank", "all parameters are used, one thinks",
                       ("        self.issue(lambda bucket: True)\n", "")),
-    "in_forward_order": ("Countdown", "10.forward-order", "parameters() is in this order",
+    "in_forward_order": ("Countdown", "10.calls", "parameters() is in this order",
                          (TRAINED, TRAINED.removesuffix("[::-1]"))),
     "tied_twice": ("Countdown", "10.calls", "both names are visited (DeepSpeed#684)",
                    (TRAINED, "[p for _, p in module.named_parameters(remove_duplicate=False) if "
@@ -142,8 +132,6 @@ WRONG = {
     "after_backward": ("Gathered", "10.after-backward", "finish() does it all",
                        ("            self.issue(lambda bucket: self.here.issuperset(bucket))\n",
                         "")),
-    "not_restored": ("Countdown", "10.never-again", "the flag is set and not set back",
-                     ("            self.syncs = before", "            pass")),
     "no_start_and_sum": ("Countdown", "10.no-broadcast", "two at once",
                          ("dist.broadcast(t.detach(), 0)", "pass"),
                          (" / dist.get_world_size()", "")),

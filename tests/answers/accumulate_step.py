@@ -101,7 +101,7 @@ WRONG = {
                             "    mine = n * flat[:-1].norm().item()\n"
                             "    factor = min(1.0, max_norm / (mine + 1e-6))\n"
                             "    flat[:-1] *= factor\n    dist.all_reduce(flat)\n    factor = 1")),
-    "never_clears": ("as_documented", "06.stale", "tried in a fresh model's first step alone",
+    "never_clears": ("as_documented", "06.only-left-over", "tried in a fresh model's first step",
                      ("    optimizer.zero_grad()\n", "")),
     "unscaled_and_local": ("as_documented", "06.unscaled", "two at once",
                            ("loss.backward()", "(loss * len(micro_batches)).backward()"),

@@ -48,8 +48,6 @@ WRONG = {
                 "(picotron#39); plain SGD hides it",
                 (REDUCES, "dist.all_reduce(parameter.data)"),
                 (DIVIDES, "parameter.data /= dist.get_world_size()")),
-    "two_ranks": ("one_by_one", "05.another-divisor", "tried on two ranks",
-                  (DIVIDES, "parameter.grad /= 2")),
     "skips_none": ("one_by_one", "05.only-without-gradient", "a None is passed over, and its rank "
                    "misses the call", (MISSING, "continue")),
     "float32_zeros": ("gathered", "05.only-float64", "zeros are zeros, whatever their dtype",
