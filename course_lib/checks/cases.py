@@ -105,6 +105,13 @@ def cases(worlds: Iterable[int], lengths: Iterable[int], **rest: Any) -> list[Ca
     return [Case(world, length, **rest) for world in worlds for length in lengths]
 
 
+def rows(names: str, *sizes: tuple, **rest: Any) -> list[Case]:
+    """A case for each (ranks, length, and then the options with these names)."""
+    more = rest.pop("options", {})
+    return [Case(w, n, options=dict(zip(names.split(), values, strict=True)) | more, **rest)
+            for w, n, *values in sizes]  # fmt: skip
+
+
 def crowd(rng: random.Random) -> int:
     """More ranks than the texts name."""
     return rng.randrange(11, 18)
@@ -172,6 +179,7 @@ FEATURES = {
     "mixed": ("the ranks' elements lie in different orders in memory",
               "send and recv go through memory as it lies."),
     "matrix": ("the tensor has two dimensions", "What does it take for granted about the shape?"),
+    "positions": ("x has a third dimension", "Each position along L is a sample of its channel."),
     "scalar": ("the tensor has no dimension", "What does it take for granted about the shape?"),
     "special": ("there are zeros, NaN or infinities", "Zero times NaN is NaN, and so is ∞ − ∞."),
     "large": ("the integers are too large for fewer bits", "Which dtype do they pass through?"),

@@ -20,6 +20,7 @@ from course_lib.context import compute
 from course_lib.trace import Event
 
 FORWARD, BACKWARD = 1e-3, 2e-3  # seconds that a layer computes
+REDUCES = "sync", "backward in no_sync", "evaluate between"  # rounds that end with the mean
 
 
 class _Timed(torch.autograd.Function):
@@ -59,7 +60,8 @@ class Training:
     barrier before each marks in the trace where it begins.
 
     A round is called ``sync`` or ``no_sync``, or says which of its passes lies in no_sync;
-    ``evaluate`` has no backward pass, and no gradient is asked for.
+    ``evaluate`` has no backward pass, and no gradient is asked for; ``evaluate between`` has such a
+    pass, in no_sync, between its forward and its backward pass.
     """
 
     def __init__(self, model: Net, rounds: tuple[str, ...], batches: list[Tensor], cap_bytes: int,
@@ -94,6 +96,11 @@ class Training:
                 out = model(batch, without=self.without)
                 if both:
                     out.backward(batch.to(out.dtype))
+            if kind == "evaluate between":
+                self.model.timed = False
+                with torch.no_grad(), no_sync():
+                    model(batch)
+                self.model.timed = True
             with no_sync() if kind == "backward in no_sync" else nullcontext():
                 if not both and out.requires_grad:
                     out.backward(batch.to(out.dtype))
@@ -112,7 +119,7 @@ class Training:
         for name, p in self.model.named_parameters():
             grad = None if p.grad is None else p.grad.detach().clone()
             self.noted[f"round {number + 1}, {name}.grad"] = grad
-        if self.rounds[number] in ("sync", "backward in no_sync"):
+        if self.rounds[number] in REDUCES:
             sgd.step()
             sgd.zero_grad()
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import Case, cases, crowd, divides, hostile, tensor
+from course_lib.checks.cases import Case, cases, crowd, divides, hostile, rows, tensor
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnose import found
 from course_lib.checks.exercise import Diagnosis, Exercise, Play, declare, turned
@@ -22,17 +21,12 @@ def worlds_and_lengths(case: Case) -> set[str]:
     return {name for name, there in marks.items() if there}
 
 
-def rooted(word: str, *rows: tuple[int, int, int], **rest: Any) -> list[Case]:
-    """A case for each world, length and root."""
-    return [Case(w, n, options={word: root}, **rest) for w, n, root in rows]
-
-
 def rooted_core(word: str) -> Callable[[random.Random], list[Case]]:
     def core(rng: random.Random) -> list[Case]:
         plain = (2, 1, 0), (2, 3, 1), (3, 2, 2), (4, 2, 0), (4, 2, 1), (5, 2, 0), (5, 2, 3)
         drawn = 5, rng.randrange(9, 300), rng.randrange(5)
-        again = rooted(word, (3, 2, 1), numbers="random", calls=2, later=({word: 0},))
-        return [*rooted(word, *plain), *rooted(word, drawn, numbers="random"), *again]
+        again = rows(word, (3, 2, 1), numbers="random", calls=2, later=({word: 0},))
+        return [*rows(word, *plain), *rows(word, drawn, numbers="random"), *again]
 
     return core
 
@@ -40,9 +34,9 @@ def rooted_core(word: str) -> Callable[[random.Random], list[Case]]:
 def rooted_sturdy(word: str) -> Callable[[random.Random], list[Case]]:
     roots = tuple({word: root} for root in (2, 0, 0, 2))
     return lambda rng: [
-        *rooted(word, (1, 2, 0), (3, 0, 1), (crowd(rng), 2, 3)),
+        *rows(word, (1, 2, 0), (3, 0, 1), (crowd(rng), 2, 3)),
         *hostile(3, 6, options={word: 1}),
-        *rooted(word, (5, 2, 2), jitter=20.0, calls=5, later=roots)]  # fmt: skip
+        *rows(word, (5, 2, 2), jitter=20.0, calls=5, later=roots)]  # fmt: skip
 
 
 # ---- 02.1 my_broadcast ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from course_lib.checks.cases import Case, chunked, crowd
+from course_lib.checks.cases import Case, chunked, crowd, rows
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnose import OfPlay, found, only
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Seen, declare, turned
@@ -37,13 +37,6 @@ def reduced(play: Play, rank: int) -> tuple[int, int]:
 def mean(values: Iterable[float]) -> float:
     numbers = list(values)
     return sum(numbers) / len(numbers) if numbers else float("nan")
-
-
-def cases(names: str, *sizes: tuple, **rest: Any) -> list[Case]:
-    """A case for each (ranks, length, options …)."""
-    more = rest.pop("options", {})
-    return [Case(w, n, options=dict(zip(names.split(), values, strict=True)) | more, **rest)
-            for w, n, *values in sizes]  # fmt: skip
 
 
 # ---- 06.1 train_ddp ------------------------------------------------------------------------------
@@ -196,7 +189,7 @@ def reports(key: str, *ways: Callable[[Account, int, int], float]) -> OfPlay:
     return when
 
 
-trainings = partial(cases, "batch_size epochs seed")
+trainings = partial(rows, "batch_size epochs seed")
 FOUND = {  # hints by what is found; in this order, as one brings others with it
     "overlap": "Ranks draw the same samples. What gives each rank a share of its own? And do all "
                "ranks shuffle alike before they take it?",
@@ -217,9 +210,6 @@ REPORTS: list[tuple] = [  # what of an Account is reported for an epoch, by a ra
      lambda a, e, r: sum(hit for _, hit in a.hits(e)) / len(a.labels)),
     ("local-accuracy", "accuracy", "Each rank reports the accuracy over its own share; the counts "
      "have to be added up over the ranks before they are divided.", lambda a, e, r: a.rate(e, r)),
-    ("mean-of-accuracies", "accuracy", "The ranks' accuracies are averaged, though their shares "
-     "differ in size: add up what is counted, then divide once.",
-     lambda a, e, r: mean(a.rate(e, k) for k in a.ranks)),
     ("local-loss", "loss", "Each rank reports the loss of its own samples only.",
      lambda a, e, r: mean(v for batch in a.losses(e, r) for v in batch)),
     ("mean-of-batches", "loss", "A smaller last batch counts as much as a full one: the mean over "
@@ -315,7 +305,7 @@ def weights(play: Play, rank: int) -> dict[str, Any]:
     return {k: v for k, v in play.got(rank).args[0].items() if not k.endswith("grad")}
 
 
-steps = partial(cases, "max_norm")
+steps = partial(rows, "max_norm")
 wrong = turned(accumulate)
 declare(Exercise(
     "06.2", "accumulate_step", accumulate, inputs=accumulating,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from course_lib.checks.cases import Case, cases, clause, crowd, hostile, lay_out, tensor
+from course_lib.checks.cases import Case, cases, clause, crowd, hostile, lay_out, rows, tensor
 from course_lib.checks.diagnose import found, says
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.in_rank import group_of
@@ -184,20 +183,16 @@ def one_all_to_all(play: Play) -> Iterator[Finding]:
             yield Finding("calls", f"rank {rank} calls {', '.join(names[:3])}", rank)
 
 
-def matrices(*sizes: tuple[int, int, int], **rest: Any) -> list[Case]:
-    return [Case(world, length, options={"rows": k}, **rest) for world, k, length in sizes]
-
-
 BY_ROWS = ("by-rows", "A collective cuts a tensor along its first dimension, so what goes to each "
            "rank is a part of the rows. Here the rows have to be cut by columns.")  # fmt: skip
 wrong = turned(transposed)
 declare(Exercise(
     "08.3", "transpose", transposed, inputs=matrix,
     core=lambda rng: [
-        *matrices((2, 1, 1), (2, 2, 1), (2, 1, 2), (2, 2, 2), (3, 2, 1), (3, 3, 2), (4, 4, 3)),
-        *matrices((5, rng.randrange(2, 9), rng.randrange(2, 9)), (3, 2, 4), numbers="random")],
-    sturdy=lambda rng: [*matrices((1, 2, 3), (crowd(rng), 2, 1)),
-                        *matrices((2, 3, 2), layout="transposed"),
+        *rows("rows", (2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2), (3, 1, 2), (3, 2, 3), (4, 3, 4)),
+        *rows("rows", (5, rng.randrange(2, 9), rng.randrange(2, 9)), (3, 4, 2), numbers="random")],
+    sturdy=lambda rng: [*rows("rows", (1, 3, 2), (crowd(rng), 1, 2)),
+                        *rows("rows", (2, 2, 3), layout="transposed"),
                         *(case for case in hostile(3, 2, options={"rows": 2})
                           if case.layout == "contiguous")],
     length_is="columns for each rank", rules=[contiguous], budget=[one_all_to_all],

@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from course_lib.checks import lesson_05_gradient_averaging as by_hand
 from course_lib.checks.cases import Case, crowd
 from course_lib.checks.diagnose import found, only, says
-from course_lib.checks.driven import BACKWARD, FORWARD, BothWays, Net, Training, rounds
+from course_lib.checks.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training, rounds
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.models import model
 from course_lib.checks.rules import trace_of
 
 # ---- 10.1 MiniDDP --------------------------------------------------------------------------------
 
-REDUCES = "sync", "backward in no_sync"  # rounds after which the gradients are the mean
 LACKS = {"on rank 0": range(1), "but on rank 0": range(1, 99), "on any rank": range(99)}
 
 
@@ -109,7 +108,7 @@ def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "
 def unusual(case: Case) -> set[str]:
     kinds = case.options["rounds"]
     return {name for name, there in {
-        "no_sync": "no_sync" in " ".join(kinds), "evaluate": "evaluate" in kinds,
+        "no_sync": "no_sync" in " ".join(kinds), "evaluate": "evaluate" in " ".join(kinds),
         "several steps": sum(kind in REDUCES for kind in kinds) > 1}.items() if there}  # fmt: skip
 
 
@@ -125,7 +124,7 @@ declare(Exercise(
         trained(1, two, 24, "no_sync, sync, sync"), trained(crowd(rng), two, 24),
         trained(2, "two dtypes", 40, twice), trained(2, two, 24, dtype="float64"),
         *(trained(2, two, 24, r) for r in ("forward in no_sync, sync", "backward in no_sync, sync",
-                                           "evaluate, sync, evaluate")),
+                                           "evaluate, sync, evaluate", "evaluate between")),
         trained(3, four, 24, "sync", "on any rank")],
     special=unusual, fits=lambda case: case.world > 1, smaller=lambda case: [], budget=[as_planned],
     mistakes=[
@@ -291,14 +290,14 @@ wrong = turned(normalise)
 declare(Exercise(
     "10.3", "sync_batch_norm", normalise, inputs=batch, tolerance=1e-5, length_is="channels",
     core=lambda rng: norms((1, (2, 2)), (2, (3, 3, 3)), (1, (1, 3)), (2, (4, 1, 2)),
-                           (3, (1, 1, 1, 1)), (2, (2, 3), {"L": (3,)}), (3, (1, 5, 2, 3, 1)),
+                           (3, (1, 1, 1, 1)), (2, (2, 3), {"L": (3,)}), (2, (3, 2), {"eps": 0.5}),
                            (rng.randrange(2, 6), (rng.randrange(2, 6), rng.randrange(2, 6)))),
     sturdy=lambda rng: [*norms((2, (4,)), (2, (0, 3)), (2, (2, 0, 3), {"L": (2,)}),
-                               (2, (1,) * crowd(rng)), (2, (3, 2), {"eps": 0.5})),
+                               (2, (1,) * crowd(rng)), (3, (1, 5, 2, 3, 1))),
                         *norms((2, (2, 3)), dtype="float64")],
     smaller=lambda case: [], budget=[one_each_way], fits=lambda case: case.world > 1,
     special=lambda case: {name for name, there in {
-        "an empty batch": 0 in case.options["batches"], "matrix": "L" in case.options,
+        "an empty batch": 0 in case.options["batches"], "positions": "L" in case.options,
         "batches of unequal size": len(set(case.options["batches"])) > 1}.items() if there},
     mistakes=[
         wrong("local", "Each rank uses the statistics of its own batch, as plain BatchNorm does.",
