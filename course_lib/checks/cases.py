@@ -206,6 +206,10 @@ FEATURES = {
     "no_sync": ("a pass lies in no_sync", "Which pass settles whether gradients travel, and what "
                 "has to be there again when the block ends?"),
     "evaluate": ("a forward pass has no backward", "What does forward() count on?"),
+    "between": ("a forward pass under no_grad comes between a forward pass and its backward",
+                "What does forward() begin anew that the pass under way still needs?"),
+    "kept gradient": ("no_sync has left a gradient that the next pass does not add to", "What a rank "
+                  "contributes is all that .grad holds, also where no hook has run."),
     "several steps": ("there is more than one step", "What does the second step find that the "
                       "first one has left?"),
     "two dtypes": ("the model has parameters of two dtypes", "Which dtype do they pass through?"),

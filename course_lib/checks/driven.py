@@ -59,9 +59,9 @@ class Training:
     """Rounds of training, each a forward and a backward pass, with a wrapper of the model. A
     barrier before each marks in the trace where it begins.
 
-    A round is called ``sync`` or ``no_sync``, or says which of its passes lies in no_sync;
-    ``evaluate`` has no backward pass, and no gradient is asked for; ``evaluate between`` has such a
-    pass, in no_sync, between its forward and its backward pass.
+    A round is called ``sync`` or ``no_sync``, or says which of its passes lies in no_sync; in
+    ``no_sync with all`` no layer is left out. ``evaluate`` has no backward pass, and no gradient is
+    asked for; ``evaluate between`` has such a pass between its own two, in no_sync.
     """
 
     def __init__(self, model: Net, rounds: tuple[str, ...], batches: list[Tensor], cap_bytes: int,
@@ -90,10 +90,10 @@ class Training:
 
     def passes(self, model: Any, number: int, no_sync: Callable = nullcontext) -> None:
         kind, batch = self.rounds[number], self.batches[number]
-        both = kind == "no_sync"
+        both, without = kind.startswith("no_sync"), () if "all" in kind else self.without
         with torch.set_grad_enabled(kind != "evaluate"):
             with no_sync() if both or kind == "forward in no_sync" else nullcontext():
-                out = model(batch, without=self.without)
+                out = model(batch, without=without)
                 if both:
                     out.backward(batch.to(out.dtype))
             if kind == "evaluate between":

@@ -109,6 +109,7 @@ def unusual(case: Case) -> set[str]:
     kinds = case.options["rounds"]
     return {name for name, there in {
         "no_sync": "no_sync" in " ".join(kinds), "evaluate": "evaluate" in " ".join(kinds),
+        "between": "evaluate between" in kinds, "kept gradient": "no_sync with all" in kinds,
         "several steps": sum(kind in REDUCES for kind in kinds) > 1}.items() if there}  # fmt: skip
 
 
@@ -125,7 +126,8 @@ declare(Exercise(
         trained(2, "two dtypes", 40, twice), trained(2, two, 24, dtype="float64"),
         *(trained(2, two, 24, r) for r in ("forward in no_sync, sync", "backward in no_sync, sync",
                                            "evaluate, sync, evaluate", "evaluate between")),
-        trained(3, four, 24, "sync", "on any rank")],
+        trained(3, four, 24, "sync", "on any rank"),
+        trained(2, two, 24, "no_sync with all, sync", "on rank 0")],
     special=unusual, fits=lambda case: case.world > 1, smaller=lambda case: [], budget=[as_planned],
     mistakes=[
         *(wrong(*known) for known in by_hand.AVERAGES),
