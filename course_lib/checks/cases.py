@@ -208,8 +208,8 @@ FEATURES = {
     "evaluate": ("a forward pass has no backward", "What does forward() count on?"),
     "between": ("a forward pass under no_grad comes between a forward pass and its backward",
                 "What does forward() begin anew that the pass under way still needs?"),
-    "kept gradient": ("no_sync has left a gradient that the next pass does not add to", "What a rank "
-                  "contributes is all that .grad holds, also where no hook has run."),
+    "kept gradient": ("no_sync has left a gradient that the next pass does not add to",
+                      "What a rank contributes is all that .grad holds, also where no hook ran."),
     "several steps": ("there is more than one step", "What does the second step find that the "
                       "first one has left?"),
     "two dtypes": ("the model has parameters of two dtypes", "Which dtype do they pass through?"),
