@@ -43,6 +43,12 @@ class Targets(HTMLParser):
                 self.ids.add(value)
 
 
+@pytest.mark.parametrize("workflow", sorted((ROOT / ".github" / "workflows").glob("*.yml")))
+def test_a_workflow_is_what_github_reads(workflow: Path):
+    schema = ["-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    subprocess.run([sys.executable, *schema, workflow], check=True, capture_output=True)
+
+
 def test_every_link_inside_leads_somewhere_and_nothing_comes_from_elsewhere(site: Path):
     pages = {page: Targets() for page in site.rglob("*.html")}
     for page, targets in pages.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -105,3 +106,13 @@ def test_a_notebook_alone_installs_the_library_beside_the_torch_that_is_there(
     assert f"{place.site}/course_lib/__init__.py {tmp_path}/there/torch/__init__.py" in said
     assert said.endswith("[0] hello\n[1] hello\n2\n")
     assert "in Colab" in place.run("-m", "course_lib", "doctor")
+
+
+def test_the_dev_container_says_what_machine_it_needs():
+    """Comments aside it is JSON; the units are those of the container specification."""
+    text = (ROOT / ".devcontainer" / "devcontainer.json").read_text()
+    settings = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M))
+    needs = settings["hostRequirements"]
+    assert needs["cpus"] >= 2 and needs["gpu"] == "optional"
+    assert all(re.fullmatch(r"\d+gb", needs[name]) for name in ("memory", "storage"))
+    assert (ROOT / ".devcontainer" / settings["build"]["dockerfile"]).is_file()
