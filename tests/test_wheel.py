@@ -35,7 +35,7 @@ class Place:
     """A fresh environment in ``folder``, in which ``pip install course_lib`` finds the wheel."""
 
     def __init__(self, folder: Path, wheel: Path):
-        there, env, self.content = folder / "there", folder / "env", folder / "content"
+        there, env, self.content = (folder / name for name in ("dist-packages", "env", "content"))
         for path in (there, self.content):
             path.mkdir()
         for path in Path(sysconfig.get_path("purelib")).iterdir():
@@ -43,7 +43,7 @@ class Place:
                 (there / path.name).symlink_to(path)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
         [self.site] = env.glob("lib/python*/site-packages")
-        (self.site / "there.pth").write_text(f"{there}\n")
+        (self.site / "dist-packages.pth").write_text(f"{there}\n")
         self.python = env / "bin" / "python"
         dropped = ("PYTHON", "PYTEST", "JUPYTER", "VIRTUAL_ENV")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
@@ -103,7 +103,7 @@ def test_a_notebook_alone_installs_the_library_beside_the_torch_that_is_there(
     install, run = place.execute(tmp_path / "one.ipynb")
     assert install["outputs"] == []
     said = "".join(line for output in run["outputs"] for line in output["text"])
-    assert f"{place.site}/course_lib/__init__.py {tmp_path}/there/torch/__init__.py" in said
+    assert f"{place.site}/course_lib/__init__.py {tmp_path}/dist-packages/torch/__init__.py" in said
     assert said.endswith("[0] hello\n[1] hello\n2\n")
     assert "in Colab" in place.run("-m", "course_lib", "doctor")
 
