@@ -276,6 +276,9 @@ declare(Exercise(
                   "What if each of its neighbours carried a part of its own?", leaders_only),
         Diagnosis("over-share", "Some rank sends more to other nodes than its share. How much does "
                   "it still hold then, in which group and collective?", only("bytes")),
+        Diagnosis("not-together", "Every rank calls new_group for every group, also for those that "
+                  "it is not in, and all in the same order. Does yours for its own alone?",
+                  lambda p: found("Mismatch", "Deadlock")(p) and "new_group" in str(p.error)),
         Diagnosis("unequal-parts", "Here g does not divide the number of elements, and equal parts "
                   "are wanted. What could you append to a flat copy?", lambda p:
                   found("RankFailed")(p) and p.case.length % p.case.options["gpus_per_node"] > 0),

@@ -93,7 +93,7 @@ WRONG = {
     "unequal_parts": ("in_three", "09.unequal-parts", "tried with lengths that g divides",
                       ("-(-tensor.numel() // g)", "tensor.numel() // g"),
                       ("torch.zeros(g * size", "torch.zeros(tensor.numel()")),
-    "members_only": ("in_three", "09.mismatch", "only members call new_group: "
+    "members_only": ("in_three", "09.not-together", "only members call new_group: "
                      "pytorch/pytorch#130102", ("    for first in range(0, n, g):\n",
                                                "    for first in [rank - rank % g]:\n")),
 }  # fmt: skip
