@@ -192,7 +192,7 @@ declare(Exercise(
     "10.2", "make_buckets", cut, inputs=some_parameters, in_ranks=False, free=["left"],
     core=lambda rng: parameters(
         ("4", 100), ("2 4 2 4", 24), ("2 4 2 4", 25), ("1 1 1 1 1", 8), ("1 1 9 1 1", 12),
-        ("2 4f 2 4", 24), (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30)),
+        ("2 4f 2", 20), (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30)),
     sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2 2 2d 2d", 16), ("2 2d 2 2d", 100)),
     smaller=lambda case: [], length_is="",
     mistakes=[
