@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from course_lib.notebooks.alone import badges, install_cell
+
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OURS = ("course_lib", "__editable__")
@@ -116,3 +118,20 @@ def test_the_dev_container_says_what_machine_it_needs():
     assert needs["cpus"] >= 2 and needs["gpu"] == "optional"
     assert all(re.fullmatch(r"\d+gb", needs[name]) for name in ("memory", "storage"))
     assert (ROOT / ".devcontainer" / settings["build"]["dockerfile"]).is_file()
+
+
+def test_a_repository_on_github_is_where_notebooks_open_and_install_from(tmp_path: Path):
+    project = tmp_path / "pyproject.toml"
+    assert badges("00_a", tmp_path) == ""
+    project.write_text('[project]\nurls = {Repository = "https://example.org/us/course"}\n')
+    assert badges("00_a", tmp_path) == ""
+    assert '"course_lib"], check' in install_cell("00_a", tmp_path).source
+    project.write_text('[project]\nurls = {Repository = "https://github.com/us/course.git"}\n')
+    links = re.findall(r"\((https:[^)]+)\)", badges("00_a", tmp_path))
+    assert links == [
+        "https://colab.research.google.com/github/us/course/blob/main/notebooks/00_a.ipynb",
+        "https://codespaces.new/us/course",
+    ]
+    source = install_cell("00_a", tmp_path).source
+    assert "course_lib @ git+https://github.com/us/course" in source
+    compile(source, "cell", "exec")
