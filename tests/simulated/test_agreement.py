@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from random_programs import execute_all, make_program
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import run
-from course_lib.simulated import simulate
+from course_lib.simulated import Network, simulate
 from course_lib.simulated.hazards import equal
 
 pytestmark = pytest.mark.slow
@@ -250,3 +252,30 @@ def test_ddp_trains_the_same_model(hook):
     for (losses, parameters), (their_losses, theirs) in zip(real, simulated, strict=True):
         assert losses == pytest.approx(their_losses)
         assert all(torch.allclose(a, b) for a, b in zip(parameters, theirs, strict=True))
+
+
+def from_recv_to_end(nbytes, late, rounds):
+    """On rank 1: the shortest time from calling recv, ``late`` s after the send, to its end."""
+    message, best = torch.zeros(nbytes, dtype=torch.uint8), float("inf")
+    for _ in range(rounds):
+        dist.barrier()
+        if dist.get_rank() == 0:
+            dist.send(message, 1)
+        else:
+            time.sleep(late)
+            start = time.perf_counter()
+            dist.recv(message, 0)
+            best = min(best, time.perf_counter() - start)
+    return best
+
+
+def test_a_late_recv_takes_as_long_as_one_in_time():
+    """The bytes do not come before the recv does. Other work can only lengthen a time, so of those
+    in time the shortest of several counts; of the late ones nothing but a lower bound is asked.
+    """
+    nbytes, network = 64_000_000, Network(latency=5e-6, bandwidth=1e9)
+    real, model = ([play(from_recv_to_end, nbytes, late, rounds, world_size=2).results[1]
+                    for late, rounds in ((0, 5), (1, 1))]
+                   for play in (run, partial(simulate, network=network)))  # fmt: skip
+    assert model == pytest.approx([network.seconds(nbytes)] * 2, rel=1e-9)
+    assert real[1] > 0.3 * real[0]
