@@ -184,7 +184,8 @@ def nccl() -> str:
     if not dist.is_nccl_available():
         raise Problem("this torch was built without NCCL")
     _sum_of(run(add_up, backend="nccl", timeout=120))  # the first time on a cold machine
-    return f"an all_reduce over {len(gpus)} × {', '.join(sorted(set(gpus)))}"
+    version = ".".join(map(str, torch.cuda.nccl.version()))
+    return f"{version}, an all_reduce over {len(gpus)} × {', '.join(sorted(set(gpus)))}"
 
 
 def memory() -> str:
@@ -198,18 +199,19 @@ def memory() -> str:
     with contextlib.suppress(OSError, ValueError):  # no container, or none with a limit
         limit, used = (int((CGROUP / f"memory.{of}").read_text()) for of in ("max", "current"))
         free.append(limit - used)
+    if not free:
+        return "this system does not say how much is free"
     if min(free) < 2 * GIB:
         raise Problem(f"{min(free) / GIB:.1f} GiB free, and 2 are wanted")
     return f"{min(free) / GIB:.1f} GiB free"
 
 
-_INSTALL = "pip install -r requirements.txt, or alone: pip install 'course_lib[lab]'"
 QUESTIONS = (
     Question("Python", python, "install Python 3.11 or later, and everything else for it"),
     Question("torch", torch_itself, "pip install --upgrade torch torchvision, then a new kernel"),
     Question("packages", packages, "pip install --upgrade torchvision matplotlib numpy cloudpickle",
              after="torch"),
-    Question("JupyterLab", jupyterlab, _INSTALL),
+    Question("JupyterLab", jupyterlab, "pip install 'course_lib[lab]'"),
     Question("memory", memory, "run fewer ranks; start a container with --shm-size=1g",
              needed=False),
     Question("gloo", gloo, "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1",

@@ -61,6 +61,7 @@ def two_gpus(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dist, "is_nccl_available", lambda: True)
     patch.setattr(torch.cuda, "device_count", lambda: 2)
     patch.setattr(torch.cuda, "get_device_name", lambda _number: "H200")
+    patch.setattr(torch.cuda.nccl, "version", lambda: (2, 30, 7))
 
 
 def gpus_without_nccl(patch: pytest.MonkeyPatch) -> None:
@@ -146,6 +147,17 @@ def test_it_says_in_which_mode_lessons_run():
     assert "GPU" not in modes(fine | {"NCCL": "note"})
     assert "simulate() end in an error" in modes(fine | {"simulate": "note"})
     assert modes(fine | {"gloo": "MISSING"}).endswith("mended: gloo.")
+
+
+def test_gpus_are_told_with_the_version_of_nccl(monkeypatch):
+    two_gpus(monkeypatch)
+    comes_back([3.0, 3.0])(monkeypatch)
+    assert examine(BY_NAME["NCCL"], {}).text == "2.30.7, an all_reduce over 2 × H200"
+
+
+def test_a_system_that_does_not_tell_its_memory_is_no_problem(monkeypatch):
+    monkeypatch.setattr(Path, "read_text", fails(OSError("no such file")))
+    assert "does not say how much is free" in examine(BY_NAME["memory"], {}).text
 
 
 def test_a_place_is_named_with_what_it_cannot_do(monkeypatch):
