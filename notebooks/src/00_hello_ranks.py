@@ -19,7 +19,7 @@
 #
 # Before any explanation, here is a whole distributed training job. The model learns from 1,442 real handwritten digits, 8 × 8 pixels each, and is tested on 355 more. Read `train` as you would read any training loop. Only two places are unusual:
 #
-# * `mine` is this process's part of the batch: every `world_size`-th image, starting with number `rank`.
+# * `mine` is this process's part of the batch: every `world_size`-th image, starting at index `rank`.
 # * After `backward()`, each gradient goes through `dist.all_reduce`, which adds up the gradients of all processes and gives every process the sum. Divided by the number of processes, the sum is the average.
 #
 # `span` names a stretch of time for a picture further down. `run(train, world_size=4)` calls the function in four new processes, the *ranks*.
@@ -62,7 +62,7 @@ def train(steps=60, batch_size=128):
 # %% [markdown] id="00-1543c8"
 # Now run the same job on one, two and four ranks. Each call returns a `Run`, whose `results` hold what the function returned, one entry per rank. Every rank must report the same accuracy to the last digit: all ranks began with equal weights and applied equal averages, so their weights are still equal. The cell asserts this, and also that the model recognises at least 97% of the test digits each time.
 #
-# Runs equal in accuracy could be luck, but not equal *curves*. At each step the cell takes the mean of the four ranks' losses, and these points lie on the line of the single process. The tiny differences are rounding: four partial sums are rounded differently from one long sum.
+# Equal accuracies could be luck; equal *curves* could not. At each step the cell takes the mean of the four ranks' losses, and these points lie on the line of the single process. The tiny differences are rounding: four partial sums are rounded differently from one long sum.
 
 # %% id="00-bdac7f"
 assert (len(images), len(test_images)) == (1442, 355)
@@ -84,7 +84,7 @@ draw.lines(
 )
 
 # %% [markdown] id="00-9b87ca"
-# `run` also records every `torch.distributed` call with its times. The timeline shows two steps in a row, the quickest such pair. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
+# `run` also records every `torch.distributed` call with its times. The timeline shows the two quickest consecutive steps. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
 #
 # Do not look for a speed-up here. The model is so small that communicating takes longer than computing. *When* more ranks pay off is a question for later lessons.
 
@@ -123,7 +123,7 @@ assert recorded == 4 * (64 * 9 + 64 + 1024 * 10 + 10) == 4 * 10_890 == 43_560
 #
 # The rank decides which part of the work a process does, and the local rank decides which GPU it uses. On one machine the two numbers are equal, so a program that confuses them works until it gets a second machine. A process finds its local rank in an environment variable.
 #
-# `run` starts four ranks unless you give it a `world_size`. In the output, the `[2]` in front of a line names the rank that printed it. The ranks print at the same time. `run` shows the lines of rank 0 as they appear and the others' afterwards, in order.
+# `run` starts four ranks unless you give it a `world_size`. In the output, the `[2]` in front of a line names the rank that printed it. The ranks print at the same time. `run` shows the lines of rank 0 as they appear and the others' afterwards, in rank order.
 
 # %% id="00-eca3ac"
 def hello():
@@ -171,7 +171,7 @@ assert notes == [] and taken == [[0], [1], [2], [3]]
 #
 # Add up the squares of 0 to 9. One process gets 285. That is our *reference*, and any number of processes must arrive at it.
 #
-# The naive way to use four ranks is to let each of them add all ten squares. That needs no message, but four times the work. It is better if each rank adds up its own part, here every fourth number, and one `all_reduce` adds up the parts. The price is one int64 per rank, 8 bytes.
+# The naive way to use four ranks is to let each of them add all ten squares. That needs no messages, but four times the work. It is better if each rank adds up its own part, here every fourth number, and one `all_reduce` adds up the parts. The price is one int64 per rank, 8 bytes.
 
 # %% id="00-c474bd"
 reference = sum(i * i for i in range(10))
@@ -201,7 +201,7 @@ draw.values(parts, caption="80 + 107 + 40 + 58 = 285: all_reduce leaves the same
 #
 # `check` tests the function on two levels. The *core* level (90 of 100 points) uses 2 to 5 ranks with at least one item each. The *sturdy* level (10 points) adds a single rank, more ranks, and fewer items than ranks; you may leave it for later.
 #
-# Replace the line that raises, and run the three cells. (After a kernel restart, select the first and choose *Run All Above Selected Cell* in the menu *Run*.)
+# Replace the line that raises, and run the three cells. (After a kernel restart, select the first of them and choose *Run All Above Selected Cell* in the menu *Run*.)
 #
 # <details>
 # <summary>Hint: start with two numbers</summary>
@@ -248,10 +248,10 @@ check(my_share)
 # | backend | ranks on | made for | how you get it |
 # |---|---|---|---|
 # | **gloo** | CPU | CPU training, notebooks, tests | in every PyTorch |
-# | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, in one machine and between machines | in PyTorch's CUDA builds, on Linux |
-# | **MPI** | CPU; GPU if that MPI can | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
+# | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, within and across machines | in PyTorch's CUDA builds, on Linux |
+# | **MPI** | CPU; GPU if your MPI can | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
 #
-# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo takes CUDA tensors for calls of all ranks, such as `all_reduce`, but not for `send` and `recv`. (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
+# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo accepts CUDA tensors in collective calls, such as `all_reduce`, but not in `send` and `recv`. (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
 #
 # **One process, one GPU.** In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
 #
@@ -267,7 +267,7 @@ check(my_share)
 #
 # ## Why not Python's own multiprocessing?
 #
-# Of its two classic ways to start a process, one does not find a cell's function, and the other may hang. The first, `spawn`, starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it with `hello`:
+# Of its two classic ways to start a process, one cannot find a cell's function, and the other may hang. The first, `spawn`, starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it with `hello`:
 
 # %% id="00-9f1c69"
 import pickle
@@ -290,7 +290,7 @@ print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode
 #
 # Here is the handshake's first half by hand. The text `knock at door 100` stands for an address: no rank opens a port here. `init=False` starts the processes and leaves the rest to us. `MASTER_ADDR` and `MASTER_PORT` are the traditional names for the address of the store. Here `run` keeps the store.
 #
-# What would happen if one rank never came? Try it: insert `if rank == 2: return` before `store.set`. The others wait until `run` reports it, after 60 seconds, or until you press ■ in the toolbar.
+# What would happen if one rank never came? Try it: insert `if rank == 2: return` before `store.set`, and take it out again. The others wait until `run` gives up, after 60 seconds, or until you press ■ in the toolbar.
 
 # %% id="00-a608f9"
 def meet():
@@ -309,7 +309,7 @@ run(meet, world_size=3, init=False).results[0]
 # * **`file://`** keeps the store in a new file that every rank can open, for example on a shared disk. The store needs no port.
 # * **`tcp://`** names the host and port of the store directly.
 #
-# The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before init and after destroy there is no group. To prove that the group works, each rank contributes a one, and the sum is the number of ranks.
+# The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before init and after destroy there is no process group. To prove that the group works, each rank contributes a one, and the sum is the number of ranks.
 
 # %% id="00-a826c1"
 import tempfile
@@ -358,7 +358,7 @@ print(f"your guess: {guess}   correct: 0")
 # This is typically caused by a remote worker crashing. Check the logs of the remote worker …
 # ```
 #
-# Under `torchrun` the real error is on the screen too, often above these. So when you see `Connection closed by peer`, look for the rank that says something else. A job that *hangs* is different: some rank is alive but never makes the call. Gloo waits for it, by default for 30 minutes.
+# Under `torchrun` the real error is on the screen too, often above the others. So when you see `Connection closed by peer`, look for the rank that says something else. A job that *hangs* is different: some rank is alive but never makes the call. Gloo waits for it, by default for 30 minutes.
 #
 # You will meet another error when you paste a script into a notebook: `run` has already formed the group, and the script forms it again. Take out the script's `init_process_group`, or call `run` with `init=False`.
 
@@ -373,7 +373,7 @@ with expect(RankFailed):
 # %% [markdown] id="00-f1cb2a"
 # ## In practice: out of the notebook
 #
-# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. Called on each machine, it starts the processes there, keeps the store, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one of the processes fails. In the script, a rank or world size of −1 means: take it from the environment.
+# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. Called on each machine, it starts the processes there, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one fails. One machine keeps the store. In the script, a rank or world size of −1 means: take it from the environment.
 #
 # The cell writes the file, and then does what you would type in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. (It calls `torchrun` as `python -m torch.distributed.run`.) The filter shows only what rank 0 prints.
 
@@ -407,7 +407,7 @@ print(job.stdout)
 # %% [markdown] id="00-77a1ca"
 # ## Measured: what starting costs
 #
-# Rank 0 added up 120 and rank 1 the rest: 285 again. How long does starting take? The picture compares:
+# Rank 0 contributed 120, rank 1 165: 285 again. How long does starting take? The picture compares:
 #
 # * the torchrun job from above;
 # * the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported;
@@ -436,7 +436,7 @@ for n in (1, 2, 4):
     several = [seconds(run, lambda: None, world_size=n) for _ in range(5)]
     took[f"run, {n} rank{'s' * (n > 1)}"] = median(several)
 assert took["run, 2 ranks"] < took["spawn, 2 ranks"]
-draw.bars(took, unit="s", caption="Most of the time is spent on importing torch: in the ranks, "
+draw.bars(took, unit="s", caption="Most of the time is spent importing torch: in the ranks, "
           "side by side, and before that in torchrun itself. run() forks from a process that "
           "has imported it already.")
 
@@ -450,7 +450,7 @@ draw.bars(took, unit="s", caption="Most of the time is spent on importing torch:
 # ## Roads not taken
 #
 # * **Threads** share memory and start without delay. But usually only one runs Python code at a time, and all are on one machine.
-# * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the limit that you now know.
+# * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the risk that you now know.
 # * **ipyparallel** keeps its processes alive between cells.
 # * **mpi4py** is Python's way to MPI. It has the same collectives, for any buffer, such as a NumPy array.
 # * **`torch.distributed.launch`** is torchrun's predecessor.

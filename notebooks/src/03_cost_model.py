@@ -17,11 +17,11 @@
 # %% [markdown] id="03-42d4fe"
 # ## One message, by hand
 #
-# In lesson 01 the curve of message times had two halves, one flat and one rising. However short a message is, some time passes before its first byte arrives: the call, the way through the operating system and the network. That is the **latency α**, in seconds. The rest grows with the size, because each byte keeps the link busy for a moment. That moment is **β**, in seconds per byte, the inverse of the link's **bandwidth** in bytes per second. A message of S bytes takes
+# In lesson 01 the curve of message times had two halves, one flat and one rising. However short a message is, some time passes before its first byte arrives: in the call, the operating system and the network. That is the **latency α**, in seconds. The rest grows with the size, because each byte keeps the link busy for a moment. That moment is **β**, in seconds per byte, the inverse of the link's **bandwidth** in bytes per second. A message of S bytes takes
 #
 # **T(S) = α + S·β** (seconds = seconds + bytes · seconds per byte),
 #
-# the model of Hockney (1994). `simulate` is built on it. Let us give it a link slow enough for pen and paper: α = 1 s, and 2 bytes per second, so that β = 0.5 s/byte. Eight bytes take 1 + 8 · 0.5 = 5 s.
+# the model of Hockney (1994). `simulate` is built on it. Give `simulate` a link slow enough for pen and paper: α = 1 s, and 2 bytes per second, so that β = 0.5 s/byte. Eight bytes take 1 + 8 · 0.5 = 5 s.
 #
 # **Predict.** 16 bytes are twice as many. How many seconds do they take?
 
@@ -51,13 +51,13 @@ print(f"your guess: {guess}   simulated: {recorded:g} s")
 assert recorded == 1 + 16 * 0.5 == 9
 
 # %% [markdown] id="03-cb5144"
-# It is not ten, because the second eight bytes need no latency of their own. One long message is cheaper than two short ones.
+# Not ten, because the second eight bytes need no latency of their own. One long message is cheaper than two short ones.
 #
 # ## Measured on this machine
 #
 # Now take two real processes on gloo, and play the ping-pong of lesson 01 once more. Why there and back? To time a message one way, we would have to read the sender's clock at the start and the receiver's at the end, and on two machines these clocks do not agree. A round trip needs only one clock.
 #
-# Three habits turn it into a measurement. A **barrier** comes first, so that a late partner does not count as message time. Then we **wait** until the data are there, which `send` and `recv` do by themselves. And we play **many rounds**, of which the *fastest* counts: whatever else this machine does can make a message slower, never faster.
+# Three habits turn this into a measurement. A **barrier** comes first, so that a late partner does not count as message time. Then we **wait** until the data are there: rank 0's `recv` does that. And we play **many rounds**, of which the *fastest* counts: whatever else this machine does can make a message slower, never faster.
 
 # %% id="03-04c904"
 def ping_pong(message):
@@ -90,11 +90,11 @@ assert measured[5] < 3 * measured[0] and measured[10] > 3 * measured[5]
 # %% [markdown] id="03-cc100b"
 # From the first line to the second, the bytes grow a thousandfold, and the time less than threefold; now and then it even falls. From the second to the third, the bytes grow a thousandfold again, and now most of the time goes into carrying them.
 #
-# ## The fit, and what it leaves over
+# ## The fit, and what is left over
 #
 # Which α and β bring α + S·β nearest to the eleven points, by *least squares*? In plain seconds, the largest message would decide almost alone. So we divide each point's error by its time t and make the *relative* errors small: α/t + β·S/t should be 1 everywhere. That is one call of `lstsq`.
 #
-# The first picture also shows the two parts of the sum, from 16 kB on. For smaller messages, nearly all of the time is α. For the largest, nearly all of it is S·β. (On logarithmic axes, the line α + S·β is a curve.) The second picture shows the **residuals**: by how much each measured time differs from the line. If three or more neighbouring points lie clearly on the same side of zero each time you measure, two numbers may not be enough: a buffer is full, a cache is too small, or the library switches to another way of sending. For planning, a model is good if it is right to within a few tens of percent while the size grows a millionfold.
+# The first picture also shows the two parts of the sum, from 16 kB on. For smaller messages, nearly all of the time is α. For the largest, nearly all of it is S·β. (On logarithmic axes, the line α + S·β is a curve.) The second picture shows the **residuals**: by how much each measured time differs from the line. If three or more neighbouring points lie clearly on the same side of zero each time you measure, two numbers may not be enough: perhaps a buffer is full, a cache too small, or the library switches to another way of sending. For planning, a model is good if it is right to within a few tens of percent while the size grows a millionfold.
 
 # %% id="03-1fc486"
 S, t = torch.tensor([sizes, measured], dtype=torch.float64)
@@ -119,18 +119,18 @@ residuals = 100 * (t / (alpha + S * beta) - 1)
 draw.lines(
     {"measured against α + S·β": (S.log2(), residuals), "the line": (S.log2(), [0] * 11)},
     xlabel="log₂ of the size in bytes", ylabel="residual, %", formulas=["the line"],
-    caption="What the two numbers leave over: above zero, a message took longer than they say.",
+    caption="What the two numbers leave unexplained: above zero, a message took longer than that.",
 )
 
 # %% [markdown] id="03-a7fb43"
 # ## From a message to an exchange: the star
 #
-# In one process, the problem is to add up four tensors: [1, 1] + [2, 2] + [3, 3] + [4, 4] = [10, 10]. That is the *reference*, and it costs no message. With one tensor on each of four ranks, the naive way is a **star**: every other rank sends its tensor to rank 0, which adds them up and sends the sum back to each of them. The result is that of an all_reduce.
+# In one process, the problem is to add up four tensors: [1, 1] + [2, 2] + [3, 3] + [4, 4] = [10, 10]. That is the *reference*, and it costs no message. With one tensor on each of four ranks, the naive way is a **star**: all other ranks send their tensors to rank 0, which adds them up and sends the sum back to each of them. The result is that of an all_reduce.
 #
 # Two rules say how long it takes:
 #
-# 1. **A message sets off when both its sides have called**, as in lesson 01. So that no message has to wait, rank 0 calls all its `irecv`s before it waits for the first. Later it calls all its `isend`s.
-# 2. **Each rank has one link out and one link in.** Messages that need a link together **queue**: it carries one byte at a time. Their latencies **overlap**, because waiting for a first byte keeps no link busy.
+# 1. **A message sets off when both sides have called**, as in lesson 01. So that no message has to wait, rank 0 calls all its `irecv`s before it waits for the first. Later it calls all its `isend`s.
+# 2. **Each rank has one link out and one link in.** Messages that need the same link **queue**: it carries one byte at a time. Their latencies **overlap**, because waiting for a first byte keeps no link busy.
 #
 # **Predict.** There are four ranks with 8 bytes each, on the slow link from above. Follow the last message on its way to rank 0, and then the last one on the way back. After how many seconds does every rank have the sum?
 
@@ -164,7 +164,7 @@ by_hand = simulate(add_up, world_size=4, network=slow)
 print(f"your guess: {guess}   simulated: {by_hand.seconds:g} s")
 assert by_hand.results == [[10, 10]] * 4 and by_hand.seconds == (1 + 3 * 4) + (1 + 3 * 4) == 26
 draw.timeline(by_hand, caption="All three messages set off at once. Their bytes have left after "
-              "4 s, queue at rank 0's link, and are in after 5, 9 and 13 s. Hatched: a recv waits "
+              "4 s, queue at rank 0's link, and arrive after 5, 9 and 13 s. Hatched: a recv waits "
               "until rank 0 calls isend.")
 
 # %% id="03-9be417"
@@ -231,7 +231,7 @@ check(star_seconds)
 #
 # How long does a star take with 1 MiB per rank, on the link that we have measured? The simulator follows the same two rules as your formula. The next cell also times 2 to 5 real processes; in `simulate`, `perf_counter` shows the model's time.
 #
-# On a small machine, real processes are usually slower than the model. The model gives each rank links of its own, and computing costs nothing. In it, two pairs of ranks play ping-pong without slowing each other down, as the cell after it asserts. In reality the "links" are copies in memory. The ranks share the cores that make these copies, with one another and with whatever else is running. α and β were measured with a single pair and know nothing of that. The picture cannot say how much each of these costs.
+# On a small machine, real processes are usually slower than the model. The model gives each rank links of its own, and computing costs nothing. In it, two pairs of ranks play ping-pong without slowing each other down, as the second cell below asserts. In reality the "links" are copies in memory. The ranks share the cores that make these copies, with one another and with whatever else is running. α and β were measured with a single pair and know nothing of that. The picture cannot say how much each effect costs.
 
 # %% id="03-2ba294"
 def timed_star(nbytes, rounds):
@@ -271,9 +271,9 @@ assert math.isclose(one, two, rel_tol=1e-9)  # two modelled pairs do not slow ea
 # How good can it get? There are two lower bounds for algorithms made of sends and receives, the second with a condition:
 #
 # * **Bandwidth.** Adding up n tensors takes at least n − 1 transfers of S bytes, and n − 1 more until every rank has the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: **2(n − 1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
-# * **Latency.** If, as in the textbooks, a rank starts one message at a time, then in each round one tensor can at most double the number of ranks that it has reached, and **⌈log₂ n⌉·α** is the least. In our model latencies overlap, so a star needs only two of them for any n.
+# * **Latency.** If, as in the textbooks, a rank starts one message at a time, the ranks that a tensor has reached can at most double in each round: at least **⌈log₂ n⌉·α**. In our model latencies overlap, so a star needs only two of them for any n.
 #
-# The cell plays S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of each textbook algorithm (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
+# The cell simulates S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of each textbook algorithm (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
 
 # %% id="03-d496e2"
 ethernet = Network.ethernet_100g()  # α = 5 µs, 12.5 GB/s
@@ -300,13 +300,13 @@ draw.lines({name: (ranks, times) for name, times in took.items()}, xlabel="ranks
            "logarithm. The bandwidth bound levels off.")
 
 # %% [markdown] id="03-9d7e26"
-# On 128 ranks the star takes 14.7 times as long as the tree. The best of the textbook's formulas takes 2.7 times the bandwidth bound, and the difference is pure latency, 14 α. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
+# On 128 ranks the star takes 14.7 times as long as the tree. The best of the textbook formulas takes 2.7 times the bandwidth bound, and the difference is pure latency, 14 α. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
 #
 # ## Your turn: bus_bandwidth
 #
 # **Optional · 03.2 · difficulty ●○○ · about 10 minutes**
 #
-# How good is a measured all_reduce? NVIDIA's *nccl-tests*, the usual benchmark, prints two rates. **algbw** is S/t, the size of the tensor over the time. It falls with more ranks even if nothing goes wrong, because each link must carry more: S bytes for two ranks, nearly 2·S for many. **busbw** corrects for that: it is the number of bytes that each link must *at least* carry, over the time. An algorithm that reaches the bandwidth bound, on links without latency, has the bandwidth of a link as its busbw, for any n ≥ 2. Latency makes it smaller, and so does a worse algorithm. So compare busbw with a data sheet.
+# How good is a measured all_reduce? NVIDIA's *nccl-tests*, the usual benchmark, prints two rates. **algbw** is S/t, the size of the tensor divided by the time. It falls with more ranks even if nothing goes wrong, because each link must carry more: S bytes for two ranks, nearly 2·S for many. **busbw** corrects for that: it is the number of bytes that each link must *at least* carry, divided by the time. An algorithm that reaches the bandwidth bound, on links without latency, has the bandwidth of a link as its busbw, for any n ≥ 2. Latency makes it smaller, and so does a worse algorithm. So compare busbw with a data sheet.
 #
 # **Goal.** busbw of an all_reduce in bytes per second. The bandwidth bound above is a time; without its factor β it is the number of bytes that each link must at least carry.
 #
@@ -434,8 +434,8 @@ check(half_bandwidth_bytes)
 # | a rank holds | all weights | the weights of w/n outputs |
 # | a rank computes with | B/n rows | all B rows |
 # | forward | nothing is sent | all_gather puts the outputs together: 4·B·w bytes |
-# | backward | all_reduce sums the gradients of the weights: 4·w² bytes | all_reduce sums the gradients of the inputs: 4·B·w bytes |
-# | what decides | the number of weights | the size of the batch |
+# | backward | all_reduce sums the gradients of the weights: 4·w² bytes | all_reduce sums partial gradients of the inputs: 4·B·w bytes |
+# | cost depends on | the number of weights | the size of the batch |
 #
 # By the bandwidth bound above, a link carries at least 2(n − 1)/n times the bytes that are all-reduced. For all_gather it is (n − 1)/n times the bytes that are put together, since a rank already has its own part. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w (all_reduce 2, all_gather 1), which is at **B = ⅔·w**. The cell records the calls on four real ranks with w = 384, multiplies their sizes by these factors, and plots the result against B.
 
@@ -462,7 +462,7 @@ counted = {way.__name__: [link_bytes(way, b) for b in batches]
 assert counted["data_parallel"][2] == counted["tensor_parallel"][2] == 884_736  # at B = 256
 draw.lines({name: (batches, [b / 1e6 for b in nbytes]) for name, nbytes in counted.items()},
            xlabel="rows in the batch, B", ylabel="MB per link", exact=True,
-           caption="Data parallelism sends the same for any batch, tensor parallelism in "
+           caption="Data parallelism sends the same amount for any batch, tensor parallelism in "
            "proportion to it. For a layer of 384 × 384 they meet at B = 256.")
 
 # %% [markdown] id="03-6da425"
@@ -492,13 +492,13 @@ assert [event.completed for rank in (0, 1) for event in waited.trace.of(rank)] =
 # %% [markdown] id="03-5c8b96"
 # Without `wait`, the stopwatch shows 0 s: `isend` returns a `Work` at once, and what was timed is only the call. With `wait` it shows 4 s, and even that is too little, because the message takes 5. A send is over when its last byte has left, and that byte then travels for another second, the latency. Only a round trip shows the whole time on one clock.
 #
-# On GPUs this mistake is the usual one, and no Hazard tells you: with NCCL, even a plain `dist.all_reduce` returns before the data have moved. Call `torch.cuda.synchronize()` before you read the clock, or use CUDA events.
+# On GPUs this is the usual mistake, and no Hazard tells you: with NCCL, even a plain `dist.all_reduce` returns before the data have moved. Call `torch.cuda.synchronize()` before you read the clock, or use CUDA events.
 #
 # ## In practice
 #
 # * **Measure α and β of your cluster** before you blame it. Between GPUs, nccl-tests goes through the sizes: `./build/all_reduce_perf -b 8 -e 128M -f 2 -g 8` prints time, algbw and busbw for each. The first lines tell you the latency, the last ones the bandwidth.
 # * **Know your links.** `nvidia-smi topo -m` shows how the GPUs of a machine are connected: by NVLink, by PCI Express, or through the processor.
-# * **When the model differs.** Libraries change protocol and algorithm with the size, so each α and β holds for a range of sizes. Switches get congested, and other jobs share the network.
+# * **When the model differs.** Libraries change protocol and algorithm with the size, so each pair α, β holds for a range of sizes. Switches get congested, and other jobs share the network.
 #
 # ## Roads not taken
 #

@@ -1,5 +1,5 @@
 """The training script on two hosts: two network namespaces with an address each and a slow link
-between them, an agent of torchrun in each, and a disk that both share.
+between them, an agent of torchrun in each, and a disk that both share, or none.
 
 Skipped where this user may not make network namespaces. The link is shaped by tc's token bucket,
 which more kernels have than netem.
@@ -44,15 +44,14 @@ class Host:
         shape = ["root", "tbf", "rate", RATE, "burst", "64kb", "latency", "50ms"]
         ip("netns", "exec", self.name, "tc", "qdisc", "add", "dev", "eth0", *shape)
 
-    def run(self, meeting: Host, checkpoint: Path) -> subprocess.Popen[str]:
+    def run(self, meeting: Host, checkpoint: Path, own_disk: str = "", restarts: int = 3
+            ) -> subprocess.Popen[str]:  # fmt: skip
+        # ip gives each command mounts of its own: what is mounted here no other host sees.
+        mount = ["sh", "-c", f'mount -t tmpfs none {own_disk} && exec "$@"', "sh"]
         command = [
-            *("ip", "netns", "exec", self.name, sys.executable, "-m", "torch.distributed.run"),
-            *(
-                "--nnodes=2",
-                "--nproc-per-node=1",
-                "--max-restarts=3",
-                f"--local-addr={self.address}",
-            ),
+            *("ip", "netns", "exec", self.name, *(mount if own_disk else [])),
+            *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"),
+            *(f"--max-restarts={restarts}", f"--local-addr={self.address}"),
             *("--rdzv-backend=c10d", f"--rdzv-endpoint={meeting.address}:{PORT}", "--rdzv-id=7"),
             f"--rdzv-conf=is_host={self is meeting}",
             *(str(JOBS / "train.py"), "--epochs=6", f"--checkpoint={checkpoint}"),
@@ -129,3 +128,12 @@ def test_a_host_that_dies_and_comes_back_changes_no_digit_of_the_training(
     ends = [torch.load(path)["model"] for path in (tmp_path / "whole.pt",
                                                    tmp_path / "killed" / "digits.pt")]  # fmt: skip
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    print(said, *rest, sep="\n----\n")
+
+
+def test_hosts_without_a_shared_disk_are_told_so(hosts: list[Host], tmp_path: Path):
+    agents = [host.run(hosts[0], tmp_path / "digits.pt", str(tmp_path), restarts=0)
+              for host in hosts]  # fmt: skip
+    said = "".join(agent.communicate(timeout=200)[0] for agent in agents)
+    assert all(agent.returncode for agent in agents), said
+    assert f"rank 0 saves to {tmp_path}/digits.pt, and ranks [1] do not see it" in said
