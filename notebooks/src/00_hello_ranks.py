@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | start functions on several processes from a cell, divide work among them, let the processes find one another, break a job and read why it broke |
+# | **Do** | start functions on several processes from a cell, divide work among them, let the processes find one another, break a job and find out why it broke |
 # | **Learn** | rank, local rank, world size; what is not shared; which backend runs where; what the handshake does; what starting costs |
 # | **Need** | PyTorch on one device: you have trained a model before. No GPU, no cluster, no experience with distributed programs |
 # | **Time** | about 55 minutes with the required exercise; there are no optional ones |
@@ -75,7 +75,7 @@ for n, job in runs.items():
     curve[n] = torch.tensor(losses).mean(0)  # at each step, the mean over the ranks
     apart = (curve[n] - curve[1]).abs().max()
     assert apart < 1e-3
-    print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f} %   curve differs by: ~{apart:.0e}")
+    print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f}%   curve differs by: ~{apart:.0e}")
 draw.lines(
     {"four ranks": (range(60), curve[4]), "one process": (range(60), curve[1])},
     xlabel="training step", ylabel="loss", formulas=["one process"],
@@ -145,7 +145,7 @@ print("processes:", len(process_ids), "  this notebook is one of them:", os.getp
 # %% [markdown] id="00-50ff5e"
 # ## Nothing is shared
 #
-# The ranks are processes, not threads. When you call `run`, the function travels to each rank *by value*, as a copy, together with the global names that it uses. Whatever a rank changes, it changes in its own copy.
+# The ranks are processes, not threads. When you call `run`, the function travels to each rank *by value*, as a copy, together with the global variables that it uses. Whatever a rank changes, it changes in its own copy.
 #
 # **Predict.** Four ranks append their number to `notes`. How long is the list in this notebook afterwards?
 
@@ -201,7 +201,7 @@ draw.values(parts, caption="80 + 107 + 40 + 58 = 285: all_reduce leaves the same
 #
 # `check` tests the function on two levels. The *core* level (90 of 100 points) uses 2 to 5 ranks with at least one item each. The *sturdy* level (10 points) adds a single rank, more ranks, and fewer items than ranks; you may leave it for later.
 #
-# Replace the line that raises, and run the three cells. (After a kernel restart, select the first of them and choose *Run All Above Selected Cell* in the menu *Run*.)
+# Replace the line that raises, and run the three cells. (After a kernel restart, select the first of them and choose *Run All Above Selected Cell* from the *Run* menu.)
 #
 # <details>
 # <summary>Hint: start with two numbers</summary>
@@ -249,9 +249,9 @@ check(my_share)
 # |---|---|---|---|
 # | **gloo** | CPU | CPU training, notebooks, tests | in every PyTorch |
 # | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, within and across machines | in PyTorch's CUDA builds, on Linux |
-# | **MPI** | CPU; GPU if your MPI can | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
+# | **MPI** | CPU; GPU if your MPI supports it | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
 #
-# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo accepts CUDA tensors in collective calls, such as `all_reduce`, but not in `send` and `recv`. (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
+# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo accepts CUDA tensors in most collective calls, such as `all_reduce`, but not in `send` and `recv`. (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
 #
 # **One process, one GPU.** In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
 #
@@ -267,7 +267,7 @@ check(my_share)
 #
 # ## Why not Python's own multiprocessing?
 #
-# Of its two classic ways to start a process, one cannot find a cell's function, and the other may hang. The first, `spawn`, starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it with `hello`:
+# Of `multiprocessing`'s two classic ways to start a process, one cannot find a cell's function, and the other may hang. The first, `spawn`, starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it with `hello`:
 
 # %% id="00-9f1c69"
 import pickle
@@ -360,7 +360,7 @@ print(f"your guess: {guess}   correct: 0")
 #
 # Under `torchrun` the real error is on the screen too, often above the others. So when you see `Connection closed by peer`, look for the rank that says something else. A job that *hangs* is different: some rank is alive but never makes the call. Gloo waits for it, by default for 30 minutes.
 #
-# You will meet another error when you paste a script into a notebook: `run` has already formed the group, and the script forms it again. Take out the script's `init_process_group`, or call `run` with `init=False`.
+# You will meet another error when you give `run` a function from a script: `run` has already formed the group, and the script forms it again. Take out the script's `init_process_group`, or call `run` with `init=False`.
 
 # %% id="00-ba373d"
 def pasted_from_a_script():
@@ -373,9 +373,9 @@ with expect(RankFailed):
 # %% [markdown] id="00-f1cb2a"
 # ## In practice: out of the notebook
 #
-# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. Called on each machine, it starts the processes there, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when one fails. One machine keeps the store. In the script, a rank or world size of −1 means: take it from the environment.
+# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. Called on each machine, it starts the processes there, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when a process fails. One machine keeps the store. In the script, a rank or world size of −1 means: take it from the environment.
 #
-# The cell writes the file, and then does what you would type in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. (It calls `torchrun` as `python -m torch.distributed.run`.) The filter shows only what rank 0 prints.
+# The cell writes hello_job.py to `folder`, then runs what you would type there in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. (It calls `torchrun` as `python -m torch.distributed.run`.) The filter shows only what rank 0 prints.
 
 # %% id="00-af113d"
 import inspect
@@ -430,7 +430,7 @@ sys.path.insert(0, folder)
 import hello_job
 
 took["spawn, 2 ranks"] = seconds(mp.spawn, hello_job.main, (2, f"file://{folder}/spawned"), 2)
-files.cleanup()  # no file stays behind
+files.cleanup()  # to repeat this, start again at life()
 took["import torch alone"] = seconds(subprocess.run, [sys.executable, "-c", "import torch"])
 for n in (1, 2, 4):
     several = [seconds(run, lambda: None, world_size=n) for _ in range(5)]
@@ -443,14 +443,14 @@ draw.bars(took, unit="s", caption="Most of the time is spent importing torch: in
 # %% [markdown] id="00-b9c646"
 # A few seconds do not matter in a long training job, but they do in a cell that you run often.
 #
-# **How `run` differs from torchrun.** It imports torch once, not once per rank. It records every call. It seeds each rank with its number; `train` set a seed of its own, so that all ranks drew the same numbers. It works on one machine only.
+# **How `run` differs from torchrun.** `run` imports torch once, not once per rank. It records every call. It seeds each rank with its number; `train` set a seed of its own, so that all ranks drew the same numbers. It works on one machine only.
 #
 # **On GPUs**, `run(fn, backend="nccl")` starts one rank per visible GPU, and `device()` from `course_lib` returns the rank's GPU. `train` would have to move model, batches and test images there, with `.to(device())`.
 #
 # ## Roads not taken
 #
 # * **Threads** share memory and start without delay. But usually only one runs Python code at a time, and all are on one machine.
-# * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the risk that you now know.
+# * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the risk that you now know about.
 # * **ipyparallel** keeps its processes alive between cells.
 # * **mpi4py** is Python's way to MPI. It has the same collectives, for any buffer, such as a NumPy array.
 # * **`torch.distributed.launch`** is torchrun's predecessor.
@@ -463,7 +463,7 @@ draw.bars(took, unit="s", caption="Most of the time is spent importing torch: in
 # * ☑ divide any number of items fairly among any number of ranks;
 # * ☑ choose between gloo, NCCL and MPI, and give each rank its own GPU;
 # * ☑ let processes meet by `env://`, `file://` and `tcp://`, and say what the store is for;
-# * ☑ read why a job broke, and take your function out of the notebook with torchrun.
+# * ☑ find out why a job broke, and take your function out of the notebook with torchrun.
 #
 # **Next**, ranks communicate in pairs: one sends and the other receives, and soon two of them wait for each other for ever. [01, Send and receive without ever standing still](01_point_to_point.ipynb)
 #

@@ -88,7 +88,7 @@ for i in (0, 5, 10):
 assert measured[5] < 3 * measured[0] and measured[10] > 3 * measured[5]
 
 # %% [markdown] id="03-cc100b"
-# From the first line to the second, the bytes grow a thousandfold, and the time less than threefold; now and then it even falls. From the second to the third, the bytes grow a thousandfold again, and now most of the time goes into carrying them.
+# From the first line to the second, the size grows a thousandfold, and the time less than threefold; now and then it even falls. From the second to the third, the size grows a thousandfold again, and now most of the time goes into carrying them.
 #
 # ## The fit, and what is left over
 #
@@ -130,7 +130,7 @@ draw.lines(
 # Two rules say how long it takes:
 #
 # 1. **A message sets off when both sides have called**, as in lesson 01. So that no message has to wait, rank 0 calls all its `irecv`s before it waits for the first. Later it calls all its `isend`s.
-# 2. **Each rank has one link out and one link in.** Messages that need the same link **queue**: it carries one byte at a time. Their latencies **overlap**, because waiting for a first byte keeps no link busy.
+# 2. **Each rank has one link out and one link in.** Messages that need the same link **queue up**: it carries one byte at a time. Their latencies **overlap**, because waiting for a first byte keeps no link busy.
 #
 # **Predict.** There are four ranks with 8 bytes each, on the slow link from above. Follow the last message on its way to rank 0, and then the last one on the way back. After how many seconds does every rank have the sum?
 
@@ -271,7 +271,7 @@ assert math.isclose(one, two, rel_tol=1e-9)  # two modelled pairs do not slow ea
 # How good can it get? There are two lower bounds for algorithms made of sends and receives, the second with a condition:
 #
 # * **Bandwidth.** Adding up n tensors takes at least n − 1 transfers of S bytes, and n − 1 more until every rank has the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: **2(n − 1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
-# * **Latency.** If, as in the textbooks, a rank starts one message at a time, the ranks that a tensor has reached can at most double in each round: at least **⌈log₂ n⌉·α**. In our model latencies overlap, so a star needs only two of them for any n.
+# * **Latency.** If, as in the textbooks, a rank starts one message at a time, a tensor can reach at most twice as many ranks each round, which takes at least **⌈log₂ n⌉·α**. In our model latencies overlap, so a star needs only two of them for any n.
 #
 # The cell simulates S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of each textbook algorithm (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
 
@@ -434,15 +434,15 @@ check(half_bandwidth_bytes)
 # | a rank holds | all weights | the weights of w/n outputs |
 # | a rank computes with | B/n rows | all B rows |
 # | forward | nothing is sent | all_gather puts the outputs together: 4·B·w bytes |
-# | backward | all_reduce sums the gradients of the weights: 4·w² bytes | all_reduce sums partial gradients of the inputs: 4·B·w bytes |
+# | backward | all_reduce sums the gradients of the weights: 4·w² bytes | all_reduce sums the ranks' shares of the inputs' gradients: 4·B·w bytes |
 # | cost depends on | the number of weights | the size of the batch |
 #
-# By the bandwidth bound above, a link carries at least 2(n − 1)/n times the bytes that are all-reduced. For all_gather it is (n − 1)/n times the bytes that are put together, since a rank already has its own part. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w (all_reduce 2, all_gather 1), which is at **B = ⅔·w**. The cell records the calls on four real ranks with w = 384, multiplies their sizes by these factors, and plots the result against B.
+# By the bandwidth bound above, a link carries at least 2(n − 1)/n times the bytes that are all-reduced. For all_gather it is (n − 1)/n times the bytes that are put together, since a rank already has its own part. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w (all_reduce 2, all_gather 1), that is, at **B = ⅔·w**. The cell records the calls on four real ranks with w = 384, multiplies their sizes by these factors, and plots the result against B.
 
 # %% id="03-b0eba3"
 def data_parallel(batch, width):
     inputs = torch.ones(batch // dist.get_world_size(), width)
-    outputs_grad = inputs @ torch.ones(width, width)  # the gradient of |outputs|²/2 is outputs
+    outputs_grad = inputs @ torch.ones(width, width)  # as if the loss were |outputs|²/2
     dist.all_reduce(outputs_grad.T @ inputs)
 
 def tensor_parallel(batch, width):
@@ -492,7 +492,7 @@ assert [event.completed for rank in (0, 1) for event in waited.trace.of(rank)] =
 # %% [markdown] id="03-5c8b96"
 # Without `wait`, the stopwatch shows 0 s: `isend` returns a `Work` at once, and what was timed is only the call. With `wait` it shows 4 s, and even that is too little, because the message takes 5. A send is over when its last byte has left, and that byte then travels for another second, the latency. Only a round trip shows the whole time on one clock.
 #
-# On GPUs this is the usual mistake, and no Hazard tells you: with NCCL, even a plain `dist.all_reduce` returns before the data have moved. Call `torch.cuda.synchronize()` before you read the clock, or use CUDA events.
+# On GPUs the missing wait is the usual mistake, and no Hazard tells you: with NCCL, even a plain `dist.all_reduce` returns before the data have moved. Call `torch.cuda.synchronize()` before you read the clock, or use CUDA events.
 #
 # ## In practice
 #
@@ -503,20 +503,20 @@ assert [event.completed for rank in (0, 1) for event in waited.trace.of(rank)] =
 # ## Roads not taken
 #
 # * **LogP** (Culler and others, 1993) also counts what a message costs the processor, and the gap between two messages. In LogP, the root's processor has to handle n − 1 tiny messages one after another; in our model, their latencies overlap.
-# * **Packet simulators** know switches and queues. They need a description of the whole network, and they are slow.
+# * **Packet simulators** model switches and queues. They need a description of the whole network, and they are slow.
 # * **Measuring everything**, if you have the cluster.
 
 # %% [markdown] id="03-1cf231"
 # ## What you can do now
 #
-# * ☑ measure messages fairly, fit α and β, and look at the residuals before believing them;
+# * ☑ measure messages fairly, fit α and β, and look at the residuals before trusting the fit;
 # * ☑ predict what a star costs, and say what the model leaves out;
 # * ☑ compare an algorithm with the lower bounds of latency and bandwidth;
 # * ☑ read algbw and busbw, and say which one to compare with a data sheet;
 # * ☑ ask what a training step would cost on another network, with many more ranks;
 # * ☑ say whether communication is the bottleneck, and whether gradients or activations should travel.
 #
-# **Next**, [04 ring all-reduce](04_ring_all_reduce.ipynb): an algorithm that reaches the bandwidth bound, written by you. Before: [02 collectives](02_collectives.ipynb).
+# **Next**, [04 ring all-reduce](04_ring_all_reduce.ipynb): an algorithm that reaches the bandwidth bound, written by you. Previous: [02 collectives](02_collectives.ipynb).
 #
 # ## Sources
 #

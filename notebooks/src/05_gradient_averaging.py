@@ -139,7 +139,7 @@ for n, job in runs.items():
     accuracies = [result["accuracy"] for result in job.results]
     apart = (curve[n] - curve[1]).abs().max()
     assert min(accuracies) == max(accuracies) >= 0.97 and apart < 1e-4
-    print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f} %   curve differs by: ~{apart:.0e}")
+    print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f}%   curve differs by: ~{apart:.0e}")
 draw.lines({"four ranks": (range(72), curve[4])}, xlabel="training step", ylabel="loss",
            caption="Four ranks, each with a quarter of every batch. The twin's curve is not drawn: "
            "it would lie on this one.")
@@ -508,7 +508,7 @@ for share, job in {share_gradients: runs[4],
     first, last = (results[rank]["weights"][-1] for rank in (0, 3))
     apart = max((first[name] - last[name]).abs().max() / last[name].abs().max() for name in first)
     lowest = min(result["accuracy"] for result in results)
-    print(f"{share.__name__:<16} lowest accuracy: ~{100 * lowest:.1f} %   "
+    print(f"{share.__name__:<16} lowest accuracy: ~{100 * lowest:.1f}%   "
           f"ranks 0 and 3 differ by: ~{apart:.0e}")
     assert (apart == 0) == (share is share_gradients) and lowest > 0.9
 

@@ -180,15 +180,15 @@ for name, count in counted.items():
         print(f"{count:>3} × {name}")
 
 # %% [markdown] id="06-39e931"
-# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy some of its SMs and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). What is not hidden shows in a profiler's GPU timeline, as a gap between backward's last kernel and the optimizer's first.
+# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy part of the GPU and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). What is not hidden shows in a profiler's GPU timeline, as a gap between backward's last kernel and the optimizer's first.
 #
 # ## Who draws which samples
 #
 # Each rank needs a share of the data, and a different one in each epoch. `DistributedSampler` shuffles **all** indices in the same way on every rank and gives each rank every *n*-th of them. The shuffle depends on `seed + epoch`. The sampler cannot see that an epoch has ended, so `set_epoch` tells it. Without that call nothing fails, and every epoch repeats the order of the first.
 #
-# All shares have the same length, because all ranks have to take the same number of steps. Ten samples on four ranks make twelve draws; two are *padding*, samples already drawn (`drop_last=True` leaves some out instead). For training this hardly matters, but an accuracy should count each sample once: measure it over shares without padding, after `model.eval()`, and on the **model itself**. The wrapper's forward pass may communicate, so `ddp(x)` inside `if rank == 0:` can wait forever for the other ranks.
+# All shares have the same length, because all ranks have to take the same number of steps. Ten samples on four ranks make twelve draws; two are *padding*, samples already drawn (`drop_last=True` leaves some out instead). For training this hardly matters, but an accuracy should count each sample once: measure it over shares without padding, after `model.eval()`, and on the **model itself**. The wrapper's forward pass may communicate, so `ddp(x)` inside `if rank == 0:` can wait for ever for the other ranks.
 #
-# A `DataLoader` takes a sampler *or* `shuffle=True`. Its `num_workers` counts per rank: eight ranks with four workers each are 32 processes. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
+# A `DataLoader` takes a sampler *or* `shuffle=True`. Its `num_workers` is per rank: eight ranks with four workers each start 32 processes. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
 
 # %% id="06-96b6cd"
 from torch.utils.data import DataLoader, DistributedSampler
@@ -225,8 +225,8 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
             and trains on its share.
         epochs: passes through the dataset, shuffled anew over all ranks each time; 1 or more.
         batch_size: samples per batch on one rank, as DataLoader means it. The last batch of an
-            epoch may be smaller, or left out if others remain. A smaller batch is accepted, too,
-            such as max(1, batch_size // number of ranks).
+            epoch may be smaller, or left out if others remain. You may also divide it among the
+            ranks: max(1, batch_size // number of ranks).
         seed: for the weights and the order of the samples. The same seed gives the same training,
             another seed gives another training.
 
@@ -273,7 +273,7 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
 # %% exercise="train_ddp" role="try"
 trained = run(train_ddp, load_digits(), 4, 32, 0, world_size=2).results
 assert trained[0] == trained[1], "the two ranks report different numbers"
-print("accuracy by epoch:", *(f"~{100 * share:.1f} %" for share in trained[0]["accuracy"]))
+print("accuracy by epoch:", *(f"~{100 * share:.1f}%" for share in trained[0]["accuracy"]))
 draw.lines({"your training": (range(4), trained[0]["loss"])}, xlabel="epoch", ylabel="mean loss",
            caption="Your training on two ranks: the loss should fall from epoch to epoch.")
 
@@ -287,7 +287,7 @@ check(train_ddp)
 #
 # Here, unlike in your exercise, `batch_size` counts the samples of all ranks together: 64. Each rank takes 64/n of them per step, so the losses can be compared. On two ranks they differ from those of one by rounding. Four ranks have to pad: each epoch's last batch repeats the epoch's first two samples, and the weights then differ a little. The second cell asserts that every run recognises at least 97% of the test digits.
 #
-# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. On two cores it is poor: the ranks share them, and so small a model computes too little to pay for its messages. On a cluster, Goyal and others (2017) kept an efficiency of about nine tenths from 8 to 256 GPUs. If you have much less, try more `num_workers` first.
+# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. On two cores it is poor: the ranks share them, and so small a model computes too little to pay for its messages. On a cluster, Goyal and others (2017) kept an efficiency of about nine tenths from 8 to 256 GPUs. If yours is much lower, try more `num_workers` first.
 
 # %% id="06-e75ebc"
 import sys
@@ -326,7 +326,7 @@ for n, [(losses, accuracy, rate), *_] in runs.items():
 # %% [markdown] id="06-ad2b1b"
 # ## Accumulate: several batches, one reduction
 #
-# If a batch does not fit into memory, take it in *micro-batches*: each `backward()` adds to `.grad`, and one optimizer step follows the last of them. Under DDP each `backward()` also reduces every bucket. All of these reductions but the last are wasted.
+# If a batch does not fit into memory, split it into *micro-batches*: each `backward()` adds to `.grad`, and one optimizer step follows the last of them. Under DDP each `backward()` also reduces every bucket. All of these reductions but the last are wasted.
 #
 # Inside `with ddp.no_sync():` gradients stay on their rank. The **forward** pass has to run inside, too: it decides whether its backward pass will reduce. The first forward and backward pass outside the block reduces everything that has accumulated. With four micro-batches, a step sends a quarter of the bytes.
 
@@ -353,7 +353,7 @@ draw.bars({"each of them reduces": loud / 1e6, "no_sync but for the last": quiet
 #
 # Accumulation with *clipping*: a gradient that is longer than `max_norm` is scaled down to that length. What counts is the length of the *averaged* gradient. Every rank holds it after the last backward pass, so `torch.nn.utils.clip_grad_norm_` computes the same norm everywhere without a message.
 #
-# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once. *Sturdy* adds one rank, eight and more, a single micro-batch, float64, a frozen layer, and gradients left over from before.
+# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once. *Sturdy* adds one rank, eight or more, a single micro-batch, float64, a frozen layer, and gradients left over from before.
 #
 # <details>
 # <summary>Hint: what each micro-batch adds</summary>
@@ -415,7 +415,7 @@ check(accumulate_step)
 # %% [markdown] id="06-e82400"
 # ## Break it
 #
-# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (DDP waits in C++ code, which `run` does not see. It would use up the timeout.)
+# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (DDP waits in C++ code, which `run` does not see. There you would sit out the timeout.)
 #
 # The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes at the start of each forward pass. The first counts the ranks that still have data; the second tells those without data whether the backward pass will reduce. One last count finds nobody left.
 #
@@ -453,25 +453,25 @@ with expect(RankFailed):
     run(two_steps, False, world_size=2)
 
 # %% [markdown] id="06-42636d"
-# ## Half the digits, half the bytes?
+# ## Half the bits, half the bytes?
 #
 # AMP, automatic mixed precision, runs the matrix products and convolutions of the forward pass in bfloat16 or float16, inside `torch.autocast`. The weights stay float32, so the gradients do too, and DDP moves as many bytes as before. Float16 also needs a `GradScaler`: unscale after the last backward pass and before clipping. The scaler skips a step whose gradients have overflowed; every rank sees the same averaged gradients, so all ranks skip the same steps.
 #
-# To shrink the messages, give DDP a *communication hook*, a function that it calls for each bucket in place of `all_reduce`. The one in the cell sends bfloat16. This changes the training, because digits are lost on the way.
+# To shrink the messages, give DDP a *communication hook*, a function that it calls for each bucket in place of `all_reduce`. The one in the cell sends bfloat16. This changes the training, because precision is lost on the way.
 #
 # ## What else changes
 #
-# **Memory.** Every rank holds everything. With Adam in float32 a parameter takes 16 bytes: 4 for the weight, 4 for its gradient, 8 for Adam's two averages. DDP's buckets add 4, unless `gradient_as_bucket_view=True` lets gradients live in them. Five billion parameters fill a GPU of 80 GB before the first activation, and more ranks do not help. Sharding (FSDP) does.
+# **Memory.** Every rank holds everything. With Adam in float32 a parameter takes 16 bytes: 4 for the weight, 4 for its gradient, 8 for Adam's two averages. DDP's buckets add 4, unless `gradient_as_bucket_view=True` lets gradients live in them. Five billion parameters fill an 80 GB GPU before the first activation, and more ranks do not help. Sharding (FSDP) does.
 #
 # **Seeds.** Weights come from rank 0. The sampler's seed has to be the same on all ranks. The seeds of dropout and augmentation should differ, or all ranks drop the same units: call `torch.manual_seed(seed + rank)` after the model is made.
 #
-# **BatchNorm** uses the statistics of the rank's own samples. DDP does *not* convert it, but broadcasts rank 0's running statistics before each forward pass. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` makes it use those of all ranks, on GPUs only.
+# **BatchNorm** uses the statistics of the rank's own samples. DDP does *not* convert it, but broadcasts rank 0's running statistics before each forward pass. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` makes it use the samples of all ranks, on GPUs only.
 #
-# **Logging.** Print on rank 0, but let **all** ranks compute it: a collective inside `if rank == 0:` never ends.
+# **Logging.** Print a number on rank 0, but let **all** ranks compute it: a collective inside `if rank == 0:` never ends.
 #
 # **Schedulers.** If each rank keeps its batch size, *n* ranks take one *n*-th of the steps per epoch. Derive a scheduler's length from `len(loader)`.
 #
-# **Saving.** All ranks hold the same weights, so one writes. [train.py](../../course_lib/jobs/train.py) writes to a temporary name and renames the file: a job that is killed halfway leaves the old one whole. Save the `state_dict()` of the model, not of the wrapper, so that the file opens without DDP. Add what else training depends on: optimizer, scheduler, epoch, and each rank's random generators if dropout is to continue exactly. **Loading** is for every rank, each to its own device: without `map_location`, eight ranks load onto GPU 0, from which the file was written.
+# **Saving.** All ranks hold the same weights, so one writes. [train.py](../../course_lib/jobs/train.py) writes to a temporary name and renames the file: a job that is killed halfway leaves the old one whole. Save the `state_dict()` of the model, not of the wrapper, so that the file opens without DDP. Add what else training depends on: optimizer, scheduler, epoch, and each rank's random generators if dropout is to continue exactly. **Loading.** Every rank loads, each to its own device: without `map_location`, eight ranks load onto GPU 0, from which the file was written.
 
 # %% id="06-e6e5f0"
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
@@ -512,7 +512,7 @@ print(*("" if line.startswith("@@") else line for line in changes), sep="\n")
 #
 # On one machine with eight GPUs, type `torchrun --standalone --nproc-per-node=8 ddp.py` in `course_lib/jobs/`.
 #
-# On several machines, start one torchrun on each, with the same arguments: that machine's *agent*. The agents have to find one another:
+# On several machines, start one torchrun, that machine's *agent*, on each, with the same arguments. The agents have to find one another:
 #
 # * `--rdzv-endpoint=host:port` is the meeting point. The agent on that host opens a store there, and the others connect to it.
 # * `--rdzv-backend=c10d` says that it is PyTorch's own store.
@@ -572,7 +572,7 @@ show(run(train_on, f"{files.name}/digits.pt", world_size=2, init=False).results[
 files.cleanup()
 
 # %% [markdown] id="06-e61b07"
-# With `--max-restarts=3` the agents start all ranks again when one fails. Recorded on two hosts with 200 Mbit/s between them, the second killed after epoch 2 and started anew; left alone, the job prints the same losses:
+# With `--max-restarts=3` the agents start all ranks again when one fails. This run linked two hosts at 200 Mbit/s; the second was killed after epoch 2 and started anew. An undisturbed job prints the same losses:
 #
 # ```
 # 2 ranks, gloo, rank 0 on cpu
@@ -588,11 +588,11 @@ files.cleanup()
 # loaded on all 2 ranks: test accuracy 0.9887
 # ```
 #
-# [course_lib/jobs/train.sbatch](../../course_lib/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. [course_lib/jobs/train.yaml](../../course_lib/jobs/train.yaml) is an Indexed Job of Kubernetes, which names its pods, and a headless Service, by which they find each other. Kubeflow's TrainJob creates both for you.
+# [course_lib/jobs/train.sbatch](../../course_lib/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. [course_lib/jobs/train.yaml](../../course_lib/jobs/train.yaml) defines a Kubernetes Indexed Job, which names its pods, and a headless Service, through which they find one another. Kubeflow's TrainJob creates both for you.
 #
 # ## On GPUs
 #
-# `run(…, backend="nccl")` runs the cells above with one rank per GPU: they ask `device()`, which under gloo is the CPU. Since torch 2.15 `backend="nccl"` is a new implementation; `TORCH_DIST_USE_NCCL2=0` brings back the old one.
+# `run(…, backend="nccl")` runs the functions above with one rank per GPU: they ask `device()`, which under gloo is the CPU. Since torch 2.15 `backend="nccl"` is a new implementation; `TORCH_DIST_USE_NCCL2=0` brings back the old one.
 #
 # **`nn.DataParallel`** is something else: one process with a thread per GPU, which copies the model to all GPUs in every step. PyTorch recommends DDP. Of **TensorFlow's** strategies, `MirroredStrategy` corresponds to DDP on one machine, `MultiWorkerMirroredStrategy` to DDP on several.
 #
