@@ -74,6 +74,12 @@ def numbers(case: Case, rank: int) -> list[Any]:
     return torch.randint(least, most, (case.length,), generator=drawn).tolist()
 
 
+def drawn(case: Case, who: str, *shape: int) -> Tensor:
+    """Eighths between −2 and 2, for whom the salt says."""
+    source = torch.Generator().manual_seed(case.random(who).getrandbits(40))
+    return torch.randint(-16, 17, shape, generator=source).to(getattr(torch, case.dtype)) / 8
+
+
 def tensor(case: Case, rank: int) -> Tensor:
     """The numbers of one rank as a tensor of the case's dtype and layout."""
     flat = torch.tensor(numbers(case, rank), dtype=getattr(torch, case.dtype))
@@ -196,18 +202,24 @@ FEATURES = {
                          "its rank has to make the same calls as all others."),
     "first layer frozen": ("a layer is frozen", "A frozen parameter has no gradient, and is a "
                            "part of the model all the same."),
-    "frozen": ("a parameter is frozen", "It has no gradient."),
+    "frozen": ("a parameter is frozen", "It has no gradient, no bucket, and no bytes in one."),
+    "another dtype": ("the next parameter has another dtype", "A bucket closes there for good. "
+                      "What does the new one begin with?"),
     "a shared weight": ("two layers share a weight", "It is one parameter, under two names."),
     "another buffer": ("a buffer differs", "Running means and counters are tensors of a model, "
                        "too; some are integers, and some are not saved with it."),
     "buffers": ("the model has buffers", "Running means and counters are tensors of a model, too; "
                 "some are integers, and some are not saved with it."),
     "layers in layers": ("layers lie inside of layers", "Does it visit all of them?"),
-    "no_sync": ("a pass lies in no_sync", "Which pass settles whether gradients travel, and what "
-                "has to be there again when the block ends?"),
+    "no_sync": ("a pass lies in no_sync", "Which pass settles whether gradients travel? And what "
+                "does a block leave behind: its flag, counts, gradients?"),
     "evaluate": ("a forward pass has no backward", "What does forward() count on?"),
     "between": ("a forward pass under no_grad comes between a forward pass and its backward",
                 "What does forward() begin anew that the pass under way still needs?"),
+    "half in no_sync": ("half of a pass lies in no_sync", "The forward half decides whether "
+                        "gradients travel; where backward runs does not matter."),
+    "nested": ("a no_sync block lies inside another", "When it ends, what was before it has to be "
+               "there again."),
     "kept gradient": ("no_sync has left a gradient that the next pass does not add to",
                       "What a rank contributes is all that .grad holds, also where no hook ran."),
     "several steps": ("there is more than one step", "What does the second step find that the "

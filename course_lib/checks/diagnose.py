@@ -153,7 +153,8 @@ ERRORS = [
     Diagnosis("raises", "The line above raises it.", found("RankFailed")),
 ]  # fmt: skip
 # of which "only with …" may say more
-VAGUE = {"deadlock", "waits-in-vain", "receive-first", "mismatch", "raises", "not-everybody"}
+VAGUE = {"deadlock", "waits-in-vain", "receive-first", "mismatch", "raises", "not-everybody",
+         "one-rank-alone"}  # fmt: skip
 
 
 def says_nothing(p: Play) -> bool:

@@ -20,21 +20,7 @@ from course_lib.context import compute
 from course_lib.trace import Event
 
 FORWARD, BACKWARD = 1e-3, 2e-3  # seconds that a layer computes
-REDUCES = "sync", "backward in no_sync", "evaluate between"  # rounds that end with the mean
-
-
-class _Timed(torch.autograd.Function):
-    """Nothing but the time that a layer computes."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        compute(FORWARD)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        compute(BACKWARD)
-        return gradient
+REDUCES = "sync", "backward half in no_sync", "evaluate between"  # rounds that end with the mean
 
 
 class Net(nn.Module):
@@ -51,7 +37,10 @@ class Net(nn.Module):
         for name, layer in self.named_children():
             if name not in without:
                 x = layer(x.to(next(layer.parameters(), x).dtype))
-                x = _Timed.apply(x) if self.timed and isinstance(layer, nn.Linear) else x
+                if self.timed and isinstance(layer, nn.Linear) and torch.is_grad_enabled():
+                    compute(FORWARD)
+                    if x.requires_grad:
+                        x.register_hook(lambda gradient: compute(BACKWARD))
         return x
 
 
@@ -59,9 +48,9 @@ class Training:
     """Rounds of training, each a forward and a backward pass, with a wrapper of the model. A
     barrier before each marks in the trace where it begins.
 
-    A round is called ``sync`` or ``no_sync``, or says which of its passes lies in no_sync; in
-    ``no_sync with all`` no layer is left out. ``evaluate`` has no backward pass, and no gradient is
-    asked for; ``evaluate between`` has such a pass between its own two, in no_sync.
+    A round is called ``sync`` or ``no_sync``, or says which half of it lies in no_sync; in
+    ``no_sync kept gradient`` no layer is left out. ``evaluate`` has no backward pass, and no
+    gradient is asked for; ``evaluate between`` has such a pass between its own two, in no_sync.
     """
 
     def __init__(self, model: Net, rounds: tuple[str, ...], batches: list[Tensor], cap_bytes: int,
@@ -90,18 +79,19 @@ class Training:
 
     def passes(self, model: Any, number: int, no_sync: Callable = nullcontext) -> None:
         kind, batch = self.rounds[number], self.batches[number]
-        both, without = kind.startswith("no_sync"), () if "all" in kind else self.without
+        both, without = kind.startswith("no_sync"), () if "kept" in kind else self.without
         with torch.set_grad_enabled(kind != "evaluate"):
-            with no_sync() if both or kind == "forward in no_sync" else nullcontext():
+            with no_sync() if both or kind == "forward half in no_sync" else nullcontext():
+                if "nested" in kind:
+                    with no_sync():
+                        pass
                 out = model(batch, without=without)
                 if both:
                     out.backward(batch.to(out.dtype))
             if kind == "evaluate between":
-                self.model.timed = False
                 with torch.no_grad(), no_sync():
                     model(batch)
-                self.model.timed = True
-            with no_sync() if kind == "backward in no_sync" else nullcontext():
+            with no_sync() if kind == "backward half in no_sync" else nullcontext():
                 if not both and out.requires_grad:
                     out.backward(batch.to(out.dtype))
 
@@ -141,11 +131,8 @@ class BothWays:
     """A forward and a backward pass through a function of x, weight, bias and eps."""
 
     def __init__(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float, upstream: Tensor):
-        self.given, self.eps, self.upstream = (
-            {"x": x, "weight": weight, "bias": bias},
-            eps,
-            upstream,
-        )
+        self.given, self.eps = {"x": x, "weight": weight, "bias": bias}, eps
+        self.upstream = upstream
         self.noted: dict[str, Any] = {}
 
     def __repr__(self) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from math import inf
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -12,21 +10,58 @@ import torch
 from torch import Tensor, nn
 
 from course_lib.checks import lesson_05_gradient_averaging as by_hand
-from course_lib.checks.cases import Case, crowd
-from course_lib.checks.diagnose import found, only, says
+from course_lib.checks.cases import FEATURES, PLAIN, Case, crowd, drawn
+from course_lib.checks.diagnose import OfPlay, found, only, says
 from course_lib.checks.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training, rounds
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.models import model
 from course_lib.checks.rules import trace_of
 
-# ---- 10.1 MiniDDP --------------------------------------------------------------------------------
 
-LACKS = {"on rank 0": range(1), "but on rank 0": range(1, 99), "on any rank": range(99)}
+def buckets(
+    params: Iterable[nn.Parameter], cap: float, order: Callable = reversed,
+    size: Callable[[Tensor], int] = attrgetter("nbytes"),
+    closes: Callable[[list[int], int, float], bool] = lambda held, more, cap: held[-1] >= cap,
+    after: Callable[[list, float], list] = lambda made, cap: made,
+) -> list[list[nn.Parameter]]:  # fmt: skip
+    """In reverse order; a bucket closes when it reaches the cap, or the dtype changes. The rest are
+    mistakes."""
+    out: list[list[nn.Parameter]] = []
+    for p in order([p for p in params if p.requires_grad]):
+        held = [sum(map(size, bucket)) for bucket in out]
+        if not out or p.dtype != out[-1][-1].dtype or closes(held, size(p), cap):
+            out.append([])
+        out[-1].append(p)
+    return after(out, cap)
+
+
+FORWARDS, NUMEL = {"order": iter}, {"size": Tensor.numel}
+BEFORE = {"closes": lambda held, more, cap: held[-1] + more > cap}
+BUCKETS: list[tuple] = [  # what 10.1 shows by the sizes of its calls, and 10.2 by itself
+    ("elements", "The cap is in bytes; something else is counted.", NUMEL, NUMEL | BEFORE),
+    ("forward-order", "The first bucket holds the first parameters of the model. Their gradients "
+     "come last.", FORWARDS, FORWARDS | NUMEL, FORWARDS | BEFORE),
+    ("turned-late", "Buckets are filled from the first parameter on, and turned round too late.",
+     FORWARDS | {"after": lambda made, _: made[::-1]}),
+    ("closes-too-soon", "A bucket closes before a parameter would take it to the cap or past it. "
+     "It should take that one too, then close.", BEFORE,
+     {"closes": lambda held, more, cap: held[-1] + more >= cap}),
+    ("closes-too-late", "A bucket of exactly cap_bytes has reached the cap.",
+     {"closes": lambda held, more, cap: held[-1] > cap}),
+    ("no-cap", "The cap decides nothing: all parameters lie in one bucket, or each in its own.",
+     {"closes": lambda *_: False}, {"closes": lambda *_: True}),
+    ("size-kept", "After a full bucket the next one begins with its bytes, and not with none.",
+     {"closes": lambda held, more, cap: sum(held) >= cap}),
+]  # fmt: skip
+
+# ---- 10.1 MiniDDP --------------------------------------------------------------------------------
 
 
 def train(
     given: list[tuple[Training]], start: Callable[[list], None] = by_hand.spread,
-    reduces: Callable[[str], bool] = REDUCES.__contains__, **mean: Any,
+    reduces: Callable[[str], bool] = REDUCES.__contains__,
+    brings: Callable[..., Tensor | None] = lambda p, job: p.grad,
+    which: Callable[[Training], slice] = lambda job: slice(None), **mean: Any,
 ) -> None:  # fmt: skip
     """Lesson 05 in rounds: all begin with rank 0's tensors, and average the gradients of the rounds
     that reduce. The rest are mistakes."""
@@ -36,133 +71,119 @@ def train(
     for number, kind in enumerate(jobs[0].rounds):
         for job in jobs:
             job.passes(job.model, number)
+            for p in job.trained() if reduces(kind) else ():
+                p.grad = None if p.grad is None else brings(p, job)
         if reduces(kind):
-            by_hand.average(models, **mean)
+            by_hand.average(models, which=which(jobs[0]), **mean)
         for job, sgd in zip(jobs, steps, strict=True):
             job.ends(number, sgd)
 
 
 def job(case: Case, rank: int) -> tuple[Training]:
-    o, net, source = case.options, model(case, rank), case.random("batch", rank)
-    lacks = o.get(by_hand.MISSING, "").removeprefix("the second layer ")
-    batches = [torch.tensor([[source.randrange(-4, 5) for _ in "ab"] for _ in "ab"]) / 8
-               for _ in o["rounds"]]  # fmt: skip
+    o, net = case.options, model(case, rank)
     for p in net.parameters():
         p.data /= 32
-    without = ("second",) if rank in LACKS.get(lacks, ()) else ()
-    batches = [b.to(getattr(torch, case.dtype)) for b in batches]
+    without = ("second",) if str(rank) in o.get(by_hand.MISSING, "") else ()
+    batches = [drawn(case, f"batch {k} {rank}", 2, 2) / 4 for k, _ in enumerate(o["rounds"])]
     return (Training(Net(net), o["rounds"], batches, o["cap_bytes"], without),)
 
 
-def buckets(
-    params: list[nn.Parameter], cap: float, order: int = -1, frozen: bool = False,
-    size: Callable[[Tensor], int] = attrgetter("nbytes"), mixed: bool = False,
-    closes: Callable[[int, int, float], bool] = lambda held, more, cap: held >= cap,
-) -> list[list[nn.Parameter]]:  # fmt: skip
-    """In reverse order; a bucket closes when it reaches the cap, or the dtype changes. The rest are
-    mistakes."""
-    out: list[list[nn.Parameter]] = []
-    for p in [p for p in params if p.requires_grad or frozen][::order]:
-        if not out or (p.dtype != out[-1][-1].dtype and not mixed) or (
-            closes(sum(map(size, out[-1])), size(p), cap)):  # fmt: skip
-            out.append([])
-        out[-1].append(p)
-    return out
-
-
-def planned(play: Play) -> list[tuple[int, float]]:
-    """Of each bucket: its bytes, and when it is full, in seconds after its round has begun; where a
-    gradient is missing, it may wait for finish()."""
-    job = play.given(0)
-    layers = [m for m in job.model.children() if isinstance(m, nn.Linear)][::-1]
-    before = inf if by_hand.MISSING in play.case.options else FORWARD * len(layers)
-    there = {p: before + BACKWARD * k for k, m in enumerate(layers, 1) for p in m.parameters()}
-    return [(sum(p.nbytes for p in bucket), max(there[p] for p in bucket))
-            for bucket in buckets(job.trained(), job.cap_bytes)]  # fmt: skip
+def in_bytes(job: Training, **knobs: Any) -> list[int]:
+    return [sum(p.nbytes for p in b) for b in buckets(job.trained(), job.cap_bytes, **knobs)]
 
 
 def as_planned(play: Play) -> Iterator[Finding]:
-    """One all_reduce for each bucket, in their order, when it is full; no call in no_sync."""
-    plan = planned(play)
+    """One all_reduce for each bucket, in order, when it is full; no call in no_sync."""
+    job = play.given(0)
+    layers = [m for m in job.model.children() if isinstance(m, nn.Linear)][::-1]
+    before = float("inf") if by_hand.MISSING in play.case.options else FORWARD * len(layers)
+    there = {p: before + BACKWARD * k for k, m in enumerate(layers, 1) for p in m.parameters()}
+    plan = [max(there[p] for p in bucket) for bucket in buckets(job.trained(), job.cap_bytes)]
     for number, kind, rank, began, calls in rounds(play):
-        want = [size for size, _ in plan] if kind in REDUCES else []
-        said = f"round {number} ({kind}), rank {rank}: "
-        if [e.nbytes for e in calls] != want or any("all_reduce" not in e.op for e in calls):
+        want = in_bytes(job) if kind in REDUCES else []
+        sizes, said = [e.nbytes for e in calls], f"round {number} ({kind}), rank {rank}: "
+        if sizes != want or any("all_reduce" not in e.op for e in calls):
             got = ", ".join(f"{e.op} of {e.nbytes} bytes" for e in calls) or "no call"
-            yield Finding("calls", f"{said}{got}; the buckets to reduce have {want} bytes")
-        for e, (_, due) in zip(calls, plan, strict=False):
-            if e.issued > began + due + 1e-6:
-                at_once = all(e.issued > began + plan[-1][1] - 1e-6 for e in calls)
-                yield Finding("after backward" if at_once else "late", f"{said}{e.op} of {e.nbytes}"
-                              f" bytes is issued after {1e3 * (e.issued - began):.2f} ms, its "
+            ids = ["calls", *(id for id, _, *ways in BUCKETS if want and any(
+                sizes == in_bytes(job, **way) for way in ways))]  # fmt: skip
+            text = f"{said}{got}; the buckets to reduce have {want} bytes"
+            yield from (Finding(id, text) for id in ids)
+        for e, due in zip(calls, plan, strict=False):
+            if (after := e.issued - began) > due + 1e-6:
+                at_once = all(e.issued > began + plan[-1] - 1e-6 for e in calls)
+                how = "after backward" if at_once else "late" if after > due + 1e-3 else "waits"
+                yield Finding(how if number == 1 else "not again", f"{said}{e.op}"
+                              f" of {e.nbytes} bytes is issued after {1e3 * after:.2f} ms, its "
                               f"bucket is full after {1e3 * due:.2f} ms")  # fmt: skip
                 break
 
 
+def over_plan(*one_of: str) -> OfPlay:
+    return lambda p: not p.findings and found(*one_of)(p)
+
+
 def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "", **rest: Any):
     options = {"model": kind, "cap_bytes": cap, "rounds": tuple(kinds.split(", "))}
-    more = {by_hand.MISSING: f"the second layer {lacks}"} if lacks else {}
-    return Case(world, options=options | more, **rest)
-
-
-def unusual(case: Case) -> set[str]:
-    kinds = case.options["rounds"]
-    return {name for name, there in {
-        "no_sync": "no_sync" in " ".join(kinds), "evaluate": "evaluate" in " ".join(kinds),
-        "between": "evaluate between" in kinds, "kept gradient": "no_sync with all" in kinds,
-        "several steps": sum(kind in REDUCES for kind in kinds) > 1}.items() if there}  # fmt: skip
+    return Case(world, options=options | ({by_hand.MISSING: lacks} if lacks else {}), **rest)
 
 
 two, four, twice, wrong = "two layers", "four layers", "sync, sync", turned(train)
 declare(Exercise(
     "10.1", "MiniDDP", train, inputs=job, settle=by_hand.zero_or_none, tolerance=1e-5, length_is="",
     core=lambda rng: [trained(*o) for o in (
-        (2, "one layer", 1000), (2, two, 1), (3, two, 24), (2, two, 16, twice),
-        (5, four, rng.randrange(17, 60), twice), (2, two, 24, "no_sync, no_sync, sync, sync"),
+        (2, "one layer", 1000), (2, two, 8), (3, two, 16), (2, two, 16, twice),
+        (5, four, rng.randrange(17, 60), twice), (2, two, 16, "no_sync, no_sync, sync, sync"),
         (3, "buffers", 40), (2, "first layer frozen", 8, twice), (4, "a shared weight", 16, twice),
-        (2, two, 25, twice, "on rank 0"), (3, four, 30, twice, "but on rank 0"), (4, four, 24))],
+        (2, two, 25, twice, "on rank 0"), (3, four, 30, twice, "on ranks 1, 2"), (4, four, 25))],
     sturdy=lambda rng: [
-        trained(1, two, 24, "no_sync, sync, sync"), trained(crowd(rng), two, 24),
-        trained(2, "two dtypes", 40, twice), trained(2, two, 24, dtype="float64"),
-        *(trained(2, two, 24, r) for r in ("forward in no_sync, sync", "backward in no_sync, sync",
-                                           "evaluate, sync, evaluate", "evaluate between")),
-        trained(3, four, 24, "sync", "on any rank"),
-        trained(2, two, 24, "no_sync with all, sync", "on rank 0")],
-    special=unusual, fits=lambda case: case.world > 1, smaller=lambda case: [], budget=[as_planned],
+        trained(1, two, 16, "no_sync, sync, sync"), trained(crowd(rng), two, 16),
+        trained(2, "two dtypes", 60, twice), trained(2, two, 16, dtype="float64"),
+        *(trained(2, two, 16, r) for r in ("evaluate, sync, evaluate", "evaluate between",
+          "forward half in no_sync, sync", "backward half in no_sync, sync",
+          "no_sync nested, sync")),
+        trained(3, four, 25, "sync", "on ranks 0, 1, 2"),
+        trained(2, two, 16, "no_sync kept gradient, sync", "on rank 0")],
+    fits=lambda case: case.world > 1, smaller=lambda case: [], budget=[as_planned],
+    special=lambda case: {name for name in FEATURES if name in " ".join(case.options["rounds"])} | (
+        {"several steps"} if sum(map(REDUCES.count, case.options["rounds"])) > 1 else set()),
     mistakes=[
         *(wrong(*known) for known in by_hand.AVERAGES),
         wrong("no-broadcast", "The ranks' models differ from the start. Whose parameters and "
               "buffers should all have?", start=lambda models: None),
-        wrong("stays-local", "After finish() each rank has its own gradients in .grad. (A hook "
-              "gets the parameter, not the gradient.) Who writes the mean there?",
-              which=slice(0)),
-        wrong("always", "Gradients travel though the forward pass ran in no_sync. (finish() comes "
-              "after the block: what does it know of it?)", reduces=lambda kind: True),
-        wrong("last-bucket", "The first parameters of the model keep each rank's own gradients. "
-              "Their bucket is the last, and need not reach the cap.", {"which": slice(1, None)},
-              {"which": slice(2, None)}),
+        wrong("parameter", "What the ranks average is the parameter itself. A hook is given the "
+              "parameter: where is its gradient?", brings=lambda p, job: p.detach().clone()),
+        wrong("too-early", "The last gradient of each bucket is not in the mean: register_hook "
+              "calls back before .grad has it.", brings=lambda p, job: torch.zeros_like(p) if any(
+                  p is last for *_, last in buckets(job.trained(), job.cap_bytes)) else p.grad),
+        wrong("stays-local", "After finish() each .grad holds its rank's own gradient. Are they "
+              "sent (a hook gets the parameter)? Is the mean written?", which=lambda _: slice(0)),
+        wrong("always", "Gradients travel though the forward pass ran in no_sync. Hooks and "
+              "finish() come later: what do they ask?", reduces=lambda kind: True),
+        wrong("last-bucket", "The last bucket does not reach the cap, and its gradients stay as "
+              "they are.", which=lambda job: slice(len(buckets(job.trained(), job.cap_bytes)[-1])
+                                                   * (in_bytes(job)[-1] < job.cap_bytes), None)),
     ],
     diagnoses=[
-        Diagnosis("compares-tensors", "`in` and index() compare tensors number by number. A set, a "
-                  "dict or `is` asks whether it is the same parameter.",
-                  says("Boolean value of Tensor")),
+        Diagnosis("compares-tensors", "`in` and index() compare numbers. A set, a dict or `is` "
+                  "asks whether it is the same parameter.", says("Boolean value of Tensor")),
         Diagnosis("not-all-written", "It calls a method that is not written yet.", lambda p: p.done
                   and any(isinstance(s.returned, str) for s in p.seen[0])),
         Diagnosis("order-by-rank", "Two ranks reduce different buckets in one call, or one makes "
-                  "fewer calls. On a rank that lacks a gradient another bucket is full first, and "
-                  "one never is: who waits for whose turn, and what issues the buckets that are "
-                  "open when backward has ended?",
+                  "fewer calls. On a rank that lacks a gradient some bucket is never full: which "
+                  "may go before it, and what issues those that are open when backward has ended?",
                   lambda p: found("Mismatch")(p) and by_hand.MISSING in p.case.options),
+        *(Diagnosis(id, hint, over_plan(id)) for id, hint, *_ in BUCKETS),
+        Diagnosis("calls", "Compare the calls with the buckets: each is reduced once, whole, in "
+                  "order. Nothing else is called, and nothing for a forward pass in no_sync.",
+                  lambda p: over_plan("calls")(p) and p.case.options["model"] in PLAIN["model"]),
         Diagnosis("after-backward", "No bucket is issued before the last gradient is there. Some "
-                  "were full before: what could issue them then?", only("after backward")),
-        Diagnosis("waits-in-hook", "A bucket is issued later than it is full: backward has stood "
-                  "still. Which call makes it wait, and when is the mean needed?",
-                  only("late", "after backward")),
-        Diagnosis("calls", "Compare the calls with the buckets. Do they begin with the first "
-                  "layers, whose gradients come last? Does a bucket close before it has reached "
-                  "the cap, or never? Is a shared weight in two? Is there a call for a round whose "
-                  "forward pass ran in no_sync, or that has no backward pass?",
-                  only("calls", "late", "after backward")),
+                  "were full before: what could issue them then?", over_plan("after backward")),
+        Diagnosis("waits-in-hook", "A full bucket is issued late: backward has stood still. Which "
+                  "call waits, and when is the mean needed?", over_plan("waits")),
+        Diagnosis("late", "A bucket is full, and backward goes on to another layer before it is "
+                  "issued. Which event issues it?", only("late", "after backward")),
+        Diagnosis("counts-left", "Buckets go late here, and in a first round they do not: what "
+                  "hooks have counted before still counts.", only("not again")),
     ],
 ))  # fmt: skip
 
@@ -177,39 +198,30 @@ def some_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
             for k, word in enumerate(words)], case.options["cap_bytes"]  # fmt: skip
 
 
-def cut(given: list[tuple], lost: bool = False, **knobs: Any) -> list:
-    [(params, cap)] = given
-    made = buckets(params, cap, **knobs)
-    return [[[p.detach() for p in b] for b in made if not lost or sum(p.nbytes for p in b) >= cap]]
+def cut(given: list[tuple], **knobs: Any) -> list:
+    return [[[p.detach() for p in bucket] for bucket in buckets(*given[0], **knobs)]]
 
 
 def parameters(*cases: tuple[str, int]) -> list[Case]:
     return [Case(1, options={"sizes": sizes, "cap_bytes": cap}) for sizes, cap in cases]
 
 
-wrong, BEFORE = turned(cut), {"closes": lambda held, more, cap: held + more > cap}
+wrong = turned(cut)
 declare(Exercise(
     "10.2", "make_buckets", cut, inputs=some_parameters, in_ranks=False, free=["left"],
     core=lambda rng: parameters(
         ("4", 100), ("2 4 2 4", 24), ("2 4 2 4", 25), ("1 1 1 1 1", 8), ("1 1 9 1 1", 12),
         ("2 4f 2", 20), (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30)),
-    sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2 2 2d 2d", 16), ("2 2d 2 2d", 100)),
+    sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2d 2 2 2d 3d", 24)),
     smaller=lambda case: [], length_is="",
     mistakes=[
-        wrong("forward-order", "The first bucket holds the first parameters of the model. Their "
-              "gradients come last.", {"order": 1}, {"order": 1, "size": Tensor.numel},
-              {"order": 1, **BEFORE}),
-        wrong("closes-too-soon", "A bucket closes before a parameter would take it past the cap. "
-              "It should take that one too, then close.", BEFORE),
-        wrong("closes-too-late", "A bucket of exactly cap_bytes has reached the cap.",
-              closes=lambda held, more, cap: held > cap),
-        wrong("elements", "The cap is in bytes; something else is counted.",
-              {"size": Tensor.numel}, {"size": Tensor.numel, **BEFORE}),
-        wrong("frozen", "A frozen parameter has no gradient, and needs no bucket.", frozen=True),
-        wrong("mixed", "A bucket holds two dtypes, and cannot become one flat tensor.", mixed=True),
-        wrong("last-lost", "The last bucket is missing. Must it reach the cap?", lost=True),
+        *(wrong(*known) for known in BUCKETS),
+        wrong("last-lost", "The last bucket is missing. Must it reach the cap?", after=lambda made,
+              cap: [bucket for bucket in made if sum(p.nbytes for p in bucket) >= cap]),
     ],
-    special=lambda case: {name for name, mark in (("frozen", "f"), ("two dtypes", "d"))
+    diagnoses=[Diagnosis("empty-bucket", "A bucket is empty. At what moment is one begun?",
+                         lambda p: p.done and [] in [*(p.got(0).returned or ())])],
+    special=lambda case: {name for name, mark in (("frozen", "f"), ("another dtype", "d"))
                           if mark in case.options["sizes"]},
 ))  # fmt: skip
 
@@ -217,57 +229,40 @@ declare(Exercise(
 
 
 def batch(case: Case, rank: int) -> tuple[BothWays]:
-    """A batch of this rank's own; weight and bias are the same everywhere."""
-
-    def numbers(who: object, *shape: int) -> Tensor:
-        source = torch.Generator().manual_seed(case.random(who).getrandbits(40))
-        return torch.randint(-16, 17, shape, generator=source).to(getattr(torch, case.dtype)) / 8
-
     shape = (case.options["batches"][rank], case.length, *case.options.get("L", ()))
-    x, upstream = numbers(f"x {rank}", *shape) + rank / 2, numbers(f"dy {rank}", *shape)
-    weight, bias = numbers("weight", case.length) + 3, numbers("bias", case.length)
-    return (BothWays(x, weight, bias, case.options.get("eps", 1e-5), upstream),)
-
-
-def moments(batch: Tensor) -> tuple[Tensor, Tensor]:
-    """By channel: the variance, with n below, and the mean. Of an empty batch NaN."""
-    mean = batch.mean(1)
-    return batch.square().mean(1) - mean.square(), mean
-
-
-def of_all(batches: list[Tensor], rank: int) -> tuple[Tensor, Tensor]:
-    return moments(torch.cat(batches, 1))
-
-
-def averaged(batches: list[Tensor], rank: int, between: int = 0) -> tuple[Tensor, Tensor]:
-    """The mean of the ranks' variances, perhaps with that between the ranks, and of their means."""
-    each = torch.stack([torch.stack(moments(b)) for b in batches])
-    variance, mean = each.mean(0)
-    return variance + between * each[:, 1].var(0, correction=0), mean
+    x, upstream = (drawn(case, f"{name} {rank}", *shape) for name in ("x", "dy"))
+    weight, bias = (drawn(case, name, case.length) for name in ("weight", "bias"))
+    return (BothWays(x + rank / 2, weight + 3, bias, case.options.get("eps", 1e-5), upstream),)
 
 
 def normalise(
-    given: list[tuple[BothWays]], statistics: Callable[..., Any] = of_all, added: bool = False
-) -> None:
+    given: list[tuple[BothWays]], added: bool = False, within: bool = False,
+    share: Callable = lambda n, k, rank: 1 / n.sum(), path: Callable = lambda n, k, rank: 1,
+    by: Callable = lambda mean, variance, eps, n: (mean, (variance + eps).rsqrt()),
+) -> None:  # fmt: skip
     """One process, all batches: values, and the gradients of all ranks' losses together, but of
-    weight and bias each rank's own. The rest are mistakes."""
+    weight and bias each rank's own. The rest are mistakes: in the ``share`` that batch k, one of
+    sizes n, has in a rank's statistics, and in what finds the ``path`` back to it."""
     jobs = [job for (job,) in given]
     leaves = [{k: t.double().requires_grad_() for k, t in job.given.items()} for job in jobs]
     batches = [leaf["x"].transpose(0, 1).flatten(1) for leaf in leaves]
-    total = torch.zeros((), dtype=torch.float64)
+    n = torch.tensor([b.shape[1] for b in batches], dtype=torch.float64)
+    outputs = []
     for rank, (one, leaf) in enumerate(zip(jobs, leaves, strict=True)):
-        variance, mean = statistics(batches, rank)
-        z = (leaf["x"].transpose(1, -1) - mean) * (variance + one.eps).rsqrt()
-        out = (z * leaf["weight"] + leaf["bias"]).transpose(1, -1)
-        one.noted["output"] = out.detach().to(one.upstream.dtype)
-        total = total + (out * one.upstream).sum()
-    total.backward()
+        parts = [(share(n, k, rank), b.detach() + path(n, k, rank) * (b - b.detach()))
+                 for k, b in enumerate(batches) if n[k]]  # fmt: skip
+        mean = sum(part * b.sum(1) for part, b in parts)
+        less = sum(part * b.mean(1) * b.sum(1) for part, b in parts) if within else mean.square()
+        variance = sum(part * b.square().sum(1) for part, b in parts) - less
+        centre, scale = by(mean, variance, one.eps, n.sum())
+        z = (leaf["x"].transpose(1, -1) - centre) * scale
+        outputs.append((z * leaf["weight"] + leaf["bias"]).transpose(1, -1))
+        one.noted["output"] = outputs[-1].detach().to(one.upstream.dtype)
+    torch.autograd.backward(outputs, [one.upstream.double() for one in jobs])
     for one, leaf in zip(jobs, leaves, strict=True):
-        for name, t in leaf.items():
-            grads = [m[name].grad for m in leaves] if added and name != "x" else [t.grad]
-            one.noted[f"{name}.grad"] = sum(
-                g.to(one.upstream.dtype) for g in grads if g is not None
-            )
+        for name in leaf:
+            grads: Any = [m[name].grad for m in (leaves if added and name != "x" else [leaf])]
+            one.noted[f"{name}.grad"] = sum(grads).to(one.upstream.dtype)
 
 
 def one_each_way(play: Play) -> Iterator[Finding]:
@@ -283,12 +278,11 @@ def one_each_way(play: Play) -> Iterator[Finding]:
 
 
 def norms(*cases: tuple, **rest: Any) -> list[Case]:
-    """A case for each (channels, batches), perhaps with more."""
     return [Case(len(rows), channels, options={"batches": rows, **dict(*more)}, **rest)
             for channels, rows, *more in cases]  # fmt: skip
 
 
-wrong = turned(normalise)
+wrong, EVENLY = turned(normalise), {"share": lambda n, k, rank: 1 / n[k] / len(n)}
 declare(Exercise(
     "10.3", "sync_batch_norm", normalise, inputs=batch, tolerance=1e-5, length_is="channels",
     core=lambda rng: norms((1, (2, 2)), (2, (3, 3, 3)), (1, (1, 3)), (2, (4, 1, 2)),
@@ -297,27 +291,34 @@ declare(Exercise(
     sturdy=lambda rng: [*norms((2, (4,)), (2, (0, 3)), (2, (2, 0, 3), {"L": (2,)}),
                                (2, (1,) * crowd(rng)), (3, (1, 5, 2, 3, 1))),
                         *norms((2, (2, 3)), dtype="float64")],
-    smaller=lambda case: [], budget=[one_each_way], fits=lambda case: case.world > 1,
+    smaller=lambda case: [], budget=[one_each_way], fits=lambda case: case.world > 1, blank=False,
     special=lambda case: {name for name, there in {
         "an empty batch": 0 in case.options["batches"], "positions": "L" in case.options,
         "batches of unequal size": len(set(case.options["batches"])) > 1}.items() if there},
     mistakes=[
         wrong("local", "Each rank uses the statistics of its own batch, as plain BatchNorm does.",
-              statistics=lambda batches, rank: moments(batches[rank])),
-        wrong("variances-averaged", "The ranks' variances are averaged. Batches differ in their "
-              "means as well, and that is part of the variance.", statistics=averaged),
-        wrong("counts-ignored", "The ranks' means are averaged, though their batches differ in "
-              "size: add up sums and counts, then divide.",
-              statistics=partial(averaged, between=1)),
+              share=lambda n, k, rank: (k == rank) / n[k]),
+        wrong("variances-averaged", "The ranks' variances are averaged. How far apart their means "
+              "are belongs to it, too.", {"within": True}, {"within": True, **EVENLY}),
+        wrong("counts-ignored", "Each sample counts the same, whichever rank has it: sums and "
+              "counts are added up over the ranks, and divided once.", EVENLY, *(
+                  {"share": lambda n, k, rank, s=s: 1 / n[rank] / len(n) ** s} for s in (0, 1))),
         wrong("unbiased", "BatchNorm normalises by the variance with n below, not n − 1.",
-              statistics=lambda batches, rank: torch.var_mean(torch.cat(batches, 1), 1)),
-        wrong("constant-statistics", "The gradient of x takes mean and variance for constants. "
-              "They depend on every sample.",
-              statistics=lambda batches, rank: of_all([b.detach() for b in batches], rank)),
+              by=lambda mean, v, eps, n: (mean, (v * n / (n - 1) + eps).rsqrt())),
+        wrong("root", "x − mean is divided by √(variance + eps): eps counts once, under the root.",
+              *({"by": lambda mean, v, eps, n, less=less: (mean, 1 / less(v, eps))} for less in (
+                  lambda v, eps: v.sqrt(), lambda v, eps: v.sqrt() + eps, torch.add))),
+        wrong("constant-statistics", "The gradient of x takes the mean, the variance or both for "
+              "constants. They depend on every sample.", {"path": lambda n, k, rank: 0},
+              {"by": lambda mean, v, eps, n: (mean.detach(), (v + eps).rsqrt())},
+              {"by": lambda mean, v, eps, n: (mean, (v.detach() + eps).rsqrt())}),
         wrong("own-path-only", "The gradient of x lacks what it does to other ranks' outputs. (A "
               "plain all_reduce has no backward: autograd takes others' sums for constants.)",
-              statistics=lambda batches, rank: of_all(
-                  [b if k == rank else b.detach() for k, b in enumerate(batches)], rank)),
+              {"path": lambda n, k, rank: k == rank},
+              {"path": lambda n, k, rank: (k == rank) * n.sum() / n[k]}),
+        wrong("path-divided", "What comes to x through mean and variance has the wrong size. It is "
+              "the sum over all ranks, divided by the number of all samples, once.",
+              {"path": lambda n, k, rank: 1 / len(n)}, {"path": lambda n, k, rank: n.sum() / n[k]}),
         wrong("weights-added", "The gradients of weight and bias are added up over the ranks. They "
               "stay local: DDP averages them.", added=True),
     ],

@@ -259,10 +259,10 @@ with expect(Mismatch):
 # * **At the start** all parameters and buffers become those of rank 0.
 # * **Buckets** take the parameters that require a gradient, in reverse order of `parameters()`. A bucket closes when it *reaches* `cap_bytes`, with the parameter that takes it there. Another dtype begins another bucket.
 # * **`finish()`** is called after each backward, inside and outside `no_sync`. Afterwards each `.grad` holds the mean over all ranks. A gradient that is None on some ranks counts as zero there; if it is None on all, it becomes zero or stays None.
-# * **`no_sync()`**: if the forward pass ran inside the block, its backward and `finish` send nothing, and gradients add up on their rank. Where backward runs does not matter. The next pass outside reduces all that has added up.
+# * **`no_sync()`**: if the forward pass ran inside the block, its backward and `finish` send nothing, and gradients add up on their rank. Where backward runs does not matter, and blocks may lie inside one another. The next pass outside reduces all that has added up.
 # * A forward pass under `torch.no_grad()` has no backward. It changes nothing, even between another forward pass and its backward.
 #
-# **Budget:** for each pass that reduces, one `all_reduce` per bucket, in the order of the buckets, issued as soon as the bucket is full and those before it are on their way (by `finish` if it never fills); nothing else after the start. *Core* asks for 2 to 5 ranks, frozen layers, a weight that two layers share, accumulation, and a layer that some rank does not use. *Sturdy* adds one rank, many ranks, two dtypes, float64, evaluation, passes that are half inside `no_sync`, and a layer that nobody uses.
+# **Budget:** for each pass that reduces, one `all_reduce` per bucket, in the order of the buckets, issued as soon as the bucket is full and those before it are on their way (by `finish` if it never fills); nothing else after the start. *Core* asks for 2 to 5 ranks, frozen layers, a weight that two layers share, accumulation, and a layer that some rank does not use. *Sturdy* adds one rank, many ranks, two dtypes, float64, evaluation, passes that are half inside `no_sync`, nested blocks, and a layer that nobody uses.
 #
 # The check trains small models with your class. It puts a barrier before each forward pass, to tell rounds apart in the trace.
 #

@@ -42,7 +42,7 @@ WRONG = {
                   ("        if bucket:\n            buckets.append(bucket)\n", "")),
     "counts_elements": ("by_dtype", "10.elements", "numel() is at hand",
                         ("p.numel() * p.element_size()", "p.numel()")),
-    "frozen_too": ("by_dtype", "10.frozen", "parameters() has them all; pytorch's DDP filters",
+    "frozen_too": ("by_dtype", "10.only-frozen", "parameters() has them all; pytorch's DDP filters",
                    (" if p.requires_grad", "")),
     "elements_in_order": ("by_dtype", "10.forward-order", "two at once: bytes and order",
                           ("trained[::-1]", "trained"),

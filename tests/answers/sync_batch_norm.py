@@ -75,6 +75,10 @@ WRONG = {
                            "            return total", "            return grad")),
     "weights_reduced": ("by_formula", "10.weights-added", "the reduced sums are at hand",
                         ("return dx, own[1], own[0]", "return dx, both[1], both[0]")),
+    "mean_in_backward": ("differentiable_sum", "10.path-divided", "gradients are averaged",
+                         ("total = grad.clone()\n            dist.all_reduce(total)",
+                          "total = grad.clone()\n            dist.all_reduce(total, "
+                          "dist.ReduceOp.AVG)")),
     "sums_apart": ("differentiable_sum", "10.statistics-apart", "one call for each quantity",
                    ("whole = AllReduce.apply(sums)",
                     "whole = torch.cat([AllReduce.apply(s) for s in sums.chunk(2)])")),
