@@ -37,6 +37,8 @@ _OPS = {
     "REDUCE_SCATTER_TENSOR_COALESCED": "reduce_scatter_single", "ALLTOALL": "all_to_all",
     "REDUCE_SCATTER_BASE": "reduce_scatter_single", "ALLTOALL_BASE": "all_to_all_single",
 }  # fmt: skip
+# The others take a transposed tensor as it lies; these fill the memory of their output in order.
+_FILL_IN_ORDER = {"all_to_all_single", "reduce_scatter"}
 _HOOK = 0xC0E5  # our id among a group's hooks
 _get_future = dist.Work.get_future
 # The files that a call passes through on its way from the caller to the hook.
@@ -106,14 +108,15 @@ class Recorder(context.Context):
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
             dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
-            for tensor in tensors:
-                dense = dense and (tensor.is_contiguous() or _is_dense(tensor))
+            fills = op in _FILL_IN_ORDER
+            for tensor in writes if fills else tensors:
+                dense = dense and (tensor.is_contiguous() or (not fills and _is_dense(tensor)))
             for tensor in reads:
                 bytes_in += tensor.nbytes
             for tensor in writes:
                 bytes_out += tensor.nbytes
         if by_user and threading.get_ident() != self._main:
-            self._log.append("note", "threads")
+            self._log.append("threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
             seq = self._count
@@ -140,9 +143,6 @@ class Recorder(context.Context):
     def add_span(self, name: str, start: float, end: float) -> None:
         if active_recorder is self:
             self._log.append("span", name, start, end)
-
-    def compute(self, seconds: float) -> None:
-        time.sleep(seconds)
 
     def _line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
