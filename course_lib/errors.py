@@ -34,9 +34,6 @@ class Wait:
     on: tuple[int, ...] = ()  # who could free it; in a Deadlock, only those of them that will not
     group: str = ""
 
-    def __str__(self) -> str:
-        return f"rank {self.rank} waits in {self.call}" + (f"   {self.line}" if self.line else "")
-
 
 class CourseError(Exception):
     """The common parent: catch this to catch everything the course can say.

@@ -173,12 +173,9 @@ def _near_miss(
     """Two calls that were meant for each other and differ in one word."""
     for a in events.values():
         for b in (events[r] for r in on[a.rank] if r in events):
-            if a.rank not in on[b.rank] or {a.op, b.op} != {"send", "recv"}:
-                continue
-            if a.group != b.group:
-                return explain.groups_differ(a, b)
-            if a.tag != b.tag:
-                return explain.tags_differ(a, b)
+            meant = a.rank in on[b.rank] and {a.op, b.op} == {"send", "recv"}
+            if meant and (found := explain.mismatch(a, b)):
+                return found
     for send in (e for e in events.values() if e.is_send):
         recv = events.get(send.peer if send.peer is not None else -1)
         if recv is not None and recv.is_recv and recv.peer in returned:

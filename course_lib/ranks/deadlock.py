@@ -26,7 +26,7 @@ class DeadlockDetector:
     """Looks for a deadlock every now and then, and believes one that lasts.
 
     Where the code of any rank speaks from several threads nobody is judged, as another thread may
-    free it; nor where a log had no room for all that was said.
+    free it.
     """
 
     def __init__(self, ranks: Sequence[Rank], matcher: CallMatcher) -> None:
@@ -43,7 +43,7 @@ class DeadlockDetector:
         self.next_look = now + LOOK_SECONDS
         for rank in self._ranks:
             rank.read_log()
-        if any(rank.notes for rank in self._ranks):
+        if any(rank.has_threads for rank in self._ranks):
             return None
         blocked = {rank.number: call for rank in self._ranks if (call := rank.blocked_in)}
         returned = [rank.number for rank in self._ranks if rank.returned]

@@ -89,6 +89,10 @@ class ForkServer:
         self._complaints.seek(0)
         return "".join(f" ({line.strip()})" for line in self._complaints.readlines()[-1:])
 
+    @property
+    def has_died(self) -> bool:
+        return self._process.poll() is not None
+
     def release(self) -> None:
         """Give back this process's end of its socket: it ends when nobody holds that."""
         self._control.close()

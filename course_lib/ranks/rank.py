@@ -45,10 +45,10 @@ class Rank:
         self._refused: set[int] = set()  # by torch: these were never issued
         self.spans: list[Span] = []
         self.groups: dict[str, tuple[int, ...]] = {}
-        # "threads": the reader's code speaks from more than the main one; "full": the log was
-        self.notes: set[str] = set()
+        self.has_threads = False  # the reader's code speaks from more than the main one
         self._log, self._stack_fd, self._matcher = Reader(log), stack, matcher
-        self._stands_in: tuple[Event, Line | None] | None = None  # a call, and where it waits
+        self.blocked_in: Event | None = None  # the call that it has entered and not come out of
+        self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
         self._lines: dict[int, Line] = {}
         self.wake(number)
 
@@ -69,26 +69,6 @@ class Rank:
     @property
     def returned(self) -> bool:
         return self.outcome is not None and self.outcome.state == "returned"
-
-    @property
-    def blocked_in(self) -> Event | None:
-        """The call that it has entered and not come out of, if it runs and its log shows one."""
-        return self._stands_in[0] if self._stands_in and self.outcome is None else None
-
-    @property
-    def blocked_at(self) -> Line | None:
-        """The line that it stands in: of the wait, where that is not the line of the call."""
-        return self._stands_in[1] if self._stands_in else None
-
-    @property
-    def last_call(self) -> Event | None:
-        """The call that it stands in, or else has made last."""
-        return self._stands_in[0] if self._stands_in else self.events[-1] if self.events else None
-
-    @property
-    def unwaited(self) -> Event | None:
-        """The first Work that went to the reader's code and was never waited for."""
-        return next((event for event in self.events if not event.waited), None)
 
     @property
     def stack(self) -> str:
@@ -128,11 +108,11 @@ class Rank:
         event = Event(self.number, *fields[:7], None, line, *fields[8:])  # type: ignore[call-arg]
         self.events.append(event)
         if not event.async_op:
-            self._stands_in = event, line
+            self.blocked_in, self.blocked_at = event, line
         self._matcher.add(event)
 
     def _read_waiting(self, seq: int, line: int) -> None:
-        self._stands_in = self.events[seq], self._lines.get(line)
+        self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
 
     def _read_ended(self, seq: int, at: float | None, source: int | None, waited: bool) -> None:
         event = self.events[seq]
@@ -143,18 +123,18 @@ class Rank:
             self._matcher.found_source(event)
         if waited:
             _set(event, "waited", True)
-            if self._stands_in and self._stands_in[0] is event:
-                self._stands_in = None
+            if self.blocked_in is event:
+                self.blocked_in = None
 
     def _read_refused(self, seq: int) -> None:
         event = self.events[seq]
         self._refused.add(seq)
-        self._stands_in = None
+        self.blocked_in = None
         _set(event, "waited", True)
         self._matcher.withdraw(event)
 
-    def _read_note(self, what: str) -> None:
-        self.notes.add(what)
+    def _read_threads(self) -> None:
+        self.has_threads = True
 
     def _read_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
@@ -172,7 +152,4 @@ def to_trace(ranks: Sequence[Rank], recorded: bool) -> Trace:
     events.sort(key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
     groups = {name: members for rank in ranks for name, members in rank.groups.items()}
-    note = None if recorded else "nothing was recorded: record=False"
-    if any("full" in rank.notes for rank in ranks):
-        note = "the log was full: later events are missing"
-    return Trace(events, spans, groups, note)
+    return Trace(events, spans, groups, None if recorded else "nothing was recorded: record=False")

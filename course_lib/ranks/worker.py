@@ -30,14 +30,14 @@ from course_lib.failures import Outcome
 from course_lib.pickling import CannotTravel, TooLarge, pack, unpack_call, why
 from course_lib.ranks import recorder, wrappers
 from course_lib.ranks.log import Writer
-from course_lib.ranks.messages import Job, Setup
-from course_lib.ranks.plan import torchrun_env
+from course_lib.ranks.plan import Job, Plan
 from course_lib.user_code import name_cells, show_lines
 
 # What ranks may share. The compiler starts processes of its own when it is imported.
 _SHARED = re.compile(r"(torch|torchvision|course_lib)\.(?!_inductor|_C)")
 GROUP_TIMEOUT = timedelta(days=7)
 LARGEST_RESULT = 1 << 28  # bytes
+_hosted: list[dist.TCPStore] = []  # here, for a function that forms its group itself
 
 
 prepare = wrappers.install  # in the fork server, before any rank
@@ -56,16 +56,16 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     (rank,) = os.read(control_fd, 1)
     log = Writer(log_fd)
     with open(f"/proc/self/fd/{orders_fd}", "rb") as orders:
-        setup: Setup = pickle.load(orders)
-        device = f"cuda:{rank}" if setup.plan.backend == "nccl" else "cpu"
+        plan: Plan = pickle.load(orders)
+        device = f"cuda:{rank}" if plan.backend == "nccl" else "cpu"
         try:
-            _set_up(setup, rank, device, store_fd)
+            _set_up(plan, rank, device, store_fd)
         except Exception as error:
             _end(_failed(rank, f"{type(error).__name__}: {error}"), log, control_fd)
         recording = recorder.Recorder(log, device)
         log.append("ready")
         os.write(control_fd, b"!")
-        if not select.select([control_fd], [], [], setup.idle)[0]:
+        if not select.select([control_fd], [], [], plan.standby or None)[0]:
             os._exit(0)  # nobody wants this world
         job: Job = pickle.load(orders)
     outcome = _work(rank, device, job, recording)
@@ -74,7 +74,7 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
 
 
 def _end(outcome: Outcome, log: Writer, control_fd: int) -> NoReturn:
-    log.insist("outcome", pickle.dumps(outcome))
+    log.append("outcome", pickle.dumps(outcome))
     os.write(control_fd, b"!")
     while True:
         signal.pause()
@@ -109,17 +109,19 @@ def _line_by_line(fd: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def _set_up(setup: Setup, rank: int, device: str, store_fd: int) -> None:
-    plan = setup.plan
+def _set_up(plan: Plan, rank: int, device: str, store_fd: int) -> None:
+    size = str(plan.world_size)
     os.environ.clear()
-    os.environ.update(setup.environ | torchrun_env(rank, plan.world_size, setup.port))
+    os.environ.update(plan.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size,
+                      LOCAL_WORLD_SIZE=size)  # fmt: skip
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if device != "cpu":
         torch.cuda.set_device(device)
+    store = dist.FileStore(f"/proc/self/fd/{store_fd}", plan.world_size)
     if plan.init:
         dist.init_process_group(
             plan.backend,
-            store=dist.FileStore(f"/proc/self/fd/{store_fd}", plan.world_size),
+            store=store,
             rank=rank,
             world_size=plan.world_size,
             timeout=GROUP_TIMEOUT,  # the notebook keeps the time
@@ -127,7 +129,19 @@ def _set_up(setup: Setup, rank: int, device: str, store_fd: int) -> None:
         )
         # The first call takes longest: it connects the ranks.
         dist.all_reduce(torch.zeros(1, device=device))
+    else:
+        _set_torchruns(store, rank)
     context.seed_rank(rank)
+
+
+def _set_torchruns(store: dist.Store, rank: int) -> None:
+    """For ``env://``, what torchrun sets: where a store is already hosted."""
+    if rank == 0:
+        _hosted.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+        store.set("port", str(_hosted[0].port))
+    port = store.get("port").decode()
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TORCHELASTIC_RESTART_COUNT="0",
+                      TORCHELASTIC_USE_AGENT_STORE="True")  # fmt: skip
 
 
 def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Outcome:
