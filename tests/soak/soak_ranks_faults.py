@@ -12,7 +12,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,11 +21,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from faults import FAULTS, SHORT, Fault, by_hand, by_rank, fail, kill_me, on, provoke, wrong_with
+from faults import FAULTS, SHORT, Fault, by_hand, fail, kill_me, on, provoke, wrong_with
 from soak_ranks_common import Leftovers, by_value, count, marked_world, median, report
 
 from course_lib import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied, RankFailed, run
-from course_lib.errors import Interrupted
 
 by_value(__name__)
 AT_ONCE = 4  # worlds that run beside one another
@@ -100,34 +98,6 @@ def add_up() -> None:
     assert x.item() == dist.get_world_size()
 
 
-def interrupted(_seconds: float = 30.0) -> None:
-    """An interrupt while ranks sit in a collective; raises as the cell would."""
-    begun = threading.Event()
-
-    class Signalling:
-        """Standard output that says when a rank has printed."""
-
-        def write(self, text: str) -> int:
-            begun.set()
-            return len(text)
-
-        def flush(self) -> None:
-            """Nothing is held back."""
-
-    def interrupt() -> None:
-        if begun.wait(_seconds):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    thread, out = threading.Thread(target=interrupt), sys.stdout
-    thread.start()
-    sys.stdout = Signalling()  # type: ignore[assignment]
-    try:
-        run(by_rank(lambda: (print("here", flush=True), dist.barrier()), lambda: time.sleep(1000)))
-    finally:
-        sys.stdout = out
-        thread.join()
-
-
 BY_HAND = {"init": False}
 # What is told of them is no news; what they leave is.
 MESSY = [
@@ -148,18 +118,7 @@ MESSY = [
     Fault("init=False, a rank that does not come", Hang, one_comes, options=BY_HAND | SHORT),
     Fault("the fork server killed", CourseError,
           lambda: (os.kill(os.getppid(), signal.SIGKILL), time.sleep(1000))),
-    Fault("interrupt", Interrupted, interrupted),
 ]  # fmt: skip
-
-
-def provoke_here(fault: Fault) -> BaseException | None:
-    if fault.fn is not interrupted:
-        return provoke(fault)
-    try:
-        interrupted()
-    except KeyboardInterrupt as error:
-        return error
-    return None
 
 
 def warm_up(leftovers: Leftovers) -> None:
@@ -194,7 +153,7 @@ def test_faults_in_a_row_leave_nothing(monkeypatch):
         for number, fault in enumerate(faults):
             monkeypatch.setenv("COURSE_LIB_STANDBY", "0" if number // 10 % 2 else "60")
             start = time.perf_counter()
-            error = provoke_here(fault)
+            error = provoke(fault)
             told.append(time.perf_counter() - start)
             wrong += filter(None, [wrong_with(fault, error)])
             kept = [*kept[-4:], *filter(None, [error])]
