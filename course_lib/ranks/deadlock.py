@@ -85,21 +85,21 @@ def _in_vain(event: Event, on: Collection[int], hopeless: Collection[int]) -> bo
 
 def hang_error(running: Sequence[Rank], timeout: float) -> Hang:
     """The error for ranks that still run, of which each was asked where it stands."""
-    lines = [f"{explain.ranks_text([r.number for r in running])} did not return "
-             f"within {timeout:g} s."]  # fmt: skip
-    waits = []
+    who = explain.ranks_text([rank.number for rank in running])
+    lines, waits = [f"{who} did not return within {timeout:g} s."], []
     for rank in running:
         path, event = rank.stack_lines, rank.blocked_in
-        if event is None:
-            doing = "was running" if rank.stack else "did not answer: it may be stopped"
-            waits.append(Wait(rank.number, "", path[-1] if path else None))
-        else:
-            doing = f"waits in {(call := explain.call_text(event))}"
+        doing = "was running" if rank.stack else "did not answer: it may be stopped"
+        wait = Wait(rank.number, "", path[-1] if path else None)
+        if event is not None:
             on = tuple(r for r in rank.groups.get(event.group, ()) if r != event.rank)
             if event.peer is not None and not event.is_collective:
                 on = (event.peer,)
-            waits.append(Wait(rank.number, call, rank.blocked_at, on, event.group))
+            call = explain.call_text(event)
+            wait = Wait(rank.number, call, rank.blocked_at, on, event.group)
+            doing = f"waits in {wait.call}"
+        waits.append(wait)
         lines.append(f"  rank {rank.number} {doing}")
-        lines += [f"    {line}" for line in path or filter(None, [waits[-1].line])]
+        lines += [f"    {line}" for line in path or filter(None, [wait.line])]
     lines.append("If it is only slow, give it longer: run(…, timeout=seconds).")
     return Hang("\n".join(lines), waits=tuple(waits))

@@ -94,19 +94,12 @@ def _keep_sockets_in(folder: str) -> None:
 
 
 def _redirect(output_fd: int) -> None:
-    """Print into the notebook's pipe, standard error too; read from nowhere."""
-    sys.stdin = open(os.devnull)  # noqa: SIM115 - it stays open for the life of the rank
-    os.dup2(sys.stdin.fileno(), 0)
-    os.dup2(output_fd, 1)
-    os.dup2(output_fd, 2)
+    """Print line by line into the notebook's pipe, standard error too."""
+    for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+        os.dup2(output_fd, stream.fileno())
     os.close(output_fd)
-    sys.stdout = sys.__stdout__ = _line_by_line(1)  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = _line_by_line(2)  # type: ignore[misc]
-
-
-def _line_by_line(fd: int) -> io.TextIOWrapper:
-    raw = os.fdopen(fd, "wb", closefd=False)
-    return io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", line_buffering=True)
 
 
 def _set_up(plan: Plan, rank: int, device: str, store_fd: int) -> None:

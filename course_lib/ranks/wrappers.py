@@ -59,7 +59,7 @@ def _operation(method: Callable) -> Callable:
     is_message = method.__name__ in ("send", "recv", "recv_anysource")
 
     def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call = recorder.this_thread.call
+        call = recorder.current_call
         last: Any = args[-1] if args else None
         if is_message:
             peer = args[1] if len(args) > 2 else None
