@@ -56,8 +56,8 @@ class CourseError(Exception):
 class RankFailed(CourseError):
     """A rank raised. ``rank`` is the first in time; ``consequences`` fell over because of it.
 
-    ``kind`` is the name of the exception's class. Where the exception itself could travel, it is
-    the ``__cause__``.
+    ``kind`` is the name of the exception's class. In a simulation, the exception itself is the
+    ``__cause__``.
     """
 
     rank: int

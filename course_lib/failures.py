@@ -38,7 +38,7 @@ class Outcome:
     last_words: str = ""  # of one that C++ ended
     # What only a rank with a process of its own sends:
     began: float = 0.0  # when its function did
-    result: bytes = b""  # what it returned or raised, pickled
+    result: bytes = b""  # what it returned, pickled
     imports: Sequence[str] = ()  # modules that others will need, too
 
     @classmethod

@@ -70,17 +70,14 @@ def find_deadlock(
     stuck = {r: on for r, event in blocked.items() if (on := matcher.missing(event))}
     while stuck:
         hopeless = {*stuck, *returned}
-        freed = [r for r, on in stuck.items() if not _in_vain(blocked[r], on, hopeless)]
+        # A collective needs all its members, a receive from any source only one of them.
+        in_vain = {r: all if blocked[r].is_recv else any for r in stuck}
+        freed = [r for r, on in stuck.items() if not in_vain[r](x in hopeless for x in on)]
         if not freed:
             return {r: tuple(x for x in on if x in hopeless) for r, on in stuck.items()}
         for rank in freed:
             del stuck[rank]
     return {}
-
-
-def _in_vain(event: Event, on: Collection[int], hopeless: Collection[int]) -> bool:
-    """A collective needs all its members, a receive from any source only one of them."""
-    return (all if event.is_recv else any)(r in hopeless for r in on)
 
 
 def hang_error(running: Sequence[Rank], timeout: float) -> Hang:

@@ -64,7 +64,13 @@ def make_plan(world_size: int | None, backend: str | None, init: bool) -> Plan:
     backend = (backend or "gloo").lower()
     if backend not in ("gloo", "nccl"):
         raise CourseError(f"backend={backend!r} is not one that run() starts: use 'gloo' or 'nccl'")
-    gpus = _count_gpus() if backend == "nccl" else 0
+    if backend == "nccl" and not dist.is_nccl_available():
+        raise CourseError(f"this torch ({torch.__version__}) has no NCCL: use backend='gloo'")
+    gpus = torch.cuda.device_count() if backend == "nccl" else 0
+    if backend == "nccl" and gpus == 0:
+        raise CourseError(
+            "backend='nccl' needs a GPU, and this machine shows none: use backend='gloo'"
+        )
     size = world_size if world_size is not None else gpus or DEFAULT_RANKS
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise CourseError(f"world_size={size!r}: a world needs a whole number of ranks, 1 or more")
@@ -80,17 +86,6 @@ def make_plan(world_size: int | None, backend: str | None, init: bool) -> Plan:
         )
     standby = max(0.0, float(os.environ.get("COURSE_LIB_STANDBY") or STANDBY_SECONDS))
     return Plan(size, backend, init, rank_environment(), standby)
-
-
-def _count_gpus() -> int:
-    if not dist.is_nccl_available():
-        raise CourseError(f"this torch ({torch.__version__}) has no NCCL: use backend='gloo'")
-    gpus = torch.cuda.device_count()
-    if gpus == 0:
-        raise CourseError(
-            "backend='nccl' needs a GPU, and this machine shows none: use backend='gloo'"
-        )
-    return gpus
 
 
 def rank_environment() -> dict[str, str]:

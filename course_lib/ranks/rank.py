@@ -97,10 +97,7 @@ class Rank:
         self.ready = True
 
     def _read_outcome(self, pickled: bytes) -> None:
-        self.outcome = outcome = unpack(pickled)
-        if outcome.state == "raised" and outcome.result:
-            with suppress(Exception):  # the words say as much
-                outcome.exception = unpack(outcome.result)
+        self.outcome = unpack(pickled)
 
     def _read_issued(self, *fields: Any) -> None:
         """The fields of an Event, but for its rank, its completion, and its line, a number here."""

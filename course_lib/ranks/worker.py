@@ -160,7 +160,8 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
             "pass plain data, and create such objects inside the function",
         )
     except BaseException as error:
-        outcome = _raised(rank, error)
+        outcome = Outcome.of_exception(rank, time.perf_counter(), error)
+        outcome.exception = None  # it may not be able to travel: its words say as much
     if device != "cpu" and dist.is_initialized() and outcome.state == "returned":
         torch.cuda.synchronize()
         dist.destroy_process_group()
@@ -186,15 +187,3 @@ def _returned(rank: int, began: float, result: object) -> Outcome:
 def _failed(rank: int, message: str) -> Outcome:
     """Where the message says it all."""
     return Outcome(rank, "raised", time.perf_counter(), message=message)
-
-
-def _raised(rank: int, error: BaseException) -> Outcome:
-    """For an exception, whatever it is made of: it travels itself where that is sure to work."""
-    outcome = Outcome.of_exception(rank, time.perf_counter(), error)
-    outcome.exception = None
-    if type(error).__module__ == "builtins":
-        try:
-            outcome.result = pack(error, 1 << 20)
-        except Exception:
-            outcome.result = b""  # the words say as much
-    return outcome

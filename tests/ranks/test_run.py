@@ -100,15 +100,17 @@ def test_init_false_leaves_the_process_group_to_the_function():
     assert [e.op for e in done.trace.of(0)] == ["all_reduce"]
 
 
-def test_init_by_tcp_and_by_file(tmp_path):
-    def by_url(url):
+def test_init_by_file_and_a_group_that_is_formed_again_is_recorded_again(tmp_path):
+    def twice(folder):
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        dist.init_process_group("gloo", init_method=url, rank=rank, world_size=size)
-        dist.barrier()
-        return dist.get_rank()
+        for time in ("first", "second"):
+            url = f"file://{folder}/{time}"
+            dist.init_process_group("gloo", init_method=url, rank=rank, world_size=size)
+            dist.barrier()
+            dist.destroy_process_group()
 
-    url = f"file://{tmp_path}/meeting-point"
-    assert run(by_url, url, world_size=2, init=False).results == [0, 1]
+    events = run(twice, str(tmp_path), world_size=2, init=False).trace.events
+    assert [e.op for e in events] == ["barrier"] * 4
 
 
 def test_output_is_in_rank_order_and_the_same_every_time(capsys):

@@ -192,22 +192,3 @@ def test_a_line_reads_as_itself_and_travels():
     assert line == "cell [7], line 5:  dist.recv(inbox, src=1)"
     copy = pickle.loads(pickle.dumps(line))
     assert (copy, copy.number, copy.function) == (line, 5, "talk")
-
-
-def test_each_part_of_a_call_that_has_several_is_done_before_the_next_begins():
-    def talk():
-        everybody = [None, None]
-        dist.all_gather_object(everybody, {"rank": dist.get_rank()})
-        dist.all_reduce(torch.ones(1), async_op=True).wait()
-        return everybody
-
-    done = run(talk, world_size=2)
-    assert done.results[0] == [{"rank": 0}, {"rank": 1}]
-    *parts, last = done.trace.of(0)
-    assert len(parts) == 2
-    assert {e.op for e in parts} <= {"all_gather", "all_gather_single"}  # as torch has it
-    assert not any(e.async_op for e in parts)
-    assert last.async_op and last.waited
-    for event, following in zip(parts, [*parts[1:], last], strict=True):
-        assert event.issued <= event.completed <= following.issued
-        assert event.line == parts[0].line != last.line
