@@ -89,7 +89,7 @@ def hang_error(running: Sequence[Rank], timeout: float) -> Hang:
         doing = "was running" if rank.stack else "did not answer: it may be stopped"
         wait = Wait(rank.number, "", path[-1] if path else None)
         if event is not None:
-            on = tuple(r for r in rank.groups.get(event.group, ()) if r != event.rank)
+            on = tuple(r for r in rank.matcher.groups.get(event.group, ()) if r != event.rank)
             if event.peer is not None and not event.is_collective:
                 on = (event.peer,)
             call = explain.call_text(event)

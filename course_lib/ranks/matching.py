@@ -32,6 +32,7 @@ class CallMatcher:
 
     def __init__(self) -> None:
         self.groups: dict[str, tuple[int, ...]] = {}
+        self._known: list[Event] = []
         self._calls: dict[Key, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
         self._first: dict[Key, list[Event]] = defaultdict(list)  # whichever k-th was known first
         # by group, rank and tag: a recv from any source, and the recvs that it holds up
@@ -42,6 +43,7 @@ class CallMatcher:
 
     def add(self, event: Event) -> None:
         """Take in the next call of a rank."""
+        self._known.append(event)
         held_up = self._held_up[event.group, event.rank, event.tag] if event.is_recv else None
         if event.is_send and event.peer is None:
             return  # there is no such rank, as torch is about to say
@@ -58,12 +60,10 @@ class CallMatcher:
 
     def withdraw(self, event: Event) -> None:
         """torch has refused this call, which meets nobody then: begin again without it."""
-        calls = (calls for ranks in self._calls.values() for calls in ranks.values())
-        known = [e for line in (*calls, *self._held_up.values()) for e in line]
-        groups = self.groups
+        known, groups = self._known, self.groups
         self.__init__()  # type: ignore[misc]
         self.groups = groups
-        for other in sorted(known, key=attrgetter("seq")):
+        for other in known:
             if other is not event:
                 self.add(other)
 

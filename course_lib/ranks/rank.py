@@ -44,9 +44,8 @@ class Rank:
         self.events: list[Event] = []
         self._refused: set[int] = set()  # by torch: these were never issued
         self.spans: list[Span] = []
-        self.groups: dict[str, tuple[int, ...]] = {}
         self.has_threads = False  # the reader's code speaks from more than the main one
-        self._log, self._stack_fd, self._matcher = Reader(log), stack, matcher
+        self._log, self._stack_fd, self.matcher = Reader(log), stack, matcher
         self.blocked_in: Event | None = None  # the call that it has entered and not come out of
         self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
         self._lines: dict[int, Line] = {}
@@ -106,7 +105,7 @@ class Rank:
         self.events.append(event)
         if not event.async_op:
             self.blocked_in, self.blocked_at = event, line
-        self._matcher.add(event)
+        self.matcher.add(event)
 
     def _read_waiting(self, seq: int, line: int) -> None:
         self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
@@ -117,7 +116,7 @@ class Rank:
             _set(event, "completed", at)
         if event.is_recv and event.peer is None and source is not None:
             _set(event, "peer", source)
-            self._matcher.found_source(event)
+            self.matcher.found_source(event)
         if waited:
             _set(event, "waited", True)
             if self.blocked_in is event:
@@ -128,7 +127,7 @@ class Rank:
         self._refused.add(seq)
         self.blocked_in = None
         _set(event, "waited", True)
-        self._matcher.withdraw(event)
+        self.matcher.withdraw(event)
 
     def _read_threads(self) -> None:
         self.has_threads = True
@@ -137,7 +136,7 @@ class Rank:
         self.spans.append(Span(self.number, name, start, end))
 
     def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
-        self.groups[name] = self._matcher.groups[name] = ranks
+        self.matcher.groups[name] = ranks
 
     def _read_line(self, key: int, where: str, number: int, source: str, function: str) -> None:
         self._lines[key] = Line(where, number, source, function)
@@ -148,5 +147,5 @@ def to_trace(ranks: Sequence[Rank], recorded: bool) -> Trace:
     events = [e for r in ranks for e in r.events if e.seq not in r._refused]
     events.sort(key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
-    groups = {name: members for rank in ranks for name, members in rank.groups.items()}
+    groups = ranks[0].matcher.groups
     return Trace(events, spans, groups, None if recorded else "nothing was recorded: record=False")
