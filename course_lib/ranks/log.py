@@ -1,12 +1,8 @@
 """A rank's diary: a file that outlives the rank.
 
-    ┌────────┬────────┬────────┬────────┬────────┬────────┬───────┐
-    │ length │ record │ length │ record │ length │ record │   …   │
-    └────────┴────────┴────────┴────────┴────────┴────────┴───────┘
-
-A record is a marshalled tuple, whose first word says what it is. The rank appends, and whoever
-reads leaves a last one that is not complete for the next time. The file has no name: it is gone
-when the last process that knows it is.
+A record is its length and a marshalled tuple, whose first word says what it is. The rank appends,
+and whoever reads leaves a last one that is not complete for the next time. The file has no name: it
+is gone when the last process that knows it is.
 """
 
 from __future__ import annotations

@@ -63,20 +63,6 @@ def shared_tensor_then_die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def temporary_file_then_die() -> None:
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        file.write(b"x" * 4096)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def shout_then_raise() -> None:
-    for _ in range(1000):
-        print("x" * 9999)
-    raise ValueError("stop")
-
-
 def block_in_c() -> None:
     """Block in compiled code for good, with Python's lock held: no Python thread runs meanwhile.
 
@@ -110,10 +96,7 @@ MESSY = [
     Fault("a child that is deaf to SIGTERM", RankDied, deaf_child),
     Fault("workers of a DataLoader", RankFailed, loader_then_raise),
     Fault("shared memory, then SIGKILL", RankDied, shared_tensor_then_die),
-    Fault("a temporary file, then SIGKILL", RankDied, temporary_file_then_die),
-    Fault("ten megabytes of output", RankFailed, shout_then_raise),
     Fault("init=False, exception", RankFailed, by_hand(fail), options=BY_HAND),
-    Fault("init=False, before the group", RankFailed, fail, options=BY_HAND),
     Fault("init=False, SIGKILL", RankDied, by_hand(kill_me(9)), options=BY_HAND),
     Fault("init=False, a rank that does not come", Hang, one_comes, options=BY_HAND | SHORT),
     Fault("the fork server killed", CourseError,
