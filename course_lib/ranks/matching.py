@@ -32,7 +32,7 @@ class CallMatcher:
 
     def __init__(self) -> None:
         self.groups: dict[str, tuple[int, ...]] = {}
-        self._known: list[Event] = []
+        self.known: list[Event] = []  # but for those that torch refused
         self._calls: dict[Key, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
         self._first: dict[Key, list[Event]] = defaultdict(list)  # whichever k-th was known first
         # by group, rank and tag: a recv from any source, and the recvs that it holds up
@@ -43,7 +43,7 @@ class CallMatcher:
 
     def add(self, event: Event) -> None:
         """Take in the next call of a rank."""
-        self._known.append(event)
+        self.known.append(event)
         held_up = self._held_up[event.group, event.rank, event.tag] if event.is_recv else None
         if event.is_send and event.peer is None:
             return  # there is no such rank, as torch is about to say
@@ -60,7 +60,7 @@ class CallMatcher:
 
     def withdraw(self, event: Event) -> None:
         """torch has refused this call, which meets nobody then: begin again without it."""
-        known, groups = self._known, self.groups
+        known, groups = self.known, self.groups
         self.__init__()  # type: ignore[misc]
         self.groups = groups
         for other in known:

@@ -42,7 +42,6 @@ class Rank:
             socket.send_fds(world_socket, [b"r"], [*its_own, *shared])  # as worker.main has them
         self.output = RankOutput(number, output)
         self.events: list[Event] = []
-        self._refused: set[int] = set()  # by torch: these were never issued
         self.spans: list[Span] = []
         self.has_threads = False  # the reader's code speaks from more than the main one
         self._log, self._stack_fd, self.matcher = Reader(log), stack, matcher
@@ -124,7 +123,6 @@ class Rank:
 
     def _read_refused(self, seq: int) -> None:
         event = self.events[seq]
-        self._refused.add(seq)
         self.blocked_in = None
         _set(event, "waited", True)
         self.matcher.withdraw(event)
@@ -144,8 +142,9 @@ class Rank:
 
 def to_trace(ranks: Sequence[Rank], recorded: bool) -> Trace:
     """One Trace from all ranks' logs."""
-    events = [e for r in ranks for e in r.events if e.seq not in r._refused]
-    events.sort(key=lambda e: (e.issued, e.rank, e.seq))
+    matcher = ranks[0].matcher
+    events = sorted(matcher.known, key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
-    groups = ranks[0].matcher.groups
-    return Trace(events, spans, groups, None if recorded else "nothing was recorded: record=False")
+    return Trace(
+        events, spans, matcher.groups, None if recorded else "nothing was recorded: record=False"
+    )
