@@ -8,8 +8,7 @@
        │◄────────────────────────────────────── output, Outcome │
        │ shuts the world's socket ──► kill, reap
 
-The first three lines have usually happened before ``run`` is called, but for the first call of a
-kernel, one that wants another world than the last, nccl and ``init=False``: see ``standby``.
+The first three lines have usually happened before ``run`` is called: see ``standby``.
 """
 
 from __future__ import annotations

@@ -86,7 +86,10 @@ class CallMatcher:
         members = self.groups.get(event.group, ())
         if event.is_recv and event.peer is None:
             others = tuple(r for r in members if r != event.rank)
-            return () if any(self._has_message_for(event, r) for r in others) else others
+            keys = {r: ("message", event.group, r, event.rank, event.tag) for r in others}
+            taken = {r: len(self._issued(key, event.rank)) for r, key in keys.items()}
+            sent = any(len(self._issued(key, r)) > taken[r] for r, key in keys.items())
+            return () if sent else others
         key = _key(event)
         k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
         if event.peer is None or event.is_collective:
@@ -106,11 +109,6 @@ class CallMatcher:
         if rank != destination:
             return calls
         return calls + [recv for recv in self._held_up[group, rank, tag] if recv.peer == source]
-
-    def _has_message_for(self, recv: Event, source: int) -> bool:
-        """Whether a message with this tag has been sent that no recv names the source of."""
-        key = "message", recv.group, source, recv.rank, recv.tag
-        return len(self._issued(key, source)) > len(self._issued(key, recv.rank))
 
     def absence(self) -> Mismatch | None:
         """For ranks that have all returned: the first collective that some member never called."""

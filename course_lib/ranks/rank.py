@@ -24,10 +24,8 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 class Rank:
     """Every call that its log tells of goes to the world's CallMatcher, once."""
 
-    def __init__(
-        self, number: int, matcher: CallMatcher, files: ExitStack,
-        world_socket: socket.socket, shared: Sequence[int],
-    ) -> None:  # fmt: skip
+    def __init__(self, number: int, matcher: CallMatcher, files: ExitStack,
+                 world_socket: socket.socket, shared: Sequence[int]) -> None:  # fmt: skip
         """Have the fork server start it; ``files`` closes our ends of what it is given."""
         self.number, self.pid, self.ready = number, 0, False
         self.outcome: Outcome | None = None  # None while it runs
@@ -57,10 +55,9 @@ class Rank:
 
     def listen(self) -> bool:
         """After its own byte: read its log; whether there may be another byte."""
-        try:
+        there = False
+        with suppress(ConnectionResetError):  # it has died, and had not read ours
             there = bool(self.control.recv(1))
-        except ConnectionResetError:  # it has died, and had not read ours
-            there = False
         self.read_log()
         return there
 
@@ -91,8 +88,8 @@ class Rank:
         for record in self._log.read():
             getattr(self, "_read_" + record[0])(*record[1:])
 
-    def _read_ready(self) -> None:
-        self.ready = True
+    def _read_flag(self, name: str) -> None:
+        setattr(self, name, True)  # ready or has_threads
 
     def _read_outcome(self, pickled: bytes) -> None:
         self.outcome = unpack(pickled)
@@ -127,9 +124,6 @@ class Rank:
         _set(event, "waited", True)
         self.matcher.withdraw(event)
 
-    def _read_threads(self) -> None:
-        self.has_threads = True
-
     def _read_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
 
@@ -145,6 +139,5 @@ def to_trace(ranks: Sequence[Rank], recorded: bool) -> Trace:
     matcher = ranks[0].matcher
     events = sorted(matcher.known, key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
-    return Trace(
-        events, spans, matcher.groups, None if recorded else "nothing was recorded: record=False"
-    )
+    note = None if recorded else "nothing was recorded: record=False"
+    return Trace(events, spans, matcher.groups, note)

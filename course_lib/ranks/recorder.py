@@ -111,7 +111,7 @@ class Recorder(context.Context):
             for tensor in writes:
                 bytes_out += tensor.nbytes
         if by_user and threading.get_ident() != self._main:
-            self._log.append("threads")
+            self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
             seq = self._count

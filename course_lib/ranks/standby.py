@@ -18,8 +18,7 @@ class Standby:
     Its ranks are as fresh as any: they have done nothing but form their group. It is used if the
     next call wants the same world in the same environment and thrown away if not; after a minute
     its ranks leave by themselves. ``COURSE_LIB_STANDBY`` is the time in seconds for which it is
-    kept; 0 switches it off. Such a rank has about 10 MB of memory to itself; the rest, torch above
-    all, it shares with the fork server that started it.
+    kept; 0 switches it off.
     """
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
         except Exception as error:
             _end(_failed(rank, f"{type(error).__name__}: {error}"), log, control_fd)
         recording = recorder.Recorder(log, device)
-        log.append("ready")
+        log.append("flag", "ready")
         os.write(control_fd, b"!")
         if not select.select([control_fd], [], [], plan.standby or None)[0]:
             os._exit(0)  # nobody wants this world
