@@ -239,7 +239,7 @@ def strided(event: Event) -> Mismatch:
     return _mismatch(f"{what}side by side.", "stride", [event], advice)
 
 
-# ---- hazard: the errors for a call --------------------------------------------------------------
+# ---- hazard: the error for a call … -------------------------------------------------------------
 
 
 def _hazard(kind: str, what: str, advice: str, event: Event) -> Hazard:
@@ -249,17 +249,17 @@ def _hazard(kind: str, what: str, advice: str, event: Event) -> Hazard:
 
 
 _Telling = Callable[[Event], Hazard]
-# whose Work went to the reader's code
+# … whose Work went to the reader's code and was never waited for
 unwaited: _Telling = partial(
     _hazard, "never waited for", "never waits for its {}.",
     "Until wait() returns, nobody knows whether the data has moved: keep the Work and wait.",
 )  # fmt: skip
-# that still read the buffer
+# … that still read the buffer when it was changed
 written_before_wait: _Telling = partial(
     _hazard, "written before wait", "writes to a buffer that {} is still sending.",
     "The receiver may get either value: wait for the Work before you write, or send a copy.",
 )  # fmt: skip
-# that had yet to fill the buffer
+# … that had yet to fill the buffer when it was used
 read_before_wait: _Telling = partial(
     _hazard, "read before wait", "reads a buffer that {} has not filled yet.",
     "What it finds there is left to chance: wait for the Work before you read.",
@@ -267,7 +267,9 @@ read_before_wait: _Telling = partial(
 
 
 def written_into(event: Event, twice: bool = False) -> Hazard:
-    """That had yet to fill the buffer, or shared it with another message: filled ``twice``."""
+    """… that had yet to fill the buffer when it was written to, or shares it with another message:
+    then it is filled ``twice``.
+    """
     what = "writes to a buffer that {} is still filling."
     advice = "Whether it or what arrives comes last is left to chance: wait for the Work first."
     if twice:
