@@ -16,7 +16,7 @@ from typing import Any
 _PUBLIC = {
     "checks": ("check",),
     "context": ("compute", "device", "span"),
-    "data": ("load_digits", "load_mnist"),
+    "data": ("load_digits",),
     "draw": ("draw",),
     "errors": ("CheckFailed", "CourseError", "Deadlock", "Hang", "Hazard", "Mismatch", "RankDied",
                "RankFailed", "expect"),

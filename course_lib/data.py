@@ -1,18 +1,14 @@
-"""Real handwritten digits: a small set that comes with the course, and MNIST where asked for."""
+"""Real handwritten digits, which come with the course."""
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import numpy
 import torch
 from torch.utils.data import TensorDataset
 
-from course_lib.errors import CourseError
-
 DIGITS = Path(__file__).parent / "digits"
-_PATIENCE = 15.0  # seconds for a server to answer
 
 
 def load_digits(train: bool = True) -> TensorDataset:
@@ -33,32 +29,7 @@ def load_digits(train: bool = True) -> TensorDataset:
     part = "train" if train else "t10k"  # as in MNIST; torchvision would take seconds to import
     images, labels = (_read(DIGITS / "MNIST" / "raw" / f"{part}-{name}-ubyte")
                       for name in ("images-idx3", "labels-idx1"))  # fmt: skip
-    return _dataset(images, labels, darkest=16)
-
-
-def load_mnist(train: bool = True, root: str | Path = "~/.cache/course_lib") -> TensorDataset:
-    """The 60,000 (``train``) or 10,000 images of MNIST, 28 × 28 pixels; downloads them once.
-
-    The same kind of dataset as from ``load_digits``: float32 images of shape (N, 1, 28, 28) from
-    0 to 1, int64 labels. ``root`` is the folder that keeps the 63 MB of files.
-
-    Raises CourseError, at once or after 15 s, where they cannot be had.
-    """
-    from torchvision.datasets import MNIST
-
-    folder, before = Path(root).expanduser(), socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_PATIENCE)  # torchvision waits for a silent server without end
-    try:
-        mnist = MNIST(str(folder), train=train, download=True)
-        return _dataset(mnist.data, mnist.targets, darkest=255)
-    except (RuntimeError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise CourseError(
-            f"MNIST can be neither read from {folder} nor downloaded ({reason}): "
-            "use load_digits(), which needs no network."
-        ) from error
-    finally:
-        socket.setdefaulttimeout(before)
+    return TensorDataset(images.float().div(16).unsqueeze(1), labels.long())
 
 
 def _read(path: Path) -> torch.Tensor:
@@ -66,7 +37,3 @@ def _read(path: Path) -> torch.Tensor:
     data = numpy.fromfile(path, numpy.uint8)
     start = 4 + 4 * data[3]
     return torch.from_numpy(data[start:].reshape(data[4:start].view(">i4")))
-
-
-def _dataset(images: torch.Tensor, labels: torch.Tensor, darkest: int) -> TensorDataset:
-    return TensorDataset(images.float().div(darkest).unsqueeze(1), labels.long())

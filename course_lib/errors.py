@@ -34,9 +34,6 @@ class Wait:
     on: tuple[int, ...] = ()  # who could free it; in a Deadlock, only those of them that will not
     group: str = ""
 
-    def __str__(self) -> str:
-        return f"rank {self.rank} waits in {self.call}" + (f"   {self.line}" if self.line else "")
-
 
 class CourseError(Exception):
     """The common parent: catch this to catch everything the course can say.
@@ -59,8 +56,8 @@ class CourseError(Exception):
 class RankFailed(CourseError):
     """A rank raised. ``rank`` is the first in time; ``consequences`` fell over because of it.
 
-    ``kind`` is the name of the exception's class. Where the exception itself could travel, it is
-    the ``__cause__``.
+    ``kind`` is the name of the exception's class. In a simulation, the exception itself is the
+    ``__cause__``.
     """
 
     rank: int

@@ -7,7 +7,8 @@ clock or a log.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 from course_lib.errors import Deadlock, Hazard, Mismatch, Wait
 from course_lib.trace import Event, Line
@@ -123,8 +124,8 @@ def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -
 
 
 def mismatch(a: Event, b: Event) -> Mismatch | None:
-    """The error if two calls that met (a send and its recv, or two ranks' calls of the same
-    collective) do not fit together; None if they do.
+    """The error if two calls that met, or were meant to (a send and its recv, or two ranks' calls
+    of the same collective), do not fit together; None if they do.
     """
     for what, left, right in _compared(a, b):
         if left != right:
@@ -142,6 +143,9 @@ def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
         return
     if a.is_collective:
         yield "reduce op", a.reduce_op, b.reduce_op
+    else:
+        yield "group", a.group, b.group
+        yield "tag", a.tag, b.tag
     yield "dtype", a.dtype, b.dtype
     if _bytes_that_count(a) != _bytes_that_count(b):
         yield "shape", a.shape, b.shape
@@ -194,11 +198,6 @@ def _seen(value: object) -> str:
     return "1 element" if value in ((), (1,)) else "x".join(map(str, value)) + " elements"
 
 
-def tags_differ(a: Event, b: Event) -> Mismatch:
-    """The error for a send and a recv that would meet, were it not for their tags."""
-    return _pair(a, b, "tag", a.tag, b.tag)
-
-
 def tags_ignored(send: Event, recv: Event) -> Mismatch:
     """The error for a send and a recv that meet on NCCL although their tags differ."""
     return _pair(send, recv, "tag on NCCL", send.tag, recv.tag)
@@ -240,46 +239,40 @@ def strided(event: Event) -> Mismatch:
     return _mismatch(f"{what}side by side.", "stride", [event], advice)
 
 
-# ---- hazard ---------------------------------------------------------------------------------
+# ---- hazard: the error for a call … -------------------------------------------------------------
 
 
-def unwaited(event: Event) -> Hazard:
-    """The error for a Work that was returned to the reader's code and never waited for."""
-    what = f"never waits for its {call_text(event)}."
-    advice = (
-        "Until wait() returns, nobody knows whether the data has moved: keep the Work and wait."
-    )
-    return _hazard(event, "never waited for", what, advice)
+def _hazard(kind: str, what: str, advice: str, event: Event) -> Hazard:
+    headline = f"rank {event.rank} {what.format(call_text(event))}"
+    text = _text(headline, [_row(event)], advice)
+    return Hazard(text, kind=kind, rank=event.rank, line=event.line)
 
 
-def written_before_wait(event: Event) -> Hazard:
-    """The error for a buffer that a call still reads, and that was changed before ``wait()``."""
-    what = f"writes to a buffer that {call_text(event)} is still sending."
-    advice = (
-        "The receiver may get either value: wait for the Work before you write, or send a copy."
-    )
-    return _hazard(event, "written before wait", what, advice)
+_Telling = Callable[[Event], Hazard]
+# … whose Work went to the reader's code and was never waited for
+unwaited: _Telling = partial(
+    _hazard, "never waited for", "never waits for its {}.",
+    "Until wait() returns, nobody knows whether the data has moved: keep the Work and wait.",
+)  # fmt: skip
+# … that still read the buffer when it was changed
+written_before_wait: _Telling = partial(
+    _hazard, "written before wait", "writes to a buffer that {} is still sending.",
+    "The receiver may get either value: wait for the Work before you write, or send a copy.",
+)  # fmt: skip
+# … that had yet to fill the buffer when it was used
+read_before_wait: _Telling = partial(
+    _hazard, "read before wait", "reads a buffer that {} has not filled yet.",
+    "What it finds there is left to chance: wait for the Work before you read.",
+)  # fmt: skip
 
 
 def written_into(event: Event, twice: bool = False) -> Hazard:
-    """The error for a buffer that a call has yet to fill, and that was written to before
-    ``wait()``, or that another message has filled as well: then it happened ``twice``.
+    """… that had yet to fill the buffer when it was written to, or shares it with another message:
+    then it is filled ``twice``.
     """
-    what = f"writes to a buffer that {call_text(event)} is still filling."
+    what = "writes to a buffer that {} is still filling."
     advice = "Whether it or what arrives comes last is left to chance: wait for the Work first."
     if twice:
-        what = f"calls {call_text(event)}, and another message fills the same tensor."
+        what = "calls {}, and another message fills the same tensor."
         advice = "Whichever comes last stays: give each message a tensor of its own."
-    return _hazard(event, "written before wait", what, advice)
-
-
-def read_before_wait(event: Event) -> Hazard:
-    """The error for a buffer that a call has yet to fill, and that was used before ``wait()``."""
-    what = f"reads a buffer that {call_text(event)} has not filled yet."
-    advice = "What it finds there is left to chance: wait for the Work before you read."
-    return _hazard(event, "read before wait", what, advice)
-
-
-def _hazard(event: Event, kind: str, what: str, advice: str) -> Hazard:
-    text = _text(f"rank {event.rank} {what}", [_row(event)], advice)
-    return Hazard(text, kind=kind, rank=event.rank, line=event.line)
+    return _hazard("written before wait", what, advice, event)

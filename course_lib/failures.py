@@ -38,7 +38,7 @@ class Outcome:
     last_words: str = ""  # of one that C++ ended
     # What only a rank with a process of its own sends:
     began: float = 0.0  # when its function did
-    result: bytes = b""  # what it returned or raised, pickled
+    result: bytes = b""  # what it returned, pickled
     imports: Sequence[str] = ()  # modules that others will need, too
 
     @classmethod
@@ -97,46 +97,37 @@ def _raised(first: Outcome, same: Sequence[int], others: Sequence[Outcome]) -> R
 
 
 def _died(first: Outcome, others: Sequence[Outcome]) -> RankDied:
-    lines = [f"rank {first.rank} {_manner(first)}"]
+    manner, advice = _end(first)
+    lines = [f"rank {first.rank} {manner}"]
     event = first.last_call
     if first.lines:
         lines.append(f"  it was at {first.lines[-1]}")
     elif event is not None:
         lines.append(f"  the last thing it did: {explain.call_text(event)}   {event.line or ''}")
     lines += [f"  it said: {' '.join(first.last_words.split())}"] if first.last_words else []
-    lines += _consequences(others)
-    lines.append(_advice(first.code))
+    lines += [*_consequences(others), advice]
     fell = tuple(s.rank for s in others)
     return RankDied("\n".join(lines), rank=first.rank, exit_code=first.code, consequences=fell)
 
 
-def _manner(outcome: Outcome) -> str:
-    if outcome.state == "left":
-        return f"left early: it called sys.exit({outcome.code})."
-    if outcome.code >= 0:
-        return f"left early: its process ended with exit code {outcome.code}."
-    return f"was killed by {_signal_name(-outcome.code)}."
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"{signal.Signals(number).name} (signal {number})"
-    except ValueError:
-        return f"signal {number}"
-
-
 _ADVICE = {
-    -signal.SIGKILL: "SIGKILL comes from outside: most often the system was out of memory.",
-    -signal.SIGSEGV: "A segmentation fault comes from compiled code: look at the line above.",
-    -signal.SIGABRT: "An abort comes from compiled code that found its state broken.",
-    -signal.SIGTERM: "Somebody asked it to end.",
+    "SIGKILL": "SIGKILL comes from outside: most often the system was out of memory.",
+    "SIGSEGV": "A segmentation fault comes from compiled code: look at the line above.",
+    "SIGABRT": "An abort comes from compiled code that found its state broken.",
+    "SIGTERM": "Somebody asked it to end.",
 }
 
 
-def _advice(code: int) -> str:
-    if code >= 0:
-        return "A rank has to return from the function: the others may still need it."
-    return _ADVICE.get(code, "A signal ended it before the function returned.")
+def _end(outcome: Outcome) -> tuple[str, str]:
+    """How it ended, and what may help."""
+    code, left = outcome.code, outcome.state == "left"
+    if left or code >= 0:
+        how = f"it called sys.exit({code})" if left else f"its process ended with exit code {code}"
+        advice = "A rank has to return from the function: the others may still need it."
+        return f"left early: {how}.", advice
+    name = {int(known): known.name for known in signal.Signals}.get(-code, "")
+    manner = f"was killed by {name} (signal {-code})." if name else f"was killed by signal {-code}."
+    return manner, _ADVICE.get(name, "A signal ended it before the function returned.")
 
 
 # ---- ranks that wait in vain ---------------------------------------------------------------
@@ -173,12 +164,9 @@ def _near_miss(
     """Two calls that were meant for each other and differ in one word."""
     for a in events.values():
         for b in (events[r] for r in on[a.rank] if r in events):
-            if a.rank not in on[b.rank] or {a.op, b.op} != {"send", "recv"}:
-                continue
-            if a.group != b.group:
-                return explain.groups_differ(a, b)
-            if a.tag != b.tag:
-                return explain.tags_differ(a, b)
+            meant = a.rank in on[b.rank] and {a.op, b.op} == {"send", "recv"}
+            if meant and (found := explain.mismatch(a, b)):
+                return found
     for send in (e for e in events.values() if e.is_send):
         recv = events.get(send.peer if send.peer is not None else -1)
         if recv is not None and recv.is_recv and recv.peer in returned:

@@ -1,22 +1,18 @@
-"""The digits are the ones of the source, to the pixel; MNIST is read or refused in one line."""
+"""The digits are the ones of the source, to the pixel."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import socket
-import urllib.request
 from pathlib import Path
 from types import ModuleType
-from urllib.error import URLError
 
-import numpy
 import pytest
 import torch
 from torchvision.datasets import MNIST
 
-from course_lib.data import DIGITS, load_digits, load_mnist
-from course_lib.errors import CourseError
+from course_lib.data import DIGITS, load_digits
 
 ROOT = Path(__file__).resolve().parents[1]
 SHA256 = "abb45136c5ecabab6df1d021442e6176740158a81ad0bd164d50c394a7d38068"
@@ -81,44 +77,3 @@ def test_torchvision_reads_the_same_from_these_files() -> None:
         mnist = MNIST(str(DIGITS), train=train)
         assert torch.equal(images.squeeze(1) * 16, mnist.data.float())
         assert torch.equal(labels, mnist.targets)
-
-
-def test_mnist_without_a_network_is_one_clear_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    patience = []
-
-    def refuse(*_: object, **__: object) -> None:
-        patience.append(socket.getdefaulttimeout())
-        raise URLError("no route to host")
-
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    with pytest.raises(CourseError) as caught:
-        load_mnist(root=tmp_path)
-    message = str(caught.value)
-    assert "no route to host" in message
-    assert "load_digits()" in message
-    assert "\n" not in message
-    assert patience == [15.0, 15.0]  # two mirrors, neither waited for without end
-    assert socket.getdefaulttimeout() is None
-
-
-def test_mnist_that_is_there_is_read_and_cut_short_is_one_clear_line(
-    make: ModuleType, tmp_path: Path, no_network: None
-) -> None:
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, count in (("train", 3), ("t10k", 2)):
-        images = numpy.full((count, 28, 28), 255)
-        (raw / f"{name}-images-idx3-ubyte").write_bytes(make.idx(images))
-        (raw / f"{name}-labels-idx1-ubyte").write_bytes(make.idx(numpy.arange(count)))
-    for train, count in ((True, 3), (False, 2)):
-        images, labels = load_mnist(train, tmp_path).tensors
-        assert images.shape == (count, 1, 28, 28)
-        assert (images == 1).all()
-        assert labels.tolist() == list(range(count))
-    file = raw / "train-images-idx3-ubyte"
-    for length in (100, 0):
-        file.write_bytes(file.read_bytes()[:length])
-        with pytest.raises(CourseError, match=r"load_digits\(\)"):
-            load_mnist(root=tmp_path)

@@ -1,7 +1,4 @@
-"""Real ranks: processes that start in milliseconds, are recorded, and never outlive their cell.
-
-``course_lib/README.md`` follows one call of ``run`` from file to file.
-"""
+"""Real ranks: processes that start in milliseconds, are recorded, and never outlive their cell."""
 
 from course_lib.ranks.launcher import run
 

@@ -26,7 +26,7 @@ class DeadlockDetector:
     """Looks for a deadlock every now and then, and believes one that lasts.
 
     Where the code of any rank speaks from several threads nobody is judged, as another thread may
-    free it; nor where a log had no room for all that was said.
+    free it.
     """
 
     def __init__(self, ranks: Sequence[Rank], matcher: CallMatcher) -> None:
@@ -43,7 +43,7 @@ class DeadlockDetector:
         self.next_look = now + LOOK_SECONDS
         for rank in self._ranks:
             rank.read_log()
-        if any(rank.notes for rank in self._ranks):
+        if any(rank.has_threads for rank in self._ranks):
             return None
         blocked = {rank.number: call for rank in self._ranks if (call := rank.blocked_in)}
         returned = [rank.number for rank in self._ranks if rank.returned]
@@ -70,7 +70,9 @@ def find_deadlock(
     stuck = {r: on for r, event in blocked.items() if (on := matcher.missing(event))}
     while stuck:
         hopeless = {*stuck, *returned}
-        freed = [r for r, on in stuck.items() if not _in_vain(blocked[r], on, hopeless)]
+        # A collective needs all its members, a receive from any source only one of them.
+        in_vain = {r: all if blocked[r].is_recv else any for r in stuck}
+        freed = [r for r, on in stuck.items() if not in_vain[r](x in hopeless for x in on)]
         if not freed:
             return {r: tuple(x for x in on if x in hopeless) for r, on in stuck.items()}
         for rank in freed:
@@ -78,28 +80,23 @@ def find_deadlock(
     return {}
 
 
-def _in_vain(event: Event, on: Collection[int], hopeless: Collection[int]) -> bool:
-    """A collective needs all its members, a receive from any source only one of them."""
-    return (all if event.is_recv else any)(r in hopeless for r in on)
-
-
 def hang_error(running: Sequence[Rank], timeout: float) -> Hang:
     """The error for ranks that still run, of which each was asked where it stands."""
-    lines = [f"{explain.ranks_text([r.number for r in running])} did not return "
-             f"within {timeout:g} s."]  # fmt: skip
-    waits = []
+    who = explain.ranks_text([rank.number for rank in running])
+    lines, waits = [f"{who} did not return within {timeout:g} s."], []
     for rank in running:
         path, event = rank.stack_lines, rank.blocked_in
-        if event is None:
-            doing = "was running" if rank.stack else "did not answer: it may be stopped"
-            waits.append(Wait(rank.number, "", path[-1] if path else None))
-        else:
-            doing = f"waits in {(call := explain.call_text(event))}"
-            on = tuple(r for r in rank.groups.get(event.group, ()) if r != event.rank)
+        doing = "was running" if rank.stack else "did not answer: it may be stopped"
+        wait = Wait(rank.number, "", path[-1] if path else None)
+        if event is not None:
+            on = tuple(r for r in rank.matcher.groups.get(event.group, ()) if r != event.rank)
             if event.peer is not None and not event.is_collective:
                 on = (event.peer,)
-            waits.append(Wait(rank.number, call, rank.blocked_at, on, event.group))
+            call = explain.call_text(event)
+            wait = Wait(rank.number, call, rank.blocked_at, on, event.group)
+            doing = f"waits in {wait.call}"
+        waits.append(wait)
         lines.append(f"  rank {rank.number} {doing}")
-        lines += [f"    {line}" for line in path or filter(None, [waits[-1].line])]
+        lines += [f"    {line}" for line in path or filter(None, [wait.line])]
     lines.append("If it is only slow, give it longer: run(…, timeout=seconds).")
     return Hang("\n".join(lines), waits=tuple(waits))

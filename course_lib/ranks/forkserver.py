@@ -89,6 +89,10 @@ class ForkServer:
         self._complaints.seek(0)
         return "".join(f" ({line.strip()})" for line in self._complaints.readlines()[-1:])
 
+    @property
+    def has_died(self) -> bool:
+        return self._process.poll() is not None
+
     def release(self) -> None:
         """Give back this process's end of its socket: it ends when nobody holds that."""
         self._control.close()
@@ -222,16 +226,12 @@ def fork_rank(fds: Sequence[int], worker: str) -> int:
         return pid
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not to outlive the fork server
     try:
-        close_all_but(fds)
+        # It must not hold its siblings' sockets: close every file that a fork has copied.
+        for before, after in pairwise([2, *sorted(fds), os.sysconf("SC_OPEN_MAX")]):
+            os.closerange(before + 1, after)
         sys.modules[worker].main(fds, scratch_folder(os.getpid()))
     finally:
         os._exit(1)
-
-
-def close_all_but(keep: Sequence[int]) -> None:
-    """Close every file that a fork has copied: a rank must not hold its siblings' sockets."""
-    for before, after in pairwise([2, *sorted(keep), os.sysconf("SC_OPEN_MAX")]):
-        os.closerange(before + 1, after)
 
 
 def main(control_fd: int, worker: str) -> None:

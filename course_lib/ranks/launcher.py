@@ -2,14 +2,13 @@
 
     notebook                      fork server                rank r
        │ socket, pipe, files ───────► fork ────────────────────►│
-       │ Setup ────────────────────────────────────────────────►│ init_process_group
+       │ Plan ─────────────────────────────────────────────────►│ init_process_group
        │◄──────────────────────────────────────────────── ready │
        │ Job ──────────────────────────────────────────────────►│ fn(*args)
        │◄────────────────────────────────────── output, Outcome │
        │ shuts the world's socket ──► kill, reap
 
-The first three lines have usually happened before ``run`` is called, but for the first call of a
-kernel, one that wants another world than the last, nccl and ``init=False``: see ``standby``.
+The first three lines have usually happened before ``run`` is called: see ``standby``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """A rank's diary: a file that outlives the rank.
 
-    ┌────────┬────────┬────────┬────────┬────────┬────────┬───────┐
-    │ length │ record │ length │ record │ length │ record │   …   │
-    └────────┴────────┴────────┴────────┴────────┴────────┴───────┘
-
-A record is a marshalled tuple, whose first word says what it is; after ("note", "full"), which says
-that there was no room for more, there is only the rank's Outcome. The rank appends, and whoever
-reads leaves a last one that is not complete for the next time. The file has no name: it is gone
-when the last process that knows it is.
+A record is its length and a marshalled tuple, whose first word says what it is. The rank appends,
+and whoever reads leaves a last one that is not complete for the next time. The file has no name: it
+is gone when the last process that knows it is.
 """
 
 from __future__ import annotations
@@ -21,7 +16,6 @@ from typing import Any
 
 _LENGTH = struct.Struct("<I")
 _FORMAT = 2  # of marshal: later ones look for values that occur twice, which takes twice as long
-MOST = 1 << 28  # bytes after which recording stops
 
 
 def nameless_file(purpose: str) -> int:
@@ -35,25 +29,11 @@ class Writer:
     def __init__(self, fd: int) -> None:
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
         self._fd = fd
-        self._room = MOST
 
     def append(self, *record: Any) -> None:
-        """Write one record of marshallable values, if there is room."""
-        if self._room < 0:
-            return  # nor shall a shorter one find room: it may speak of what is missing
-        block = _block(record)
-        self._room -= len(block)
-        os.write(self._fd, block if self._room >= 0 else _block(("note", "full")))
-
-    def insist(self, *record: Any) -> None:
-        """Write one whatever its length."""
-        with open(self._fd, "wb", closefd=False) as file:  # in as many pieces as the system wants
-            file.write(_block(record))
-
-
-def _block(record: tuple) -> bytes:
-    body = marshal.dumps(record, _FORMAT)
-    return _LENGTH.pack(len(body)) + body
+        """Write one record of marshallable values."""
+        body = marshal.dumps(record, _FORMAT)
+        os.write(self._fd, _LENGTH.pack(len(body)) + body)
 
 
 class Reader:

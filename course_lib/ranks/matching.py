@@ -22,6 +22,9 @@ from course_lib.trace import Event
 # What calls have in common that meet: ("call", group), or ("message", group, source, destination,
 # tag). Mismatches of collectives are told before those of messages, in order of these keys.
 Key = tuple
+# Of a tensor with gaps, gloo silently touches the memory in between.
+_NEED_DENSE = {"all_reduce", "broadcast", "reduce", "scatter",
+               "reduce_scatter", "all_to_all_single"}  # fmt: skip
 
 
 class CallMatcher:
@@ -29,6 +32,7 @@ class CallMatcher:
 
     def __init__(self) -> None:
         self.groups: dict[str, tuple[int, ...]] = {}
+        self.known: list[Event] = []  # but for those that torch refused
         self._calls: dict[Key, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
         self._first: dict[Key, list[Event]] = defaultdict(list)  # whichever k-th was known first
         # by group, rank and tag: a recv from any source, and the recvs that it holds up
@@ -39,6 +43,7 @@ class CallMatcher:
 
     def add(self, event: Event) -> None:
         """Take in the next call of a rank."""
+        self.known.append(event)
         held_up = self._held_up[event.group, event.rank, event.tag] if event.is_recv else None
         if event.is_send and event.peer is None:
             return  # there is no such rank, as torch is about to say
@@ -55,12 +60,10 @@ class CallMatcher:
 
     def withdraw(self, event: Event) -> None:
         """torch has refused this call, which meets nobody then: begin again without it."""
-        calls = (calls for ranks in self._calls.values() for calls in ranks.values())
-        known = [e for line in (*calls, *self._held_up.values()) for e in line]
-        groups = self.groups
+        known, groups = self.known, self.groups
         self.__init__()  # type: ignore[misc]
         self.groups = groups
-        for other in sorted(known, key=attrgetter("seq")):
+        for other in known:
             if other is not event:
                 self.add(other)
 
@@ -73,7 +76,7 @@ class CallMatcher:
             first.append(event)
         elif place <= (self._bad or place) and explain.mismatch(first[place[1]], event):
             self._bad = place
-        if not event.contiguous and event.op in ("all_reduce", "broadcast", "reduce"):
+        if not event.contiguous and event.op in _NEED_DENSE:
             self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
 
     # -- who is missing -----------------------------------------------------------------------
@@ -83,7 +86,10 @@ class CallMatcher:
         members = self.groups.get(event.group, ())
         if event.is_recv and event.peer is None:
             others = tuple(r for r in members if r != event.rank)
-            return () if any(self._has_message_for(event, r) for r in others) else others
+            keys = {r: ("message", event.group, r, event.rank, event.tag) for r in others}
+            taken = {r: len(self._issued(key, event.rank)) for r, key in keys.items()}
+            sent = any(len(self._issued(key, r)) > taken[r] for r, key in keys.items())
+            return () if sent else others
         key = _key(event)
         k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
         if event.peer is None or event.is_collective:
@@ -103,11 +109,6 @@ class CallMatcher:
         if rank != destination:
             return calls
         return calls + [recv for recv in self._held_up[group, rank, tag] if recv.peer == source]
-
-    def _has_message_for(self, recv: Event, source: int) -> bool:
-        """Whether a message with this tag has been sent that no recv names the source of."""
-        key = "message", recv.group, source, recv.rank, recv.tag
-        return len(self._issued(key, source)) > len(self._issued(key, recv.rank))
 
     def absence(self) -> Mismatch | None:
         """For ranks that have all returned: the first collective that some member never called."""

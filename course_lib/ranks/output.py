@@ -61,7 +61,8 @@ class RankOutput:
     def _add(self, lines: list[bytes]) -> str:
         """Keep these lines, and return what is to be shown: not what C++ says at its end."""
         text = ""
-        for line in map(_readable, lines):
+        for raw in lines:
+            line = _STAMP.sub(rb"[\1 ", raw).decode("utf-8", "backslashreplace")
             if self.terminated_with or line.startswith(_DYING):
                 self.terminated_with += f"{line}\n"
             else:
@@ -75,7 +76,3 @@ def show(text: str) -> None:
     if text:
         sys.stdout.write(text)
         sys.stdout.flush()
-
-
-def _readable(line: bytes) -> str:
-    return _STAMP.sub(rb"[\1 ", line).decode("utf-8", "backslashreplace")

@@ -24,10 +24,8 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 class Rank:
     """Every call that its log tells of goes to the world's CallMatcher, once."""
 
-    def __init__(
-        self, number: int, matcher: CallMatcher, files: ExitStack,
-        world_socket: socket.socket, shared: Sequence[int],
-    ) -> None:  # fmt: skip
+    def __init__(self, number: int, matcher: CallMatcher, files: ExitStack,
+                 world_socket: socket.socket, shared: Sequence[int]) -> None:  # fmt: skip
         """Have the fork server start it; ``files`` closes our ends of what it is given."""
         self.number, self.pid, self.ready = number, 0, False
         self.outcome: Outcome | None = None  # None while it runs
@@ -42,13 +40,11 @@ class Rank:
             socket.send_fds(world_socket, [b"r"], [*its_own, *shared])  # as worker.main has them
         self.output = RankOutput(number, output)
         self.events: list[Event] = []
-        self._refused: set[int] = set()  # by torch: these were never issued
         self.spans: list[Span] = []
-        self.groups: dict[str, tuple[int, ...]] = {}
-        # "threads": the reader's code speaks from more than the main one; "full": the log was
-        self.notes: set[str] = set()
-        self._log, self._stack_fd, self._matcher = Reader(log), stack, matcher
-        self._stands_in: tuple[Event, Line | None] | None = None  # a call, and where it waits
+        self.has_threads = False  # the reader's code speaks from more than the main one
+        self._log, self._stack_fd, self.matcher = Reader(log), stack, matcher
+        self.blocked_in: Event | None = None  # the call that it has entered and not come out of
+        self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
         self._lines: dict[int, Line] = {}
         self.wake(number)
 
@@ -59,36 +55,15 @@ class Rank:
 
     def listen(self) -> bool:
         """After its own byte: read its log; whether there may be another byte."""
-        try:
+        there = False
+        with suppress(ConnectionResetError):  # it has died, and had not read ours
             there = bool(self.control.recv(1))
-        except ConnectionResetError:  # it has died, and had not read ours
-            there = False
         self.read_log()
         return there
 
     @property
     def returned(self) -> bool:
         return self.outcome is not None and self.outcome.state == "returned"
-
-    @property
-    def blocked_in(self) -> Event | None:
-        """The call that it has entered and not come out of, if it runs and its log shows one."""
-        return self._stands_in[0] if self._stands_in and self.outcome is None else None
-
-    @property
-    def blocked_at(self) -> Line | None:
-        """The line that it stands in: of the wait, where that is not the line of the call."""
-        return self._stands_in[1] if self._stands_in else None
-
-    @property
-    def last_call(self) -> Event | None:
-        """The call that it stands in, or else has made last."""
-        return self._stands_in[0] if self._stands_in else self.events[-1] if self.events else None
-
-    @property
-    def unwaited(self) -> Event | None:
-        """The first Work that went to the reader's code and was never waited for."""
-        return next((event for event in self.events if not event.waited), None)
 
     @property
     def stack(self) -> str:
@@ -113,14 +88,11 @@ class Rank:
         for record in self._log.read():
             getattr(self, "_read_" + record[0])(*record[1:])
 
-    def _read_ready(self) -> None:
-        self.ready = True
+    def _read_flag(self, name: str) -> None:
+        setattr(self, name, True)  # ready or has_threads
 
     def _read_outcome(self, pickled: bytes) -> None:
-        self.outcome = outcome = unpack(pickled)
-        if outcome.state == "raised" and outcome.result:
-            with suppress(Exception):  # the words say as much
-                outcome.exception = unpack(outcome.result)
+        self.outcome = unpack(pickled)
 
     def _read_issued(self, *fields: Any) -> None:
         """The fields of an Event, but for its rank, its completion, and its line, a number here."""
@@ -128,11 +100,11 @@ class Rank:
         event = Event(self.number, *fields[:7], None, line, *fields[8:])  # type: ignore[call-arg]
         self.events.append(event)
         if not event.async_op:
-            self._stands_in = event, line
-        self._matcher.add(event)
+            self.blocked_in, self.blocked_at = event, line
+        self.matcher.add(event)
 
     def _read_waiting(self, seq: int, line: int) -> None:
-        self._stands_in = self.events[seq], self._lines.get(line)
+        self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
 
     def _read_ended(self, seq: int, at: float | None, source: int | None, waited: bool) -> None:
         event = self.events[seq]
@@ -140,27 +112,23 @@ class Rank:
             _set(event, "completed", at)
         if event.is_recv and event.peer is None and source is not None:
             _set(event, "peer", source)
-            self._matcher.found_source(event)
+            self.matcher.found_source(event)
         if waited:
             _set(event, "waited", True)
-            if self._stands_in and self._stands_in[0] is event:
-                self._stands_in = None
+            if self.blocked_in is event:
+                self.blocked_in = None
 
     def _read_refused(self, seq: int) -> None:
         event = self.events[seq]
-        self._refused.add(seq)
-        self._stands_in = None
+        self.blocked_in = None
         _set(event, "waited", True)
-        self._matcher.withdraw(event)
-
-    def _read_note(self, what: str) -> None:
-        self.notes.add(what)
+        self.matcher.withdraw(event)
 
     def _read_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
 
     def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
-        self.groups[name] = self._matcher.groups[name] = ranks
+        self.matcher.groups[name] = ranks
 
     def _read_line(self, key: int, where: str, number: int, source: str, function: str) -> None:
         self._lines[key] = Line(where, number, source, function)
@@ -168,11 +136,8 @@ class Rank:
 
 def to_trace(ranks: Sequence[Rank], recorded: bool) -> Trace:
     """One Trace from all ranks' logs."""
-    events = [e for r in ranks for e in r.events if e.seq not in r._refused]
-    events.sort(key=lambda e: (e.issued, e.rank, e.seq))
+    matcher = ranks[0].matcher
+    events = sorted(matcher.known, key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
-    groups = {name: members for rank in ranks for name, members in rank.groups.items()}
     note = None if recorded else "nothing was recorded: record=False"
-    if any("full" in rank.notes for rank in ranks):
-        note = "the log was full: later events are missing"
-    return Trace(events, spans, groups, note)
+    return Trace(events, spans, matcher.groups, note)

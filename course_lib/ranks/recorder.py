@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
@@ -37,6 +38,8 @@ _OPS = {
     "REDUCE_SCATTER_TENSOR_COALESCED": "reduce_scatter_single", "ALLTOALL": "all_to_all",
     "REDUCE_SCATTER_BASE": "reduce_scatter_single", "ALLTOALL_BASE": "all_to_all_single",
 }  # fmt: skip
+# The others take a transposed tensor as it lies; these fill the memory of their output in order.
+_FILL_IN_ORDER = {"all_to_all_single", "reduce_scatter"}
 _HOOK = 0xC0E5  # our id among a group's hooks
 _get_future = dist.Work.get_future
 # The files that a call passes through on its way from the caller to the hook.
@@ -45,7 +48,7 @@ _ON_THE_WAY = {_C10D, dist.send.__code__.co_filename, typing_extensions.__file__
                os.path.join(os.path.dirname(__file__), "wrappers.py")}  # fmt: skip
 
 
-class Call:
+class Call(threading.local):
     """What is known of a thread's current call, for the hook that fires next inside it."""
 
     tag = 0
@@ -56,12 +59,7 @@ class Call:
     seq = -1  # between its hooks its number: torch may refuse it
 
 
-class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.call = Call()
-
-
-this_thread = _Thread()
+current_call = Call()
 active_recorder: Recorder | None = None
 
 
@@ -87,14 +85,13 @@ class Recorder(context.Context):
         # by instruction, as looking up the line takes long, and by the id of its code, as hashing
         # that does, too; the code is kept alive. −1 is none of the reader's
         self._lines: dict[tuple[int, int], tuple[int, CodeType]] = {}
-        self._groups: set[str] = set()
 
     # -- writing ------------------------------------------------------------------------------
 
     def issued(self, op: str, group: str, peer: int | None, reads: Any, writes: Any,
                is_async: bool, shape: tuple[int, ...] = ()) -> int:  # fmt: skip
         """Write down a call that begins now, before anybody could die of it; returns its number."""
-        call = this_thread.call
+        call = current_call
         caller, function = _caller()
         line = self._line(caller)
         call.op, call.by_user = op, (by_user := line >= 0)
@@ -106,14 +103,15 @@ class Recorder(context.Context):
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
             dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
-            for tensor in tensors:
-                dense = dense and (tensor.is_contiguous() or _is_dense(tensor))
+            fills = op in _FILL_IN_ORDER
+            for tensor in writes if fills else tensors:
+                dense = dense and (tensor.is_contiguous() or (not fills and _is_dense(tensor)))
             for tensor in reads:
                 bytes_in += tensor.nbytes
             for tensor in writes:
                 bytes_out += tensor.nbytes
         if by_user and threading.get_ident() != self._main:
-            self._log.append("note", "threads")
+            self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
             seq = self._count
@@ -141,9 +139,6 @@ class Recorder(context.Context):
         if active_recorder is self:
             self._log.append("span", name, start, end)
 
-    def compute(self, seconds: float) -> None:
-        time.sleep(seconds)
-
     def _line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
         if frame is None:
@@ -164,39 +159,33 @@ class Recorder(context.Context):
 
     def watch(self, group: Any) -> None:
         """Record everything that is said in this group from now on."""
-        if not isinstance(group, dist.ProcessGroup) or group.group_name in self._groups:
-            return
+        if not isinstance(group, dist.ProcessGroup):
+            return  # this rank is not in it
         name, ranks = group.group_name, tuple(dist.get_process_group_ranks(group))
         if dist.get_backend(group) == "nccl":
             self._on_nccl = True
-        self._groups.add(name)
         self._log.append("group", name, ranks)
         group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
         group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
         peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look
-        this_thread.call.seq = self.issued(
+        current_call.seq = self.issued(
             _op(args.name), group, peer, args.input_tensors, args.output_tensors, args.async_op
         )
 
     def _after(self, ranks: tuple[int, ...], args: Any) -> None:
-        call, work = this_thread.call, args.work
+        call, work = current_call, args.work
         op, seq, call.seq = call.op, call.seq, -1
         if work is None or (self._on_nccl and not call.is_async):
             self.completed(seq)
             return
         self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
         if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
-            self._write_when_done(work, seq, None if call.by_user else id(work))
-
-    def _write_when_done(self, work: Any, seq: int, key: int | None) -> None:
-        try:
-            future = _get_future(work)
-        except RuntimeError:  # some of gloo's have none (reduce_scatter): only wait() will tell
-            return
-        self._futures[seq] = future
-        future.then(functools.partial(self._done, seq, key))
+            key = None if call.by_user else id(work)
+            with suppress(RuntimeError):  # some of gloo's have no future: only wait() will tell
+                self._futures[seq] = future = _get_future(work)
+                future.then(functools.partial(self._done, seq, key))
 
     def _done(self, seq: int, key: int | None, _future: Any) -> None:
         """An asynchronous collective is done; nobody may ever wait for one of torch's own."""

@@ -11,8 +11,6 @@ from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.plan import Plan
 from course_lib.ranks.world import World
 
-SECONDS = 60.0  # for which a world stands by
-
 
 class Standby:
     """The worlds of this process: those in use, and one that stands by for the next call.
@@ -20,9 +18,7 @@ class Standby:
     Its ranks are as fresh as any: they have done nothing but form their group. It is used if the
     next call wants the same world in the same environment and thrown away if not; after a minute
     its ranks leave by themselves. ``COURSE_LIB_STANDBY`` is the time in seconds for which it is
-    kept; 0 switches it off. Such a rank has about 10 MB of memory to itself (measured: 8.7 to
-    10.7 MiB, with torch 2.15 on Linux, 2 to 8 ranks); the rest, torch above all, it shares with
-    the fork server that started it.
+    kept; 0 switches it off.
     """
 
     def __init__(self) -> None:
@@ -41,19 +37,13 @@ class Standby:
             return self._open(plan)
 
     def _open(self, plan: Plan) -> World:
-        idle = _seconds() or SECONDS  # with 0 its ranks would leave before their job comes
         try:
-            try:
-                return World(plan, self._server or self._new_server(), idle)
-            except BrokenPipeError:  # it has died since
-                return World(plan, self._new_server(), idle)
+            if self._server is not None and self._server.has_died:
+                self.drop_server()
+            self._server = self._server or ForkServer()
+            return World(plan, self._server)
         except OSError as error:
             raise CourseError(f"{plan.world_size} ranks did not start: {error.strerror}") from None
-
-    def _new_server(self) -> ForkServer:
-        self.drop_server()
-        self._server = ForkServer()
-        return self._server
 
     def drop_server(self) -> None:
         """Kill the fork server, if there is one."""
@@ -64,7 +54,7 @@ class Standby:
     def done(self, world: World) -> None:
         """End a world, and start the next one like it in the background."""
         plan, answered = world.plan, any(rank.pid for rank in world.ranks)
-        wanted = _seconds() > 0 and plan.init and plan.backend == "gloo"
+        wanted = plan.standby > 0 and plan.init and plan.backend == "gloo"
         with self._lock:
             world.end()
             if not answered:
@@ -81,10 +71,6 @@ class Standby:
         if self._server is not None:
             self._server.release()
         self.__init__()  # type: ignore[misc]
-
-
-def _seconds() -> float:
-    return max(0.0, float(os.environ.get("COURSE_LIB_STANDBY") or SECONDS))
 
 
 standby = Standby()

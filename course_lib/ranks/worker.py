@@ -30,14 +30,14 @@ from course_lib.failures import Outcome
 from course_lib.pickling import CannotTravel, TooLarge, pack, unpack_call, why
 from course_lib.ranks import recorder, wrappers
 from course_lib.ranks.log import Writer
-from course_lib.ranks.messages import Job, Setup
-from course_lib.ranks.plan import torchrun_env
+from course_lib.ranks.plan import Job, Plan
 from course_lib.user_code import name_cells, show_lines
 
 # What ranks may share. The compiler starts processes of its own when it is imported.
 _SHARED = re.compile(r"(torch|torchvision|course_lib)\.(?!_inductor|_C)")
 GROUP_TIMEOUT = timedelta(days=7)
 LARGEST_RESULT = 1 << 28  # bytes
+_hosted: list[dist.TCPStore] = []  # here, for a function that forms its group itself
 
 
 prepare = wrappers.install  # in the fork server, before any rank
@@ -56,16 +56,16 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     (rank,) = os.read(control_fd, 1)
     log = Writer(log_fd)
     with open(f"/proc/self/fd/{orders_fd}", "rb") as orders:
-        setup: Setup = pickle.load(orders)
-        device = f"cuda:{rank}" if setup.plan.backend == "nccl" else "cpu"
+        plan: Plan = pickle.load(orders)
+        device = f"cuda:{rank}" if plan.backend == "nccl" else "cpu"
         try:
-            _set_up(setup, rank, device, store_fd)
+            _set_up(plan, rank, device, store_fd)
         except Exception as error:
             _end(_failed(rank, f"{type(error).__name__}: {error}"), log, control_fd)
         recording = recorder.Recorder(log, device)
-        log.append("ready")
+        log.append("flag", "ready")
         os.write(control_fd, b"!")
-        if not select.select([control_fd], [], [], setup.idle)[0]:
+        if not select.select([control_fd], [], [], plan.standby or None)[0]:
             os._exit(0)  # nobody wants this world
         job: Job = pickle.load(orders)
     outcome = _work(rank, device, job, recording)
@@ -74,7 +74,7 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
 
 
 def _end(outcome: Outcome, log: Writer, control_fd: int) -> NoReturn:
-    log.insist("outcome", pickle.dumps(outcome))
+    log.append("outcome", pickle.dumps(outcome))
     os.write(control_fd, b"!")
     while True:
         signal.pause()
@@ -94,32 +94,27 @@ def _keep_sockets_in(folder: str) -> None:
 
 
 def _redirect(output_fd: int) -> None:
-    """Print into the notebook's pipe, standard error too; read from nowhere."""
-    sys.stdin = open(os.devnull)  # noqa: SIM115 - it stays open for the life of the rank
-    os.dup2(sys.stdin.fileno(), 0)
-    os.dup2(output_fd, 1)
-    os.dup2(output_fd, 2)
+    """Print line by line into the notebook's pipe, standard error too."""
+    for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+        os.dup2(output_fd, stream.fileno())
     os.close(output_fd)
-    sys.stdout = sys.__stdout__ = _line_by_line(1)  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = _line_by_line(2)  # type: ignore[misc]
 
 
-def _line_by_line(fd: int) -> io.TextIOWrapper:
-    raw = os.fdopen(fd, "wb", closefd=False)
-    return io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", line_buffering=True)
-
-
-def _set_up(setup: Setup, rank: int, device: str, store_fd: int) -> None:
-    plan = setup.plan
+def _set_up(plan: Plan, rank: int, device: str, store_fd: int) -> None:
+    size = str(plan.world_size)
     os.environ.clear()
-    os.environ.update(setup.environ | torchrun_env(rank, plan.world_size, setup.port))
+    os.environ.update(plan.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size,
+                      LOCAL_WORLD_SIZE=size)  # fmt: skip
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if device != "cpu":
         torch.cuda.set_device(device)
+    store = dist.FileStore(f"/proc/self/fd/{store_fd}", plan.world_size)
     if plan.init:
         dist.init_process_group(
             plan.backend,
-            store=dist.FileStore(f"/proc/self/fd/{store_fd}", plan.world_size),
+            store=store,
             rank=rank,
             world_size=plan.world_size,
             timeout=GROUP_TIMEOUT,  # the notebook keeps the time
@@ -127,7 +122,19 @@ def _set_up(setup: Setup, rank: int, device: str, store_fd: int) -> None:
         )
         # The first call takes longest: it connects the ranks.
         dist.all_reduce(torch.zeros(1, device=device))
+    else:
+        _set_torchruns(store, rank)
     context.seed_rank(rank)
+
+
+def _set_torchruns(store: dist.Store, rank: int) -> None:
+    """For ``env://``, what torchrun sets: where a store is already hosted."""
+    if rank == 0:
+        _hosted.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+        store.set("port", str(_hosted[0].port))
+    port = store.get("port").decode()
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TORCHELASTIC_RESTART_COUNT="0",
+                      TORCHELASTIC_USE_AGENT_STORE="True")  # fmt: skip
 
 
 def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Outcome:
@@ -153,7 +160,8 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
             "pass plain data, and create such objects inside the function",
         )
     except BaseException as error:
-        outcome = _raised(rank, error)
+        outcome = Outcome.of_exception(rank, time.perf_counter(), error)
+        outcome.exception = None  # it may not be able to travel: its words say as much
     if device != "cpu" and dist.is_initialized() and outcome.state == "returned":
         torch.cuda.synchronize()
         dist.destroy_process_group()
@@ -179,15 +187,3 @@ def _returned(rank: int, began: float, result: object) -> Outcome:
 def _failed(rank: int, message: str) -> Outcome:
     """Where the message says it all."""
     return Outcome(rank, "raised", time.perf_counter(), message=message)
-
-
-def _raised(rank: int, error: BaseException) -> Outcome:
-    """For an exception, whatever it is made of: it travels itself where that is sure to work."""
-    outcome = Outcome.of_exception(rank, time.perf_counter(), error)
-    outcome.exception = None
-    if type(error).__module__ == "builtins":
-        try:
-            outcome.result = pack(error, 1 << 20)
-        except Exception:
-            outcome.result = b""  # the words say as much
-    return outcome

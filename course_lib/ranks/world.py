@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from selectors import EVENT_READ as READ
@@ -26,29 +27,26 @@ from course_lib.ranks.deadlock import DeadlockDetector, hang_error
 from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.matching import CallMatcher
-from course_lib.ranks.messages import Channel, Job, Setup
 from course_lib.ranks.output import show
-from course_lib.ranks.plan import Deadline, Plan, host_store, rank_environment
+from course_lib.ranks.plan import Deadline, Job, Plan
 from course_lib.ranks.rank import Rank, to_trace
 from course_lib.trace import Run
 from course_lib.user_code import notebook_cells
 
-SETTLE_SECONDS = 1.0  # after a first failure, for others to say what became of them
-STACK_SECONDS = 1.0  # for a rank to write down where it stands
+LISTEN_SECONDS = 1.0  # for ranks to say what became of them, or where they stand
 
 
 class World:
     """A number of ranks with one process group (unless the function forms it), for one job."""
 
-    def __init__(self, plan: Plan, server: ForkServer, idle: float) -> None:
+    def __init__(self, plan: Plan, server: ForkServer) -> None:
         self.plan = plan
         self.ranks: list[Rank] = []
         self.files = ExitStack()  # this process's: closing them leaves the ranks alone
-        self._idle, self._born = idle, time.perf_counter()
-        self._environ = rank_environment()
+        self._born = time.perf_counter()
         self._matcher = CallMatcher()
         self._server = server
-        self._channel = Channel(self.files.enter_context(server.open_world()))
+        self._socket = self.files.enter_context(server.open_world())
         try:
             self._start()
         except BaseException:
@@ -59,19 +57,16 @@ class World:
         self._selector = self.files.enter_context(DefaultSelector())
         self._orders = self.files.enter_context(os.fdopen(nameless_file("orders"), "wb"))
         self.files.callback(os.close, store := nameless_file("store"))
-        self._hosted = None if self.plan.init else host_store()
-        self._selector.register(self._channel.sock, READ, self._from_server)
-        environ = self._environ | {"COURSE_LIB_STANDBY": "0"}  # a rank keeps no world ready
-        port = self._hosted.port if self._hosted else 0
-        self._order(Setup(self.plan, environ, port, self._idle))
+        self._selector.register(self._socket, READ, self._from_server)
+        self._order(self.plan)
         for number in range(self.plan.world_size):
             shared = [store, self._orders.fileno()]
-            rank = Rank(number, self._matcher, self.files, self._channel.sock, shared)
+            rank = Rank(number, self._matcher, self.files, self._socket, shared)
             self._selector.register(rank.control, READ, partial(self._woken, rank))
             self._selector.register(rank.output.fd, READ, partial(self._printed, rank))
             self.ranks.append(rank)
 
-    def _order(self, what: Setup | Job) -> None:
+    def _order(self, what: Plan | Job) -> None:
         """Write down what every rank will read when it is woken."""
         pickle.dump(what, self._orders, protocol=5)
         self._orders.flush()
@@ -81,9 +76,9 @@ class World:
         for rank in self.ranks:
             self._server.imports.update(rank.outcome.imports if rank.outcome else ())
         with suppress(OSError):  # the fork server may have died before
-            self._channel.sock.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)
         self.files.close()
-        self.ranks, self._hosted = [], None
+        self.ranks = []
 
     def _react(self, until: float) -> None:
         """Wait for something to happen, until a time on the perf_counter at most; react to it."""
@@ -110,8 +105,8 @@ class World:
             self._react(until=0.0)  # has one of its ranks died, or the fork server?
         except CourseError:
             return False
-        young = time.perf_counter() - self._born < 0.9 * self._idle  # its ranks count, too
-        return young and not self._failures() and self._environ == rank_environment()
+        young = time.perf_counter() - self._born < 0.9 * self.plan.standby  # its ranks count, too
+        return young and not self._failures()
 
     # -- working ------------------------------------------------------------------------------
 
@@ -149,11 +144,9 @@ class World:
         "succeeded", if one met nobody, or if nobody waited for a Work.
         """
         self._read_logs()
-        found: CourseError | None = self._matcher.mismatch()
-        if not any("full" in rank.notes for rank in self.ranks):  # else it may have had no room
-            works = filter(None, (rank.unwaited for rank in self.ranks))
-            found = found or self._matcher.absence() or next(map(explain.unwaited, works), None)
-        if found:
+        found: CourseError | None = self._matcher.mismatch() or self._matcher.absence()
+        unwaited = (event for rank in self.ranks for event in rank.events if not event.waited)
+        if found := found or next(map(explain.unwaited, unwaited), None):
             raise found
 
     def _make_run(self, results: list[Any], seconds: float, record: bool) -> Run:
@@ -184,14 +177,18 @@ class World:
             self._selector.unregister(rank.control)
 
     def _from_server(self) -> None:
-        for kind, *values in self._channel.serve():
-            if kind == "pid":  # they are forked in the order in which they were asked for
-                next(rank for rank in self.ranks if not rank.pid).pid = values[0]
-            else:
-                self._died(*values)
-        if self._channel.closed:
-            words = self._server.last_complaint()
-            raise CourseError(f"the process that starts ranks has died{words}: run the cell again")
+        try:
+            while packet := self._socket.recv(1 << 10, socket.MSG_DONTWAIT):
+                kind, *values = pickle.loads(packet)
+                if kind == "pid":  # they are forked in the order in which they were asked for
+                    next(rank for rank in self.ranks if not rank.pid).pid = values[0]
+                else:
+                    self._died(*values)
+        except OSError as error:
+            if isinstance(error, BlockingIOError):  # that was all, so far
+                return
+        words = self._server.last_complaint()
+        raise CourseError(f"the process that starts ranks has died{words}: run the cell again")
 
     def _died(self, pid: int, code: int) -> None:
         rank = next(rank for rank in self.ranks if rank.pid == pid)
@@ -205,16 +202,11 @@ class World:
 
     def _settle(self) -> None:
         """After a first failure: let every rank that can still say something say it."""
-        end = time.perf_counter() + SETTLE_SECONDS
-        may_speak = True  # once at least: a call that is refused at once looks like one that blocks
-        while may_speak and time.perf_counter() < end:
-            self._react(time.perf_counter() + 0.02)
-            self._read_logs()
-            may_speak = any(r.outcome is None and r.blocked_in is None for r in self.ranks)
+        self._listen(lambda rank: rank.outcome or rank.blocked_in)
         for rank in self.ranks:
             if rank.outcome and rank.outcome.state == "died":
                 rank.outcome.lines = rank.stack_lines
-                rank.outcome.last_call = rank.last_call
+                rank.outcome.last_call = rank.blocked_in or next(reversed(rank.events), None)
                 rank.outcome.last_words = rank.output.terminated_with
 
     def _ask_for_stacks(self) -> list[Rank]:
@@ -222,11 +214,19 @@ class World:
         running = [rank for rank in self.ranks if rank.outcome is None]
         for rank in running:
             os.kill(rank.pid, signal.SIGUSR1)
-        end = time.perf_counter() + STACK_SECONDS
-        while time.perf_counter() < end and not all(rank.stack for rank in running):
-            self._react(time.perf_counter() + 0.02)
-        self._read_logs()
+        self._listen(lambda rank: rank.outcome or rank.stack)
         return [rank for rank in running if rank.outcome is None]
+
+    def _listen(self, has_spoken: Callable[[Rank], object]) -> None:
+        """React until every rank has spoken, or for a second; once at least, as a call that torch
+        refuses at once looks like one that blocks.
+        """
+        end = time.perf_counter() + LISTEN_SECONDS
+        while time.perf_counter() < end:
+            self._react(time.perf_counter() + 0.02)
+            self._read_logs()
+            if all(map(has_spoken, self.ranks)):
+                return
 
 
 def _result(end: Outcome) -> Any:

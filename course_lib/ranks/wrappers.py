@@ -1,9 +1,7 @@
 """Thin wrappers where c10d's hooks are silent: tag, reduce op, new groups, waits.
 
-    the reader's line ─► torch.distributed ─► wrapper: tag, op ─► ProcessGroup ─► hook ─► Recorder
-
-They are put around torch's methods once per process. Where nobody records they do nothing but
-refuse a message to or from a rank that is not there: gloo would wait for it, and nobody knows why.
+Where nobody records they do nothing but refuse a message to or from a rank that is not there: gloo
+would wait for it, and nobody knows why.
 """
 
 from __future__ import annotations
@@ -29,9 +27,7 @@ _OPERATIONS = (
 
 
 def install() -> None:
-    """Put the wrappers in place, once per process."""
-    if hasattr(dist.Work.wait, "__wrapped__"):
-        return  # a fork has inherited them
+    """Put the wrappers in place; a fork inherits them."""
     _wrap(dist.ProcessGroup, _operation, *_OPERATIONS)
     _wrap(dist.Work, _wait, "wait")
     _wrap(dist.Work, _taking, "get_future", "is_completed")
@@ -59,7 +55,7 @@ def _operation(method: Callable) -> Callable:
     is_message = method.__name__ in ("send", "recv", "recv_anysource")
 
     def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call = recorder.this_thread.call
+        call = recorder.current_call
         last: Any = args[-1] if args else None
         if is_message:
             peer = args[1] if len(args) > 2 else None

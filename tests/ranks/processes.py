@@ -2,47 +2,66 @@
 
 import os
 import time
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
+
+import psutil
 
 
-def alive(pid):
+def alive(pid: int) -> bool:
     """Whether a process runs: one that is dead and not yet reaped does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
         return False
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """What this says once it says anything, or at the end of the time."""
+    end = time.monotonic() + seconds
+    while not (found := what()) and time.monotonic() < end:
+        time.sleep(0.002)
+    return found
 
 
 def gone(pids, seconds=5.0):
     """Wait for these processes to end; returns those that did not."""
-    deadline = time.monotonic() + seconds
-    while (left := [p for p in pids if alive(p)]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return left
+    wait_for(lambda: not any(map(alive, pids)), seconds)
+    return [pid for pid in pids if alive(pid)]
 
 
-def started(path, lines=2, seconds=60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if path.exists() and len(text := path.read_text().splitlines()) == lines:
-            return sorted({int(pid) for line in text for pid in line.split()})
-        time.sleep(0.02)
-    raise AssertionError("the ranks did not start")
+def started(path, lines=2):
+    """The process ids in this file, once it has so many lines."""
+    text = wait_for(
+        lambda: path.exists() and len(t := path.read_text().splitlines()) == lines and t
+    )
+    assert text, "the ranks did not start"
+    return sorted({int(pid) for line in text for pid in line.split()})
 
 
-def first_child(pid, seconds=60):
+def first_child(pid):
     """Wait for the fork server that a notebook starts, or a rank that a fork server starts."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            with suppress(OSError):  # what an import starts is gone at once
-                words = Path(f"/proc/{child}/cmdline").read_text()
-                if "ranks/forkserver" in words and os.getsid(int(child)) == int(child):
-                    return int(child)
-        time.sleep(0.001)
-    raise AssertionError("it has started nothing")
+
+    def look() -> int:
+        for child in psutil.Process(pid).children():
+            try:  # what an import starts is gone at once
+                ours = any("ranks/forkserver" in word for word in child.cmdline())
+                if ours and os.getsid(child.pid) == child.pid:
+                    return child.pid
+            except (psutil.NoSuchProcess, ProcessLookupError):
+                continue
+        return 0
+
+    found = wait_for(look)
+    assert found, "it has started nothing"
+    return found
 
 
 def open_files():
-    return len(os.listdir("/proc/self/fd"))
+    return psutil.Process().num_fds()
+
+
+def listening(pid: int) -> list[int]:
+    """The ports on which a process listens."""
+    found = psutil.Process(pid).net_connections("tcp")
+    return [one.laddr.port for one in found if one.status == psutil.CONN_LISTEN]

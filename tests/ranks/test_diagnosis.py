@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from faults import FAULTS, fail, on
 
-from course_lib import CourseError, Deadlock, Mismatch, RankDied, RankFailed, expect, run, simulate
+from course_lib import CourseError, Deadlock, RankDied, RankFailed, expect, run, simulate
 from course_lib.ranks import deadlock
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -36,7 +36,6 @@ def test_the_first_failure_comes_with_all_that_was_said_before(capsys):
         run(speak_and_fail, world_size=2)
     error = caught.value
     assert (error.rank, error.kind, error.consequences) == (1, "ValueError", ())
-    assert isinstance(error.__cause__, ValueError)
     assert capsys.readouterr().out == "[0] so far so good\n[1] so far so good\n"
     assert error.run.output == "[0] so far so good\n[1] so far so good\n"
     assert [e.op for e in error.run.trace.of(0)] == ["barrier", "barrier"]
@@ -73,27 +72,21 @@ def test_slow_is_not_stuck():
     assert run(slow, world_size=3).results == [3.0] * 3
 
 
-def two_orders(one, two):
+def two_orders():
     """The ranks share two groups, and use them in two orders."""
-    one, two = dist.new_group(one), dist.new_group(two)
+    one, two = dist.new_group([0, 1]), dist.new_group([0, 1, 2])
     first, second = (one, two) if dist.get_rank() == 0 else (two, one)
     dist.all_reduce(torch.ones(1), group=first)
     dist.all_reduce(torch.ones(1), group=second)
 
 
-@pytest.mark.parametrize(
-    ("groups", "texts"),
-    [
-        (([0, 1], [0, 1, 2]), ("ranks 0 and 1", "ranks 0, 1 and 2", "ranks 0, 1 and 2")),
-        (([0, 1, 2], [2, 1, 0]), ("ranks 0, 1 and 2",) * 3),
-    ],
-)
 @pytest.mark.parametrize("engine", [run, partial(simulate, limit=9.0)])
-def test_two_groups_used_in_two_orders_are_a_deadlock_that_names_both(engine, groups, texts):
-    with pytest.raises(Deadlock) as caught:
-        engine(two_orders, *groups, world_size=3)
-    for wait, members in zip(caught.value.waits, texts, strict=True):
-        assert wait.call == f"all_reduce(SUM) among {members}"
+def test_two_groups_used_in_two_orders_are_a_deadlock_that_names_both(engine):
+    with pytest.raises(Deadlock, match="Ranks that share groups have to use them") as caught:
+        engine(two_orders, world_size=3)
+    members = ("ranks 0 and 1", "ranks 0, 1 and 2", "ranks 0, 1 and 2")
+    for wait, those in zip(caught.value.waits, members, strict=True):
+        assert wait.call == f"all_reduce(SUM) among {those}"
         assert wait.line.source == "dist.all_reduce(torch.ones(1), group=first)"
 
 
@@ -138,11 +131,7 @@ def test_expect_shows_the_error_and_keeps_it(capsys):
         run(fail, world_size=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "shown"),
-    [("last words of C++", RankDied, "[1] before\n"), ("lengths", Mismatch, "")],
-)
-def test_what_cpp_says_at_its_end_is_not_part_of_the_output(name, kind, shown, capsys):
-    with pytest.raises(kind):
-        run(PROGRAMS[name], world_size=2)
-    assert capsys.readouterr().out == shown
+def test_what_cpp_says_at_its_end_is_not_part_of_the_output(capsys):
+    with pytest.raises(RankDied):
+        run(PROGRAMS["last words of C++"], world_size=2)
+    assert capsys.readouterr().out == "[1] before\n"

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import psutil
+import pytest
 import torch
-from processes import alive
+from processes import alive, listening, open_files
 
 from course_lib.ranks.plan import Deadline
 from course_lib.ranks.standby import standby
@@ -56,11 +58,10 @@ def median(values: list[float]) -> float:
 
 
 @contextmanager
-def busy(processes: int | None = None) -> Iterator[None]:
+def busy() -> Iterator[None]:
     """Keep every core busy meanwhile."""
-    number = len(os.sched_getaffinity(0)) if processes is None else processes
-    code = "while True: sum(range(10_000))"
-    burning = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(number)]
+    command = [sys.executable, "-c", "while True: sum(range(10_000))"]
+    burning = [subprocess.Popen(command) for _ in os.sched_getaffinity(0)]
     try:
         yield
     finally:
@@ -77,20 +78,14 @@ def marked_world() -> Iterator[Leftovers]:
     """Runs inside start processes that can be told from everybody else's, in a temporary folder
     of their own.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        before = {key: os.environ.get(key) for key in (MARK, "TMPDIR")}
-        os.environ.update({MARK: folder, "TMPDIR": folder})
-        tempfile.tempdir = None  # it is remembered otherwise
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MARK, folder)
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", None)  # it is remembered otherwise
         start_afresh()  # the fork server of before bears no mark
         try:
             yield Leftovers(Path(folder))
         finally:
-            for key, value in before.items():
-                if value is None:
-                    del os.environ[key]
-                else:
-                    os.environ[key] = value
-            tempfile.tempdir = None
             start_afresh()
 
 
@@ -107,7 +102,6 @@ class Leftovers:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.mark = f"{MARK}={folder}".encode()
         self.memory = set(os.listdir("/dev/shm"))
         self.files = 0
         self.warm()
@@ -116,7 +110,7 @@ class Leftovers:
         """Count open files from here on: the first runs open some for good (torch's, the fork
         server's socket).
         """
-        self.files = len(os.listdir("/proc/self/fd")) - self._files_of_worlds()
+        self.files = open_files() - self._files_of_worlds()
 
     def wait(self, seconds: float = SECONDS) -> tuple[float, list[str]]:
         """Wait until nothing is left: how long that took, and what is there at the end."""
@@ -129,48 +123,26 @@ class Leftovers:
         return time.perf_counter() - start, left
 
     def found(self) -> list[str]:
-        ours = self._processes()
+        ours = {p.pid for p in psutil.process_iter() if alive(p.pid) and self._is_marked(p)}
+        ready = {rank.pid for rank in standby.ready.ranks} if standby.ready is not None else set()
+        server = standby._server and standby._server._process.pid
+        # ranks that stand by listen, too: that is how gloo's pairs find one another
+        ports = [port for pid in {os.getpid(), *ours} - ready for port in _ports(pid)]
+        memory = set(os.listdir("/dev/shm")) - self.memory
+        files = open_files() - self._files_of_worlds() - self.files
         return [
-            *(f"process {pid}: {_command(pid)}" for pid in ours - self._expected()),
-            *(f"listening port {port}" for port in self._ports(ours)),
+            *(f"process {pid}" for pid in ours - ready - {server}),
+            *(f"listening port {port}" for port in ports),
             *(f"file {path}" for path in self.folder.iterdir() if not _is_torchs(path)),
-            *(f"shared memory {name}" for name in self._shared_memory()),
-            *self._open_files(),
+            *(f"shared memory {name}" for name in memory),
+            *([f"{files} open files too many"] if files > 0 else []),
         ]
 
-    def _processes(self) -> set[int]:
-        """Those that live and bear our mark."""
-        return {pid for pid in _pids() if self._is_marked(pid) and alive(pid)}
-
-    def _is_marked(self, pid: int) -> bool:
+    def _is_marked(self, process: psutil.Process) -> bool:
         try:
-            return self.mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
+            return process.environ().get(MARK) == str(self.folder)
+        except psutil.Error:
             return False  # gone meanwhile, or another user's
-
-    @staticmethod
-    def _expected() -> set[int]:
-        """The fork server, and the ranks of the world that stands by."""
-        server = standby._server
-        ready = standby.ready.ranks if standby.ready is not None else []
-        return {rank.pid for rank in ready} | ({server._process.pid} if server else set())
-
-    def _ports(self, ours: set[int]) -> list[int]:
-        """On which we listen: this process, or what is left of ranks. Ranks that stand
-        by do, which is how gloo's pairs find one another."""
-        ready = standby.ready.ranks if standby.ready is not None else []
-        watched = {os.getpid(), *ours} - {rank.pid for rank in ready}
-        held = {link for pid in watched for link in _links(pid)}
-        return [port for port, inode in _listening() if f"socket:[{inode}]" in held]
-
-    def _shared_memory(self) -> list[str]:
-        """New there, and held by nobody else who lives."""
-        new = set(os.listdir("/dev/shm")) - self.memory
-        return sorted(new - _held_by_others(new, self)) if new else []
-
-    def _open_files(self) -> list[str]:
-        extra = len(os.listdir("/proc/self/fd")) - self._files_of_worlds() - self.files
-        return [f"{extra} open files too many"] if extra > 0 else []
 
     @staticmethod
     def _files_of_worlds() -> int:
@@ -186,43 +158,8 @@ def _is_torchs(path: Path) -> bool:
     return path.name.startswith("torchinductor_") and not any(path.iterdir())
 
 
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _command(pid: int) -> str:
+def _ports(pid: int) -> list[int]:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()[:80]
-    except OSError:
-        return "(gone)"
-
-
-def _links(pid: int) -> list[str]:
-    links = []
-    with suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(OSError):
-                links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
-    return links
-
-
-def _listening() -> list[tuple[int, str]]:
-    """(port, inode) of every TCP socket that listens."""
-    rows = []
-    for name in ("tcp", "tcp6"):
-        with suppress(FileNotFoundError):
-            for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == "0A":
-                    rows.append((int(words[1].rpartition(":")[2], 16), words[9]))
-    return rows
-
-
-def _held_by_others(names: set[str], leftovers: Leftovers) -> set[str]:
-    held = set()
-    for pid in _pids():
-        if pid != os.getpid() and not leftovers._is_marked(pid):
-            with suppress(OSError):
-                text = Path(f"/proc/{pid}/maps").read_text() + " ".join(_links(pid))
-                held |= {name for name in names if f"/dev/shm/{name}" in text}
-    return held
+        return listening(pid)
+    except psutil.Error:
+        return []  # gone meanwhile

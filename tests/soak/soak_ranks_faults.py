@@ -12,7 +12,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,11 +21,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from faults import FAULTS, SHORT, Fault, by_hand, by_rank, fail, kill_me, on, provoke, wrong_with
+from faults import FAULTS, SHORT, Fault, by_hand, fail, kill_me, on, provoke, wrong_with
 from soak_ranks_common import Leftovers, by_value, count, marked_world, median, report
 
 from course_lib import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied, RankFailed, run
-from course_lib.errors import Interrupted
 
 by_value(__name__)
 AT_ONCE = 4  # worlds that run beside one another
@@ -65,20 +63,6 @@ def shared_tensor_then_die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def temporary_file_then_die() -> None:
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        file.write(b"x" * 4096)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def shout_then_raise() -> None:
-    for _ in range(1000):
-        print("x" * 9999)
-    raise ValueError("stop")
-
-
 def block_in_c() -> None:
     """Block in compiled code for good, with Python's lock held: no Python thread runs meanwhile.
 
@@ -100,34 +84,6 @@ def add_up() -> None:
     assert x.item() == dist.get_world_size()
 
 
-def interrupted(_seconds: float = 30.0) -> None:
-    """An interrupt while ranks sit in a collective; raises as the cell would."""
-    begun = threading.Event()
-
-    class Signalling:
-        """Standard output that says when a rank has printed."""
-
-        def write(self, text: str) -> int:
-            begun.set()
-            return len(text)
-
-        def flush(self) -> None:
-            """Nothing is held back."""
-
-    def interrupt() -> None:
-        if begun.wait(_seconds):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    thread, out = threading.Thread(target=interrupt), sys.stdout
-    thread.start()
-    sys.stdout = Signalling()  # type: ignore[assignment]
-    try:
-        run(by_rank(lambda: (print("here", flush=True), dist.barrier()), lambda: time.sleep(1000)))
-    finally:
-        sys.stdout = out
-        thread.join()
-
-
 BY_HAND = {"init": False}
 # What is told of them is no news; what they leave is.
 MESSY = [
@@ -140,26 +96,12 @@ MESSY = [
     Fault("a child that is deaf to SIGTERM", RankDied, deaf_child),
     Fault("workers of a DataLoader", RankFailed, loader_then_raise),
     Fault("shared memory, then SIGKILL", RankDied, shared_tensor_then_die),
-    Fault("a temporary file, then SIGKILL", RankDied, temporary_file_then_die),
-    Fault("ten megabytes of output", RankFailed, shout_then_raise),
     Fault("init=False, exception", RankFailed, by_hand(fail), options=BY_HAND),
-    Fault("init=False, before the group", RankFailed, fail, options=BY_HAND),
     Fault("init=False, SIGKILL", RankDied, by_hand(kill_me(9)), options=BY_HAND),
     Fault("init=False, a rank that does not come", Hang, one_comes, options=BY_HAND | SHORT),
     Fault("the fork server killed", CourseError,
           lambda: (os.kill(os.getppid(), signal.SIGKILL), time.sleep(1000))),
-    Fault("interrupt", Interrupted, interrupted),
 ]  # fmt: skip
-
-
-def provoke_here(fault: Fault) -> BaseException | None:
-    if fault.fn is not interrupted:
-        return provoke(fault)
-    try:
-        interrupted()
-    except KeyboardInterrupt as error:
-        return error
-    return None
 
 
 def warm_up(leftovers: Leftovers) -> None:
@@ -194,7 +136,7 @@ def test_faults_in_a_row_leave_nothing(monkeypatch):
         for number, fault in enumerate(faults):
             monkeypatch.setenv("COURSE_LIB_STANDBY", "0" if number // 10 % 2 else "60")
             start = time.perf_counter()
-            error = provoke_here(fault)
+            error = provoke(fault)
             told.append(time.perf_counter() - start)
             wrong += filter(None, [wrong_with(fault, error)])
             kept = [*kept[-4:], *filter(None, [error])]
