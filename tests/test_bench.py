@@ -37,23 +37,3 @@ def test_every_budget_has_a_row(root: Path):
     later = [what for what, text in rows.items() if text == "not measured: minutes; see --all"]
     assert later == ["chunked ring on 1024 simulated ranks", "nbval of each lesson",
                      "the zoo, CPU", "make test"]  # fmt: skip
-
-
-def test_a_row_is_printed_before_the_next_is_measured(root: Path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(root / "tools")
-    import bench
-
-    seen = []
-
-    def measured_twice(quick: bool):
-        for what in ("first", "second"):
-            seen.append(capsys.readouterr().out)
-            yield bench.row(what, [2.0, 4.0], "s", 3.0)
-
-    monkeypatch.setattr(bench, "BENCHES", (measured_twice,))
-    monkeypatch.setattr(bench, "LONG", {})
-    assert bench.main([]) == 0
-    first, second = seen[1], capsys.readouterr().out
-    assert seen[0] == ""
-    assert re.fullmatch(r"first +3 s +± 1\.5 +kept +at most 3 s \(n=2\)\n", first)
-    assert second == first.replace("first ", "second")

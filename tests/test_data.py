@@ -59,13 +59,6 @@ def test_shapes_types_and_range(no_network: None) -> None:
         assert load_digits(train).tensors[0].max() == 1
 
 
-def test_counts_of_each_digit() -> None:
-    train = load_digits().tensors[1].bincount().tolist()
-    test = load_digits(train=False).tensors[1].bincount().tolist()
-    assert train == [143, 146, 142, 147, 145, 146, 145, 144, 140, 144]
-    assert test == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
-
-
 def test_the_script_writes_the_committed_files(make: ModuleType, tmp_path: Path) -> None:
     load_digits()  # leaves no file behind
     content = files(DIGITS)

@@ -177,31 +177,6 @@ def test_a_root_that_is_not_in_the_group_is_refused_as_lesson_08_says():
     assert (caught.value.kind, caught.value.rank) == ("ValueError", 3)
 
 
-def test_04_a_tree_takes_two_logarithms_of_whole_tensors():
-    network, size = Network(collectives="messages"), 65_536
-
-    def there_and_back():
-        total = torch.zeros(size // 4)
-        dist.reduce(total, dst=0)
-        dist.broadcast(total, src=0)
-
-    for n in (2, 8, 64):
-        seconds = simulate(there_and_back, world_size=n, network=network).seconds
-        expected = 2 * math.ceil(math.log2(n)) * (network.latency + size / network.bandwidth)
-        assert math.isclose(seconds, expected, rel_tol=1e-9)
-
-
-def test_04_rings_take_the_time_and_send_the_bytes_of_the_formulas():
-    names = played("04", "04-2e7bc8", "04-f6e553", "04-b0abad", "04-b18987")
-    network, size = Network(), names["S"]
-    for n, job in names["rings"].items():
-        step = network.latency + size / n / network.bandwidth
-        assert math.isclose(job.seconds, 2 * (n - 1) * step, rel_tol=1e-9)
-        assert {job.trace.bytes_sent(r) for r in range(n)} == {2 * (n - 1) * size // n}
-    for n, job in names["wholes"].items():
-        assert {job.trace.bytes_sent(r) for r in range(n)} == {(n - 1) * size}
-
-
 def test_05_the_transfer_of_a_ring_never_doubles():
     """Without latency 64 ranks take less than twice as long as two."""
     network = Network(latency=1e-15, bandwidth=1e9, collectives="messages")
