@@ -25,7 +25,7 @@ KINDS = {
 def test_some_examples_say_today_what_the_page_says_and_what_has_changed_is_seen(tmp_path: Path):
     # In a process of its own: it makes itself a notebook, of which there is one a process.
     (tmp_path / "page.md").write_text(TEXT.replace("rank 2 raised", "rank 3 raised"))
-    command = [sys.executable, "tools/errors_gallery.py", "--check", "--only=5"]
+    command = [sys.executable, "tools/errors_gallery.py", "--check", "--only=10"]
     done = subprocess.run([*command, tmp_path / "page.md"], cwd=ROOT, capture_output=True,
                           text=True, timeout=150)  # fmt: skip
     assert done.returncode == 1, done.stderr
