@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -11,17 +11,13 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOL = ROOT / "tools" / "gpu_report.py"
-spec = importlib.util.spec_from_file_location("gpu_report", TOOL)
-assert spec is not None and spec.loader is not None
-report = importlib.util.module_from_spec(spec)
-sys.modules["gpu_report"] = report
-spec.loader.exec_module(report)
+sys.path.append(str(ROOT / "tools"))  # ranks find it there, too
+report = importlib.import_module("gpu_report")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [str(TOOL), f"--out={tmp_path / 'gpu'}"])
+    monkeypatch.setattr(sys, "argv", ["gpu_report", f"--out={tmp_path / 'gpu'}"])
     assert report.main() == report.NO_GPU
     (line,) = capsys.readouterr().out.splitlines()
     assert "nothing was measured" in line
@@ -38,9 +34,8 @@ def test_a_rehearsal_runs_and_claims_nothing(tmp_path: Path, monkeypatch):
 
 
 def rehearsed(tmp_path: Path, monkeypatch) -> dict[str, str]:
-    monkeypatch.syspath_prepend(TOOL.parent)  # where ranks find it
     monkeypatch.setattr(report, "LESSONS", ("06",))
-    monkeypatch.setattr(sys, "argv", [str(TOOL), "--rehearse", f"--out={tmp_path}"])
+    monkeypatch.setattr(sys, "argv", ["gpu_report", "--rehearse", f"--out={tmp_path}"])
     assert report.main() == 0
     text = (tmp_path / "report.md").read_text()
     assert text.startswith("# Rehearsal on CPUs, 0 GPUs")
