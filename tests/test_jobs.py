@@ -128,7 +128,7 @@ def test_slurm_reads_every_directive_and_starts_one_agent_a_node():
 
 
 def test_the_slurm_file_starts_torchrun_on_each_node(tmp_path: Path):
-    """With stand-ins for three commands; Slurm itself and a training: tests/soak."""
+    """With stand-ins for three commands."""
     for name, text in {"scontrol": '[ "$1 $2" = "show hostnames" ] && echo node1 && echo node2',
                        "srun": 'exec "$@"', "torchrun": 'printf "%s\\n" "$@"'}.items():  # fmt: skip
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
