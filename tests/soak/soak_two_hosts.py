@@ -47,12 +47,8 @@ class Host:
     def run(self, meeting: Host, checkpoint: Path) -> subprocess.Popen[str]:
         command = [
             *("ip", "netns", "exec", self.name, sys.executable, "-m", "torch.distributed.run"),
-            *(
-                "--nnodes=2",
-                "--nproc-per-node=1",
-                "--max-restarts=3",
-                f"--local-addr={self.address}",
-            ),
+            *("--nnodes=2", "--nproc-per-node=1", "--max-restarts=3"),
+            f"--local-addr={self.address}",
             *("--rdzv-backend=c10d", f"--rdzv-endpoint={meeting.address}:{PORT}", "--rdzv-id=7"),
             f"--rdzv-conf=is_host={self is meeting}",
             *(str(JOBS / "train.py"), "--epochs=6", f"--checkpoint={checkpoint}"),
