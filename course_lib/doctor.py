@@ -57,14 +57,16 @@ class Problem(Exception):
 
 def main(_args: object = None, questions: Sequence[Question] | None = None) -> int:
     """Print what was found, as it is found; 1 if something that lessons need is missing."""
+    with contextlib.suppress(AttributeError):  # for terminals that cannot show every character
+        sys.stdout.reconfigure(errors="replace", line_buffering=True)  # type: ignore[union-attr]
     states: dict[str, str] = {}
     for question in QUESTIONS if questions is None else questions:
         found = examine(question, states)
         states[found.name] = found.state
-        _say(f"{found.state:<8}{found.name:<12}{found.text}")
+        print(f"{found.state:<8}{found.name:<12}{found.text}")
         if found.remedy:
-            _say(f"{'':20}{found.remedy}")
-    _say(f"\n{modes(states)}")
+            print(f"{'':20}{found.remedy}")
+    print(f"\n{modes(states)}")
     return int("MISSING" in states.values())
 
 
@@ -98,12 +100,6 @@ def _first_line(error: Exception) -> str:
     return ": ".join(filter(None, (kind, text.partition("\n")[0])))
 
 
-def _say(line: str) -> None:
-    """Print, also where a terminal cannot show every character."""
-    code = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(line.encode(code, "replace").decode(code), flush=True)
-
-
 def python() -> str:
     if sys.version_info < OLDEST_PYTHON:
         raise Problem(f"{sys.version.split()[0]} is too old")
@@ -127,8 +123,7 @@ def packages() -> str:
 
 
 def jupyterlab() -> str:
-    names = ("jupyterlab", "ipykernel")
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    return ", ".join(f"{n} {importlib.metadata.version(n)}" for n in ("jupyterlab", "ipykernel"))
 
 
 def add_up() -> float:
@@ -212,8 +207,7 @@ QUESTIONS = (
     Question("packages", packages, "pip install --upgrade torchvision matplotlib numpy cloudpickle",
              after="torch"),
     Question("JupyterLab", jupyterlab, "pip install 'course_lib[lab]'"),
-    Question("memory", memory, "run fewer ranks; start a container with --shm-size=1g",
-             needed=False),
+    Question("memory", memory, "run fewer ranks; give the container --shm-size=1g", needed=False),
     Question("gloo", gloo, "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1",
              after="torch"),
     Question("simulate", simulation, "use the torch that requirements.txt names", needed=False,

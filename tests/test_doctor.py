@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib.metadata
 import io
 import os
@@ -86,10 +85,7 @@ BROKEN: list[tuple[str, Break, str]] = [
     ("torch", not_importable("torch"), "torch"),
     ("torch", lambda p: p.setattr(torch, "__version__", "2.9.1+cpu"), "2.9.1+cpu is too old"),
     ("torch", lambda p: p.setattr(dist, "is_available", lambda: False), "without torch.distr"),
-    ("torch", lambda p: p.setattr(builtins, "__import__", fails(OSError("libcudart.so: none"))),
-     "OSError: libcudart.so"),
     ("packages", not_importable("torchvision"), "torchvision"),
-    ("packages", not_importable("matplotlib"), "matplotlib"),
     ("JupyterLab", lambda p: p.setattr(importlib.metadata, "version", fails(
         importlib.metadata.PackageNotFoundError("ipykernel"))), "ipykernel"),
     ("memory", lambda p: p.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20)),
@@ -149,29 +145,14 @@ def test_it_says_in_which_mode_lessons_run():
     assert modes(fine | {"gloo": "MISSING"}).endswith("mended: gloo.")
 
 
-def test_gpus_are_told_with_the_version_of_nccl(monkeypatch):
+def test_what_is_fine_is_told_with_its_version_and_place(monkeypatch):
     two_gpus(monkeypatch)
     comes_back([3.0, 3.0])(monkeypatch)
-    assert examine(BY_NAME["NCCL"], {}).text == "2.30.7, an all_reduce over 2 × H200"
-
-
-def test_a_system_that_does_not_tell_its_memory_is_no_problem(monkeypatch):
-    monkeypatch.setattr(Path, "read_text", fails(OSError("no such file")))
-    assert "does not say how much is free" in examine(BY_NAME["memory"], {}).text
-
-
-def test_a_place_is_named_with_what_it_cannot_do(monkeypatch):
     monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab")
+    monkeypatch.setattr(Path, "read_text", fails(OSError("no such file")))
+    assert examine(BY_NAME["NCCL"], {}).text == "2.30.7, an all_reduce over 2 × H200"
     assert ", in Colab: one GPU, so one rank with NCCL" in examine(BY_NAME["Python"], {}).text
-
-
-@pytest.mark.slow
-def test_here_nothing_that_lessons_need_is_missing():
-    command = [sys.executable, "-m", "course_lib", "doctor"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Every lesson runs here" in done.stdout
-    assert "Traceback" not in done.stdout + done.stderr
+    assert "does not say how much is free" in examine(BY_NAME["memory"], {}).text
 
 
 def test_a_torch_that_does_not_import_is_a_finding(tmp_path):

@@ -119,20 +119,16 @@ def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path, monkeypa
 # ------------------------------------------------------------------------------- Slurm
 
 
-def test_the_slurm_file_parses():
-    done = subprocess.run(["bash", "-n", JOBS / "train.sbatch"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_slurm_reads_every_directive_and_starts_one_agent_a_node():
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", SBATCH, re.M))
-    assert asked["ntasks-per-node"] == "1", "one agent a node; it starts the ranks"
+    assert asked["ntasks-per-node"] == "1", "the agent starts the ranks"
     assert int(asked["nodes"]) > 1
-    directives = [line for line in SBATCH.splitlines() if line.startswith("#SBATCH")]
-    assert len(directives) == len(asked), "a directive that Slurm would not read"
-    first_command = SBATCH.index("set -euo")
-    assert all(SBATCH.index(line) < first_command for line in directives)
+    above, _, below = SBATCH.partition("set -euo")
+    assert above.count("\n#SBATCH") == len(asked) and "\n#SBATCH" not in below
 
 
 def test_the_slurm_file_starts_torchrun_on_each_node(tmp_path: Path):
-    """With stand-ins for three commands; Slurm itself and a training: tests/soak."""
+    """With stand-ins for three commands."""
     for name, text in {"scontrol": '[ "$1 $2" = "show hostnames" ] && echo node1 && echo node2',
                        "srun": 'exec "$@"', "torchrun": 'printf "%s\\n" "$@"'}.items():  # fmt: skip
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")

@@ -43,10 +43,10 @@ class Targets(HTMLParser):
                 self.ids.add(value)
 
 
-@pytest.mark.parametrize("workflow", sorted((ROOT / ".github" / "workflows").glob("*.yml")))
-def test_a_workflow_is_what_github_reads(workflow: Path):
+def test_workflows_are_what_github_reads():
     schema = ["-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
-    subprocess.run([sys.executable, *schema, workflow], check=True, capture_output=True)
+    workflows = (ROOT / ".github" / "workflows").glob("*.yml")
+    subprocess.run([sys.executable, *schema, *workflows], check=True, capture_output=True)
 
 
 def test_every_link_inside_leads_somewhere_and_nothing_comes_from_elsewhere(site: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 import subprocess
@@ -22,6 +23,7 @@ from course_lib.notebooks.source import read_lesson
 
 ROOT = Path(__file__).resolve().parents[1]
 
+SOLVED = ROOT / "notebooks" / "solutions"
 LESSONS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks" / "src").glob("*.py"))}
 
 
@@ -40,6 +42,15 @@ def quoted(lesson: str, id: str) -> list[re.Pattern]:
     lines = re.search(r"```text\n(.+?)```", cell.text, re.DOTALL)[1].splitlines()
     patterns = [re.sub(r"\d+", r"\\d+", re.escape(line)) for line in lines]
     return [re.compile(pattern.replace("…", ".*")) for pattern in patterns]
+
+
+def curves(lesson: str, id: str) -> dict[str, list[float]]:
+    """By name, the heights of the curves of a stored picture. That they come out is nbval's."""
+    notebook = json.loads((SOLVED / f"{LESSONS[lesson].stem}.ipynb").read_text())
+    [cell] = [cell for cell in notebook["cells"] if cell["id"] == id]
+    words = "".join(cell["outputs"][-1]["data"]["text/plain"]).splitlines()
+    rows = (line.split(": ") for line in words)
+    return {name: [float(y) for y in re.findall(r", ([\d.]+)\)", points)] for name, points in rows}
 
 
 PLAIN = """
@@ -104,18 +115,14 @@ def test_the_presets_are_those_of_lesson_03s_table():
 
 
 def test_the_model_gives_the_times_that_lesson_03_tells():
-    given = "03-76ac89", "03-26ffa6", "03-d18c5b"
-    names = played("03", *given, "03-d496e2", "03-3e960a")
-    at_128, ethernet, useful = names["at_128"], names["ethernet"], names["useful"]
-    assert math.isclose(at_128["tree"], 1e6 * 2 * 7 * ethernet.seconds(262_144), rel_tol=1e-9)
-    bytes_alone = 1e6 * 262_144 / ethernet.bandwidth
-    assert 1.9 < at_128["bandwidth bound"] / bytes_alone < 2, "it levels off at 2·S·β"
-    latency = at_128["best_formula"] - at_128["bandwidth bound"]
-    assert math.isclose(latency, 1e6 * 14 * ethernet.latency, rel_tol=1e-9)
-    assert [round(percent[-1]) for _, percent in useful.values()] == [96, 86, 38]
-    from_8_to_128 = [percent[2] - percent[-1] for _, percent in useful.values()]
-    assert max(from_8_to_128) < 4, "the number of ranks hardly matters"
-    assert round(25_557_032 * 4 / 1e6) == 102
+    at_128 = {way: 1e-6 * times[-1] for way, times in curves("03", "03-d496e2").items()}
+    ethernet, size = Network.ethernet_100g(), 262_144
+    assert math.isclose(at_128["tree"], 2 * 7 * ethernet.seconds(size), rel_tol=1e-3)
+    bound = at_128["bandwidth bound"]
+    assert 1.9 < bound / (size / ethernet.bandwidth) < 2, "it levels off at 2·S·β"
+    assert math.isclose(at_128["best_formula"] - bound, 14 * ethernet.latency, rel_tol=2e-3)
+    useful = curves("03", "03-3e960a").values()
+    assert max(percent[2] - percent[-1] for percent in useful) < 4, "ranks hardly matter"
 
 
 def test_05_disjoint_parts_are_for_the_twin_and_not_for_equal_ranks():
@@ -175,31 +182,6 @@ def test_a_root_that_is_not_in_the_group_is_refused_as_lesson_08_says():
     with pytest.raises(RankFailed) as caught:
         simulate(broadcast, world_size=6)
     assert (caught.value.kind, caught.value.rank) == ("ValueError", 3)
-
-
-def test_04_a_tree_takes_two_logarithms_of_whole_tensors():
-    network, size = Network(collectives="messages"), 65_536
-
-    def there_and_back():
-        total = torch.zeros(size // 4)
-        dist.reduce(total, dst=0)
-        dist.broadcast(total, src=0)
-
-    for n in (2, 8, 64):
-        seconds = simulate(there_and_back, world_size=n, network=network).seconds
-        expected = 2 * math.ceil(math.log2(n)) * (network.latency + size / network.bandwidth)
-        assert math.isclose(seconds, expected, rel_tol=1e-9)
-
-
-def test_04_rings_take_the_time_and_send_the_bytes_of_the_formulas():
-    names = played("04", "04-2e7bc8", "04-f6e553", "04-b0abad", "04-b18987")
-    network, size = Network(), names["S"]
-    for n, job in names["rings"].items():
-        step = network.latency + size / n / network.bandwidth
-        assert math.isclose(job.seconds, 2 * (n - 1) * step, rel_tol=1e-9)
-        assert {job.trace.bytes_sent(r) for r in range(n)} == {2 * (n - 1) * size // n}
-    for n, job in names["wholes"].items():
-        assert {job.trace.bytes_sent(r) for r in range(n)} == {(n - 1) * size}
 
 
 def test_05_the_transfer_of_a_ring_never_doubles():

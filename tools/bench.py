@@ -337,7 +337,7 @@ def checking(quick: bool) -> Iterator[str]:
 
 def comparing() -> Iterator[str]:
     """Each lesson's solution notebook under nbval, from the start of pytest to its end."""
-    from course_lib.notebooks.execute import compare
+    from nbval_run import compare
 
     if importlib.util.find_spec("nbval") is None:
         yield not_measured("nbval of each lesson", "no nbval here (requirements-dev.txt)")

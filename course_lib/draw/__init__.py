@@ -17,18 +17,8 @@ from course_lib.draw.matrix import traffic
 from course_lib.draw.mesh import mesh
 from course_lib.draw.spacetime import timeline
 from course_lib.draw.stepper import steps
-from course_lib.draw.style import (
-    ALARM,
-    COLLECTIVE,
-    COMPUTE,
-    RANKS,
-    RECV,
-    SEND,
-    WAITING,
-    Picture,
-)
+from course_lib.draw.style import Picture
 
 __all__ = [
-    "ALARM", "COLLECTIVE", "COMPUTE", "RANKS", "RECV", "SEND", "WAITING", "Picture",
-    "areas", "bars", "lines", "mesh", "steps", "timeline", "traffic", "values", "waits",
+    "Picture", "areas", "bars", "lines", "mesh", "steps", "timeline", "traffic", "values", "waits",
 ]  # fmt: skip

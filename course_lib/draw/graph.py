@@ -25,33 +25,22 @@ def waits(error: Blocked, caption: str = "") -> Picture:
     first = -math.pi / 2 if len(ranks) == 2 else 0.0  # two stand side by side, more in a circle
     places = {r: (math.sin(first + k * turn), math.cos(first + k * turn))
               for k, r in enumerate(ranks)}  # fmt: skip
-    cycle = _cycle_edges(error)
+    cycle = error.cycle if isinstance(error, Deadlock) else ()
+    edges = set(zip(cycle, cycle[1:] + cycle[:1], strict=True))
     tall = 0.5 if len(ranks) <= 2 else 1.5
-    picture = Picture(1.15 * 2 * tall, _text(error, ranks), 6.0)
+    picture = Picture(1.15 * 2 * tall, _text(error, ranks, cycle), 6.0)
     axes = picture.add_subplot(aspect="equal", xlim=(-2.6, 2.6), ylim=(-tall, tall))
     axes.set_axis_off()
-    for wait in error.waits:
-        for on in wait.on:
-            _draw_edge(axes, places[wait.rank], places[on], (wait.rank, on) in cycle)
+    for start, end in ((wait.rank, on) for wait in error.waits for on in wait.on):
+        bold = (start, end) in edges
+        style = {"arrowstyle": "-|>", "color": ALARM if bold else FAINT, "shrinkA": 13,
+                 "linewidth": 2.2 if bold else 1.0, "shrinkB": 13, "mutation_scale": 14,
+                 "connectionstyle": "arc3,rad=0.18"}  # fmt: skip
+        axes.annotate("", xy=places[end], xytext=places[start], arrowprops=style)
     for rank, place in places.items():
-        is_in_cycle = any(rank in edge for edge in cycle)
-        _draw_rank(axes, rank, place, calls.get(rank), is_in_cycle, len(ranks) <= _NAMED)
+        _draw_rank(axes, rank, place, calls.get(rank), rank in cycle, len(ranks) <= _NAMED)
     picture.caption(caption)
     return picture
-
-
-def _cycle_edges(error: Blocked) -> set[tuple[int, int]]:
-    cycle = error.cycle if isinstance(error, Deadlock) else ()
-    return set(zip(cycle, cycle[1:] + cycle[:1], strict=True))
-
-
-def _draw_edge(
-    axes: Axes, start: tuple[float, float], end: tuple[float, float], is_cycle: bool
-) -> None:
-    style = {"arrowstyle": "-|>", "color": ALARM if is_cycle else FAINT, "shrinkA": 13,
-             "linewidth": 2.2 if is_cycle else 1.0, "shrinkB": 13, "mutation_scale": 14,
-             "connectionstyle": "arc3,rad=0.18"}  # fmt: skip
-    axes.annotate("", xy=end, xytext=start, arrowprops=style)
 
 
 def _draw_rank(
@@ -67,14 +56,13 @@ def _draw_rank(
         axes.text(x * 1.27, y * 1.34, text, fontsize=8.5, ha=side, va="center")
 
 
-def _text(error: Blocked, ranks: list[int]) -> str:
+def _text(error: Blocked, ranks: list[int], cycle: tuple[int, ...]) -> str:
     lines = []
     for wait in sorted(error.waits, key=lambda w: w.rank):
         on = ", ".join(map(str, wait.on)) or "nobody known"
         lines.append(f"rank {wait.rank} waits in {wait.call} for {on}")
     waiting = {wait.rank for wait in error.waits}
     lines += [f"rank {rank} does not wait" for rank in ranks if rank not in waiting]
-    cycle = error.cycle if isinstance(error, Deadlock) else ()
     if cycle:
         lines.append("cycle: " + " → ".join(map(str, cycle + cycle[:1])))
     return "\n".join(lines)

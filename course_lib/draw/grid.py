@@ -9,7 +9,7 @@ may be a set of ranks, too: it shows who has contributed, a stripe of colour eac
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -47,28 +47,22 @@ def values(*grids: Any, titles: Sequence[str] = (), caption: str = "") -> Pictur
     if len(lists) == 1 and lists[0] and all(isinstance(entry, dict) for entry in lists[0]):
         names = list(lists[0][0])
         lists = [[entry[name] for entry in lists[0]] for name in names]
-    return _strip([_cells(grid) for grid in lists], names, caption, (0.75, 0.36), across=2)
+    return _strip([_cells(grid) for grid in lists], names, caption)
 
 
 @drawn
 def film(grids: Sequence[Any], caption: str = "") -> Picture:
     """Draw grids that follow one another; what changed since the one before has a bold edge."""
     panels = [_cells(grid) for grid in grids]
-    last = len(panels) - 1
-    titles = ["start", *(f"step {k} of {last}" for k in range(1, last + 1))]
-    wide = (WIDTH / 3 - _NAMES) / _columns(panels)
-    return _strip(panels, titles, caption, (min(0.5, wide), 0.27), across=3, is_film=True)
+    titles = ["start", *(f"step {k} of {len(panels) - 1}" for k in range(1, len(panels)))]
+    return _strip(panels, titles, caption, is_film=True)
 
 
 def _cells(grid: Sequence[Any]) -> Cells:
-    return [list(_cells_of(entry)) for entry in grid]
-
-
-def _cells_of(entry: Any) -> Iterator[Any]:
-    """One rank's entry, cell by cell; tensors and arrays by their first dimension."""
-    entry = entry.tolist() if hasattr(entry, "tolist") else entry
-    if entry is not None:
-        yield from entry if isinstance(entry, list | tuple) else [entry]
+    """Each rank's entry, cell by cell; tensors and arrays by their first dimension."""
+    plain = [entry.tolist() if hasattr(entry, "tolist") else entry for entry in grid]
+    return [[] if entry is None else list(entry) if isinstance(entry, list | tuple) else [entry]
+            for entry in plain]  # fmt: skip
 
 
 def _say(cell: Any) -> str:
@@ -107,18 +101,13 @@ def _columns(panels: list[Cells]) -> int:
     return max([1, *(len(cells) for panel in panels for cells in panel)])
 
 
-def _strip(
-    panels: list[Cells],
-    titles: list[str],
-    caption: str,
-    cell: tuple[float, float],
-    across: int,
-    is_film: bool = False,
-) -> Picture:
-    """Panels in one picture, up to ``across`` in a row where they fit, cells in inches."""
-    columns, ranks = _columns(panels), max([1, *map(len, panels)])
+def _strip(panels: list[Cells], titles: list[str], caption: str, is_film: bool = False) -> Picture:
+    """Panels in one picture, two in a row where they fit, and of a film three."""
+    columns, ranks, most = _columns(panels), max([1, *map(len, panels)]), 3 if is_film else 2
+    # A cell's width and height in inches; a film's panels are made to fit.
+    cell = (min(0.5, (WIDTH / most - _NAMES) / columns), 0.27) if is_film else (0.75, 0.36)
     wide = min(WIDTH, cell[0] * columns + _NAMES)
-    across = max(1, min(across, len(panels), int(WIDTH / wide + 0.01)))
+    across = max(1, min(most, len(panels), int(WIDTH / wide + 0.01)))
     down = math.ceil(len(panels) / across)
     height = down * (min(cell[1], 8 / ranks) * ranks + 0.35) + 0.1 + 0.25 * bool(caption)
     picture = Picture(height, _words(panels, titles), wide * across)
@@ -132,11 +121,14 @@ def _strip(
 def _draw_panel(
     axes: Axes, panels: list[Cells], k: int, title: str, width: float, is_film: bool
 ) -> None:
-    """Draw panel ``k``, ``width`` inches wide, with bold edges where a film has moved on."""
+    """Draw panel ``k``, ``width`` inches wide, with bold edges where a film has moved on. What a
+    cell says is in one size for all, and left out where it would be too small."""
     stripes: list[Corners] = []
     edges: dict[bool, list[Corners]] = {False: [], True: []}
     colors: list[Any] = []
     columns, before = _columns(panels), panels[k - 1 if is_film and k else k]
+    longest = max([3, *(len(_say(cell)) for panel in panels for cells in panel for cell in cells)])
+    fontsize = min(8.5, width / columns * 72 / (0.62 * longest), 400 / len(panels[k]))
     for rank, cells in enumerate(panels[k]):
         old = [_say(cell) for cell in before[rank]]
         for column, cell in enumerate(cells):
@@ -145,27 +137,18 @@ def _draw_panel(
             stripes += [_box(column + i * part, rank, part) for i in range(len(fills))]
             colors += fills
             edges[old[column : column + 1] != [_say(cell)]].append(_box(column, rank, 1))
+            if fontsize >= 4:
+                axes.text(column + 0.5, rank, _say(cell), ha="center", va="center",
+                          fontsize=fontsize)  # fmt: skip
     axes.add_collection(PolyCollection(stripes, facecolor=colors, linewidth=0))
     for is_new, outlines in edges.items():
         color, thick = (INK, 2.0) if is_new else (FAINT, 0.6)
         axes.add_collection(PolyCollection(outlines, fc="none", ec=color, linewidth=thick,
                                          clip_on=False))  # fmt: skip
-    _write_cells(axes, panels, k, width / columns)
     rank_ticks(axes, len(panels[k]))
     axes.set(xlim=(-0.05, columns + 0.05), xticks=[])
     axes.set_title(title, loc="left")
     axes.spines[:].set_visible(False)
-
-
-def _write_cells(axes: Axes, panels: list[Cells], k: int, width: float) -> None:
-    """Write what each cell of panel ``k`` says, in one size for all; nothing where too small."""
-    longest = max([3, *(len(_say(cell)) for panel in panels for cells in panel for cell in cells)])
-    fontsize = min(8.5, width * 72 / (0.62 * longest), 400 / len(panels[k]))
-    if fontsize < 4:
-        return
-    for rank, cells in enumerate(panels[k]):
-        for column, cell in enumerate(cells):
-            axes.text(column + 0.5, rank, _say(cell), ha="center", va="center", fontsize=fontsize)
 
 
 def _box(left: float, rank: int, width: float) -> Corners:

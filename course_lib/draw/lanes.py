@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from course_lib.trace import Event, Trace
 
@@ -17,28 +17,15 @@ _TOP, _BOTTOM = -0.2, 0.38  # a lane's boxes, in lanes from its middle: names of
 _TOUCHING = 1e-9  # seconds: ends this close are one moment, and a float's last digits
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """An Event's place: times in seconds, heights in lanes."""
 
     event: Event
-    ready: float  # when the other side was there
+    left: float
+    waited_until: float  # until the other side was there; ``left`` where it did not wait
+    right: float | None
     top: float
     bottom: float
-
-    @property
-    def left(self) -> float:
-        return self.event.issued
-
-    @property
-    def right(self) -> float | None:
-        return self.event.completed
-
-    @property
-    def waited_until(self) -> float:
-        """Up to here the call waited; one that was over before the other side came did not."""
-        is_wait = self.right is not None and self.left < self.ready <= self.right
-        return self.ready if is_wait else self.left
 
 
 def collectives(trace: Trace) -> list[list[Event]]:
@@ -62,7 +49,10 @@ def boxes(trace: Trace) -> dict[int, Box]:
         for event, row, rows in _rows(events):
             height = (_BOTTOM - _TOP) / rows
             top = rank + _TOP + row * height
-            placed[id(event)] = Box(event, ready.get(id(event), event.issued), top, top + height)
+            left, right, until = event.issued, event.completed, ready.get(id(event), event.issued)
+            if right is None or not left < until <= right:  # over before the other side came
+                until = left
+            placed[id(event)] = Box(event, left, until, right, top, top + height)
     return placed
 
 

@@ -25,10 +25,11 @@ def traffic(*runs: Run, titles: Sequence[str] = (), caption: str = "") -> Pictur
     """
     names = [*titles, *[""] * (len(runs) - len(titles))]
     matrices = [_sent(run) for run in runs]
-    below = [line for run in runs for line in [*_collectives(run), *[run.trace.note or ""]] if line]
+    notes = [_collectives(run) + ([run.trace.note] if run.trace.note else []) for run in runs]
+    below = [line for lines in notes for line in lines]
     words = "\n".join(
         f"{name}:\n{text}" if name else text
-        for name, text in zip(names, map(_text, matrices, runs), strict=True)
+        for name, text in zip(names, map(_text, matrices, notes), strict=True)
     )
     largest = max(run.world_size for run in runs)
     side = min(6.0, max(2.2, 0.62 * largest)) if len(runs) == 1 else min(4.2, 0.5 * largest + 0.1)
@@ -60,8 +61,7 @@ def _draw_matrix(axes: Axes, sent: numpy.ndarray, most: int) -> None:
     rank_ticks(axes, world_size)
     ticks = range(0, world_size, -(-world_size // 16))
     axes.set_xticks(ticks, [str(rank) for rank in ticks])
-    axes.set_xlabel("to rank")
-    axes.set_ylabel("from")
+    axes.set(xlabel="to rank", ylabel="from")
     axes.spines[:].set_visible(False)
     if world_size > _ANNOTATED:
         bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, boundaries=None)
@@ -91,12 +91,11 @@ def _collectives(run: Run) -> list[str]:
     ]
 
 
-def _text(sent: numpy.ndarray, run: Run) -> str:
-    """Every pair that talked, then the collectives; a matrix of 64 ranks would fill the page."""
+def _text(sent: numpy.ndarray, notes: list[str]) -> str:
+    """Every pair that talked, then the rest; a matrix of 64 ranks would fill the page."""
     pairs = [
         f"rank {src} to rank {dst}: {nbytes:,} bytes"
         for (src, dst), nbytes in numpy.ndenumerate(sent)
         if nbytes
     ]
-    note = [run.trace.note] if run.trace.note else []
-    return "\n".join((pairs or ["no point-to-point messages"]) + _collectives(run) + note)
+    return "\n".join((pairs or ["no point-to-point messages"]) + notes)

@@ -73,20 +73,23 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
     """Draw who did what when: calls as boxes, messages as arrows, spans as bands behind.
 
     The hatched part of a box is waiting: the other side had not called yet. A span that is named
-    "waiting" is hatched as well. The boxes of one
-    collective are tied by a line at the moment when the last of its ranks came, or at their ends
-    where they left before; those in a group of some ranks have a dot of its colour there, and its
-    ranks in their names. A box that stays open on its right is a call whose end nobody
-    recorded. ``between``, in seconds, shows a part of a long run.
+    "waiting" is hatched as well. The boxes of one collective are tied by a line at the moment when
+    the last of its ranks came, or at their ends where they left before; those in a group of some
+    ranks have a dot of its colour there, and its ranks in their names. A box that stays open on its
+    right is a call whose end nobody recorded. ``between``, in seconds, shows a part of a long run.
     """
     start, end = between or extent(run.trace)
     margin = 0.02 * (end - start) or 1e-6
     gpus = any(e.called is not None for e in run.trace.events)
     lane = min(0.9 if gpus else 0.62, max(0.14, 6 / run.world_size))
     picture = Picture(1.1 + lane * run.world_size, _words(run))
-    sheet = _Sheet(picture.add_subplot(), run.trace, boxes(run.trace), subgroups(run.trace),
-                   start - margin, end + 2 * margin, lane, gpus)  # fmt: skip
-    _prepare_axes(sheet, run.world_size)
+    axes, (scale, unit) = picture.add_subplot(), time_unit(end - start)
+    sheet = _Sheet(axes, run.trace, boxes(run.trace), subgroups(run.trace), start - margin,
+                   end + 2 * margin, lane, gpus)  # fmt: skip
+    rank_ticks(axes, run.world_size)
+    axes.set(xlim=(sheet.start, sheet.end), xlabel=f"time, {unit}")
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * scale:.6g}")
     _draw_spans(sheet)
     if gpus:
         _draw_calls(sheet)
@@ -105,15 +108,6 @@ def extent(trace: Trace) -> tuple[float, float]:
     starts += [s.start for s in trace.spans]
     ends = [e.completed or e.issued for e in trace.events] + [s.end for s in trace.spans]
     return min(starts, default=0.0), max(ends, default=1.0)
-
-
-def _prepare_axes(sheet: _Sheet, world_size: int) -> None:
-    axes, (scale, unit) = sheet.axes, time_unit(sheet.end - sheet.start)
-    rank_ticks(axes, world_size)
-    axes.set_xlim(sheet.start, sheet.end)
-    axes.spines["left"].set_visible(False)
-    axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * scale:.6g}")
-    axes.set_xlabel(f"time, {unit}")
 
 
 def _draw_spans(sheet: _Sheet) -> None:

@@ -60,7 +60,7 @@ class Picture(Figure):
         super().__init__(figsize=(width, height), dpi=100, facecolor=PAPER, layout="constrained")
         self.words, self.plain = words, plain
         self.player = ""  # HTML that a page shows instead, with the picture in it
-        self._png, self._shown_width = b"", 0
+        self._png: tuple[bytes, dict[str, int]] | None = None
 
     def __repr__(self) -> str:
         lines = (self.words if self.plain is None else self.plain).splitlines()
@@ -79,13 +79,13 @@ class Picture(Figure):
 
     def png(self) -> tuple[bytes, dict[str, int]]:
         """The picture on white, in few bytes, and how wide it is on a page."""
-        if not self._png:
+        if self._png is None:
             drawn, packed = io.BytesIO(), io.BytesIO()
             self.savefig(drawn, format="png", dpi=100 * _SHARPNESS, facecolor=PAPER)
             image = Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE)
             image.save(packed, format="png", optimize=True)
-            self._png, self._shown_width = packed.getvalue(), int(image.width / _SHARPNESS)
-        return self._png, {"width": self._shown_width}
+            self._png = packed.getvalue(), {"width": int(image.width / _SHARPNESS)}
+        return self._png
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]] | None:
         return None if self.player else self.png()

@@ -64,38 +64,27 @@ def build(source: Path, folders: Folders, *, force: bool = False) -> None:
     text = with_ids(source.read_text(encoding="utf-8"), source.stem)
     lesson = parse_lesson(text, source.stem, folders.root)
     replace_file(source, text)
-    learner, solved = _paths(lesson, folders)
-    wrote = replace_file(learner, to_text(learner_copy(lesson)))
-    if not force and _is(solved, _with_stored_outputs(lesson, solved)):
+    (learner, copy), (solved, stored) = _wanted(lesson, folders)
+    wrote = replace_file(learner, copy)
+    if not force and _is(solved, stored):
         print(f"{lesson.name}: {'learner copy written' if wrote else 'up to date'}")
         return
     start = time.monotonic()
-    notebook = executed(lesson, folders)
-    replace_file(solved, notebook)
-    seconds = time.monotonic() - start
-    print(f"{lesson.name}: executed in {seconds:.1f} s, {len(notebook.encode()) // 1000} KB")
-
-
-def executed(lesson: Lesson, folders: Folders) -> str:
-    """The solved notebook's text, with its outputs; LessonError where it is too large."""
     notebook = solved_copy(lesson)
     execute(notebook, folders.root)
     tidy(notebook, read_rules(folders.rules))
     text = _sealed(notebook)
     if (size := len(text.encode())) > LARGEST:
         raise LessonError(f"{lesson.name}: {size // 1000} KB, and {LARGEST // 1000} are allowed")
-    return text
+    replace_file(solved, text)
+    print(f"{lesson.name}: executed in {time.monotonic() - start:.1f} s, {size // 1000} KB")
 
 
 def drift(source: Path, folders: Folders) -> list[str]:
     """One line for each notebook that is not what its source makes."""
     lesson = read_lesson(source)
-    learner, solved = _paths(lesson, folders)
-    wanted = (
-        (learner, to_text(learner_copy(lesson))),
-        (solved, _with_stored_outputs(lesson, solved)),
-    )
     way = f"is not what its source makes; run: python -m course_lib build {lesson.name[:2]}"
+    wanted = _wanted(lesson, folders)
     return [
         f"{path.relative_to(folders.root)} {way}" for path, text in wanted if not _is(path, text)
     ]
@@ -104,15 +93,17 @@ def drift(source: Path, folders: Folders) -> list[str]:
 def strangers(folders: Folders) -> Iterator[str]:
     """Notebooks that no source stands behind."""
     known = {path.stem for path in chosen(folders, [])}
-    for folder in (folders.learner, folders.solutions):
-        for path in sorted(folder.glob("*.ipynb")):
-            if path.stem not in known:
-                yield f"{path.relative_to(folders.root)} has no source: delete it"
+    for path in (*folders.learner.glob("*.ipynb"), *folders.solutions.glob("*.ipynb")):
+        if path.stem not in known:
+            yield f"{path.relative_to(folders.root)} has no source: delete it"
 
 
-def _paths(lesson: Lesson, folders: Folders) -> tuple[Path, Path]:
+def _wanted(lesson: Lesson, folders: Folders) -> tuple[tuple[Path, str], tuple[Path, str | None]]:
+    """Both notebooks' files and what is to be in them, None where a lesson has to be executed."""
     file = f"{lesson.name}.ipynb"
-    return folders.learner / file, folders.solutions / file
+    learner, solved = folders.learner / file, folders.solutions / file
+    stored = _with_stored_outputs(lesson, solved)
+    return (learner, to_text(learner_copy(lesson))), (solved, stored)
 
 
 def _is(path: Path, text: str | None) -> bool:

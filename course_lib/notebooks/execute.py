@@ -7,14 +7,9 @@ The rules for text are those of notebooks/sanitize.cfg, which nbval reads, too. 
 
 from __future__ import annotations
 
-import base64
 import configparser
-import io
 import os
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -45,6 +40,7 @@ def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SE
             timeout=cell_seconds,
             kernel_name="python3",
             record_timing=False,
+            coalesce_streams=True,  # where a kernel cuts them is chance
             extra_arguments=["--log-level=ERROR"],
             resources={"metadata": {"path": folder}},
             on_cell_execute=lambda cell, cell_index: begun.append(cell.id),
@@ -57,26 +53,6 @@ def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SE
             what = str(error).strip().splitlines()[0]
             raise LessonError(f"{name}, cell {begun[-1]}: {what}") from None
     notebook.metadata.language_info = language  # the kernel's own names the builder's Python
-
-
-def compare(
-    notebook: Path, rules: Path, root: Path, folder: Path, seconds: float | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a solved notebook in an empty folder and compare all its outputs, as nbval does.
-
-    ``rules`` is the sanitising file, ``root`` holds course_lib. Returns how pytest ended and what
-    it said; raises TimeoutExpired after ``seconds``.
-    """
-    command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"),
-        *("--disable-plugin-autoload", "-p", "nbval.plugin", "--nbval"),
-        *(f"--nbval-cell-timeout={CELL_SECONDS}", f"--nbval-sanitize-with={rules}"),
-        *(f"--rootdir={folder}", shutil.copy(notebook, folder)),
-    ]
-    return subprocess.run(
-        command, cwd=folder, env=clean_environment(root, folder), timeout=seconds, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
 
 
 def clean_environment(root: Path, folder: Path) -> dict[str, str]:
@@ -110,20 +86,9 @@ def clean_text(text: str, rules: Rules) -> str:
 def tidy(notebook: NotebookNode, rules: Rules) -> None:
     """Clean every output of a notebook that ran without an error, in place."""
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
-            cell.outputs = _joined(cell.outputs)
             for output in cell.outputs:
                 _clean(output, rules)
-
-
-def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """Streams of one name in one piece: where a kernel cuts them is chance."""
-    first: dict[str, NotebookNode] = {}
-    for output in outputs:
-        if output.output_type == "stream" and first.setdefault(output.name, output) is not output:
-            first[output.name].text += output.text
-    return [o for o in outputs if o.output_type != "stream" or first[o.name] is o]
 
 
 def _clean(output: NotebookNode, rules: Rules) -> None:
@@ -131,18 +96,5 @@ def _clean(output: NotebookNode, rules: Rules) -> None:
         output.text = clean_text(output.text, rules)
         return
     output.metadata = {k: v for k, v in output.metadata.items() if k in _STORED}  # display sizes
-    output.data = {kind: output.data[kind] for kind in _STORED if kind in output.data}
-    for kind, value in output.data.items():
-        png = kind == "image/png"
-        output.data[kind] = smaller_png(value) if png else clean_text(value, rules)
-
-
-def smaller_png(encoded: str) -> str:
-    """The picture with a palette of 256 colours: charts need no more."""
-    from PIL import Image
-
-    packed = io.BytesIO()
-    with Image.open(io.BytesIO(base64.b64decode(encoded))) as picture:
-        colours = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-        colours.save(packed, "PNG", optimize=True)
-    return base64.b64encode(packed.getvalue()).decode() + "\n"
+    output.data = {kind: value if kind == "image/png" else clean_text(value, rules)
+                   for kind, value in output.data.items() if kind in _STORED}  # fmt: skip

@@ -113,10 +113,8 @@ def _cell(header: str, body: str, line: int) -> Cell:
 def every_cell_has_an_id_of_its_own(cells: tuple[Cell, ...]) -> None:
     seen: set[str] = set()
     for cell in cells:
-        if not cell.id:
-            raise _Malformed(cell.line, "a cell without an id, which build gives it")
-        if cell.id in seen:
-            raise _Malformed(cell.line, f"the id {cell.id!r} is another cell's, too")
+        if not cell.id or cell.id in seen:
+            raise _Malformed(cell.line, "each cell has an id of its own, which build gives it")
         seen.add(cell.id)
 
 

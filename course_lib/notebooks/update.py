@@ -58,7 +58,10 @@ def update(copy: Path, lesson: Path, now: datetime) -> Iterator[str]:
     if merged.notebook == before:
         yield f"{place}: up to date"
         return
-    backup = _backup(copy, now)
+    backup = copy.parent / "backup" / f"{copy.stem}.{now:%Y-%m-%d-%H%M%S-%f}.ipynb"
+    backup.parent.mkdir(exist_ok=True)
+    with open(backup, "xb") as file:  # no backup is ever overwritten
+        file.write(copy.read_bytes())
     replace_file(copy, to_text(merged.notebook))
     carried = f"{merged.carried} cell{'s' * (merged.carried != 1)} of yours carried over"
     yield f"{place}: updated, {carried}; the old one is work/{backup.relative_to(copy.parent)}"
@@ -71,15 +74,6 @@ def _read(path: Path) -> NotebookNode:
     except (ValueError, LookupError, AttributeError, nbformat.ValidationError) as error:
         reason = str(error).splitlines()[0][:80]
         raise LessonError(f"{path.parent.name}/{path.name} is not a notebook: {reason}") from None
-
-
-def _backup(copy: Path, now: datetime) -> Path:
-    """A second copy in a folder beside the first. None is ever overwritten."""
-    backup = copy.parent / "backup" / f"{copy.stem}.{now:%Y-%m-%d-%H%M%S-%f}.ipynb"
-    backup.parent.mkdir(exist_ok=True)
-    with open(backup, "xb") as file:
-        file.write(copy.read_bytes())
-    return backup
 
 
 @dataclass

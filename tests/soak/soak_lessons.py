@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
+import nbformat
 import pytest
 from soak_ranks_common import busy, count, median, report
 from test_lessons import (
+    COURSE,
+    SOURCES,
     compare_by_nbval,
     each_lesson,
-    failing,
-    not_reached,
+    only_what_nobody_has_written_fails,
     opened,
     run_all,
     run_an_untouched_copy,
 )
-from test_wheel import LESSONS, Place, exercises_in, failed
-
-from course_lib.notebooks.copies import learner_copy, to_text
-from course_lib.notebooks.source import parse_lesson
-
-SMALL = '''\
-# %% id="00-one"
-print("one")
-
-# %% exercise="two" role="answer" points=1 required=true difficulty=1
-def two() -> int:
-    """Two."""
-    ### BEGIN SOLUTION
-    answer = 1 + int("1")
-    return answer
-    ### END SOLUTION
-
-# %% exercise="two" role="check"
-def check(answer): answer()
-check(two)
-
-# %% id="00-end"
-print("the end")
-'''
+from test_wheel import LESSONS, Place
 
 
 @each_lesson
@@ -67,21 +47,15 @@ def test_run_all_in_an_untouched_copy(source: Path, browser, jupyterlab, tmp_pat
 
 
 def test_a_copy_that_stops_is_seen(browser, jupyterlab, tmp_path: Path):
-    notebook = learner_copy(parse_lesson(SMALL, "00_small"))
-    (tmp_path / "goes_on.ipynb").write_text(to_text(notebook))
+    copy = shutil.copy(COURSE.learner / f"{SOURCES[1].stem}.ipynb", tmp_path)
+    notebook = nbformat.read(copy, as_version=4)
     for cell in notebook.cells:
         cell.metadata.pop("tags", None)
-    (tmp_path / "stops.ipynb").write_text(to_text(notebook))
-
-    with opened(browser, jupyterlab(tmp_path / "goes_on.ipynb")) as page:
-        cells, pictures = run_all(page, seconds=60)
-    assert not_reached(cells) == []
-    assert [cell["id"] for cell in failing(cells)] == ["two-check"]
-    assert pictures == 0
-
-    with opened(browser, jupyterlab(tmp_path / "stops.ipynb")) as page:
-        cells, _ = run_all(page, seconds=60)
-    assert not_reached(cells) == ["00-end"]
+    nbformat.write(notebook, copy)
+    with opened(browser, jupyterlab(Path(copy))) as page:
+        cells, _ = run_all(page, seconds=300)
+    with pytest.raises(AssertionError, match="not reached"):
+        only_what_nobody_has_written_fails(cells)
 
 
 def test_every_learners_notebook_runs_alone_to_its_last_cell(wheel: Path, tmp_path: Path):
@@ -89,7 +63,6 @@ def test_every_learners_notebook_runs_alone_to_its_last_cell(wheel: Path, tmp_pa
     seconds = {}
     for notebook in LESSONS:
         start = time.perf_counter()
-        cells = place.execute(notebook)
-        assert failed(cells) == exercises_in(cells), "each says that it is not written yet"
+        only_what_nobody_has_written_fails(place.execute(notebook))
         seconds[notebook.stem] = round(time.perf_counter() - start, 1)
     report("notebooks-alone", lessons=len(LESSONS), seconds=seconds)
