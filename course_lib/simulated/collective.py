@@ -44,6 +44,7 @@ class CollectiveWork(dist.Work):
         self.outputs: Tensors = []
         self.places: Tensors = []  # the same memory, as the values go into it
         self.values: Tensors | None = []
+        self.posted = False
         self.poisons: list[Any] = []
 
     def wait(self, timeout: Any = None) -> bool:
@@ -55,9 +56,9 @@ class CollectiveWork(dist.Work):
     def post(self) -> None:
         self.calls.join(self)
 
-    def exchange(self) -> Collection[CollectiveWork]:
-        """Whose values are there, whatever the time, because this rank has called."""
-        return self.call.works.values() if self.ready else ()
+    @property
+    def met(self) -> Collection[CollectiveWork]:
+        return self.call.works.values()
 
     @property
     def ready(self) -> bool:
@@ -83,7 +84,8 @@ class CollectiveWork(dist.Work):
 
     @property
     def on(self) -> tuple[int, ...]:
-        return tuple(r for k, r in enumerate(self.calls.ranks) if k not in self.call.joined)
+        joined = {work.me for work in self.met if work.posted}
+        return tuple(r for k, r in enumerate(self.calls.ranks) if k not in joined)
 
     def is_completed(self) -> bool:
         scheduler = self.calls.scheduler
@@ -170,7 +172,7 @@ class Call:
     def __init__(self) -> None:
         self.works: dict[int, CollectiveWork] = {}  # of who has called, in whatever order
         self.end: float | None = None  # when everybody is done; None until all have called
-        self.joined: set[int] = set()  # who has called by now; running ahead, ``works`` fills first
+        self.joined = 0  # how many of them have been posted
         self.eager: set[int] = set()  # who only waits until all have called
         self.root = 0
         self.reduce_op: str | None = None
@@ -206,7 +208,7 @@ class Calls:
             written, first, site, 0, reduce_op, async_op, packed,
         )  # fmt: skip
         self._check(op, [*ins, *outs])
-        refuse(name, ins, outs, me, reduce_op)
+        refuse(name, ins, outs, me, len(self.ranks), reduce_op)
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
@@ -250,9 +252,9 @@ class Calls:
     def join(self, work: CollectiveWork) -> None:
         """The rank joins the call now; the last one lets it begin."""
         call, scheduler = work.call, self.scheduler
-        work.record.issued = scheduler.now
-        call.joined.add(work.me)
-        if len(call.joined) < len(self.ranks):
+        work.posted, work.record.issued = True, scheduler.now
+        call.joined += 1
+        if call.joined < len(self.ranks):
             return
         call.end = self._end(work.record.op.op, call)
         for other in call.works.values():

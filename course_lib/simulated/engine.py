@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import math
 import os
-import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -36,6 +35,7 @@ from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 from course_lib.trace import Run, Trace
 from course_lib.user_code import is_user_code, line_at, notebook_cells
 
+MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
 _LAZY = 5_000  # calls from which on Events are made only when somebody looks
 _one_at_a_time = threading.Lock()
@@ -60,7 +60,8 @@ class Program:
             raise CourseError(reason)
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise CourseError(f"world_size={n!r}: a world needs a whole number of ranks, 1 or more")
-        if n > (most := most_ranks()):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if n > (most := min(MOST_RANKS, memory // 2 // BYTES_PER_RANK)):
             raise CourseError(
                 f"world_size={n}: this machine can hold {most} simulated ranks; ask for fewer"
             )
@@ -135,19 +136,6 @@ def _rare_collection() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def most_ranks() -> int:
-    """How many threads this machine has room for."""
-    most = [resource.getrlimit(resource.RLIMIT_NPROC)[0], os.sysconf("SC_PHYS_PAGES") *
-            os.sysconf("SC_PAGE_SIZE") // 2 // BYTES_PER_RANK]  # fmt: skip
-    for path in ("/proc/sys/kernel/threads-max", "/sys/fs/cgroup/pids.max"):
-        try:
-            with open(path) as file:
-                most.append(int(file.read()))
-        except (OSError, ValueError):  # not Linux, no such limit, or "max"
-            continue
-    return min(8192, *(m for m in most if m > 0))
-
-
 def play_fast(program: Program, **poison: Any) -> Play:
     """Run ahead where that is worth it and goes well, step by step otherwise."""
     if program.world_size >= ahead.FROM and program.backend == "gloo":
@@ -173,7 +161,7 @@ class Play:
             self.scheduler = scheduling(n, program.seed, self._stopped)
             self.ranks = self.scheduler.ranks
             self.fabric = Fabric(program.network, n, program.seed)
-            self.privacy = Privacy(self.scheduler, n, places)
+            self.privacy = Privacy(self.scheduler, places)
             self.scheduler.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
                 self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
@@ -249,7 +237,7 @@ class Play:
         calls = [rank.records for rank in self.ranks]
         lazy = sum(map(len, calls)) > _LAZY
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
-        events: Any = LazyEvents(calls) if lazy else to_events(calls)
+        events: Any = LazyEvents(by_rank=calls) if lazy else to_events(calls)
         trace = Trace(events, spans, self.groups.names, note)
         results = [rank.result for rank in self.ranks]
         return Run(results, trace, self.seconds, len(calls), "simulated", self.output)

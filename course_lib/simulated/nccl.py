@@ -19,7 +19,7 @@ import torch
 
 from course_lib import explain
 from course_lib.errors import CourseError, Deadlock, Wait
-from course_lib.simulated import collective, group, mail, scheduler
+from course_lib.simulated import group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
 from course_lib.simulated.records import Site
@@ -102,20 +102,19 @@ class Mail(mail.Mail):
         op, (to, other, _) = super()._op(kind, *args)
         return op, (to, other, 0)
 
-    def pass_on(self, send: SendWork, recv: RecvWork) -> bool:
-        if send.record.op.tag != recv.record.op.tag:
-            error = explain.tags_ignored(send.record.event(), recv.record.event())
-            self.scheduler.fail(error)
-            return False
-        return super().pass_on(send, recv)
+    def misfit(self, send: SendWork, recv: RecvWork) -> CourseError | None:
+        a, b = send.record, recv.record
+        if a.op.tag != b.op.tag:
+            return explain.tags_ignored(a.event(), b.event())
+        return super().misfit(send, recv)
 
-    def _match(self, send: SendWork, recv: RecvWork) -> None:
-        """Whoever is matched last need not be the later one: threads run ahead of streams."""
-        both = max(send.record.issued, recv.record.issued)
+    def begin(self, send: SendWork) -> None:
+        """Whoever is posted last need not be the later one: threads run ahead of streams."""
+        both = max(send.record.issued, send.partner.record.issued)
         if both > self.scheduler.now:
-            self.scheduler.at(both, lambda: self._match(send, recv))
+            self.scheduler.at(both, lambda: self.begin(send))
         else:
-            super()._match(send, recv)
+            super().begin(send)
 
     def recv(
         self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site
@@ -197,34 +196,25 @@ class Groups(group.Groups):
     def advice(self, parked: list[Rank]) -> str:
         """Where a call's counterpart is there and stands behind another one: that is why."""
         for rank in parked:
-            work = rank.waits and self.cause(rank.waits)
-            for peer in work.on if work else ():
-                for behind in _behind(self.scheduler.ranks[peer], work):
-                    first = _lane(behind).under_way[0]
-                    return (
-                        f"On a communicator, calls run one after another: on rank {peer}, "
-                        f"{_text(behind)} is called, and stands behind {_text(first)}. "
-                        + _way_out(first, behind)
-                    )
+            for other in self.cause(rank.waits).met if rank.waits else ():
+                lane = None if other.posted else _lane(other)
+                if lane is None or not lane.under_way:
+                    continue
+                first = lane.under_way[0]
+                return (
+                    f"On a communicator, calls run one after another: on rank {other.rank.number}, "
+                    f"{_text(other)} is called, and stands behind {_text(first)}. "
+                    + _way_out(first, other)
+                )
         return ""
 
 
-def _lane(work: Waitable) -> Lane:
+def _lane(work: Waitable) -> Lane | None:
     return work.rank.gpu.lanes.get(work.record.op.group)
 
 
 def _text(work: Waitable) -> str:
     return explain.call_text(work.record.event())
-
-
-def _behind(peer: Rank, work: Any) -> list[Waitable]:
-    """The calls of ``peer`` that ``work`` waits for and that have not begun."""
-    lane = peer.gpu.lanes.get(work.record.op.group)
-    there: list[Any] = lane.behind() if lane else []
-    if isinstance(work, collective.CollectiveWork):
-        return [w for w in there if getattr(w, "call", None) is work.call]
-    other = RecvWork if type(work) is SendWork else SendWork
-    return [w for w in there if type(w) is other and w.key == work.key]
 
 
 def _way_out(first: Waitable, behind: Waitable) -> str:

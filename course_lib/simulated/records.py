@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import UserList
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -149,15 +149,18 @@ def to_events(by_rank: Sequence[list[Record]]) -> list[Event]:
 class LazyEvents(UserList):
     """Events that are made when somebody first looks at them."""
 
-    def __init__(self, by_rank: Sequence[list[Record]]) -> None:
+    def __init__(self, events: Iterable[Event] = (), by_rank: Any = None) -> None:
+        """Parts and sums of a list are made of ``events``."""
         self._by_rank = by_rank
+        if by_rank is None:
+            self.data = list(events)
 
     @cached_property
     def data(self) -> list[Event]:  # type: ignore[override]
         return to_events(self._by_rank)
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_rank))
+        return len(self.data) if self._by_rank is None else sum(map(len, self._by_rank))
 
     def __reduce__(self) -> Any:
         return list, (self.data,)

@@ -83,7 +83,7 @@ def one_of_many(bad):
     return x
 
 
-@pytest.mark.parametrize("bad", [0, 5, 8])
+@pytest.mark.parametrize("bad", [0, 5])
 def test_the_one_irecv_that_was_read_is_named(bad):
     with pytest.raises(Hazard) as caught:
         simulate(one_of_many, bad, world_size=2)
@@ -191,10 +191,9 @@ def test_a_buffer_that_is_gone_is_not_written_to():
 
 
 @pytest.mark.parametrize("program", [unwaited_send, unwaited_recv, unwaited_sum])
-@pytest.mark.parametrize("buffered", [False, True])
-def test_a_work_nobody_waits_for_is_found(program, buffered):
+def test_a_work_nobody_waits_for_is_found(program):
     with pytest.raises(Hazard) as caught:
-        simulate(program, world_size=2, buffered=buffered)
+        simulate(program, world_size=2)
     assert caught.value.kind == "never waited for" and caught.value.line is not None
 
 
@@ -354,9 +353,8 @@ def nan_on_its_way():
     [(fresh_randomness, 2), (two_inboxes_in_one_tensor, 3), (futures_instead_of_wait, 2),
      (empty_messages, 2), (nan_on_its_way, 2)],
 )  # fmt: skip
-@pytest.mark.parametrize("seed", [0, 1])
-def test_right_programs_are_not_accused(program, n, seed):
-    simulate(program, world_size=n, seed=seed)
+def test_right_programs_are_not_accused(program, n):
+    simulate(program, world_size=n)
 
 
 def test_what_is_not_searched_is_said(monkeypatch):
