@@ -30,10 +30,10 @@ from course_lib.simulated import ahead, compat, hazards, nccl, streams
 from course_lib.simulated.group import Groups
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.private import Privacy, current
-from course_lib.simulated.records import LazyEvents, line_of_thread, sites, to_events
+from course_lib.simulated.records import LazyEvents, line_of_thread, to_events
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 from course_lib.trace import Run, Trace
-from course_lib.user_code import is_user_code, line_at, notebook_cells
+from course_lib.user_code import is_user_code, notebook_cells, user_lines
 
 MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
@@ -166,7 +166,6 @@ class Play:
             with compat.separate_worlds(), self.privacy.in_place():
                 self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
                 self.scheduler.run(self._live, program.limit, self._overdue)
-                sites.clear()
             self.error = self.scheduler.error
             if self.error is None and self._failed:
                 self.error = root_cause(self._failed)
@@ -207,7 +206,7 @@ class Play:
         cause = self.groups.cause
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
         return deadlock_error(
-            blocked={r: w.record.event() for r, w in waits.items()},
+            blocked={r: w.record.op for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
             returned=[rank.number for rank in self.ranks if rank.gone],
@@ -216,9 +215,9 @@ class Play:
         )
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
-        stack = [(f.f_code, number) for f, number in walk_stack(frame)] if frame else []
-        at = [line_at(code.co_filename, number, code.co_name) for code, number in reversed(stack)]
-        lines = [line for line in at if line is not None]
+        stack = [(f.f_code.co_filename, number, f.f_code.co_name)
+                 for f, number in walk_stack(frame)] if frame else []  # fmt: skip
+        lines = user_lines(reversed(stack))
         text = [f"rank {rank.number} did not return within {self.program.limit:g} s.",
                 *(f"    {line}" for line in lines)]  # fmt: skip
         if stuck:
@@ -231,7 +230,7 @@ class Play:
         """The Hazard for the first Work that nobody waited for, in time."""
         left = [record for rank in self.ranks for record in rank.records if not record.waited]
         first = min(left, key=lambda record: record.issued, default=None)
-        return explain.unwaited(first.event()) if first else None
+        return explain.unwaited(first.op) if first else None
 
     def run(self, note: str | None = None) -> Run:
         calls = [rank.records for rank in self.ranks]

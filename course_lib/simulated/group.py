@@ -27,7 +27,7 @@ from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Site, call_site, op_of
-from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler, Waitable
+from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
 from course_lib.trace import Event
 
 _ProcessGroup: Any = dist.ProcessGroup  # whose overloads nobody can match word by word
@@ -294,7 +294,6 @@ class Groups:
                 pairs = (other, theirs), (op, ranks)
                 events = [replace(o, group=str(list(r))) for o, r in pairs]
                 self.scheduler.fail(explain.groups_differ(*events))
-                raise Abandoned
         self._made[k][rank.number] = (ranks, op)
 
     def cause(self, work: Waitable) -> Waitable:

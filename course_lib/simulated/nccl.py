@@ -23,7 +23,7 @@ from course_lib.simulated import group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
 from course_lib.simulated.records import Site
-from course_lib.simulated.scheduler import Abandoned, Rank, Waitable
+from course_lib.simulated.scheduler import Rank, Waitable
 from course_lib.simulated.streams import Gpu, Lane
 from course_lib.trace import Event
 
@@ -102,11 +102,9 @@ class Mail(mail.Mail):
         op, (to, other, _) = super()._op(kind, *args)
         return op, (to, other, 0)
 
-    def misfit(self, send: SendWork, recv: RecvWork) -> CourseError | None:
-        a, b = send.record, recv.record
-        if a.op.tag != b.op.tag:
-            return explain.tags_ignored(a.event(), b.event())
-        return super().misfit(send, recv)
+    def misfit(self, send: Event, recv: Event) -> CourseError | None:
+        differ = send.tag != recv.tag
+        return explain.tags_ignored(send, recv) if differ else super().misfit(send, recv)
 
     def begin(self, send: SendWork) -> None:
         """Whoever is posted last need not be the later one: threads run ahead of streams."""
@@ -122,7 +120,6 @@ class Mail(mail.Mail):
         if src < 0:
             op, _ = self._op("recv", rank, me, src, tensor, tag, site)
             self.scheduler.fail(explain.no_source(op))
-            raise Abandoned
         return super().recv(rank, me, tensor, src, tag, site)
 
 
@@ -187,7 +184,7 @@ class Groups(group.Groups):
             for column in (zip(rows[0], row, strict=False) for row in rows[1:]):
                 for both in column:
                     if both[0].op.group != both[1].op.group:
-                        a, b = (record.event() for record in both)
+                        a, b = (record.op for record in both)
                         waits = [Wait(x.rank, f"{explain.call_text(x)} of group {x.group}", x.line,
                                       (y.rank,), x.group) for x, y in ((a, b), (b, a))]  # fmt: skip
                         return explain.deadlock(waits, (), len(ranks), _CROSSED)
@@ -214,7 +211,7 @@ def _lane(work: Waitable) -> Lane | None:
 
 
 def _text(work: Waitable) -> str:
-    return explain.call_text(work.record.event())
+    return explain.call_text(work.record.op)
 
 
 def _way_out(first: Waitable, behind: Waitable) -> str:

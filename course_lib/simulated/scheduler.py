@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from math import inf
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from course_lib import load_factor
 from course_lib.context import Context
@@ -266,8 +266,9 @@ class Scheduler:
             if type(item) is Rank:
                 item.clock = at
                 return item
-            item()
-            if self.error is not None:
+            try:
+                item()
+            except Abandoned:
                 return None
         return None
 
@@ -297,7 +298,9 @@ class Scheduler:
             if self.error is None:
                 self._body(rank)
         except Abandoned:  # the error that ended the simulation is kept in self.error
-            self.fail(CourseError(f"rank {rank.number} was stopped, and nothing says why"))
+            self.error = self.error or CourseError(
+                f"rank {rank.number} was stopped, and nothing says why"
+            )
         finally:
             self._leave(rank)
 
@@ -329,10 +332,10 @@ class Scheduler:
         if following is None:
             self._finished.set()
 
-    def fail(self, error: BaseException) -> None:
-        """End the simulation with this error, if it is the first. Called by the running rank."""
-        if self.error is None:
-            self.error = error
+    def fail(self, error: BaseException) -> NoReturn:
+        """End the simulation with this error, if it is the first."""
+        self.error = self.error or error
+        raise Abandoned
 
     def check(self, rank: Rank) -> None:
         """Raise if the simulation has failed, or if it is not this rank that calls: its groups and
@@ -366,7 +369,7 @@ class Scheduler:
                 if not load_factor.wait(self._finished, limit):
                     self._end_overdue(overdue)
             except BaseException:  # an interrupt: end the ranks, then pass it on
-                self.fail(Abandoned())
+                self.error = self.error or Abandoned()
                 self._end_overdue(overdue)
                 raise
         for rank in self.ranks:
@@ -381,10 +384,10 @@ class Scheduler:
             try:
                 _start(thread)
             except RuntimeError:  # the system has none left
-                self.fail(CourseError(
+                self.error = CourseError(
                     f"world_size={len(self.ranks)}: there is no thread for {name}; "
                     f"simulate at most {rank.number} ranks here"
-                ))  # fmt: skip
+                )
                 return
             rank.thread = thread
             self.wake(rank, 0.0)
@@ -394,7 +397,7 @@ class Scheduler:
         if rank is None or rank.thread is None or self._finished.is_set():
             return
         frame = sys._current_frames().get(rank.thread.ident or -1)
-        self.fail(overdue(rank, frame, False))
+        self.error = self.error or overdue(rank, frame, False)
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
             current = self.running
