@@ -90,16 +90,6 @@ def test_the_one_irecv_that_was_read_is_named(bad):
     assert "the bad one" in caught.value.line.source
 
 
-def written_before_wait():
-    x = torch.ones(3)
-    if dist.get_rank() == 0:
-        work = dist.isend(x, 1)
-        x.add_(1)
-        work.wait()
-    else:
-        dist.recv(x, 0)
-
-
 def written_around_torch():
     """Through numpy, where no version counter sees it."""
     x = torch.ones(3)
@@ -145,8 +135,8 @@ def two_messages_into_one_inbox():
 
 
 @pytest.mark.parametrize(
-    "program", [written_before_wait, written_around_torch, inbox_written, outgoing_is_inbox,
-                sum_changed_on_its_way, two_messages_into_one_inbox]
+    "program", [written_around_torch, inbox_written, outgoing_is_inbox, sum_changed_on_its_way,
+                two_messages_into_one_inbox]
 )  # fmt: skip
 def test_writing_before_wait_is_found(program):
     with pytest.raises(Hazard) as caught:
@@ -224,20 +214,8 @@ def one_element_more():
     dist.all_reduce(torch.ones(3 + (dist.get_rank() == 2)))
 
 
-def another_dtype():
-    dist.all_reduce(torch.ones(3, dtype=torch.float64 if dist.get_rank() else torch.float32))
-
-
 def another_op():
     dist.all_reduce(torch.ones(3)) if dist.get_rank() else dist.broadcast(torch.ones(3), 0)
-
-
-def another_root():
-    dist.broadcast(torch.ones(3), dist.get_rank() % 2)
-
-
-def another_reduce_op():
-    dist.all_reduce(torch.ones(3), [dist.ReduceOp.SUM, dist.ReduceOp.MAX][dist.get_rank() % 2])
 
 
 def short_inbox():
@@ -256,8 +234,7 @@ def strided():
 @pytest.mark.parametrize(
     ("program", "n", "what"),
     [(tags_crossed, 2, "tag"), (members_only, 4, "op"), (own_group_each, 4, "group"),
-     (one_element_more, 3, "shape"), (another_dtype, 3, "dtype"), (another_op, 3, "op"),
-     (another_root, 3, "root"), (another_reduce_op, 3, "reduce op"), (short_inbox, 2, "shape"),
+     (one_element_more, 3, "shape"), (another_op, 3, "op"), (short_inbox, 2, "shape"),
      (strided, 2, "stride")],
 )  # fmt: skip
 def test_calls_that_do_not_fit_are_refused(program, n, what):
