@@ -112,17 +112,17 @@ def _by_value(fn: Any) -> Iterator[None]:
     """Pickle the module that a function of the user's own comes from by value, so that each
     rank gets its own globals, as in a process of its own.
     """
-    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    module = sys.modules.get(getattr(fn, "__module__", None) or "__main__")
+    known = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
     file = getattr(module, "__file__", None)
-    ours = file is not None and is_user_code(file) and fn.__module__ != "__main__"
-    if module and ours and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
-        cloudpickle.register_pickle_by_value(module)
-        try:
-            yield
-        finally:
-            cloudpickle.unregister_pickle_by_value(module)
-    else:
+    if module is None or module.__name__ in known or not file or not is_user_code(file):
         yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 @contextmanager

@@ -32,6 +32,8 @@ _CROSSED = (
     "They use these groups in different order, and on GPUs each may hold what the other needs to "
     "start, even where this run came through. Use groups in the same order on all ranks."
 )
+_TOGETHER = "Start them together: dist.batch_isend_irecv."
+_SAME_ORDER = "Call them in the same order on all ranks, or give one of them a group of its own."
 _BITWISE = ("BAND", "BOR", "BXOR")
 
 
@@ -198,23 +200,15 @@ class Groups(group.Groups):
                 if lane is None or not lane.under_way:
                     continue
                 first = lane.under_way[0]
+                behind, before = (explain.call_text(work.record.op) for work in (other, first))
+                messages = {type(first), type(other)} <= {SendWork, RecvWork}
                 return (
                     f"On a communicator, calls run one after another: on rank {other.rank.number}, "
-                    f"{_text(other)} is called, and stands behind {_text(first)}. "
-                    + _way_out(first, other)
+                    f"{behind} is called, and stands behind {before}. "
+                    + (_TOGETHER if messages else _SAME_ORDER)
                 )
         return ""
 
 
 def _lane(work: Waitable) -> Lane | None:
     return work.rank.gpu.lanes.get(work.record.op.group)
-
-
-def _text(work: Waitable) -> str:
-    return explain.call_text(work.record.op)
-
-
-def _way_out(first: Waitable, behind: Waitable) -> str:
-    if {type(first), type(behind)} <= {SendWork, RecvWork}:
-        return "Start them together: dist.batch_isend_irecv."
-    return "Call them in the same order on all ranks, or give one of them a group of its own."
