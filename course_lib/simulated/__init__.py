@@ -1,17 +1,6 @@
 """Simulated ranks: a thousand of them in one process, on a modelled network, the same every time.
 
-engine      from a function to a Run
-scheduler   who runs when: one baton, virtual time; ahead: large worlds, values first
-private     what a process has to itself, given to threads; compat: all that is private of torch
-group       what torch.distributed talks to
-mail        which send meets which recv
-collective  calls of a whole group; combine: what they compute; costs: what they cost
-network     what a message costs
-records     what is written down of each call
-hazards     buffers that are used too early
-streams     a GPU for each rank: work is handed out now and done later; nccl: its communicators
-
-README.md follows one call through them.
+README.md follows one call through the files.
 Nothing but ``Network`` and ``Run`` is imported before the first simulation.
 """
 

@@ -8,40 +8,30 @@
                                  rank 2 ░░░░░░▓▓▓
     replay                       the logs are played again in order of virtual time, no threads
 
-What a program computes does not depend on time, if it never looks at a clock and every recv names
-its source (Kahn 1974). A program that does anything else, fails, or stands still in the replay is
-simulated once more in the plain way, which is what says so. Without this, a ring of 256 ranks takes
-twice as long.
+What a program computes does not depend on time, if it never looks at a clock, spends no time and
+every recv names its source (Kahn 1974). A program that does anything else, fails, or stands still
+in the replay is simulated once more in the plain way, which is what says so. Without this, a ring
+of 256 ranks takes twice as long.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 from course_lib.simulated.group import Groups
-from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler, Waitable
+from course_lib.simulated.records import Record
+from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
 from course_lib.trace import Event
 
 FROM = 32  # ranks; in smaller worlds it saves nothing
-POST, WAIT, SPEND, NOTE, MARK = range(5)  # what an entry of a log says; behind it stands of what
 
 
 class NeedsClock(Exception):
     """The program's next step may depend on time: it cannot run ahead."""
 
 
-class Moment(float):
-    """A time that is not known yet; ``at`` holds it after the replay."""
-
-    at = 0.0
-
-
 class AheadScheduler(Scheduler):
     """Lets a rank run as long as the values that it needs are there. Its clock stands still."""
-
-    placed = nullcontext  # the baton seldom changes hands
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -49,35 +39,27 @@ class AheadScheduler(Scheduler):
             rank.log = []
 
     def post(self, work: Waitable) -> None:
-        work.rank.log += POST, work
-        for other in work.exchange():
+        work.rank.log.append(work)
+        for other in work.met if work.ready else ():
             if other.rank.waits is other:
                 self.wake(other.rank, 0.0)
-        if self.error is not None:
-            raise Abandoned
 
     def wait_for(self, work: Waitable, timeout: Any = None) -> None:
         self.check(work.rank)
         if timeout:
             self.read_clock()
-        work.rank.log += WAIT, work
+        work.rank.log.append(work)
         if not work.ready:
             self.park(work.rank, work)
 
-    def spend(self, rank: Rank, seconds: float) -> None:
-        rank.log += SPEND, seconds
-
     def note(self, rank: Rank, op: Event) -> None:
-        rank.log += NOTE, rank.record(op)
+        rank.log.append(rank.record(op))
 
-    def mark(self, rank: Rank) -> float:
-        moment = Moment(0.0)
-        rank.log += MARK, moment
-        return moment
+    def spend(self, rank: Rank, seconds: float) -> None:
+        self.read_clock()
 
     def read_clock(self) -> float:
         self.fail(NeedsClock())
-        raise Abandoned
 
 
 class Replay(Scheduler):
@@ -96,31 +78,22 @@ class Replay(Scheduler):
             self.wake(rank, 0.0)
         while (rank := self._next()) is not None:  # type: ignore[assignment]
             self._go_on(rank)
-        if self.error is not None or any(rank.waits for rank in self.ranks):
-            return False
-        for rank in self.ranks:
-            rank.spans = [replace(s, start=s.start.at, end=s.end.at) for s in rank.spans]  # type: ignore[attr-defined]
-        return True
+        return self.error is None and not any(rank.waits for rank in self.ranks)
 
     def _go_on(self, rank: Rank) -> None:
         """One rank's turn: until it has to wait."""
-        heap, log = self._heap, self._logs[rank.number]
-        for kind in log:
-            of = next(log)
-            if kind == POST:
-                of.post()
-            elif kind == NOTE:
-                of.issued = of.completed = self.now
-            elif kind == MARK:
-                of.at = self.now
-            else:
-                until = of.record.completed if kind == WAIT else self.now + of
-                if until is None:
-                    rank.waits = of
+        heap = self._heap
+        for call in self._logs[rank.number]:
+            if isinstance(call, Record):  # a group made without this rank: see Scheduler.note
+                call.issued = call.completed = self.now
+            elif not call.posted:
+                call.post()
+            elif (until := call.record.completed) is None:
+                rank.waits = call
+                break
+            elif until > self.now:
+                if heap and heap[0][0] <= until:  # others are earlier
+                    self.wake(rank, until)
                     break
-                if until > self.now:
-                    if heap and heap[0][0] <= until:  # others are earlier
-                        self.wake(rank, until)
-                        break
-                    self.now = until
+                self.now = until
         rank.clock = self.now

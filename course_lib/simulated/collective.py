@@ -22,7 +22,7 @@ from course_lib.simulated import compat, costs, hazards
 from course_lib.simulated.combine import Tensors, as_it_lies, combine, refuse
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Site, call_site, op_of
-from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.simulated.scheduler import Rank, Scheduler
 from course_lib.trace import Event
 
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
@@ -44,6 +44,7 @@ class CollectiveWork(dist.Work):
         self.outputs: Tensors = []
         self.places: Tensors = []  # the same memory, as the values go into it
         self.values: Tensors | None = []
+        self.posted = False
         self.poisons: list[Any] = []
 
     def wait(self, timeout: Any = None) -> bool:
@@ -55,9 +56,9 @@ class CollectiveWork(dist.Work):
     def post(self) -> None:
         self.calls.join(self)
 
-    def exchange(self) -> Collection[CollectiveWork]:
-        """Whose values are there, whatever the time, because this rank has called."""
-        return self.call.works.values() if self.ready else ()
+    @property
+    def met(self) -> Collection[CollectiveWork]:
+        return self.call.works.values()
 
     @property
     def ready(self) -> bool:
@@ -73,8 +74,7 @@ class CollectiveWork(dist.Work):
         pairs = zip(self.given, self.inputs, strict=False)
         if touched or not all(hazards.same(before, now) for before, now in pairs):
             hazard = explain.written_into if touched else explain.written_before_wait
-            self.calls.scheduler.fail(hazard(self.record.event()))
-            raise Abandoned
+            self.calls.scheduler.fail(hazard(self.record.op))
         self.given = []
         with torch.no_grad():
             for out, value in zip(self.places, values, strict=True):
@@ -83,7 +83,8 @@ class CollectiveWork(dist.Work):
 
     @property
     def on(self) -> tuple[int, ...]:
-        return tuple(r for k, r in enumerate(self.calls.ranks) if k not in self.call.joined)
+        joined = {work.me for work in self.met if work.posted}
+        return tuple(r for k, r in enumerate(self.calls.ranks) if k not in joined)
 
     def is_completed(self) -> bool:
         scheduler = self.calls.scheduler
@@ -165,15 +166,13 @@ class Future(torch.futures.Future):
 class Call:
     """The k-th call of a group, as far as its ranks have come."""
 
-    __slots__ = ("eager", "end", "joined", "reduce_op", "root", "works")
+    __slots__ = ("eager", "end", "joined", "works")
 
     def __init__(self) -> None:
         self.works: dict[int, CollectiveWork] = {}  # of who has called, in whatever order
         self.end: float | None = None  # when everybody is done; None until all have called
-        self.joined: set[int] = set()  # who has called by now; running ahead, ``works`` fills first
+        self.joined = 0  # how many of them have been posted
         self.eager: set[int] = set()  # who only waits until all have called
-        self.root = 0
-        self.reduce_op: str | None = None
 
 
 class Calls:
@@ -206,13 +205,16 @@ class Calls:
             written, first, site, 0, reduce_op, async_op, packed,
         )  # fmt: skip
         self._check(op, [*ins, *outs])
-        refuse(name, ins, outs, me, reduce_op)
+        refuse(name, ins, outs, me, len(self.ranks), reduce_op)
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
         work = CollectiveWork(self, call, rank, op, site, me)
-        self._compare(work, call)
-        call.works[me], call.root, call.reduce_op = work, root, reduce_op
+        for other in call.works.values():
+            if error := explain.mismatch(other.record.op, op):
+                self.scheduler.fail(error)
+            break  # the others are like the first
+        call.works[me] = work
         self._take(work, site, ins, outs)
         if work.ready:
             del self._calls[number]
@@ -230,17 +232,14 @@ class Calls:
         # what is only combined may be used as it is if nobody can change it before all have called
         keep = op.reduce_op is not None and not op.async_op
         work.given = ins if keep else [t.detach().clone() for t in ins]
-        tells = not site.carries and (op.op != "broadcast" or work.me == work.call.root)
-        if tells and rank.poisoned and self.poisons.left > 0:  # others get to see it
+        gives = op.op != "broadcast" or op.rank == op.peer
+        # others get to see it
+        if gives and not site.carries and rank.poisoned and self.poisons.left > 0:
             rank.digests += [(len(rank.records), hash(hazards.contents(t))) for t in work.given]
         if work.record.waited:
             return
         owned = {t.untyped_storage().data_ptr() for t in outs}
-        if (
-            op.op in _WRITE_WHAT_THEY_READ
-            and outs
-            and (op.op != "broadcast" or work.me != work.call.root)
-        ):
+        if op.op in _WRITE_WHAT_THEY_READ and outs and not (op.op == "broadcast" and gives):
             work.poisons = [self.poisons.put(rank, t) for t in outs]  # nobody reads what it was
             return
         work.inputs = ins
@@ -250,11 +249,11 @@ class Calls:
     def join(self, work: CollectiveWork) -> None:
         """The rank joins the call now; the last one lets it begin."""
         call, scheduler = work.call, self.scheduler
-        work.record.issued = scheduler.now
-        call.joined.add(work.me)
-        if len(call.joined) < len(self.ranks):
+        work.posted, work.record.issued = True, scheduler.now
+        call.joined += 1
+        if call.joined < len(self.ranks):
             return
-        call.end = self._end(work.record.op.op, call)
+        call.end = self._end(work.record.op, call)
         for other in call.works.values():
             scheduler.over(other, call.end, other.me in call.eager)
 
@@ -263,39 +262,28 @@ class Calls:
             raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
         if op.op in _IN_PLACE and not op.contiguous:
             self.scheduler.fail(explain.strided(op))
-            raise Abandoned
-
-    def _compare(self, work: CollectiveWork, call: Call) -> None:
-        if not call.works:
-            return
-        first = next(iter(call.works.values()))
-        op, other = work.record.op, first.record.op
-        if (op.op, op.peer, op.reduce_op, op.dtype, op.bytes_in, op.bytes_out) == (
-            other.op, other.peer, other.reduce_op, other.dtype, other.bytes_in, other.bytes_out
-        ):  # fmt: skip
-            return
-        error = explain.mismatch(first.record.event(), work.record.event())
-        if error is not None:
-            self.scheduler.fail(error)
-            raise Abandoned
 
     def _combine(self, call: Call) -> None:
         works = [call.works[r] for r in range(len(self.ranks))]
-        values = combine(works[0].record.op.op, [w.given for w in works], call.root, call.reduce_op)
+        op = works[0].record.op
+        values = combine(op.op, [w.given for w in works], self._root(op), op.reduce_op)
         for work, value in zip(works, values, strict=True):
             work.values = value
             if not work.inputs:
                 work.given = []
 
-    def _end(self, op: str, call: Call) -> float:
+    def _root(self, op: Event) -> int:
+        return 0 if op.peer is None else self.ranks.index(op.peer)
+
+    def _end(self, op: Event, call: Call) -> float:
         nbytes = max(work.record.op.nbytes for work in call.works.values())
         issued = (work.record.issued for work in call.works.values())
         start = max(*issued, *(self.wires[r] for r in self.ranks))
         if self.fabric.network.collectives == "messages":
-            end = self._last_message(op, nbytes, call.root, start)
+            end = self._last_message(op.op, nbytes, self._root(op), start)
         else:
             alpha, beta = self.fabric.between(self.ranks)
-            end = start + costs.textbook_seconds(op, len(self.ranks), nbytes, alpha, beta)
+            end = start + costs.textbook_seconds(op.op, len(self.ranks), nbytes, alpha, beta)
         for r in self.ranks:
             self.wires[r] = end
         return end
@@ -303,7 +291,7 @@ class Calls:
     def _last_message(self, op: str, nbytes: int, root: int, start: float) -> float:
         """When the last of the algorithm's messages is in, sent over the links step by step."""
         clocks = [start] * len(self.ranks)
-        for step in costs.messages(op, len(self.ranks), nbytes, max(root, 0)):
+        for step in costs.messages(op, len(self.ranks), nbytes, root):
             after = list(clocks)
             for src, dst, size in sorted(step, key=lambda m: max(clocks[m[0]], clocks[m[1]])):
                 out, into, alpha, beta = self.fabric.route(self.ranks[src], self.ranks[dst])

@@ -43,25 +43,31 @@ def as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
     return lying if lying.is_contiguous() else tensor
 
 
-def refuse(op: str, ins: Tensors, outs: Tensors, me: int, reduce_op: str | None) -> None:
-    """Raise where gloo raises: for a dtype, a reduce op, or shapes that differ on one rank."""
+def refuse(op: str, ins: Tensors, outs: Tensors, me: int, n: int, reduce_op: str | None) -> None:
+    """Raise where gloo raises: for a dtype, a reduce op, or tensors that differ on one rank."""
     for tensor in (ins or outs)[:1]:
         if tensor.dtype not in _DTYPES:
             raise RuntimeError(f"gloo has no {op} of {tensor.dtype}: convert the tensor first")
         if reduce_op is not None:
             _refuse_reducing(reduce_op, tensor.dtype)
-    if op.startswith(("all_gather", "gather", "scatter", "reduce_scatter_single")):
-        few, many = sorted((ins, outs), key=len)
-    elif op == "reduce_scatter":
-        few, many = outs, [ins[me]]
+    if op.startswith(("all_gather", "gather")):
+        one, each = ins, [outs]
+    elif "scatter" in op:
+        one, each = outs, [ins]
+    elif op.startswith("all_to_all"):
+        one, each = ins[:1], [ins, outs]
     else:
-        few, many = ins[:1], ins + outs if op == "all_to_all" else []
-    for a, b in zip(many, cycle(few)):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            raise RuntimeError(
-                f"{op}: what a rank gives and what it gets from each must have one shape and "
-                f"dtype, not {list(a.shape)} of {a.dtype} and {list(b.shape)} of {b.dtype}"
-            )
+        return
+    for many in each:
+        if len(many) != n * len(one) and (many or op not in ("gather", "scatter")):
+            raise ValueError(f"{op} needs {n} tensors or blocks, one per rank, not {len(many)}")
+        compared = [ins[me]] if op == "reduce_scatter" else many
+        for a, b in zip(compared, cycle(one)) if op != "all_to_all_single" else ():
+            if a.shape != b.shape or a.dtype != b.dtype:
+                raise RuntimeError(
+                    f"{op}: what a rank gives and what it gets from each must have one shape and "
+                    f"dtype, not {list(a.shape)} of {a.dtype} and {list(b.shape)} of {b.dtype}"
+                )
 
 
 def _refuse_reducing(op: str, dtype: torch.dtype) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import math
 import os
-import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -31,11 +30,12 @@ from course_lib.simulated import ahead, compat, hazards, nccl, streams
 from course_lib.simulated.group import Groups
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.private import Privacy, current
-from course_lib.simulated.records import LazyEvents, line_of_thread, sites, to_events
+from course_lib.simulated.records import LazyEvents, line_of_thread, to_events
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 from course_lib.trace import Run, Trace
-from course_lib.user_code import is_user_code, line_at, notebook_cells
+from course_lib.user_code import is_user_code, notebook_cells, user_lines
 
+MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
 _LAZY = 5_000  # calls from which on Events are made only when somebody looks
 _one_at_a_time = threading.Lock()
@@ -60,7 +60,8 @@ class Program:
             raise CourseError(reason)
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise CourseError(f"world_size={n!r}: a world needs a whole number of ranks, 1 or more")
-        if n > (most := most_ranks()):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if n > (most := min(MOST_RANKS, memory // 2 // BYTES_PER_RANK)):
             raise CourseError(
                 f"world_size={n}: this machine can hold {most} simulated ranks; ask for fewer"
             )
@@ -111,17 +112,17 @@ def _by_value(fn: Any) -> Iterator[None]:
     """Pickle the module that a function of the user's own comes from by value, so that each
     rank gets its own globals, as in a process of its own.
     """
-    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    module = sys.modules.get(getattr(fn, "__module__", None) or "__main__")
+    known = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
     file = getattr(module, "__file__", None)
-    ours = file is not None and is_user_code(file) and fn.__module__ != "__main__"
-    if module and ours and module.__name__ not in cloudpickle.list_registry_pickle_by_value():
-        cloudpickle.register_pickle_by_value(module)
-        try:
-            yield
-        finally:
-            cloudpickle.unregister_pickle_by_value(module)
-    else:
+    if module is None or module.__name__ in known or not file or not is_user_code(file):
         yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 @contextmanager
@@ -133,19 +134,6 @@ def _rare_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-def most_ranks() -> int:
-    """How many threads this machine has room for."""
-    most = [resource.getrlimit(resource.RLIMIT_NPROC)[0], os.sysconf("SC_PHYS_PAGES") *
-            os.sysconf("SC_PAGE_SIZE") // 2 // BYTES_PER_RANK]  # fmt: skip
-    for path in ("/proc/sys/kernel/threads-max", "/sys/fs/cgroup/pids.max"):
-        try:
-            with open(path) as file:
-                most.append(int(file.read()))
-        except (OSError, ValueError):  # not Linux, no such limit, or "max"
-            continue
-    return min(8192, *(m for m in most if m > 0))
 
 
 def play_fast(program: Program, **poison: Any) -> Play:
@@ -173,12 +161,11 @@ class Play:
             self.scheduler = scheduling(n, program.seed, self._stopped)
             self.ranks = self.scheduler.ranks
             self.fabric = Fabric(program.network, n, program.seed)
-            self.privacy = Privacy(self.scheduler, n, places)
+            self.privacy = Privacy(self.scheduler, places)
             self.scheduler.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
                 self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
                 self.scheduler.run(self._live, program.limit, self._overdue)
-                sites.clear()
             self.error = self.scheduler.error
             if self.error is None and self._failed:
                 self.error = root_cause(self._failed)
@@ -219,7 +206,7 @@ class Play:
         cause = self.groups.cause
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
         return deadlock_error(
-            blocked={r: w.record.event() for r, w in waits.items()},
+            blocked={r: w.record.op for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
             returned=[rank.number for rank in self.ranks if rank.gone],
@@ -228,9 +215,9 @@ class Play:
         )
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
-        stack = [(f.f_code, number) for f, number in walk_stack(frame)] if frame else []
-        at = [line_at(code.co_filename, number, code.co_name) for code, number in reversed(stack)]
-        lines = [line for line in at if line is not None]
+        stack = [(f.f_code.co_filename, number, f.f_code.co_name)
+                 for f, number in walk_stack(frame)] if frame else []  # fmt: skip
+        lines = user_lines(reversed(stack))
         text = [f"rank {rank.number} did not return within {self.program.limit:g} s.",
                 *(f"    {line}" for line in lines)]  # fmt: skip
         if stuck:
@@ -243,13 +230,13 @@ class Play:
         """The Hazard for the first Work that nobody waited for, in time."""
         left = [record for rank in self.ranks for record in rank.records if not record.waited]
         first = min(left, key=lambda record: record.issued, default=None)
-        return explain.unwaited(first.event()) if first else None
+        return explain.unwaited(first.op) if first else None
 
     def run(self, note: str | None = None) -> Run:
         calls = [rank.records for rank in self.ranks]
         lazy = sum(map(len, calls)) > _LAZY
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
-        events: Any = LazyEvents(calls) if lazy else to_events(calls)
+        events: Any = LazyEvents(by_rank=calls) if lazy else to_events(calls)
         trace = Trace(events, spans, self.groups.names, note)
         results = [rank.result for rank in self.ranks]
         return Run(results, trace, self.seconds, len(calls), "simulated", self.output)

@@ -12,8 +12,7 @@ It turns what c10d passes (lists of lists, options) into tensors that a rank giv
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +27,7 @@ from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Site, call_site, op_of
-from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler, Waitable
+from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
 from course_lib.trace import Event
 
 _ProcessGroup: Any = dist.ProcessGroup  # whose overloads nobody can match word by word
@@ -152,93 +151,21 @@ class SimulatedGroup(_ProcessGroup):
         site = call_site()
         return self._calls.issue(self._rank, self._me, op, ins, outs, site=site, **more)
 
-    def allreduce(self, tensors: Tensors, opts: Any) -> Any:
-        return self._issue("all_reduce", tensors, tensors, opts)
-
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Any:
-        return self._issue("all_reduce_coalesced", tensors, tensors, opts)
-
-    def broadcast(self, tensors: Tensors, opts: Any) -> Any:
-        return self._issue("broadcast", tensors, tensors, opts)
-
-    def reduce(self, tensors: Tensors, opts: Any) -> Any:
-        return self._issue("reduce", tensors, tensors if opts.rootRank == self._me else [], opts)
-
-    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
-        return self._issue("all_gather", inputs, self._sized("all_gather", outputs[0]), opts)
-
-    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
-        outs = [out for row in outputs for out in row]
-        return self._issue("all_gather_coalesced", inputs, outs, opts)
-
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
-        return self.all_gather_single_coalesced([output], [input], opts)
-
-    _allgather_base = all_gather_single
-
-    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
-        outs = self._by_rank("all_gather_single", outputs)
-        return self._issue("all_gather_single", inputs, outs, opts)
-
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-
-    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
-        outs = self._sized("gather", outputs[0]) if opts.rootRank == self._me else []
-        return self._issue("gather", inputs, outs, opts)
-
-    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
-        ins = self._sized("scatter", inputs[0]) if opts.rootRank == self._me else []
-        return self._issue("scatter", ins, outputs, opts, first=outputs[0])
-
-    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
-        ins = self._sized("reduce_scatter", inputs[0])
-        return self._issue("reduce_scatter", ins, outputs, opts)
-
-    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
-        return self.reduce_scatter_single_coalesced([output], [input], opts)
-
-    _reduce_scatter_base = reduce_scatter_single
-
-    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
-        ins = self._by_rank("reduce_scatter_single", inputs)
-        return self._issue("reduce_scatter_single", ins, outputs, opts, first=inputs[0])
-
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
-        ins, outs = self._sized("all_to_all", inputs), self._sized("all_to_all", outputs)
-        return self._issue("all_to_all", ins, outs, opts)
-
-    def all_to_all_single(
-        self, output: torch.Tensor, input: torch.Tensor, output_sizes: list[int],
-        input_sizes: list[int], opts: Any,
-    ) -> Any:  # fmt: skip
-        if not (output.is_contiguous() and input.is_contiguous()):
-            raise RuntimeError("all_to_all_single: its input and its output must be contiguous")
-        ins, outs = self._split(input, input_sizes), self._split(output, output_sizes)
-        return self._issue("all_to_all_single", ins, outs, opts, first=input)
-
-    alltoall_base = all_to_all_single
-
-    def barrier(self, opts: Any) -> Any:
-        return self._issue("barrier", [], [], opts)
-
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self._issue("monitored_barrier", [], []).wait()
 
-    def _by_rank(self, op: str, tensors: Tensors) -> Tensors:
+    def of_root(self, opts: Any, tensors: list[Tensors]) -> Tensors:
+        """What only the root has; the others pass a list without it."""
+        return tensors[0] if opts.rootRank == self._me else []
+
+    def by_rank(self, *tensors: torch.Tensor) -> Tensors:
         """Each tensor cut into one block a rank: all blocks of rank 0, all of rank 1, …"""
-        cut = [self._sized(op, tensor.chunk(self._size)) for tensor in tensors]
-        return [block for blocks in zip(*cut, strict=True) for block in blocks]
+        cut = (tensor.chunk(self._size) for tensor in tensors)
+        return [block for blocks in zip(*cut, strict=False) for block in blocks]
 
-    def _sized(self, op: str, tensors: Sequence[torch.Tensor]) -> Tensors:
-        if len(tensors) != self._size:
-            raise ValueError(
-                f"{op} needs {self._size} tensors or blocks, one per rank, not {len(tensors)}"
-            )
-        return list(tensors)
-
-    def _split(self, tensor: torch.Tensor, sizes: list[int]) -> Tensors:
+    def split(self, tensor: torch.Tensor, sizes: list[int]) -> Tensors:
+        if not tensor.is_contiguous():
+            raise RuntimeError("all_to_all_single: its input and its output must be contiguous")
         if not sizes:
             if tensor.shape[0] % self._size:
                 raise RuntimeError(
@@ -249,18 +176,50 @@ class SimulatedGroup(_ProcessGroup):
         return list(tensor.split(list(sizes)))
 
 
-def _or_plain(ours: Any, torchs: Any) -> Any:
-    """Take what torch's own method takes, as ``broadcast(tensor, 0)``: that one makes lists and
-    options of it, and comes back."""
-    options = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
-    return lambda self, *args, **named: (
-        ours if args and type(args[-1]) in options else torchs
-    )(self, *args, **named)  # fmt: skip
+# What a call is named in torch.distributed and in c10d, and, of what c10d passes, what a rank gives
+# and what it gets; third the tensor to write down where that is not the first of them.
+_COLLECTIVES: list[tuple[str, str, Callable[..., tuple]]] = [
+    ("all_reduce", "allreduce", lambda g, x, _: (x, x)),
+    ("all_reduce_coalesced", "allreduce_coalesced", lambda g, x, _: (x, x)),
+    ("broadcast", "broadcast", lambda g, x, _: (x, x)),
+    ("reduce", "reduce", lambda g, x, opts: (x, g.of_root(opts, [x]))),
+    ("all_gather", "allgather", lambda g, out, x, _: (x, out[0])),
+    ("all_gather_coalesced", "allgather_coalesced",
+     lambda g, out, x, _: (x, [t for row in out for t in row])),
+    ("all_gather_single", "all_gather_single _allgather_base",
+     lambda g, out, x, _: ([x], g.by_rank(out))),
+    ("all_gather_single", "all_gather_single_coalesced allgather_into_tensor_coalesced",
+     lambda g, out, x, _: (x, g.by_rank(*out))),
+    ("gather", "gather", lambda g, out, x, opts: (x, g.of_root(opts, out))),
+    ("scatter", "scatter", lambda g, out, x, opts: (g.of_root(opts, x), out, out[0])),
+    ("reduce_scatter", "reduce_scatter", lambda g, out, x, _: (x[0], out)),
+    ("reduce_scatter_single", "reduce_scatter_single _reduce_scatter_base",
+     lambda g, out, x, _: (g.by_rank(x), [out], x)),
+    ("reduce_scatter_single", "reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced",
+     lambda g, out, x, _: (g.by_rank(*x), out, x[0])),
+    ("all_to_all", "alltoall", lambda g, out, x, _: (x, out)),
+    ("all_to_all_single", "all_to_all_single alltoall_base",
+     lambda g, out, x, out_sizes, sizes, _: (g.split(x, sizes), g.split(out, out_sizes), x)),
+    ("barrier", "barrier", lambda g, _: ([], [])),
+]  # fmt: skip
+_OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
 
 
-for _name, _ours in list(vars(SimulatedGroup).items()):
-    if callable(_ours) and list(inspect.signature(_ours).parameters)[-1] == "opts":
-        setattr(SimulatedGroup, _name, _or_plain(_ours, getattr(_ProcessGroup, _name)))
+def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., Any]:
+    torchs = getattr(_ProcessGroup, name)
+
+    def call(self: SimulatedGroup, *args: Any, **named: Any) -> Any:
+        if not args or type(args[-1]) not in _OPTIONS:  # plain ones, as broadcast(tensor, 0) has
+            return torchs(self, *args, **named)  # makes lists and options of them, and comes back
+        ins, outs, *first = sides(self, *args)
+        return self._issue(op, list(ins), list(outs), args[-1], first=first[0] if first else None)
+
+    return call
+
+
+for _op, _names, _sides in _COLLECTIVES:
+    for _name in _names.split():
+        setattr(SimulatedGroup, _name, _method(_op, _name, _sides))
 
 
 class Groups:
@@ -335,7 +294,6 @@ class Groups:
                 pairs = (other, theirs), (op, ranks)
                 events = [replace(o, group=str(list(r))) for o, r in pairs]
                 self.scheduler.fail(explain.groups_differ(*events))
-                raise Abandoned
         self._made[k][rank.number] = (ranks, op)
 
     def cause(self, work: Waitable) -> Waitable:

@@ -135,8 +135,8 @@ def find_read(first: Play, again: Callable[..., Play]) -> Hazard | None:
             high = middle
     record = first.ranks[rank].poisoned[high - 1]
     if record.waited or record.op.op == "recv":
-        return explain.read_before_wait(record.event())
-    return explain.unwaited(record.event())  # of a sum that nobody waits for, what is returned
+        return explain.read_before_wait(record.op)
+    return explain.unwaited(record.op)  # of a sum that nobody waits for, what is returned
 
 
 def _difference(a: Play, b: Play) -> int | None:

@@ -4,6 +4,9 @@
     recvs[dst, src, tag]   deque of recvs that nobody sends to yet      the k-th of the same key
     anys[dst, tag]         recvs from any source: the first of them takes what is there earliest
 
+They meet when they are called, and the bytes change hands. Each is posted at its own time: at
+once, or when a rank's log (ahead.py) or a GPU's stream (streams.py) comes to it.
+
     rendezvous    a message sets off when both have been posted; a send announces itself at once
     buffered      it sets off when it is sent, and is there when its first byte is
 
@@ -26,10 +29,11 @@ import torch
 import torch.distributed as dist
 
 from course_lib import explain
+from course_lib.errors import CourseError
 from course_lib.simulated import hazards
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Site, op_of
-from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.simulated.scheduler import Rank, Scheduler
 from course_lib.trace import Event
 
 Key = tuple[int, int, int]
@@ -42,7 +46,7 @@ class _Message:
     to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
     """
 
-    __slots__ = ("buffer", "data", "key", "mail", "rank", "record")
+    __slots__ = ("buffer", "data", "key", "mail", "partner", "posted", "rank", "record")
 
     def __init__(
         self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key, buffer: Any,
@@ -52,6 +56,8 @@ class _Message:
         self.buffer = buffer  # None once it has been waited for
         self.data = data  # the message: of a send what was in the buffer, of a recv what has come
         self.record = rank.record(op, site)
+        self.partner: Any = None  # the other side, once both have called
+        self.posted = False
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -68,19 +74,14 @@ class _Message:
     def ready(self) -> bool:
         return self.data is not None
 
-    def exchange(self) -> Sequence[_Message]:
-        """Meet the other side, whatever the time: the k-th of a key meets the k-th. Returns it."""
-        waiting = self.mail.ahead[self.key]
-        if not waiting or type(waiting[0]) is type(self):
-            waiting.append(self)
-            return ()
-        other = waiting.popleft()
-        send, recv = (self, other) if isinstance(self, SendWork) else (other, self)
-        self.mail.pass_on(send, recv)  # type: ignore[arg-type]
-        return (other,)
+    @property
+    def met(self) -> Sequence[_Message]:
+        return () if self.partner is None else (self.partner,)
 
     def post(self) -> None:
-        raise NotImplementedError
+        self.posted, self.record.issued = True, self.mail.scheduler.now
+        if self.partner is not None and self.partner.posted:
+            self.mail.begin(self if isinstance(self, SendWork) else self.partner)
 
     def is_completed(self) -> bool:
         """False until ``wait()``, as on gloo."""
@@ -98,23 +99,22 @@ class _Message:
 
 
 class SendWork(_Message):
-    __slots__ = ("delivered", "order", "partner", "passed", "there")
+    __slots__ = ("delivered", "order", "there")
 
     order: int  # of the sends of all ranks, in which they take the links
-    partner: RecvWork | None  # its recv, once both have been posted
-    passed: bool  # whether the bytes have been passed on
     there: float  # from when on a recv from any source may take it
     delivered: float | None  # when the last byte is in, once that is known
 
     def post(self) -> None:
         """There is a message for a recv."""
         mail, scheduler = self.mail, self.mail.scheduler
-        self.record.issued = now = scheduler.now
-        self.partner, self.delivered, self.order = None, None, scheduler.next_order()
-        self.there = now + mail.fabric.late(self.record.op.nbytes)
+        self.delivered, self.order = None, scheduler.next_order()
+        self.there = scheduler.now + mail.fabric.late(self.record.op.nbytes)
         if mail.buffered:
             self.set_off()
-        mail.offer(self)
+        super().post()
+        if self.partner is None and mail.anys:
+            mail.serve(self.key[0], self.key[2])
 
     def set_off(self) -> None:
         mail, op = self.mail, self.record.op
@@ -128,7 +128,7 @@ class SendWork(_Message):
     def arrived(self, at: float) -> None:
         """The network knows at what time the last byte is in."""
         self.delivered = at
-        if self.partner is not None:
+        if self.partner is not None and self.partner.posted:
             self.mail.scheduler.over(self.partner, at)
 
     def wait(self, timeout: Any = None) -> bool:
@@ -138,32 +138,24 @@ class SendWork(_Message):
         self.mail.scheduler.wait_for(self, timeout)
         record.waited = True
         if record.op.async_op and hazards.raw(buffer) != self.data:
-            self.mail.scheduler.fail(explain.written_before_wait(record.event()))
-            raise Abandoned
+            self.mail.scheduler.fail(explain.written_before_wait(record.op))
         self.buffer = None
-        if self.passed:  # its recv has the bytes, and this Work may live on
+        if self.partner is not None:  # its recv has the bytes, and this Work may live on
             self.data = None
         return True
 
 
 class RecvWork(_Message):
-    __slots__ = ("number", "order", "poison")
+    __slots__ = ("number", "poison")
 
-    order: int  # of the recvs, as they were posted
     number: int  # of calls that the rank had made before
     poison: Any
 
     def post(self) -> None:
         """From now on there is a place for a message."""
-        scheduler = self.mail.scheduler
-        self.record.issued = scheduler.now
-        self.order = scheduler.next_order()
-        self.mail.ask(self)
-
-    def exchange(self) -> Sequence[_Message]:
+        super().post()
         if self.key[1] < 0:
-            self.mail.scheduler.read_clock()  # who comes first is a matter of time
-        return super().exchange()
+            self.mail.serve(self.key[0], self.key[2])
 
     def wait(self, timeout: Any = None) -> bool:
         buffer, mail = self.buffer, self.mail
@@ -174,8 +166,7 @@ class RecvWork(_Message):
         place = self.rank.number, buffer.data_ptr()
         if self.poison is not None and not self.poison.intact(buffer):
             twice = mail.filled.get(place, 0) > self.number
-            mail.scheduler.fail(explain.written_into(self.record.event(), twice))
-            raise Abandoned
+            mail.scheduler.fail(explain.written_into(self.record.op, twice))
         data = self.data or b""
         hazards.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)
         mail.filled[place] = len(self.rank.records)
@@ -200,9 +191,7 @@ class Mail:
         self.sends: defaultdict[Key, deque[SendWork]] = defaultdict(deque)
         self.recvs: defaultdict[Key, deque[RecvWork]] = defaultdict(deque)
         self.anys: defaultdict[tuple[int, int], deque[RecvWork]] = defaultdict(deque)
-        # sends or recvs whose other side is still to come, where ranks run ahead: see ahead.py
-        self.ahead: defaultdict[Key, deque[_Message]] = defaultdict(deque)
-        self._looks: dict[tuple[int, int], float] = {}  # when _serve is called next
+        self._looks: dict[tuple[int, int], float] = {}  # when serve() is called next
         # By rank and place in memory: how many calls the rank had made when a message came there.
         self.filled: dict[tuple[int, int], int] = {}
         self._ops: dict[Any, tuple[Event, Key]] = {}  # of all calls so far
@@ -213,9 +202,10 @@ class Mail:
         op, key = self._op("send", rank, me, dst, tensor, tag, site)
         data = hazards.raw(tensor)
         work = SendWork(self, rank, op, site, key, tensor, data)
-        work.passed = False
         if rank.poisoned and self.poisons.left > 0 and not site.carries:
             rank.digests.append((len(rank.records), hash(data)))
+        self.sends[key].append(work)
+        self._meet(key)
         self.scheduler.post(work)
         return work
 
@@ -227,6 +217,12 @@ class Mail:
         work = RecvWork(self, rank, op, site, key, tensor, None)
         work.number = len(rank.records) - 1
         work.poison = None if work.record.waited else self.poisons.put(rank, tensor)
+        if src < 0:
+            self.scheduler.read_clock()  # who comes first is a matter of time
+            self.anys[me, tag].append(work)
+        else:
+            self.recvs[key].append(work)
+            self._meet(key)
         self.scheduler.post(work)
         return work
 
@@ -258,57 +254,42 @@ class Mail:
             known = self._ops[like] = op, key
         return known
 
-    def offer(self, send: SendWork) -> None:
-        """A send looks for its recv."""
-        dst, _, tag = send.key
-        self.sends[send.key].append(send)
-        if not self._meet(send.key) and self.anys:
-            self._serve(dst, tag)
-
-    def ask(self, recv: RecvWork) -> None:
-        """A recv looks for its send."""
-        me, src, tag = recv.key
-        if src < 0:
-            self.anys[me, tag].append(recv)
-            self._serve(me, tag)
-        else:
-            self.recvs[recv.key].append(recv)
-            self._meet(recv.key)
-
-    def _meet(self, key: Key) -> bool:
-        """Match what waits under a key, as far as no recv from any source was posted before."""
-        sends, recvs, met = self.sends[key], self.recvs[key], False
+    def _meet(self, key: Key) -> None:
+        """Match what waits under a key, as far as no recv from any source was called before."""
+        sends, recvs = self.sends[key], self.recvs[key]
         anys = self.anys.get((key[0], key[2])) if self.anys else None
-        while sends and recvs and not (anys and anys[0].order < recvs[0].order):
+        while sends and recvs and not (anys and anys[0].number < recvs[0].number):
             self._match(sends.popleft(), recvs.popleft())
-            met = True
-        return met
-
-    def pass_on(self, send: SendWork, recv: RecvWork) -> bool:
-        """The bytes change hands, and it is seen to it that they fit; False if they do not."""
-        a, b = send.record.op, recv.record.op
-        if b.peer is None:
-            recv.record.op = b = replace(b, peer=a.rank)
-        if a.nbytes != b.nbytes or a.dtype != b.dtype:
-            error = explain.mismatch(send.record.event(), recv.record.event())
-            assert error is not None
-            self.scheduler.fail(error)
-            return False
-        recv.data, send.passed = send.data, True
-        if send.buffer is None:  # nobody will compare them any more
-            send.data = None
-        return True
 
     def _match(self, send: SendWork, recv: RecvWork) -> None:
-        if not send.passed and not self.pass_on(send, recv):
-            return
-        send.partner = recv
+        """The bytes change hands, if they fit."""
+        op = recv.record.op
+        if op.peer is None:
+            recv.record.op = op = replace(op, peer=send.record.op.rank)
+        if error := self.misfit(send.record.op, op):
+            self.scheduler.fail(error)
+        send.partner, recv.partner, recv.data = recv, send, send.data
+        if send.buffer is None:  # nobody will compare them any more
+            send.data = None
+        if send.posted and recv.posted:
+            self.begin(send)
+
+    def misfit(self, send: Event, recv: Event) -> CourseError | None:
+        """The error if the one is not what the other expects."""
+        if send.nbytes == recv.nbytes and send.dtype == recv.dtype:  # in line: it is quicker
+            return None
+        return explain.mismatch(send, recv)
+
+    def begin(self, send: SendWork) -> None:
+        """Both sides have been posted."""
+        recv = send.partner
+        recv.partner = None  # two that know each other would live until they are searched for
         if not self.buffered:
             self.scheduler.at_last(send.order, send.set_off)
         elif send.delivered is not None:
             self.scheduler.over(recv, max(send.delivered, self.scheduler.now))
 
-    def _serve(self, dst: int, tag: int) -> None:
+    def serve(self, dst: int, tag: int) -> None:
         """Let recvs from any source take what is there, and look again when more is."""
         anys, looks, now = self.anys[dst, tag], self._looks, self.scheduler.now
         if looks.get((dst, tag), inf) <= now:
@@ -318,7 +299,7 @@ class Mail:
             if first.there > now:
                 if first.there < looks.get((dst, tag), inf):
                     looks[dst, tag] = first.there
-                    self.scheduler.at(first.there, lambda: self._serve(dst, tag))
+                    self.scheduler.at(first.there, lambda: self.serve(dst, tag))
                 return
             self.sends[first.key].popleft()
             self._match(first, anys.popleft())

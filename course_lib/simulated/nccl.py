@@ -19,11 +19,11 @@ import torch
 
 from course_lib import explain
 from course_lib.errors import CourseError, Deadlock, Wait
-from course_lib.simulated import collective, group, mail, scheduler
+from course_lib.simulated import group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
 from course_lib.simulated.records import Site
-from course_lib.simulated.scheduler import Abandoned, Rank, Waitable
+from course_lib.simulated.scheduler import Rank, Waitable
 from course_lib.simulated.streams import Gpu, Lane
 from course_lib.trace import Event
 
@@ -32,6 +32,8 @@ _CROSSED = (
     "They use these groups in different order, and on GPUs each may hold what the other needs to "
     "start, even where this run came through. Use groups in the same order on all ranks."
 )
+_TOGETHER = "Start them together: dist.batch_isend_irecv."
+_SAME_ORDER = "Call them in the same order on all ranks, or give one of them a group of its own."
 _BITWISE = ("BAND", "BOR", "BXOR")
 
 
@@ -102,20 +104,17 @@ class Mail(mail.Mail):
         op, (to, other, _) = super()._op(kind, *args)
         return op, (to, other, 0)
 
-    def pass_on(self, send: SendWork, recv: RecvWork) -> bool:
-        if send.record.op.tag != recv.record.op.tag:
-            error = explain.tags_ignored(send.record.event(), recv.record.event())
-            self.scheduler.fail(error)
-            return False
-        return super().pass_on(send, recv)
+    def misfit(self, send: Event, recv: Event) -> CourseError | None:
+        differ = send.tag != recv.tag
+        return explain.tags_ignored(send, recv) if differ else super().misfit(send, recv)
 
-    def _match(self, send: SendWork, recv: RecvWork) -> None:
-        """Whoever is matched last need not be the later one: threads run ahead of streams."""
-        both = max(send.record.issued, recv.record.issued)
+    def begin(self, send: SendWork) -> None:
+        """Whoever is posted last need not be the later one: threads run ahead of streams."""
+        both = max(send.record.issued, send.partner.record.issued)
         if both > self.scheduler.now:
-            self.scheduler.at(both, lambda: self._match(send, recv))
+            self.scheduler.at(both, lambda: self.begin(send))
         else:
-            super()._match(send, recv)
+            super().begin(send)
 
     def recv(
         self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site
@@ -123,7 +122,6 @@ class Mail(mail.Mail):
         if src < 0:
             op, _ = self._op("recv", rank, me, src, tensor, tag, site)
             self.scheduler.fail(explain.no_source(op))
-            raise Abandoned
         return super().recv(rank, me, tensor, src, tag, site)
 
 
@@ -188,7 +186,7 @@ class Groups(group.Groups):
             for column in (zip(rows[0], row, strict=False) for row in rows[1:]):
                 for both in column:
                     if both[0].op.group != both[1].op.group:
-                        a, b = (record.event() for record in both)
+                        a, b = (record.op for record in both)
                         waits = [Wait(x.rank, f"{explain.call_text(x)} of group {x.group}", x.line,
                                       (y.rank,), x.group) for x, y in ((a, b), (b, a))]  # fmt: skip
                         return explain.deadlock(waits, (), len(ranks), _CROSSED)
@@ -197,37 +195,20 @@ class Groups(group.Groups):
     def advice(self, parked: list[Rank]) -> str:
         """Where a call's counterpart is there and stands behind another one: that is why."""
         for rank in parked:
-            work = rank.waits and self.cause(rank.waits)
-            for peer in work.on if work else ():
-                for behind in _behind(self.scheduler.ranks[peer], work):
-                    first = _lane(behind).under_way[0]
-                    return (
-                        f"On a communicator, calls run one after another: on rank {peer}, "
-                        f"{_text(behind)} is called, and stands behind {_text(first)}. "
-                        + _way_out(first, behind)
-                    )
+            for other in self.cause(rank.waits).met if rank.waits else ():
+                lane = None if other.posted else _lane(other)
+                if lane is None or not lane.under_way:
+                    continue
+                first = lane.under_way[0]
+                behind, before = (explain.call_text(work.record.op) for work in (other, first))
+                messages = {type(first), type(other)} <= {SendWork, RecvWork}
+                return (
+                    f"On a communicator, calls run one after another: on rank {other.rank.number}, "
+                    f"{behind} is called, and stands behind {before}. "
+                    + (_TOGETHER if messages else _SAME_ORDER)
+                )
         return ""
 
 
-def _lane(work: Waitable) -> Lane:
+def _lane(work: Waitable) -> Lane | None:
     return work.rank.gpu.lanes.get(work.record.op.group)
-
-
-def _text(work: Waitable) -> str:
-    return explain.call_text(work.record.event())
-
-
-def _behind(peer: Rank, work: Any) -> list[Waitable]:
-    """The calls of ``peer`` that ``work`` waits for and that have not begun."""
-    lane = peer.gpu.lanes.get(work.record.op.group)
-    there: list[Any] = lane.behind() if lane else []
-    if isinstance(work, collective.CollectiveWork):
-        return [w for w in there if getattr(w, "call", None) is work.call]
-    other = RecvWork if type(work) is SendWork else SendWork
-    return [w for w in there if type(w) is other and w.key == work.key]
-
-
-def _way_out(first: Waitable, behind: Waitable) -> str:
-    if {type(first), type(behind)} <= {SendWork, RecvWork}:
-        return "Start them together: dist.batch_isend_irecv."
-    return "Call them in the same order on all ranks, or give one of them a group of its own."

@@ -32,9 +32,7 @@ import torch
 from course_lib import context
 from course_lib.simulated import compat
 from course_lib.simulated.scheduler import Rank, Scheduler
-from course_lib.trace import Span
 
-_here = threading.local()  # .rank: the Rank whose thread this is
 _PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
               "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
 MOST_OUTPUT = 100_000  # characters shown of one rank
@@ -42,61 +40,35 @@ MOST_OUTPUT = 100_000  # characters shown of one rank
 
 def current() -> Rank | None:
     """The rank whose thread is asking, or None."""
-    return getattr(_here, "rank", None)
-
-
-class State(context.Context):
-    """What is private to one rank, and what course_lib.context asks about it."""
-
-    def __init__(self, scheduler: Scheduler, rank: Rank, environ: dict) -> None:
-        self.scheduler, self.rank, self.environ = scheduler, rank, environ
-        self.torch_state: torch.Tensor | None = None
-        self.generators: dict[int, Any] = {}
-        self.pages = io.StringIO()
-
-    def now(self) -> float:
-        return self.scheduler.mark(self.rank)
-
-    def add_span(self, name: str, start: float, end: float) -> None:
-        self.rank.spans.append(Span(self.rank.number, name, start, end))
-
-    def compute(self, seconds: float) -> float | None:
-        self.scheduler.check(self.rank)
-        return self.scheduler.compute(self.rank, seconds)
+    here = context.current()
+    return here if isinstance(here, Rank) else None
 
 
 class Privacy:
     """Swaps what is private when the baton changes hands, and puts all back at the end."""
 
-    def __init__(self, scheduler: Scheduler, world_size: int, more: Sequence[Place] = ()) -> None:
-        self._scheduler, self._places = scheduler, [*_places(), *more]
+    def __init__(self, scheduler: Scheduler, more: Sequence[Place] = ()) -> None:
+        self._ranks, self._places = scheduler.ranks, [*_places(), *more]
         self._generator = torch.default_generator
-        self._environ = os.environ._data  # type: ignore[attr-defined]
-        for rank in scheduler.ranks:
-            environ = dict(self._environ)
-            rank.state = State(scheduler, rank, environ)
-            for name, value in _torchrun_names(rank.number, world_size).items():
-                environ[os.environ.encodekey(name)] = os.environ.encodevalue(value)
+        self._caller = Rank(scheduler, -1)  # stands for the caller of simulate()
+        self._caller.environ = os.environ._data  # type: ignore[attr-defined]
+        for rank in self._ranks:
+            names = _torchrun_names(rank.number, len(self._ranks)).items()
+            rank.environ = self._caller.environ | {
+                os.environ.encodekey(name): os.environ.encodevalue(value) for name, value in names
+            }
 
     def switch(self, before: Rank | None, rank: Rank | None) -> None:
         """The baton goes from one rank to another; None is the caller of simulate()."""
-        state = self._generator.get_state()
-        if before is None:
-            self._callers = state
-        else:
-            before.state.torch_state = state
-        if rank is None:
-            following, environ = self._callers, self._environ
-        else:
-            following, environ = rank.state.torch_state, rank.state.environ
-        if following is not None:
-            self._generator.set_state(following)
-        compat.swap_environ(environ)
+        (before or self._caller).torch_state = self._generator.get_state()
+        following = rank or self._caller
+        if following.torch_state is not None:
+            self._generator.set_state(following.torch_state)
+        compat.swap_environ(following.environ)
 
     def enter(self, rank: Rank) -> None:
         """First thing in a rank's own thread."""
-        _here.rank = rank
-        context.install(rank.state, thread_only=True)
+        context.install(rank, thread_only=True)
         context.seed_rank(rank.number)
 
     @contextmanager
@@ -119,21 +91,11 @@ class Privacy:
                     setattr(owner, name, original)
             torch.set_num_threads(threads)
             self._generator.set_state(state)
-            compat.swap_environ(self._environ)
-            self._restore_c_environ()
-
-    def _restore_c_environ(self) -> None:
-        """Setting a variable also tells C, whose environment nobody swaps."""
-        names = set().union(*(r.state.environ for r in self._scheduler.ranks)) - set(self._environ)
-        for name in names:
-            os.unsetenv(name)
-        for name, value in self._environ.items():
-            if any(r.state.environ.get(name) != value for r in self._scheduler.ranks):
-                os.putenv(name, value)
+            compat.swap_environ(self._caller.environ)
 
     def output(self) -> str:
         """What all ranks printed, rank by rank, each line with its [rank]."""
-        return "".join(_shown(rank) for rank in self._scheduler.ranks)
+        return "".join(_shown(rank) for rank in self._ranks)
 
 
 # ---- what is replaced --------------------------------------------------------------------------
@@ -148,7 +110,7 @@ def _places() -> list[Place]:
     """Owner, name and replacement of everything that is replaced: the same in every simulation."""
 
     def clock(scale: float, kind: type) -> Replace:
-        return for_ranks(lambda rank: kind(rank.state.scheduler.read_clock() * scale))
+        return for_ranks(lambda rank: kind(rank.scheduler.read_clock() * scale))
 
     out: list[Place] = [(time, "sleep", for_ranks(_sleep))]
     for name in ("time", "monotonic", "perf_counter"):
@@ -162,6 +124,8 @@ def _places() -> list[Place]:
     out += [(owner, name, what) for owner, name in processes]
     what = for_ranks(_refuse("cannot start threads: use run(), where ranks are processes"))
     out.append((threading.Thread, "start", what))
+    # os.environ tells C of what is set in it, whose environment is one for all ranks
+    out += [(os, name, for_ranks(lambda *_: None)) for name in ("putenv", "unsetenv")]
     no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
     out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
     return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
@@ -170,7 +134,7 @@ def _places() -> list[Place]:
 def _sleep(rank: Rank, seconds: float) -> None:
     if not 0 <= seconds < math.inf:
         raise ValueError(f"sleep({seconds!r}): give a time in seconds, zero or more")
-    scheduler = rank.state.scheduler
+    scheduler = rank.scheduler
     scheduler.check(rank)
     scheduler.spend(rank, seconds)
 
@@ -186,7 +150,7 @@ def for_ranks(replacement: Callable[..., Any]) -> Replace:
 
     def replace(original: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            rank = getattr(_here, "rank", None)
+            rank = current()
             return original(*args, **kwargs) if rank is None else replacement(rank, *args, **kwargs)
 
         return functools.wraps(original)(call) if hasattr(original, "__name__") else call
@@ -205,7 +169,7 @@ def _draw(
     number: int, make: Callable[[], Any], name: str, rank: Rank, *args: Any, **kwargs: Any
 ) -> Any:
     """Call a function of ``random`` or ``numpy.random`` on the rank's own generator."""
-    generators = rank.state.generators
+    generators = rank.generators
     if number not in generators:  # context.seed_rank seeds it at once
         generators[number] = make()
     return getattr(generators[number], name)(*args, **kwargs)
@@ -221,7 +185,7 @@ class _Pages(io.TextIOBase):
         rank = current()
         if rank is None:
             return self._original.write(text)
-        return rank.state.pages.write(text)
+        return rank.pages.write(text)
 
     def flush(self) -> None:
         if current() is None:
@@ -235,7 +199,7 @@ class _Pages(io.TextIOBase):
 
 
 def _shown(rank: Rank) -> str:
-    text = rank.state.pages.getvalue()
+    text = rank.pages.getvalue()
     lines = text[:MOST_OUTPUT].splitlines()
     if len(text) > MOST_OUTPUT:
         lines.append(f"… {MOST_OUTPUT:,} of {len(text):,} characters shown")

@@ -1,6 +1,6 @@
 """What is written down of each call: what it is, whose line it comes from, and when it happened.
 
-    Site     a place in somebody's code that calls          one for all calls from there
+    Site     a place in somebody's code that calls
     op       what a call is: an Event without times         one for all messages that are alike
     Record   one call: its op, and its times                a thousand ranks make millions of them
 
@@ -12,28 +12,24 @@ from __future__ import annotations
 import os
 import sys
 from collections import UserList
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 from course_lib.simulated import compat
 from course_lib.trace import Event, Line
 from course_lib.user_code import is_user_code, line_of
 
-_CALL, _LIBRARY, _USER = 1, 2, 3  # whose code a file is: the way into a group of ours, …
-_kinds: dict[str, int] = {}
 # In a process of real ranks, frames of their recorder are on the way as well.
 _OURS = tuple(str(Path(__file__).parents[1] / part) + os.sep for part in ("simulated", "ranks"))
 _SEND, _RECV = compat.blocking_calls()
 _OBJECTS = compat.object_calls()
 
 
-@dataclass(eq=False, slots=True)
-class Site:
+class Site(NamedTuple):
     """Where a call comes from: ``line`` is the user's own.
 
     ``direct``: they call themselves, not through some library. ``blocking``: by ``dist.send`` or
@@ -44,58 +40,38 @@ class Site:
     direct: bool
     blocking: bool
     carries: bool
-    code: CodeType | None  # kept alive, since ``sites`` knows it by its place in memory
-
-
-sites: dict[tuple, Site] = {}  # of this simulation: each rank has code objects of its own
 
 
 def call_site(depth: int = 1) -> Site:
     """The Site of the call that is being made; ``depth`` frames out is where to begin."""
     frame: FrameType | None = sys._getframe(depth)
-    blocking, carries, kind, get = False, False, 0, _kinds.get
-    while frame is not None:
-        code = frame.f_code
-        kind = get(code.co_filename) or _kind(code.co_filename)
-        if kind != _CALL:
-            break
-        if code is _SEND or code is _RECV:
+    blocking, carries = False, False
+    while frame is not None and _is_way_in(frame.f_code.co_filename):
+        if frame.f_code is _SEND or frame.f_code is _RECV:
             blocking = True
-        elif code.co_name in _OBJECTS:
+        elif frame.f_code.co_name in _OBJECTS:
             carries = True
         frame = frame.f_back
-    direct = kind == _USER
-    user = frame if direct else _user_frame(frame)
-    at = -1 if user is None else user.f_lasti
-    key = user and id(user.f_code), at, direct, blocking, carries
-    site = sites.get(key)
-    if site is None:
-        line = None if user is None else line_of(user)
-        site = sites[key] = Site(line, direct, blocking, carries, user and user.f_code)
-    return site
+    user = _user_frame(frame)
+    return Site(user and line_of(user), user is frame is not None, blocking, carries)
 
 
-def _kind(filename: str) -> int:
-    if filename in compat.call_files() or filename.startswith(_OURS):
-        kind = _CALL
-    else:
-        kind = _USER if is_user_code(filename) else _LIBRARY
-    return _kinds.setdefault(filename, kind)
+@lru_cache(maxsize=4096)
+def _is_way_in(filename: str) -> bool:
+    """Whether frames of a file lie between a caller of torch.distributed and a group of ours."""
+    return filename in compat.call_files() or filename.startswith(_OURS)
 
 
 def _user_frame(frame: FrameType | None) -> FrameType | None:
     """The first frame from here outwards that is the user's own, or None."""
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if (_kinds.get(name) or _kind(name)) == _USER:
-            return frame
+    while frame is not None and not is_user_code(frame.f_code.co_filename):
         frame = frame.f_back
-    return None
+    return frame
 
 
 def is_callers(filename: str) -> bool:
     """Whether a file is the user's, or torch.distributed's own, which works on its behalf."""
-    return _kind(filename) == _USER or filename in compat.call_files()
+    return is_user_code(filename) or filename in compat.call_files()
 
 
 def line_of_thread(thread: Any) -> Line | None:
@@ -149,15 +125,18 @@ def to_events(by_rank: Sequence[list[Record]]) -> list[Event]:
 class LazyEvents(UserList):
     """Events that are made when somebody first looks at them."""
 
-    def __init__(self, by_rank: Sequence[list[Record]]) -> None:
+    def __init__(self, events: Iterable[Event] = (), by_rank: Any = None) -> None:
+        """Parts and sums of a list are made of ``events``."""
         self._by_rank = by_rank
+        if by_rank is None:
+            self.data = list(events)
 
     @cached_property
     def data(self) -> list[Event]:  # type: ignore[override]
         return to_events(self._by_rank)
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_rank))
+        return len(self.data) if self._by_rank is None else sum(map(len, self._by_rank))
 
     def __reduce__(self) -> Any:
         return list, (self.data,)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import heapq
-import os
+import io
 import random
 import sys
 import threading
@@ -25,9 +25,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from math import inf
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from course_lib import load_factor
+from course_lib.context import Context
 from course_lib.errors import CourseError
 from course_lib.simulated.records import Record, Site
 from course_lib.trace import Event, Span
@@ -46,12 +47,14 @@ class Waitable(Protocol):
 
     rank: Rank
     record: Record
+    posted: bool  # whether it has taken place
 
     def post(self) -> None:
         """It takes place now, on the rank's clock."""
 
-    def exchange(self) -> Collection[Waitable]:
-        """Its values meet those of others, whatever the time; the calls that are ready by that."""
+    @property
+    def met(self) -> Collection[Waitable]:
+        """The calls that it has met, whatever the time."""
 
     @property
     def ready(self) -> bool:
@@ -62,16 +65,11 @@ class Waitable(Protocol):
         """The ranks any of which could free who waits, or all of which have to call."""
 
 
-class Rank:
-    """One simulated rank: its thread, its clock and what it has done."""
+class Rank(Context):
+    """One simulated rank: its thread, its clock, what it has done and what it has to itself."""
 
-    __slots__ = (
-        "baton", "clock", "digests", "gone", "gpu", "log", "number", "poisoned", "records",
-        "result", "spans", "state", "thread", "waits",
-    )  # fmt: skip
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, scheduler: Scheduler, number: int) -> None:
+        self.scheduler, self.number = scheduler, number
         self.clock = 0.0
         self.baton = threading.Lock()
         self.baton.acquire()
@@ -83,9 +81,23 @@ class Rank:
         self.result: Any = None
         self.log: Any = None  # what it has done ahead of time: see ahead.py
         self.gpu: Any = None  # its streams, where it has a modelled GPU: see streams.py
-        self.state: Any = None  # what is private to this rank: see private.py
         self.poisoned: list[Record] = []  # the call that fills each poisoned buffer
         self.digests: list[tuple[int, int]] = []  # of what it sent: how many calls before, digest
+        # see private.py
+        self.torch_state: Any = None
+        self.generators: dict[int, Any] = {}
+        self.environ: dict[Any, Any] = {}
+        self.pages = io.StringIO()
+
+    def now(self) -> float:
+        return self.scheduler.mark(self)
+
+    def add_span(self, name: str, start: float, end: float) -> None:
+        self.spans.append(Span(self.number, name, start, end))
+
+    def compute(self, seconds: float) -> float | None:
+        self.scheduler.check(self)
+        return self.scheduler.compute(self, seconds)
 
     def record(self, op: Event, site: Site | None = None) -> Record:
         """Write down one more call."""
@@ -94,37 +106,16 @@ class Rank:
         return record
 
 
-@contextmanager
-def one_core() -> Iterator[None]:
-    """Keep the threads that start inside on one core, and let none push another aside when it is
-    woken: handing over takes 2 µs so, and up to 15 µs otherwise (Linux only).
-    """
-    if not hasattr(os, "SCHED_BATCH"):
-        yield
-        return
-    cores, policy = os.sched_getaffinity(0), os.sched_getscheduler(0)
-    os.sched_setaffinity(0, {sorted(cores)[os.getpid() % len(cores)]})
-    if policy == os.SCHED_OTHER:
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, policy, os.sched_getparam(0))
-        os.sched_setaffinity(0, cores)
-
-
 Overdue = Callable[[Rank, Any, bool], BaseException]  # of a rank, its frame, and if it is stuck
 
 
 class Scheduler:
     """Runs ``body(rank)`` on every rank, in virtual time."""
 
-    placed: Any = staticmethod(one_core)  # where its threads run
-
     def __init__(
         self, world_size: int, seed: int, deadlock: Callable[[list[Rank]], BaseException]
     ) -> None:
-        self.ranks = [Rank(number) for number in range(world_size)]
+        self.ranks = [Rank(self, number) for number in range(world_size)]
         self.now = 0.0
         self.error: BaseException | None = None
         self.running: Rank | None = None
@@ -197,7 +188,7 @@ class Scheduler:
 
     def mark(self, rank: Rank) -> float:
         """The running rank's clock, for somebody who only writes it down."""
-        return self.now
+        return self.read_clock()
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -209,8 +200,6 @@ class Scheduler:
     def post(self, work: Waitable) -> None:
         """The running rank makes a call."""
         work.post()
-        if self.error is not None:
-            raise Abandoned
 
     def wait_for(self, work: Waitable, timeout: timedelta | None = None) -> None:
         """The running rank waits until its call is over."""
@@ -277,8 +266,9 @@ class Scheduler:
             if type(item) is Rank:
                 item.clock = at
                 return item
-            item()
-            if self.error is not None:
+            try:
+                item()
+            except Abandoned:
                 return None
         return None
 
@@ -308,7 +298,9 @@ class Scheduler:
             if self.error is None:
                 self._body(rank)
         except Abandoned:  # the error that ended the simulation is kept in self.error
-            self.fail(CourseError(f"rank {rank.number} was stopped, and nothing says why"))
+            self.error = self.error or CourseError(
+                f"rank {rank.number} was stopped, and nothing says why"
+            )
         finally:
             self._leave(rank)
 
@@ -340,10 +332,10 @@ class Scheduler:
         if following is None:
             self._finished.set()
 
-    def fail(self, error: BaseException) -> None:
-        """End the simulation with this error, if it is the first. Called by the running rank."""
-        if self.error is None:
-            self.error = error
+    def fail(self, error: BaseException) -> NoReturn:
+        """End the simulation with this error, if it is the first."""
+        self.error = self.error or error
+        raise Abandoned
 
     def check(self, rank: Rank) -> None:
         """Raise if the simulation has failed, or if it is not this rank that calls: its groups and
@@ -367,7 +359,7 @@ class Scheduler:
     def run(self, body: Callable[[Rank], None], limit: float, overdue: Overdue) -> None:
         """Run until all ranks have returned, or ``limit`` idle seconds have passed."""
         self._body = body
-        with self.placed(), _small_stacks():
+        with _small_stacks():
             self._start_threads()
             if self.error is None:
                 self._give(None, self._next())
@@ -377,7 +369,7 @@ class Scheduler:
                 if not load_factor.wait(self._finished, limit):
                     self._end_overdue(overdue)
             except BaseException:  # an interrupt: end the ranks, then pass it on
-                self.fail(Abandoned())
+                self.error = self.error or Abandoned()
                 self._end_overdue(overdue)
                 raise
         for rank in self.ranks:
@@ -392,10 +384,10 @@ class Scheduler:
             try:
                 _start(thread)
             except RuntimeError:  # the system has none left
-                self.fail(CourseError(
+                self.error = CourseError(
                     f"world_size={len(self.ranks)}: there is no thread for {name}; "
                     f"simulate at most {rank.number} ranks here"
-                ))  # fmt: skip
+                )
                 return
             rank.thread = thread
             self.wake(rank, 0.0)
@@ -405,7 +397,7 @@ class Scheduler:
         if rank is None or rank.thread is None or self._finished.is_set():
             return
         frame = sys._current_frames().get(rank.thread.ident or -1)
-        self.fail(overdue(rank, frame, False))
+        self.error = self.error or overdue(rank, frame, False)
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
             current = self.running

@@ -106,10 +106,6 @@ class Lane:
         self._free = max(self._free, at)
         self._go_on()
 
-    def behind(self) -> list[Waitable]:
-        """The calls that have not begun."""
-        return [work for _, works in self._line for work in works]
-
     def _go_on(self) -> None:
         if self.under_way or not self._line:
             return

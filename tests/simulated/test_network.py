@@ -117,7 +117,7 @@ def one_message(nbytes):
     dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
 
 
-@pytest.mark.parametrize("nbytes", [0, 1, 1000, 10**6])
+@pytest.mark.parametrize("nbytes", [0, 10**6])
 def test_one_message_takes_alpha_plus_s_beta(nbytes):
     sim = simulate(one_message, nbytes, world_size=2, network=NET)
     assert sim.seconds == exactly(A + nbytes * B)

@@ -193,9 +193,8 @@ def test_a_step_of_fully_shard_takes_what_its_streams_take(n, bandwidth):
     assert fsdp_step(blocks) < LAYERS * (FORWARD + BACKWARD + 3 * blocks)
 
 
-@pytest.mark.parametrize("seeds", [range(k, k + 10) for k in (0, 10)], ids=str)
-def test_random_programs_take_what_they_take_by_hand(seeds):
-    assert [found for seed in seeds for found in differences(seed)] == []
+def test_random_programs_take_what_they_take_by_hand():
+    assert [found for seed in range(10) for found in differences(seed)] == []
 
 
 def barriers():

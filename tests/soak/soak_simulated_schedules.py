@@ -35,8 +35,7 @@ WRONG = [
     *((partial(hazards.read_before_wait, dtype), 2, READ)
       for dtype in (torch.float32, torch.int64, torch.bool)),
     (hazards.read_and_passed_on, 3, READ), (hazards.branched_on, 2, READ),
-    (hazards.written_before_wait, 2, WRITTEN), (hazards.written_around_torch, 2, WRITTEN),
-    (hazards.inbox_written, 2, WRITTEN),
+    (hazards.written_around_torch, 2, WRITTEN), (hazards.inbox_written, 2, WRITTEN),
     (hazards.outgoing_is_inbox, 2, WRITTEN), (hazards.two_messages_into_one_inbox, 2, WRITTEN),
     (hazards.unwaited_send, 2, UNWAITED), (hazards.unwaited_recv, 2, UNWAITED),
     (hazards.unwaited_sum, 2, UNWAITED), (hazards.tags_crossed, 2, "Mismatch: tag"),
@@ -102,7 +101,7 @@ def test_wrong_programs_are_caught_and_right_ones_never_accused():
 
 
 def test_the_judge_sees_who_was_missed_and_who_accused():
-    found = try_all([(network.both_ways, 2, READ)], [(hazards.written_before_wait, 2)], 2)
+    found = try_all([(network.both_ways, 2, READ)], [(hazards.written_around_torch, 2)], 2)
     assert [seen[-1] for seen in found["missed"]] == ["none"] * 4
     assert [seen[-1] for seen in found["accused"]] == [WRITTEN] * 2
     assert try_all([], [(messages.by_arrival, 4)], 20)["accused"]  # results differ
