@@ -34,11 +34,14 @@ def nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COURSE_LIB_STANDBY", "0")
 
 
-def verdict_of(exercise: str, source: str, shrink: bool = True) -> Verdict:
-    """Real ranks play the first right answer only: what they show is the same for all."""
+@cache
+def verdict_of(exercise: str, source: str) -> Verdict:
+    """Real ranks play the first right answer only: what they show is the same for all. Of an answer
+    that stands for no learner's, the smallest case is not looked for."""
     player = play if source == next(iter(zoo.right(exercise).values())) else SIMULATED
     answer = Answer(exercise, source=source, file=f"{exercise}.py")
-    return verdict_on(find(exercise), answer, player, shrink)
+    whole = any(source == wrong.source() for wrong in zoo.wrong(exercise).values())
+    return verdict_on(find(exercise), answer, player, shrink=whole)
 
 
 @cache
@@ -80,8 +83,7 @@ def test_a_wrong_answer_gets_its_diagnosis_and_a_case_that_shows_it(
     assert level is not None and level.explanation is not None and level.play is not None
     assert level.explanation.when(level.play), str(verdict)
     if "two at once" in wrong.why:
-        each = [verdict_of(exercise, wrong.source(but=edit), shrink=False)
-                for edit in range(len(wrong.edits))]  # fmt: skip
+        each = [verdict_of(exercise, wrong.source(but=edit)) for edit in range(len(wrong.edits))]
         diagnoses = {one.diagnosis for one in each}
         assert verdict.diagnosis in diagnoses
         assert len(diagnoses) == len(wrong.edits)
