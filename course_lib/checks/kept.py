@@ -60,8 +60,7 @@ def snapshot(value: Any) -> Any:
     if type(value) is dict:
         return {key: snapshot(item) for key, item in value.items()}
     if type(value) is Tensor and _is_plain(value):
-        memory, *where = _taken_apart(value)
-        return _put_together(memory.clone(), *where)
+        return _tensor(*_taken_apart(value))
     return value if value is None or type(value) in (bool, int, float, str) else Kept(value).value
 
 
@@ -76,15 +75,12 @@ def _taken_apart(t: Tensor) -> tuple[Any, ...]:
     return memory, t.dtype, t.requires_grad, t.storage_offset(), tuple(t.shape), t.stride()
 
 
-def _put_together(memory: Tensor, dtype: torch.dtype, requires_grad: bool, *place: Any) -> Tensor:
-    made = torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), *place)
-    return made.requires_grad_(requires_grad)
-
-
-def _tensor(memory: bytearray, *where: Any) -> Tensor:
+def _tensor(memory: Tensor | bytearray, dtype: torch.dtype, grad: bool, *place: Any) -> Tensor:
     """The tensor again, in memory of its own: no two share theirs, as when torch unpickles."""
-    raw = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0)
-    return _put_together(raw.clone(), *where)
+    if not isinstance(memory, Tensor):
+        memory = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0)
+    made = torch.empty(0, dtype=dtype).set_(memory.clone().untyped_storage(), *place)
+    return made.requires_grad_(grad)
 
 
 def _parameter(data: Tensor, grad: Tensor | None, requires_grad: bool) -> nn.Parameter:
