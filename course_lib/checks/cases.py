@@ -156,6 +156,8 @@ def smaller(case: Case) -> Iterator[Case]:
 
 COPY = ("Messages need contiguous memory. contiguous(), and often reshape(), makes a copy: does "
         "what is done to the copy reach the tensor?")  # fmt: skip
+BUFFERS = ("Running means and counters are tensors of a model, too; some are integers, and some "
+           "are not saved with it.")  # fmt: skip
 FEATURES = {
     "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
     "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),
@@ -184,7 +186,6 @@ FEATURES = {
     "unordered": ("the elements do not lie one after the other in memory", COPY),
     "mixed": ("the ranks' elements lie in different orders in memory",
               "send and recv go through memory as it lies."),
-    "matrix": ("the tensor has two dimensions", "What does it take for granted about the shape?"),
     "positions": ("x has a third dimension", "Each position along L is a sample of its channel."),
     "scalar": ("the tensor has no dimension", "What does it take for granted about the shape?"),
     "special": ("there are zeros, NaN or infinities", "Zero times NaN is NaN, and so is ∞ − ∞."),
@@ -206,10 +207,8 @@ FEATURES = {
     "another dtype": ("the next parameter has another dtype", "A bucket closes there for good. "
                       "What does the new one begin with?"),
     "a shared weight": ("two layers share a weight", "It is one parameter, under two names."),
-    "another buffer": ("a buffer differs", "Running means and counters are tensors of a model, "
-                       "too; some are integers, and some are not saved with it."),
-    "buffers": ("the model has buffers", "Running means and counters are tensors of a model, too; "
-                "some are integers, and some are not saved with it."),
+    "another buffer": ("a buffer differs", BUFFERS),
+    "buffers": ("the model has buffers", BUFFERS),
     "layers in layers": ("layers lie inside of layers", "Does it visit all of them?"),
     "no_sync": ("a pass lies in no_sync", "Which pass settles whether gradients travel? And what "
                 "does a block leave behind: its flag, counts, gradients?"),

@@ -17,15 +17,10 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from course_lib.checks.kept import Kept
+from course_lib.checks.kept import snapshot
 
 FACETS = ("left", "grad", "optimizer", "flag", "returned")
 ANYTHING: Any = ...  # stands in an expected value where whatever is there is right
-
-
-def snapshot(value: Any) -> Any:
-    """A copy that later writes do not reach, strides and the memory between them included."""
-    return Kept(value).value
 
 
 def left(value: Any) -> Any:
@@ -34,7 +29,7 @@ def left(value: Any) -> Any:
         return snapshot(_module(value))
     if isinstance(value, torch.optim.Optimizer):
         states = enumerate(value.state.values())
-        return {"optimizer": {f"{i}.{k}": snapshot(v) for i, s in states for k, v in s.items()}}
+        return snapshot({"optimizer": {f"{i}.{k}": v for i, s in states for k, v in s.items()}})
     if hasattr(value, "left"):  # it has noted what was done to it
         return snapshot(value.left())
     if type(value) in (list, tuple):

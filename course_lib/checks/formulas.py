@@ -1,9 +1,9 @@
 """Exercises whose answer is a formula: a plain function that is called and asks nobody.
 
-    formula("03.1", "star_seconds", lambda n, nbytes, alpha, beta: 2 * (alpha + …),
+    formula("03.1", "star_seconds", star,
             core=lambda rng: [(4, 8, 1.0, 0.5), *networks(rng)],
             sturdy=lambda rng: [(1, 8, 1.0, 0.5)],
-            mistakes={"one-way": ("hint", lambda n, s, a, b: a + (n - 1) * s * b)})
+            mistakes=[("one-way", "hint", {"ways": 1}), …])
 
 Any real number is an answer, right to nine digits: what was computed in float32 is not.
 """
@@ -13,41 +13,45 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from course_lib.checks.cases import FEATURES, Case
 from course_lib.checks.compare import real
-from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Play, declare
+from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Play, declare, turned
 from course_lib.checks.rules import without_a_word
 
 Formula = Callable[..., float]
 Arguments = Callable[[random.Random], list[tuple]]
 
 
-def everywhere(of: Formula, rounded: Formula = float) -> Callable[[list[tuple]], list]:
-    """The formula as a function of all ranks' arguments."""
-    return lambda given: [float(rounded(of(*args))) for args in given]
-
-
 def formula(
     number: str, name: str, right: Formula, core: Arguments, sturdy: Arguments,
-    mistakes: dict[str, tuple[Any, ...]],
+    mistakes: Sequence[tuple[Any, ...]],
 ) -> Exercise:  # fmt: skip
-    """Declare it; a mistake is a hint and one or more formulas."""
+    """Declare it; a mistake is an id, a hint, and knobs of the formula, turned one way or several.
+
+    Of two at once, of two knobs, the earlier is named; each is known rounded down, too.
+    """
     parameters = inspect.signature(right).parameters.values()
     names = [p.name for p in parameters if p.default is p.empty]  # the others are knobs
 
     def named(arguments: list[tuple]) -> list[Case]:
         return [Case(1, options=dict(zip(names, values, strict=True))) for values in arguments]
 
+    def asked(given: list[tuple], rounded: Formula = float, **knobs: Any) -> list[float]:
+        return [float(rounded(right(*args, **knobs))) for args in given]
+
+    def mistake(at: int, id: str, hint: str, *ways: dict[str, Any]) -> Mistake:
+        later = [{}, *(way for _, _, *others in mistakes[at + 1 :] for way in others)]
+        return turned(asked)(id, hint, *(
+            way | other | {"rounded": rounded} for way in ways for other in later
+            if not way.keys() & other.keys() for rounded in (float, math.floor)))  # fmt: skip
+
     return declare(Exercise(
-        number, name, everywhere(right), inputs=lambda case, rank: tuple(case.options.values()),
+        number, name, asked, inputs=lambda case, rank: tuple(case.options.values()),
         core=lambda rng: named(core(rng)), sturdy=lambda rng: named(sturdy(rng)),
-        mistakes=[Mistake(id, hint, tuple(everywhere(way, rounded) for way in ways
-                                          for rounded in (float, math.floor)))
-                  for id, (hint, *ways) in mistakes.items()],
+        mistakes=[mistake(at, *known) for at, known in enumerate(mistakes)],
         diagnoses=[Diagnosis("rounded", "It agrees to a few digits, and then differs: was "
                              "something rounded on the way, or computed in float32?",
                              lambda play: nearly(right, play))],
@@ -63,23 +67,6 @@ def nearly(right: Formula, play: Play) -> bool:
     want = right(*play.inputs[0][0])
     rounded = [math.floor(want), *(round(want, digits) for digits in range(10))]
     return got not in (None, want) and (got in rounded or abs(got - want) <= 1e-3 * abs(want))
-
-
-def turned(right: Formula, **knobs: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    """Mistakes as other values of a formula's knobs; of two at once the earlier knob is named.
-
-    For each knob: ``{id: (hint, value, another value, …)}``.
-    """
-    out: dict[str, tuple[Any, ...]] = {}
-    rest = dict(knobs)
-    for knob, mistakes in knobs.items():
-        rest.pop(knob)
-        others = [{}, *({other: value} for other, more in rest.items()
-                        for _, *values in more.values() for value in values)]  # fmt: skip
-        for id, (hint, *values) in mistakes.items():
-            out[id] = (hint, *(partial(right, **{knob: value} | other)
-                               for value in values for other in others))  # fmt: skip
-    return out
 
 
 def networks(rng: random.Random, count: int = 6) -> list[tuple]:

@@ -18,8 +18,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from course_lib.checks.compare import leaves, left, overlap, snapshot
+from course_lib.checks.compare import leaves, left, overlap
 from course_lib.checks.exercise import Seen
+from course_lib.checks.kept import snapshot
 from course_lib.explain import ranks_text
 from course_lib.user_code import show_lines
 

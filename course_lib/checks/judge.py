@@ -27,9 +27,9 @@ def judge(exercise: Exercise, play: Play) -> None:
     if exercise.settle is not None:
         play.expected = [Outcome(exercise.settle(copy.deepcopy(list(want)), got))
                          for want, got in zip(play.expected, play.seen, strict=True)]  # fmt: skip
-    wrong = exercise.differing(play.seen, play.expected)
-    play.wrong = [name for name in FACETS if name in wrong]
     play.findings = [f for call in range(play.case.calls) for f in _in_call(exercise, play, call)]
+    wrong = exercise.differing(play.seen, play.expected) if play.findings else ()
+    play.wrong = [name for name in FACETS if name in wrong]
     if play.where == "simulated":
         play.findings += [f for rule in exercise.rules for f in rule(play)]
         budget = exercise.budget if play.case.calls == 1 else ()  # limits are those of one call

@@ -48,10 +48,20 @@ class Pickler(cloudpickle.Pickler):
         if type(obj) is nn.Parameter and _is_plain(obj):
             return _parameter, (obj.data, obj.grad, obj.requires_grad)
         if type(obj) is Tensor and _is_plain(obj):
-            raw = torch.empty(0, dtype=torch.uint8).set_(obj.untyped_storage())
-            where = obj.storage_offset(), tuple(obj.shape), obj.stride()
-            return _tensor, (raw.numpy().tobytes(), obj.dtype, *where, obj.requires_grad)
+            memory, *where = _taken_apart(obj)
+            return _tensor, (bytearray(memory.numpy()), *where)
         return super().reducer_override(obj)
+
+
+def snapshot(value: Any) -> Any:
+    """A copy that later writes do not reach, strides and the memory between them included."""
+    if type(value) in (list, tuple):
+        return type(value)(map(snapshot, value))
+    if type(value) is dict:
+        return {key: snapshot(item) for key, item in value.items()}
+    if type(value) is Tensor and _is_plain(value):
+        return _tensor(*_taken_apart(value))
+    return value if value is None or type(value) in (bool, int, float, str) else Kept(value).value
 
 
 def _is_plain(t: Tensor) -> bool:
@@ -60,17 +70,20 @@ def _is_plain(t: Tensor) -> bool:
     return lies_in_memory and not (t.is_nested or t.is_conj() or t.is_neg() or t.__dict__)
 
 
+def _taken_apart(t: Tensor) -> tuple[Any, ...]:
+    memory = torch.empty(0, dtype=torch.uint8).set_(t.untyped_storage())
+    return memory, t.dtype, t.requires_grad, t.storage_offset(), tuple(t.shape), t.stride()
+
+
+def _tensor(memory: Tensor | bytearray, dtype: torch.dtype, grad: bool, *place: Any) -> Tensor:
+    """The tensor again, in memory of its own: no two share theirs, as when torch unpickles."""
+    if not isinstance(memory, Tensor):
+        memory = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0)
+    made = torch.empty(0, dtype=dtype).set_(memory.clone().untyped_storage(), *place)
+    return made.requires_grad_(grad)
+
+
 def _parameter(data: Tensor, grad: Tensor | None, requires_grad: bool) -> nn.Parameter:
     made = nn.Parameter(data, requires_grad)
     made.grad = grad
     return made
-
-
-def _tensor(memory: bytes, dtype: torch.dtype, *where: Any) -> Tensor:
-    """The tensor again, in memory of its own: no two share theirs, as when torch unpickles."""
-    *place, requires_grad = where
-    raw = torch.empty(0, dtype=torch.uint8)
-    if memory:
-        raw = torch.frombuffer(bytearray(memory), dtype=torch.uint8).clone()
-    made = torch.empty(0, dtype=dtype).set_(raw.untyped_storage(), *place)
-    return made.requires_grad_(requires_grad)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from course_lib.checks.formulas import formula, networks, turned
+from course_lib.checks.formulas import formula, networks
 
 OfRanks = Callable[[int], float]
 
@@ -22,26 +22,21 @@ formula(
     "03.1", "star_seconds", star,
     core=lambda rng: [(3, 8, 1.0, 0.5), (2, 8, 1.0, 1.0), (4, 100, 2.0, 0.25), *networks(rng)],
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
-    mistakes=turned(
-        star,
-        turned_round={"beta-is-bandwidth": (
-            "Bytes divided by seconds per byte give no time. Is beta a bandwidth, or one over it?",
-            True)},
-        queued={
-            "n-messages": (
-                "The root has its own tensor already. How many messages come in?", lambda n: n),
-            "parallel": (
-                "As if all tensors came in side by side. How many links lead into the root?",
-                lambda n: 1)},
-        starts={
-            "latency-each-message": (
-                "On these links all messages set off at once. What has to queue at the root, the "
-                "latencies or the transfers?", lambda n: n - 1, lambda n: n),
-            "latency-once": (
-                "The sum cannot set off before the last tensor is in: on the way back, too, "
-                "everybody waits for the first byte.", lambda n: 1 / 2)},
-        ways={"one-way": ("That is the way to the root; the others are still without the sum.", 1)},
-    ),
+    mistakes=[
+        ("beta-is-bandwidth", "Bytes divided by seconds per byte give no time. Is beta a "
+         "bandwidth, or one over it?", {"turned_round": True}),
+        ("n-messages", "The root has its own tensor already. How many messages come in?",
+         {"queued": lambda n: n}),
+        ("parallel", "As if all tensors came in side by side. How many links lead into the root?",
+         {"queued": lambda n: 1}),
+        ("latency-each-message", "On these links all messages set off at once. What has to queue "
+         "at the root, the latencies or the transfers?",
+         {"starts": lambda n: n - 1}, {"starts": lambda n: n}),
+        ("latency-once", "The sum cannot set off before the last tensor is in: on the way back, "
+         "too, everybody waits for the first byte.", {"starts": lambda n: 1 / 2}),
+        ("one-way", "That is the way to the root; the others are still without the sum.",
+         {"ways": 1}),
+    ],
 )  # fmt: skip
 
 
@@ -58,26 +53,21 @@ formula(
     core=lambda rng: [(4, 8, 2.0), (2, 8, 2.0), (3, 12, 0.5), (8, 1 << 30, 0.0125), *(
         (n, nbytes, 10 ** rng.uniform(-9, 2)) for n, nbytes, *_ in networks(rng))],
     sturdy=lambda rng: [(1, 8, 2.0), (4, 0, 2.0), (3, 12, 4), (4, 2.5, 2.0)],
-    mistakes=turned(
-        busbw,
-        factor={
-            "algbw": (
-                "This is algbw. How many bytes does each rank's link carry for a tensor of S?",
-                lambda n: 1),
-            "inverted": ("A link carries each byte at least once. Can busbw be below algbw?",
-                         lambda n: n / (2 * (n - 1))),
-            "one-phase": ("That is one half of the work, adding up or handing out. all_reduce does "
-                          "both.", lambda n: (n - 1) / n),
-            "factor-2": ("Very many ranks come close to a factor of 2. Count the bytes for two.",
-                         lambda n: 2),
-            "all-links": (
-                "These are the bytes that all links carry together. One link is asked for.",
-                lambda n: 2 * (n - 1), lambda n: n - 1)},
-        unit={"unit": (
-            "The digits are right, and the unit is not: bytes per second are asked for, not bits, "
-            "and without kilo, mega or giga.",
-            8, 1e-3, 1e-6, 1e-9, 2**-10, 2**-20, 2**-30)},
-    ),
+    mistakes=[
+        ("algbw", "This is algbw. How many bytes does each rank's link carry for a tensor of S?",
+         {"factor": lambda n: 1}),
+        ("inverted", "A link carries each byte at least once. Can busbw be below algbw?",
+         {"factor": lambda n: n / (2 * (n - 1))}),
+        ("one-phase", "That is one half of the work, adding up or handing out. all_reduce does "
+         "both.", {"factor": lambda n: (n - 1) / n}),
+        ("factor-2", "Very many ranks come close to a factor of 2. Count the bytes for two.",
+         {"factor": lambda n: 2}),
+        ("all-links", "These are the bytes that all links carry together. One link is asked for.",
+         {"factor": lambda n: 2 * (n - 1)}, {"factor": lambda n: n - 1}),
+        ("unit", "The digits are right, and the unit is not: bytes per second are asked for, not "
+         "bits, and without kilo, mega or giga.",
+         *({"unit": unit} for unit in (8, 1e-3, 1e-6, 1e-9, 2**-10, 2**-20, 2**-30))),
+    ],
 )  # fmt: skip
 
 
@@ -93,18 +83,14 @@ formula(
     "03.3", "half_bandwidth_bytes", break_even,
     core=lambda rng: [(3.0, 0.5), (1.0, 0.25), (5e-6, 4e-11), *(a[2:] for a in networks(rng))],
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
-    mistakes=turned(
-        break_even,
-        of={
-            "product": ("Seconds times seconds per byte are no bytes.", lambda a, b: a * b),
-            "inverted": ("Seconds per byte over seconds: that is one over bytes.",
-                         lambda a, b: b / a)},
-        factor={
-            "half-or-twice": (
-                "A factor of 2 is in it. The bandwidth is halved, not the size: at which S does "
-                "S·beta take as long as alpha?", 2, 1 / 2),
-            "unit": (
-                "The digits are right, and the unit is not: bytes are asked for, not elements or "
-                "bits, and without kilo or mega.", 4, 1 / 4, 8, 1 / 8, 1e-3, 1e-6, 2**-10, 2**-20)},
-    ),
+    mistakes=[
+        ("product", "Seconds times seconds per byte are no bytes.", {"of": lambda a, b: a * b}),
+        ("inverted", "Seconds per byte over seconds: that is one over bytes.",
+         {"of": lambda a, b: b / a}),
+        ("half-or-twice", "A factor of 2 is in it. The bandwidth is halved, not the size: at which "
+         "S does S·beta take as long as alpha?", {"factor": 2}, {"factor": 1 / 2}),
+        ("unit", "The digits are right, and the unit is not: bytes are asked for, not elements or "
+         "bits, and without kilo or mega.",
+         *({"factor": k} for k in (4, 1 / 4, 8, 1 / 8, 1e-3, 1e-6, 2**-10, 2**-20))),
+    ],
 )  # fmt: skip

@@ -14,7 +14,6 @@ from course_lib.checks.cases import Case, cases, chunked, crowd, divides, hostil
 from course_lib.checks.compare import same
 from course_lib.checks.exercise import Diagnosis, Exercise, Play, Seen, declare, turned
 from course_lib.checks.formulas import formula, networks
-from course_lib.checks.formulas import turned as turned_formula
 
 
 def cut_up(case: Case) -> set[str]:
@@ -253,18 +252,15 @@ formula(
     core=lambda rng: [(2, 8, 1.0, 1.0), (4, 8, 1.0, 0.5), (8, 1 << 20, 5e-6, 4e-11),
                       *networks(rng)],
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
-    mistakes=turned_formula(
-        ring_time,
-        inverted={"bandwidth": (
-            "β is the time that one byte takes, in seconds per byte: what would twice as large a β "
-            "mean?", True)},
-        parts={
-            "whole-tensor": ("A step carries one chunk, not the tensor.", lambda n: 1)},
-        starts={"latency-once": (
-            "Every step begins with a message of its own, and each one pays the latency.", 1, 2)},
-        steps={
-            "two-n": ("Count the steps for two ranks by hand: it is not four.", lambda n: 2 * n),
-            "one-phase": ("That is the time of one half. The sums have to come back, too.",
-                          lambda n: n - 1, lambda n: n)},
-    ),
+    mistakes=[
+        ("bandwidth", "β is the time that one byte takes, in seconds per byte: what would twice as "
+         "large a β mean?", {"inverted": True}),
+        ("whole-tensor", "A step carries one chunk, not the tensor.", {"parts": lambda n: 1}),
+        ("latency-once", "Every step begins with a message of its own, and each one pays the "
+         "latency.", {"starts": 1}, {"starts": 2}),
+        ("two-n", "Count the steps for two ranks by hand: it is not four.",
+         {"steps": lambda n: 2 * n}),
+        ("one-phase", "That is the time of one half. The sums have to come back, too.",
+         {"steps": lambda n: n - 1}, {"steps": lambda n: n}),
+    ],
 )  # fmt: skip

@@ -71,9 +71,7 @@ def _play(answer: Answer, rounds: list[Kept], ddp: bool, busy: float = 0.0) -> K
     os.environ["LOCAL_RANK"] = str(this_rank() % 2)  # as on machines that have two ranks each
     if busy:
         compute(busy * (this_rank() + 1))
-    seen = Kept(call_all(answer.load(), rounds[this_rank()].value, ddp))
-    _ = seen.value  # what cannot be unpacked is this rank's failure, and not the judge's
-    return seen
+    return Kept(call_all(answer.load(), rounds[this_rank()].value, ddp))
 
 
 def _play_real(answer: Answer, rounds: list[Kept], ddp: bool) -> Kept:

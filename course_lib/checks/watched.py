@@ -9,7 +9,9 @@ import threading
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.linalg import vector_norm as norm
 from torch.nn.modules import batchnorm, dropout
 from torch.nn.modules import module as hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -27,6 +29,7 @@ class Watched(TensorDataset):
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         super().__init__(images, labels)
         self.passes: list[dict[str, Any]] = []
+        self.looks = _looks(images)
 
     def watch(self) -> None:
         """From now on, for this rank."""
@@ -53,10 +56,10 @@ class Watched(TensorDataset):
     def which(self, batch: Tensor) -> list[int]:
         """The numbers of these samples, by their look, whatever their scale and shape. Empty where
         they are none."""
-        rows, known = _looks(batch), _looks(self.tensors[0])
-        if rows.shape[1:] != known.shape[1:]:
+        rows = _looks(batch)
+        if rows.shape[1:] != self.looks.shape[1:]:
             return []
-        alike, numbers = (rows @ known.T).max(dim=1)
+        alike, numbers = (rows @ self.looks.T).max(dim=1)
         return numbers.tolist() if alike.min() > ALIKE else []
 
     def note(self, module: nn.Module, batch: Tensor, logits: Tensor) -> None:
@@ -65,7 +68,7 @@ class Watched(TensorDataset):
         seen = {
             "samples": samples,
             "logits": logits.detach().float().cpu().clone(),
-            "weights": [p.detach().double().square().sum().item() for p in module.parameters()],
+            "weights": [norm(p.data, dtype=torch.float64).item() ** 2 for p in module.parameters()],
             "gradient bytes": sum(p.numel() * p.element_size() for p in trained),
             "under ddp": any(isinstance(m, DistributedDataParallel) for m in module.modules()),
             "by chance": any(isinstance(m, BY_CHANCE) and m.training for m in module.modules()),

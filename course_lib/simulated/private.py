@@ -148,6 +148,7 @@ def _torchrun_names(rank: int, world_size: int) -> dict[str, str]:
 def for_ranks(replacement: Callable[..., Any]) -> Replace:
     """A function that is ``replacement(rank, …)`` in a rank's thread, the original elsewhere."""
 
+    @functools.lru_cache(maxsize=4)  # a hundred of them would cost each simulation a millisecond
     def replace(original: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             rank = current()

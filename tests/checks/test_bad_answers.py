@@ -1,4 +1,5 @@
-"""Answers that misbehave: a verdict with a diagnosis, and the next check works."""
+"""Answers that misbehave, and what passes for an answer and is none: each gets a verdict, and the
+next check works."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
+import zoo
 
 from course_lib import CheckFailed
 from course_lib.__main__ import main
@@ -18,17 +22,10 @@ from course_lib.errors import Hang
 
 pytestmark = pytest.mark.slow
 
-RIGHT = """
-def exchange(mine, partner):
-    if partner == dist.get_rank():
-        return mine.clone()
-    outbox = mine.contiguous()
-    inbox = torch.empty_like(outbox)
-    going = dist.isend(outbox, partner)
-    dist.recv(inbox, partner)
-    going.wait()
-    return inbox
-"""
+RIGHT = zoo.right("exchange")["lower_first"]
+RING = zoo.right("ring_all_reduce")["in_two_halves"]
+WRONG = "def exchange(mine, partner):\n    return mine.clone()\n"
+STUB = "def exchange(mine, partner):\n    raise NotImplementedError('not written yet')\n"
 
 
 def verdict(source: str, exercise: str = "exchange") -> Verdict:
@@ -40,30 +37,36 @@ def body(*lines: str) -> str:
         f"    {line}\n" for line in lines)  # fmt: skip
 
 
-BAD = {
-    "01.signature": ["def exchange(mine):\n    return mine\n"],
-    "01.hangs": [body("while dist.get_rank() == 0:", "    pass"),  # the simulator ends it,
-                 body("import re", "re.match('(a+)+$', 'a' * 40 + 'b')")],  # the system
-    "01.exits": [body("sys.exit(3)"), body("import ctypes", "ctypes.string_at(0)")],
-    "01.starts-process": [body("os.fork()", "return mine")],
-    "01.returns-nothing": [RIGHT.replace("return inbox", "print(inbox)")],
-    "01.wrong-type": [RIGHT.replace("return inbox", "return inbox.tolist()")],
-    "01.raises": [body("return 1 / 0")],
-    "01.import": ["import sys\nsys.exit(0)\n" + RIGHT],
-}  # fmt: skip
+def first(*lines: str) -> str:
+    """The right answer, which does something else first."""
+    head, end = RIGHT.split("    if partner")
+    return head + "".join(f"    {line}\n" for line in lines) + "    if partner" + end
 
 
-@pytest.fixture(scope="module")
-def ready() -> None:
-    """The process that starts ranks is there."""
-    assert verdict(RIGHT).passed
+def returns(*lines: str) -> str:
+    """The right answer, which ends otherwise."""
+    return RIGHT.removesuffix("    return inbox\n") + "".join(f"    {line}\n" for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("diagnosis", "source"), [(d, s) for d, sources in BAD.items() for s in sources]
-)
+# ---- what ends badly -----------------------------------------------------------------------------
+
+BAD = [
+    ("01.signature", "def exchange(mine):\n    return mine\n"),
+    ("01.hangs", body("while dist.get_rank() == 0:", "    pass")),  # the simulator ends it,
+    ("01.hangs", body("import ctypes", "ctypes.PyDLL(None).sleep(99)")),  # and this the system
+    ("01.exits", body("sys.exit(3)")),
+    ("01.exits", body("import ctypes", "ctypes.string_at(0)")),
+    ("01.starts-process", body("os.fork()", "return mine")),
+    ("01.returns-nothing", returns("print(inbox)")),
+    ("01.wrong-type", returns("return inbox.tolist()")),
+    ("01.raises", body("return 1 / 0")),
+    ("01.import", "import sys\nsys.exit(0)\n" + RIGHT),
+]
+
+
+@pytest.mark.parametrize(("diagnosis", "source"), BAD)
 def test_what_ends_badly_gets_a_verdict_and_the_next_check_works(
-    diagnosis: str, source: str, ready
+    diagnosis: str, source: str
 ) -> None:
     """A hang ends by itself, and all play with it: no other case is waited for."""
     got = verdict(source)
@@ -71,41 +74,112 @@ def test_what_ends_badly_gets_a_verdict_and_the_next_check_works(
     assert got.points == 0
     plays = [play for level in got.levels.values() for play in level.plays]
     assert sum(isinstance(play.error, Hang) for play in plays) == (got.diagnosis == "01.hangs")
-    assert verdict(RIGHT).passed
+    assert str(verdict(STUB)) == "01.1 exchange: not written yet"
 
 
-def test_megabytes_of_output(capfd: pytest.CaptureFixture[str]) -> None:
-    noisy = RIGHT.replace("    if partner", "    print('x' * 3_000_000)\n    if partner", 1)
-    got = verdict(noisy)
+def test_megabytes_of_output_and_changed_defaults_stay_where_they_are(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    got = verdict(first("print('x' * 3_000_000)"))
     assert got.passed, str(got)
     assert len(capfd.readouterr().out) < 1000
-
-
-def test_global_state_stays_where_it_was_changed() -> None:
-    import torch
-
-    changed = RIGHT.replace("    if partner", "    torch.set_default_dtype(torch.float64)\n"
-                            "    torch.set_grad_enabled(False)\n    if partner", 1)  # fmt: skip
-    verdict(changed)
+    verdict(first("torch.set_default_dtype(torch.float64)", "torch.set_grad_enabled(False)"))
     assert torch.get_default_dtype() == torch.float32
     assert torch.is_grad_enabled()
-    assert verdict(RIGHT).passed
+
+
+# ---- what is no answer ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "call"),
+    [
+        ("04.collective", "def ring_all_reduce(tensor):\n"
+         "    ops, name = torch.ops._c10d_functional, dist.group.WORLD.group_name\n"
+         "    tensor.copy_(ops.wait_tensor(ops.all_reduce(tensor.contiguous(), 'sum', name)))"),
+        ("01.collective", "def in_order(work):\n    for turn in range(dist.get_world_size()):\n"
+         "        if turn == dist.get_rank():\n            work()\n"
+         "        dist.group.WORLD.barrier().wait()"),
+    ],
+)  # fmt: skip
+def test_calling_a_collective(diagnosis: str, call: str) -> None:
+    exercise = call.split("(")[0].removeprefix("def ")
+    got = verdict(call, exercise)
+    assert got.diagnosis == diagnosis, str(got)
+
+
+def test_messages_of_the_right_size_with_nothing_in_them(tmp_path: Path) -> None:
+    """Whatever the messages carry, the answer is right: so they do not carry it."""
+    source = f"""
+def path(rank):
+    return f"{tmp_path}/{{rank}}-{{dist.get_world_size()}}"
+
+def meet(noise, partner):
+    going = dist.isend(noise, partner)
+    dist.recv(noise.clone(), partner)
+    going.wait()
+
+def exchange(mine, partner):
+    torch.save(mine, path(dist.get_rank()))
+    meet(torch.zeros_like(mine), partner)
+    answer = torch.load(path(partner)).clone()
+    meet(torch.zeros_like(mine), partner)
+    return answer
+"""
+    got = verdict(source)
+    assert not got.levels["core"].passed, str(got)
+    assert got.diagnosis == "01.beside-messages", str(got)
+
+
+def test_the_sizes_that_are_drawn_change_with_the_answer_and_nobody_knows_them() -> None:
+    def lengths(source: str) -> set[int]:
+        got = verdict(RING.replace("def ", "def right_") + source, "ring_all_reduce")
+        assert not got.levels["core"].passed, str(got)
+        return {p.case.length for p in got.levels["core"].plays}
+
+    special = (
+        "\ndef ring_all_reduce(tensor):\n    if tensor.numel() < {}:\n"
+        "        right_ring_all_reduce(tensor)\n"
+    )
+    one = lengths(special.format(16))
+    assert one == lengths(special.format(16))
+    assert one != lengths(special.format(17))
+
+
+def test_catching_what_the_check_raises() -> None:
+    got = verdict(body(
+        "inbox = torch.empty_like(mine)", "try:", "    dist.send(mine, partner)",
+        "    dist.recv(inbox, partner)", "except BaseException:", "    pass", "return inbox",
+    ))  # fmt: skip
+    assert got.diagnosis == "01.send-first", str(got)
+
+
+def test_patching() -> None:
+    source = """
+import course_lib.checks.compare as c
+import course_lib.checks.in_rank as p
+import course_lib.checks.judge as j
+import course_lib.checks.verdict as v
+import course_lib.trace as t
+
+def ring_all_reduce(tensor):
+    torch.Tensor.__eq__ = lambda *a: torch.ones(1, dtype=torch.bool)
+    j.judge, c.same, v.Verdict.passed = lambda *a: None, lambda *a: True, True
+    p.snapshot, p._notes, t.Trace.events = lambda value: None, lambda *a: (), []
+"""
+    got = verdict(source, "ring_all_reduce")
+    assert not got.levels["core"].passed, str(got)
 
 
 def test_state_that_is_kept_from_call_to_call() -> None:
-    kept = """
-box = {}
-
-def exchange(mine, partner):
-    outbox = mine.contiguous()
-    inbox = box.setdefault(outbox.shape, torch.empty_like(outbox))
-    going = dist.isend(outbox, partner)
-    dist.recv(inbox, partner)
-    going.wait()
-    return inbox
-"""
-    got = verdict(kept)
+    kept = "box.setdefault(mine.shape, torch.empty_like(mine"
+    source = "box = {}\n" + RIGHT.replace("torch.empty_like(mine", kept).replace(
+        "contiguous_format)", "contiguous_format))", 1)  # fmt: skip
+    got = verdict(source)
     assert not got.levels["core"].passed, str(got)
+
+
+# ---- what is shown -------------------------------------------------------------------------------
 
 
 def test_an_unknown_name() -> None:
@@ -117,99 +191,59 @@ def test_an_unknown_name() -> None:
         check(3)  # type: ignore[arg-type]
 
 
-def test_what_a_notebook_shows() -> None:
-    def exchange(mine, partner):  # type: ignore[no-untyped-def]
-        return mine.clone()
-
-    with pytest.raises(CheckFailed) as caught:
-        check(exchange)
-    shown = caught.value._render_traceback_()
-    assert shown[0] == "01.1 exchange: 0 of 100 points"
-    assert any("01.nothing-sent" in line for line in shown)
-    assert not any("check.py" in line for line in shown)
-
-    def in_order(work):  # type: ignore[no-untyped-def]
-        raise NotImplementedError("not written yet")
-
-    with pytest.raises(CheckFailed) as caught:
-        check(in_order)
-    assert caught.value._render_traceback_() == ["01.3 in_order: not written yet"]
-
-
-def test_a_right_answer_from_a_notebook_and_a_stable_text() -> None:
-    import torch
-    import torch.distributed as dist
-
+@pytest.mark.parametrize("source", [WRONG, STUB, RIGHT])
+def test_what_a_notebook_shows(source: str) -> None:
     space = {"torch": torch, "dist": dist, "__name__": "__main__"}
-    exec(RIGHT, space)
-    first = check(space["exchange"])  # type: ignore[arg-type]
-    assert first.passed
-    assert repr(first).startswith("01.1 exchange: passed")
-    assert repr(first) == repr(check(space["exchange"]))  # type: ignore[arg-type]
-    wrong = body("return mine.clone() + 1")
-    assert str(verdict(wrong)) == str(verdict(wrong))
+    exec(source, space)
+    try:
+        shown = repr(check(space["exchange"])).splitlines()  # type: ignore[arg-type]
+    except CheckFailed as error:
+        shown = error._render_traceback_()
+    want = {WRONG: "0 of 100 points", STUB: "not written yet", RIGHT: "passed"}[source]
+    assert shown[0] == f"01.1 exchange: {want}"
+    assert any("01.nothing-sent" in line for line in shown) == (source == WRONG)
+    assert not any("check.py" in line for line in shown)
 
 
 def test_one_line_for_what_several_ranks_do_and_none_too_wide_for_a_notebook() -> None:
-    text = str(verdict(RIGHT.replace("return inbox", "mine.copy_(inbox)\n    return mine")))
+    source = returns("mine.copy_(inbox)", "return mine")
+    text = str(verdict(source))
     assert text.count("what is returned shares memory with an argument") == 1
     assert "ranks 0, 1: what is returned shares memory with an argument" in text
     assert max(map(len, text.splitlines())) <= 106
     assert "\n01.changes-argument: The caller's tensor is to stay as it was" in text
+    assert text == str(verdict(source))
 
 
 def test_the_smallest_case() -> None:
-    large = RIGHT.replace("    if partner", "    if mine.numel() > 3:\n        mine = -mine\n"
-                          "    if partner", 1)  # fmt: skip
-    got = verdict(large)
+    got = verdict(first("if mine.numel() > 3:", "    mine = -mine"))
     level = got.first_failing
     assert level is not None
     assert level.play is not None
     assert (level.play.case.length, level.play.case.calls) == (4, 1), str(got)
 
 
-def test_the_case_that_is_shown_shows_the_difference() -> None:
-    dealt = "def my_share(n):\n    return range(dist.get_rank(), n, dist.get_world_size())\n"
-    got = verdict(dealt, "my_share")
-    assert got.diagnosis == "00.interleaved", str(got)
-    assert got.first_failing is not None
-    for finding in got.first_failing.findings:
-        assert list(finding.got) != list(finding.want), str(got)
-
-
-@pytest.fixture
-def answer(tmp_path: Path) -> Path:
-    path = tmp_path / "answer.py"
-    path.write_text(RIGHT)
-    return path
-
-
-def test_the_command_line(answer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = tmp_path / "answer.py"
+    answer.write_text(RIGHT)
     assert main(["check", "exchange", str(answer), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["levels"] == {"core": "passed", "sturdy": "passed"}
-    answer.write_text("def exchange(mine, partner):\n    return mine.clone()\n")
+    answer.write_text(WRONG)
     assert main(["check", "exchange", str(answer), "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["passed"], said["points"], said["diagnosis"]) == (False, 0, "01.nothing-sent")
     assert said["case"]["ranks"] == 2
     assert said["case"]["values"][0]["expected"]
     assert said["hint"]
-    answer.write_text(
-        "def exchange(mine, partner):\n    raise NotImplementedError('not written yet')"
-    )
+    answer.write_text(STUB)
     assert main(["check", "exchange", str(answer)]) == 1
     assert capsys.readouterr().out == "01.1 exchange: not written yet\n"
-
-
-@pytest.mark.parametrize("text", ["def other(): pass\n", "def exchange(:\n", "\udcff", None])
-def test_nothing_to_check(
-    text: str | None, answer: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answer.unlink()
-    if text is not None:
-        answer.write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert main(["check", "exchange", str(answer)]) == 2
-    assert main(["check", "no_such_exercise", str(answer)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 2
+    for text in ("def other(): pass\n", "def exchange(:\n", "\udcff", None):
+        answer.unlink()
+        if text is not None:
+            answer.write_bytes(text.encode("utf-8", "surrogateescape"))
+        assert main(["check", "exchange", str(answer)]) == 2
+        assert main(["check", "no_such_exercise", str(answer)]) == 2
+        nothing = capsys.readouterr()
+        assert nothing.out == ""
+        assert len(nothing.err.splitlines()) == 2

@@ -1,62 +1,110 @@
-"""What travels to a rank and back: tensors keep their strides, and what lies between elements."""
+"""What travels to a rank and back arrives as it was: strides, foreign elements, dtypes, models; and
+what becomes of a play on a machine that is busy, or cannot simulate."""
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 import zoo
-from torch import Tensor
+from torch import Tensor, nn
 
 from course_lib.checks.cases import Case, tensor
 from course_lib.checks.checking import verdict_on
-from course_lib.checks.exercise import Exercise, Play, find
+from course_lib.checks.compare import show_apart
+from course_lib.checks.exercise import Exercise, find
 from course_lib.checks.in_rank import Answer
+from course_lib.checks.kept import Kept
 from course_lib.checks.play import real, simulated
+
+# ---- packed and unpacked -------------------------------------------------------------------------
+
+
+def memory(t: Tensor) -> list[int]:
+    """Every byte of the memory that a tensor looks into, also those between its elements."""
+    return torch.empty(0, dtype=torch.uint8).set_(t.untyped_storage()).tolist()
+
+
+def assert_alike(got: Tensor, want: Tensor) -> None:
+    assert type(got) is type(want)
+    assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
+    assert got.storage_offset() == want.storage_offset()
+    assert got.requires_grad == want.requires_grad
+    assert memory(got) == memory(want)
+    assert not want.numel() or got.data_ptr() != want.data_ptr()
+
+
+@pytest.mark.parametrize("layout", ["strided", "transposed", "scalar", "mixed"])
+def test_a_tensor_of_every_kind(layout: str) -> None:
+    lengths = (1,) if layout == "scalar" else (0, 1, 6)
+    for dtype, length in product(("float32", "bfloat16", "bool", "complex64"), lengths):
+        want = tensor(Case(3, length, dtype, layout, numbers="random"), 1)
+        assert_alike(Kept(want).value, want)
+
+
+def test_gradients_are_there_and_are_asked_for_as_before() -> None:
+    want = torch.ones(3, requires_grad=True)
+    assert_alike(Kept(want).value, want)
+    model = nn.Linear(2, 3)
+    model.bias.requires_grad_(False)
+    model.weight.grad = torch.ones(2, 3).t()
+    got = Kept(model).value
+    for name, p in model.named_parameters():
+        assert_alike(got.get_parameter(name), p)
+    assert_alike(got.weight.grad, model.weight.grad)
+    assert got.bias.grad is None
+
+
+def test_a_tensor_that_is_more_than_its_memory() -> None:
+    complex_ones = torch.tensor([1 + 2j, 3 - 1j])
+    assert torch.equal(Kept(complex_ones.conj()).value, complex_ones.conj())
+    sparse = torch.eye(3).to_sparse()
+    assert torch.equal(Kept(sparse).value.to_dense(), torch.eye(3))
+
+
+def test_equal_where_the_values_are_bit_by_bit() -> None:
+    word = "".join(["a", "word"])
+    assert Kept([word, word]) == Kept(["".join(["a", "word"]), word])  # other bytes, equal values
+    assert Kept(torch.tensor([float("nan")])) == Kept(torch.tensor([float("nan")]))
+    assert Kept(torch.tensor([1.0])) != Kept(torch.tensor([2.0]))
+    assert Kept(torch.tensor([1.0])) != Kept(torch.tensor([1]))
+
+
+def test_what_differs_in_kind_alone_does_not_look_alike() -> None:
+    for got, want in ((2.0, 2), ([1.0], [1]), (1.0, 1.0000001)):
+        one, other = show_apart(got, want)
+        assert one != other
+
+
+# ---- played --------------------------------------------------------------------------------------
 
 SPY = """
 def whole(mine):
-    memory = torch.empty(0, dtype=mine.dtype).set_(mine.untyped_storage())
-    found = memory.tolist()
-    memory[0] = 100 + dist.get_rank()  # in front of a strided tensor's first element
-    return list(mine.stride()), mine.storage_offset(), found
+    found = torch.empty(0, dtype=mine.dtype).set_(mine.untyped_storage())
+    seen = found.tolist()
+    found[0] = 100 + dist.get_rank()  # in front of a strided tensor's first element
+    return list(mine.stride()), mine.storage_offset(), seen
 """
 WHOLE = Exercise(
     "99.1", "whole", lambda given: None,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [],
 )  # fmt: skip
-SPIED = Answer("whole", source=SPY, file="whole.py")
 
 
-def in_simulator(case: Case) -> Play:
-    (play,) = simulated(WHOLE, SPIED, [case])
-    return play
-
-
-def on_real_ranks(case: Case) -> Play:
-    return real(WHOLE, SPIED, case)
-
-
-def memory(t: Tensor) -> Tensor:
-    return torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
-
-
-@pytest.mark.parametrize("world", [in_simulator, on_real_ranks])
-def test_a_tensor_keeps_its_strides_on_its_way_to_a_rank_and_back(world) -> None:
-    case = Case(2, 4, layout="strided")
-    play = world(case)
+@pytest.mark.parametrize("on_real_ranks", [False, True])
+def test_a_tensor_keeps_its_strides_on_its_way_to_a_rank_and_back(on_real_ranks: bool) -> None:
+    case, spy = Case(2, 4, layout="strided"), Answer("whole", source=SPY, file="whole.py")
+    play = real(WHOLE, spy, case) if on_real_ranks else simulated(WHOLE, spy, [case])[0]
     assert play.error is None, play.error
     for rank in range(2):
         sent, seen = tensor(case, rank), play.got(rank)
-        assert not sent.is_contiguous()
-        assert seen.returned == (
-            list(sent.stride()), sent.storage_offset(), memory(sent).tolist()
-        )  # fmt: skip
-        (back,) = seen.args
-        assert (back.stride(), back.storage_offset()) == (sent.stride(), sent.storage_offset())
-        assert memory(back).tolist() == [100 + rank, *memory(sent).tolist()[1:]]
+        whole = torch.empty(0).set_(sent.untyped_storage())
+        assert seen.returned == (list(sent.stride()), sent.storage_offset(), whole.tolist())
+        whole[0] = 100 + rank
+        assert_alike(seen.args[0], sent)
 
 
 def test_what_held_up_one_play_once_is_no_hang(tmp_path: Path) -> None:

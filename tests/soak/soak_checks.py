@@ -1,33 +1,28 @@
-"""Mutants of right answers: of those that behave differently, at least 95% are to be rejected.
+"""Right answers are never refused on a busy machine; changed in one place, nearly all of them are.
 
-    python tests/soak/soak_checks_mutants.py [--out FILE] [--only EXERCISE] [--seconds N]
-
-Every operator, number, rank, range, wait and buffer of each right answer is changed, one at a time.
-A mutant that is accepted either behaves as before or shows a hole in the check: each survivor is
-listed with its change.
+COUNT=5 make soak SOAK_ARGS="-k 'busy and ring'"   fewer repeats, of some exercises
+COUNT=3 make soak SOAK_ARGS="-k mutants"           so many mutants of each right answer
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import copy
-import json
-import sys
+import random
 import time
 from collections.abc import Iterator
-from datetime import date
-from pathlib import Path
+from itertools import islice
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+import pytest
 import zoo
+from soak_ranks_common import busy, count, median, report
 
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import exercises, find
 from course_lib.checks.in_rank import Answer
+from course_lib.checks.verdict import Verdict
 
-LEAST = 0.95
+LEAST = 0.95  # of the mutants are rejected; one that is not behaves as before, or shows a hole
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mod,
              ast.Mod: ast.FloorDiv, ast.Div: ast.Mult}  # fmt: skip
 COMPARISONS = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
@@ -88,34 +83,36 @@ def mutants(source: str) -> Iterator[tuple[str, str]]:
                 setattr(parent, name, child)
 
 
-def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--out", type=Path)
-    options.add_argument("--only", default="")
-    options.add_argument("--seconds", type=float, default=3600)
-    asked = options.parse_args()
-    end, died, survived = time.monotonic() + asked.seconds, 0, []
-    known = [(name, way) for name in sorted(exercises()) for way in zoo.right(name)]
-    for name, way in known:
-        if asked.only not in f"{name}/{way}":
-            continue
-        for words, source in mutants(zoo.right(name)[way]):
-            if time.monotonic() > end:
-                break
-            answer = Answer(name, source=source, file=f"{name}.py")
-            if verdict_on(find(name), answer, shrink=False).passed:
-                survived.append(f"{name}/{way} {words}")
-                print("survived:", survived[-1], flush=True)
+def verdict_of(exercise: str, source: str, shrink: bool = True) -> Verdict:
+    answer = Answer(exercise, source=source, file=f"{exercise}.py")
+    return verdict_on(find(exercise), answer, shrink=shrink)
+
+
+@pytest.mark.parametrize("exercise", sorted(exercises()))
+def test_no_right_answer_is_refused_while_every_core_is_busy(exercise: str) -> None:
+    """Each repeat under a comment that changes the lengths and schedules that are drawn."""
+    refused, seconds = [], []
+    with busy():
+        for number in range(count(50)):
+            way, text = random.Random(number).choice([*zoo.right(exercise).items()])
+            start = time.monotonic()
+            verdict = verdict_of(exercise, f"{text}\n# repeat {number}\n")
+            seconds.append(time.monotonic() - start)
+            if not verdict.passed:
+                refused.append(f"repeat {number}, {way}:\n{verdict}")
+    report(f"checks_repeats_{exercise}", repeats=len(seconds), refused=refused,
+           median=median(seconds), most=max(seconds))  # fmt: skip
+    assert not refused
+
+
+def test_mutants_of_right_answers_are_rejected() -> None:
+    """Every operator, number, rank, range, wait and buffer is changed, one at a time."""
+    died, survived = 0, []
+    for exercise, way in ((e, w) for e in sorted(exercises()) for w in zoo.right(e)):
+        for words, source in islice(mutants(zoo.right(exercise)[way]), count(10_000)):
+            if verdict_of(exercise, source, shrink=False).passed:
+                survived.append(f"{exercise}/{way} {words}")
             else:
                 died += 1
-    share = died / max(1, died + len(survived))
-    report = {"date": date.today().isoformat(), "died": died, "survived": survived,
-              "share_killed": round(share, 4)}  # fmt: skip
-    print(json.dumps(report, indent=2))
-    if asked.out:
-        asked.out.write_text(json.dumps(report, indent=2) + "\n")
-    return 0 if share >= LEAST else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    report("checks_mutants", died=died, survived=survived)
+    assert died >= LEAST * (died + len(survived))
