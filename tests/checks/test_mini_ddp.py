@@ -57,7 +57,7 @@ def train(mini: bool, sometimes: bool, micro_batches: int, steps: int) -> Tensor
 
 @pytest.mark.slow
 def test_it_trains_as_ddp_does() -> None:
-    mini, ddp = (run(train, way, True, 3, 5, world_size=2).results for way in (True, False))
+    mini, ddp = (run(train, way, True, 3, 20, world_size=2).results for way in (True, False))
     for got in mini:
         torch.testing.assert_close(got, ddp[0], rtol=1e-6, atol=1e-6)
 
