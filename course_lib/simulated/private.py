@@ -35,7 +35,7 @@ from course_lib.simulated.scheduler import Rank, Scheduler
 from course_lib.trace import Span
 
 _here = threading.local()  # .rank: the Rank whose thread this is
-_PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
+PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
               "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
 MOST_OUTPUT = 100_000  # characters shown of one rank
 
@@ -75,7 +75,7 @@ class Privacy:
         for rank in scheduler.ranks:
             environ = dict(self._environ)
             rank.state = State(scheduler, rank, environ)
-            for name, value in _torchrun_names(rank.number, world_size).items():
+            for name, value in torchrun_names(rank.number, world_size).items():
                 environ[os.environ.encodekey(name)] = os.environ.encodevalue(value)
 
     def switch(self, before: Rank | None, rank: Rank | None) -> None:
@@ -156,7 +156,7 @@ def _places() -> list[Place]:
     for number, (module, names, make) in enumerate(compat.shared_generators()):
         out += [(module, name, for_ranks(functools.partial(_draw, number, make, method)))
                 for name, method in names.items()]  # fmt: skip
-    processes: list[Any] = [(os, name) for name in _PROCESSES if hasattr(os, name)]
+    processes: list[Any] = [(os, name) for name in PROCESSES if hasattr(os, name)]
     processes += [(subprocess.Popen, "__init__"), (multiprocessing.process.BaseProcess, "start")]
     what = for_ranks(_refuse("cannot start or end processes: use run(), where ranks are processes"))
     out += [(owner, name, what) for owner, name in processes]
@@ -175,7 +175,8 @@ def _sleep(rank: Rank, seconds: float) -> None:
     scheduler.spend(rank, seconds)
 
 
-def _torchrun_names(rank: int, world_size: int) -> dict[str, str]:
+def torchrun_names(rank: int, world_size: int) -> dict[str, str]:
+    """What torchrun tells a rank on a machine that holds them all."""
     size, number = str(world_size), str(rank)
     return {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size,
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
