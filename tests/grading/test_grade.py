@@ -27,10 +27,11 @@ from course_lib.checks.exercise import find
 from course_lib.checks.in_rank import Answer
 from course_lib.grading import feedback, grade, manifest, marks, report
 from course_lib.grading.answers import Found, Submission
-from course_lib.grading.judge import CarriedPlayer, Timing
+from course_lib.grading.judge import CarriedPlayer
 from course_lib.grading.policy import SHOWS, Policy
 from course_lib.grading.processes import RankServer
 from course_lib.grading.students import Student, read_roster, whose
+from course_lib.grading.walls import Limits
 from course_lib.notebooks.copies import solved_copy, to_text
 from course_lib.notebooks.lesson import LessonError
 from course_lib.notebooks.source import parse_lesson
@@ -240,7 +241,7 @@ LEVELS = {
 
 RELEASE = manifest.Manifest("1", {"01_x": [
     manifest.Item("e", "01.1", 20, True, {"core": 60, "budget": 30, "sturdy": 10}, "a", "c", "")]},
-    {}, "")  # fmt: skip
+    "")  # fmt: skip
 DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -447,6 +448,6 @@ def test_without_the_simulator_grading_refuses_in_one_line(monkeypatch, tmp_path
 def test_without_the_simulator_no_answer_runs_outside_the_walls(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(compat, "missing", lambda: "this torch cannot")
     source = f"open({str(tmp_path / 'escaped')!r}, 'w')\ndef exchange(mine): return mine\n"
-    player = CarriedPlayer(None, Timing(), set())
+    player = CarriedPlayer(None, Limits(), set())
     verdict = verdict_on(find("exchange"), Answer("exchange", source=source, file="a.py"), player)
     assert not (tmp_path / "escaped").exists() and not verdict.passed and not verdict.points

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,17 @@ from conftest import TESTS
 from course_lib.grading import rank
 from course_lib.grading.walls import UNDEFENDED
 
+# They look at one course.
+pytestmark = pytest.mark.xdist_group("walls")
+
 ROOT = TESTS.parent
 JUDGE = """
-import json, sys
+import json, os, signal, sys
 from dataclasses import replace
 import course_lib
 from course_lib.grading import judge as judging
 from course_lib.grading.walls import Limits
-from course_lib.grading.processes import RankServer
+from course_lib.grading.processes import RankServer, start_rank
 
 if __name__ == "__main__":
     whole = judging.find("my_share")
@@ -35,8 +39,13 @@ if __name__ == "__main__":
                                      sturdy=lambda rng: whole.sturdy(rng)[:1])
     order = judging.Order("my_share", sys.stdin.read(), [], [])
     with RankServer() as ranks:
-        record = judging.judge(order, ranks.address, Limits(), judging.Timing(20, 90))
-    print(json.dumps([course_lib.__file__, record]))
+        record = judging.judge(order, ranks.address, Limits(play_seconds=20))
+        print(json.dumps([course_lib.__file__, record]), flush=True)
+        before = set(os.listdir(os.environ["TMPDIR"]))
+        life, talk = start_rank(ranks.address)
+        while not any("course_lib-" in n for n in set(os.listdir(os.environ["TMPDIR"])) - before):
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -52,27 +61,50 @@ def my_share(n_items):
 """
 
 
-@pytest.fixture
-def copied() -> Iterator[Path]:
-    """A copy of the library below /tmp, where ranks have a folder of their own."""
+@dataclass
+class Killed:
+    """A judge that was killed when it had judged an answer, and a rank was alive."""
+
+    course: Path  # a copy of the library below /tmp, where ranks have a folder of their own
+    temporary: Path
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
+    temporary = tmp_path_factory.mktemp("temporary")
     with tempfile.TemporaryDirectory(prefix="course-copy-", dir="/tmp") as folder:
-        shutil.copytree(ROOT / "course_lib", Path(folder) / "course_lib")
-        yield Path(folder)
+        course = Path(folder)
+        shutil.copytree(ROOT / "course_lib", course / "course_lib")
+        (course / "judge_one.py").write_text(JUDGE)
+        environ = os.environ | {"PYTHONPATH": folder, "TMPDIR": str(temporary)}
+        done = subprocess.run([sys.executable, "judge_one.py"], input=READS, cwd=course, text=True,
+                              env=environ, capture_output=True, timeout=150)  # fmt: skip
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        yield Killed(course, temporary, done.stdout)
 
 
 @pytest.mark.slow
-def test_a_course_below_tmp_is_graded_as_any_other(copied: Path, standing) -> None:
+def test_a_course_below_tmp_is_graded_as_any_other(killed: Killed, standing) -> None:
     """Its ranks find what comes with the course, and stand behind the same walls."""
-    script = copied / "judge_one.py"
-    script.write_text(JUDGE)
-    done = subprocess.run([sys.executable, str(script)], input=READS, cwd=copied, text=True,
-                          env=os.environ | {"PYTHONPATH": str(copied)}, capture_output=True,
-                          timeout=150)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    where, record = json.loads(done.stdout.splitlines()[-1])
-    assert where == str(copied / "course_lib" / "__init__.py")
+    where, record = json.loads(killed.printed.splitlines()[-1])
+    assert where == str(killed.course / "course_lib" / "__init__.py")
     assert record["passed"], record
     assert record["undefended"].keys() == UNDEFENDED.keys() - standing
+
+
+@pytest.mark.slow
+def test_a_grading_that_is_killed_leaves_no_folder(killed: Killed) -> None:
+    """Neither its own nor one of a rank that was alive."""
+    end = time.monotonic() + 30
+    while (left := ours(killed.temporary)) and time.monotonic() < end:
+        time.sleep(0.05)  # the fork server tidies up; it tells nobody
+    assert left == []
+
+
+def ours(folder: Path) -> list[Path]:
+    """What is in a folder for temporary files, but for a cache of torch's."""
+    return [path for path in folder.iterdir() if not path.name.startswith("torchinductor")]
 
 
 def test_what_a_rank_of_the_same_number_left_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -88,30 +120,3 @@ def test_what_a_rank_of_the_same_number_left_is_in_nobodys_way(tmp_path: Path) -
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert list(left.iterdir()) == []
-
-
-KILLED = """
-import os, signal
-from course_lib.grading.processes import RankServer, start_rank
-with RankServer() as ranks:
-    life, talk = start_rank(ranks.address)
-    while not any(name.startswith("course_lib-") for name in os.listdir(os.environ["TMPDIR"])):
-        continue
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_grading_that_is_killed_leaves_no_folder(tmp_path: Path) -> None:
-    """Neither its own nor one of a rank that was alive."""
-    environ = os.environ | {"TMPDIR": str(tmp_path)}
-    killed = subprocess.run([sys.executable, "-c", KILLED], env=environ, timeout=100)
-    assert killed.returncode == -signal.SIGKILL
-    end = time.monotonic() + 30
-    while (left := ours(tmp_path)) and time.monotonic() < end:
-        time.sleep(0.05)  # the fork server tidies up; it tells nobody
-    assert left == []
-
-
-def ours(folder: Path) -> list[Path]:
-    """What is in a folder for temporary files, but for a cache of torch's."""
-    return [path for path in folder.iterdir() if not path.name.startswith("torchinductor")]
