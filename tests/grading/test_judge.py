@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 SAMPLE = [
     "my_share/local_rank", "exchange/send_first", "exchange/reads_before_wait", "exchange/strided",
     "in_order/anybody", "ring_all_reduce/classic_mended",
+    "ring_reduce_scatter/clears_what_it_sends",
     "average_gradients/replaces", "accumulate_step/all_inside", "grid_groups/members_only",
     "MiniDDP/waits_in_the_hook",
 ]  # fmt: skip
