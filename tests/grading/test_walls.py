@@ -11,8 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,9 +18,6 @@ from conftest import TESTS
 
 from course_lib.grading import rank
 from course_lib.grading.walls import UNDEFENDED
-
-# They look at one course.
-pytestmark = pytest.mark.xdist_group("walls")
 
 ROOT = TESTS.parent
 JUDGE = """
@@ -33,19 +28,18 @@ from course_lib.grading import judge as judging
 from course_lib.grading.walls import Limits
 from course_lib.grading.processes import RankServer, start_rank
 
-if __name__ == "__main__":
-    whole = judging.find("my_share")
-    judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
-                                     sturdy=lambda rng: whole.sturdy(rng)[:1])
-    order = judging.Order("my_share", sys.stdin.read(), [], [])
-    with RankServer() as ranks:
-        record = judging.judge(order, ranks.address, Limits(play_seconds=20))
-        print(json.dumps([course_lib.__file__, record]), flush=True)
-        before = set(os.listdir(os.environ["TMPDIR"]))
-        life, talk = start_rank(ranks.address)
-        while not any("course_lib-" in n for n in set(os.listdir(os.environ["TMPDIR"])) - before):
-            continue
-        os.kill(os.getpid(), signal.SIGKILL)
+whole, folder = judging.find("my_share"), os.environ["TMPDIR"]
+judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
+                                 sturdy=lambda rng: whole.sturdy(rng)[:1])
+order = judging.Order("my_share", sys.stdin.read(), [], [])
+with RankServer() as ranks:
+    record = judging.judge(order, ranks.address, Limits(play_seconds=20))
+    print(json.dumps([course_lib.__file__, record]), flush=True)
+    before = set(os.listdir(folder))
+    life, talk = start_rank(ranks.address)
+    while not any("course_lib-" in name for name in set(os.listdir(folder)) - before):
+        continue
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -61,45 +55,27 @@ def my_share(n_items):
 """
 
 
-@dataclass
-class Killed:
-    """A judge that was killed when it had judged an answer, and a rank was alive."""
-
-    course: Path  # a copy of the library below /tmp, where ranks have a folder of their own
-    temporary: Path
-    printed: str
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
-    temporary = tmp_path_factory.mktemp("temporary")
+@pytest.mark.slow
+def test_a_course_below_tmp_is_graded_as_any_other_and_one_that_is_killed_leaves_no_folder(
+    tmp_path: Path, standing
+) -> None:
+    """Ranks, which have a /tmp of their own, find what comes with the course, and stand behind the
+    same walls. Neither the killed grading's folder is left nor that of a rank that was alive."""
     with tempfile.TemporaryDirectory(prefix="course-copy-", dir="/tmp") as folder:
         course = Path(folder)
+        environ = os.environ | {"PYTHONPATH": folder, "TMPDIR": str(tmp_path)}
         shutil.copytree(ROOT / "course_lib", course / "course_lib")
-        (course / "judge_one.py").write_text(JUDGE)
-        environ = os.environ | {"PYTHONPATH": folder, "TMPDIR": str(temporary)}
-        done = subprocess.run([sys.executable, "judge_one.py"], input=READS, cwd=course, text=True,
+        done = subprocess.run([sys.executable, "-c", JUDGE], input=READS, cwd=course, text=True,
                               env=environ, capture_output=True, timeout=150)  # fmt: skip
         assert done.returncode == -signal.SIGKILL, done.stderr
-        yield Killed(course, temporary, done.stdout)
-
-
-@pytest.mark.slow
-def test_a_course_below_tmp_is_graded_as_any_other(killed: Killed, standing) -> None:
-    """Its ranks find what comes with the course, and stand behind the same walls."""
-    where, record = json.loads(killed.printed.splitlines()[-1])
-    assert where == str(killed.course / "course_lib" / "__init__.py")
-    assert record["passed"], record
-    assert record["undefended"].keys() == UNDEFENDED.keys() - standing
-
-
-@pytest.mark.slow
-def test_a_grading_that_is_killed_leaves_no_folder(killed: Killed) -> None:
-    """Neither its own nor one of a rank that was alive."""
-    end = time.monotonic() + 30
-    while (left := ours(killed.temporary)) and time.monotonic() < end:
-        time.sleep(0.05)  # the fork server tidies up; it tells nobody
-    assert left == []
+        where, record = json.loads(done.stdout.splitlines()[-1])
+        assert where == str(course / "course_lib" / "__init__.py")
+        assert record["passed"], record
+        assert record["undefended"].keys() == UNDEFENDED.keys() - standing
+        end = time.monotonic() + 30
+        while (left := ours(tmp_path)) and time.monotonic() < end:
+            time.sleep(0.05)  # the fork server tidies up; it tells nobody
+        assert left == []
 
 
 def ours(folder: Path) -> list[Path]:
