@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from course_lib.errors import CourseError
 from course_lib.grading.namespace import CellText, namespace
-from course_lib.grading.processes import VARIABLE
+from course_lib.grading.processes import VARIABLE, call
 from course_lib.grading.walls import Limits
 from course_lib.notebooks.folders import replace_file
 from course_lib.notebooks.lesson import LessonError
@@ -124,6 +124,8 @@ def check(name: str) -> None:
         record = json.loads(kept.read_text())
     else:
         record = _judged(name, own, reference)
+        # Who kills a grading ends its ranks. What is said of the answer then is not to stay.
+        call(os.environ[VARIABLE]).close()
         if _holds(record):
             replace_file(kept, json.dumps(record))
     file = Path(_order["records"]) / f"{name}.json"

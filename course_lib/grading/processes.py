@@ -95,12 +95,22 @@ def _user_of(caller: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(credentials)[1])
 
 
+def call(address: str) -> socket.socket:
+    """A socket to a grading run's door; OSError where the run is gone, and its ranks with it."""
+    door = socket.socket(socket.AF_UNIX)
+    try:
+        door.connect(f"\0{address}")
+    except OSError:
+        door.close()
+        raise
+    return door
+
+
 def start_rank(address: str) -> tuple[socket.socket, socket.socket]:
     """A new process behind walls: the socket that it lives as long as, and that on which it talks.
     It builds its walls when it is told its limits."""
     here, there = socket.socketpair()
-    with socket.socket(socket.AF_UNIX) as door, there:
-        door.connect(f"\0{address}")
+    with there, call(address) as door:
         _, fds, _, _ = socket.recv_fds(door, 1, 1)
         if not fds:
             raise Ended("the fork server is gone")

@@ -214,6 +214,23 @@ def test_one_exercise_is_judged_again_and_no_other(
     assert table(out)["anna"]["points"] == "20"
 
 
+def test_of_a_grading_that_was_killed_no_record_is_left_that_says_so_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks end with it, and the kernel that judged them lives a second longer."""
+    lost = {"passed": False, "points": 0, "diagnosis": "01.exits", "reason": "", "seconds": 0.1,
+            "undefended": {}}  # fmt: skip
+    order = {"context": [], "records": str(tmp_path), "verdicts": str(tmp_path), "limits": {
+        "play_seconds": 1}, "pictures": False, "code": "", "secret": "", "by": ""}  # fmt: skip
+    monkeypatch.setattr(grade.notebook, "_order", order)
+    monkeypatch.setattr(grade.notebook, "_answers", {"my_share": "def my_share(n): return n"})
+    monkeypatch.setattr(grade.notebook, "_judged", lambda *_: lost)
+    monkeypatch.setenv("COURSE_GRADE_DOOR", "nobody-answers-here")
+    with pytest.raises(ConnectionRefusedError):
+        grade.notebook.check("my_share")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_names_tell_submissions_apart_and_never_lead_out_of_the_folder(tmp_path: Path) -> None:
     files = ["...ipynb", ".ipynb", "a b.ipynb", "a_b.ipynb", "A_b.ipynb", "x" * 240 + ".ipynb",
              "x" * 239 + "y.ipynb", "é" * 120 + ".ipynb", "anna/1/2/3/hw.ipynb",
