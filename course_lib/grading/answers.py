@@ -117,9 +117,6 @@ def _cells(data: Any) -> tuple[list[_Cell], str]:
     if not isinstance(data, dict):
         raise Unreadable("not a notebook: no JSON object")
     raw = data.get("cells")
-    if raw is None and isinstance(data.get("worksheets"), list):  # version 3 of the format
-        raw = [c for sheet in data["worksheets"] if isinstance(sheet, dict)
-               for c in (sheet.get("cells") or [])]  # fmt: skip
     if not isinstance(raw, list):
         raise Unreadable("not a notebook: it has no cells")
     course = _dict(_dict(data.get("metadata")).get("course")).get("lesson")
@@ -131,7 +128,7 @@ def _dict(value: Any) -> dict:
 
 
 def _cell(raw: dict) -> _Cell:
-    source = raw.get("source", raw.get("input", ""))
+    source = raw.get("source")
     if isinstance(source, list):
         source = "".join(part for part in source if isinstance(part, str))
     meta = _dict(raw.get("metadata"))

@@ -44,8 +44,7 @@ def drawn(play: Play) -> list[dict[str, str]]:
 def _picture(figure: Any) -> dict[str, str]:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=80)
-    words = getattr(figure, "words", "") or getattr(figure, "text_twin", "")
-    return {"png": base64.b64encode(file.getvalue()).decode(), "words": str(words)[:2000]}
+    return {"png": base64.b64encode(file.getvalue()).decode(), "words": figure.words[:2000]}
 
 
 def questions(exercise: Exercise, verdict: Verdict) -> list[dict[str, str]]:

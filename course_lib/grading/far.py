@@ -16,14 +16,16 @@ import torch
 import torch.distributed as dist
 
 from course_lib.context import Context
-from course_lib.grading.wire import MOST_SECONDS, Talk, bytes_of, encode_tensor, form
-from course_lib.simulated import compat, hazards
+from course_lib.grading.wire import Talk, fill, laid_out, say
+from course_lib.simulated import compat
 from course_lib.simulated.collective import Future
 from course_lib.simulated.group import SimulatedGroup
 from course_lib.simulated.records import Site, call_site
 from course_lib.simulated.scheduler import Abandoned
 from course_lib.trace import Line
 from course_lib.user_code import find_frame, line_of
+
+MOST_SECONDS = 1e6  # that a wait may be told to take
 
 
 class Asker(Context):
@@ -42,7 +44,7 @@ class Asker(Context):
             kind, text = reply["error"]
             made = getattr(builtins, kind, None)
             known = isinstance(made, type) and issubclass(made, Exception)
-            raise RuntimeError(text) if made is None or not known else made(text)
+            raise (made if known else RuntimeError)(text)  # type: ignore[misc]
         return reply
 
     def now(self) -> float:
@@ -64,55 +66,31 @@ def plain_line(line: Line | None) -> list[Any] | None:
     return None if line is None else [line.where, line.number, line.function]
 
 
-def at_its_place(tensor: torch.Tensor) -> torch.Tensor:
-    """A plain tensor in the same memory, of which autograd knows nothing."""
-    if not tensor.is_cpu:
-        raise RuntimeError("a rank has only the CPU here: use course_lib.device()")
-    where = tensor.storage_offset(), tensor.shape, tensor.stride()
-    return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage(), *where)
-
-
 class Posted(dist.Work):
-    """A call that the judge has taken: its Work on this side."""
+    """A call that the judge has taken: its Work on this side. While it is not over, the judge's
+    mirror of its memory and the memory itself are brought to the same state at every question, so
+    that the judge sees what the answer does to it, and the answer what the judge does."""
 
     def __init__(
-        self, ask: Asker, sends: list[torch.Tensor], fills: list[torch.Tensor], watched: bool,
-        reply: dict[str, Any], outputs: list[torch.Tensor] | None,
+        self, ask: Asker, reply: dict[str, Any], pieces: list[torch.Tensor],
+        outputs: list[torch.Tensor] | None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._ask, self._number, self._fills = ask, reply["work"], fills
-        self._sent = [(t, hazards.contents(t)) for t in sends] if watched else []
-        self._poison = [side is not None and hazards.Poison(t, side)
-                        for t, side in zip(fills, reply["poison"], strict=False)]  # fmt: skip
+        self._ask, self._number, self._pieces = ask, reply["work"], pieces
         self.outputs = outputs  # of a call of a whole group, which C++ may wait for
-        self._source: int | None = None
-        self._done = False
-        self._settle(reply)
+        self._take(reply)
 
-    def _touched(self) -> str:
-        """How the answer has used the call's memory before it waited, if it has."""
-        pairs = zip(self._poison, self._fills, strict=False)
-        if any(poison and not poison.intact(t) for poison, t in pairs):
-            return "filled"
-        return "" if all(hazards.contents(t) == before for t, before in self._sent) else "sent"
-
-    def _tell(self, do: str, **what: Any) -> dict[str, Any]:
-        reply = self._ask(do, work=self._number, touched=self._touched(), **what)
-        self._settle(reply)
+    def _take(self, reply: dict[str, Any]) -> dict[str, Any]:
+        if reply["memory"] is not None:
+            fill(self._pieces, reply["memory"])
+        self._over, self._source = reply["completed"], reply["source"]
         return reply
 
-    def _settle(self, reply: dict[str, Any]) -> None:
-        """Put what has arrived into place, if it has."""
-        if "values" not in reply:
-            return
-        for place, text in zip(self._fills, reply["values"], strict=True):
-            if data := bytes_of(text):
-                place.copy_(torch.frombuffer(bytearray(data), dtype=place.dtype).view(place.shape))
-        self._source = reply["source"]
-        self._done, self._sent, self._poison = True, [], []
+    def _tell(self, do: str, **what: Any) -> dict[str, Any]:
+        return self._take(self._ask(do, work=self._number, memory=say(self._pieces), **what))
 
     def wait(self, timeout: Any = None) -> bool:
-        if not self._done:
+        if not self._over:
             frame = find_frame()
             line = None if frame is None else plain_line(line_of(frame))
             most = min(max(0.0, timeout.total_seconds()), MOST_SECONDS) if timeout else None
@@ -120,12 +98,12 @@ class Posted(dist.Work):
         return True
 
     def is_completed(self) -> bool:
-        if not self._done:
+        if not self._over:
             self._tell("completed")
-        return self._done
+        return self._over
 
     def is_success(self) -> bool:
-        return self._done
+        return self._over
 
     def exception(self) -> None:
         return None
@@ -146,7 +124,7 @@ class Posted(dist.Work):
             raise RuntimeError("gloo's send and recv have no future: call wait() on the Work")
         if call_site(2).direct and not compat.in_comm_hook():
             return Future(self)  # type: ignore[arg-type]
-        if not self._done:
+        if not self._over:
             end = self._tell("settle")["end"]
             pay = lambda: self._ask.compute(max(0.0, end - self._ask.now()))  # noqa: E731
             if not compat.after_backward(pay):
@@ -163,38 +141,27 @@ class Group:
         self._ask, self._number, self.name, self.ranks = ask, number, name, ranks
 
     def send(self, _: Any, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> Posted:
-        row = encode_tensor(at_its_place(tensor), around=False)
-        return self._post("send", site, [tensor], [], tensors=[row], peer=dst, tag=tag)
+        return self._post("message", [tensor], site, op="send", peer=dst, tag=tag)
 
     def recv(self, _: Any, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site) -> Posted:
-        row = form(at_its_place(tensor))
-        return self._post("recv", site, [], [tensor], tensors=[row], peer=src, tag=tag)
+        return self._post("message", [tensor], site, op="recv", peer=src, tag=tag)
 
     def issue(
         self, _: Any, me: int, op: str, ins: list[torch.Tensor], outs: list[torch.Tensor], *,
         site: Site, first: torch.Tensor | None = None, **more: Any,
     ) -> Posted:  # fmt: skip
-        each = list({id(t): t for t in (*ins, *outs)}.values())  # one that is named twice has one
-        place = {id(t): number for number, t in enumerate(each)}
-        given = {id(t) for t in ins}
-        rows = [encode_tensor(at_its_place(t), around=False) if id(t) in given
-                else form(at_its_place(t)) for t in each]  # fmt: skip
-        filled = {t.untyped_storage().data_ptr() for t in outs}
-        return self._post(
-            "issue", site, ins, outs, outs, watched=more.get("async_op", True), op=op, tensors=rows,
-            ins=[place[id(t)] for t in ins], outs=[place[id(t)] for t in outs],
-            shared=any(t.untyped_storage().data_ptr() in filled for t in ins),
-            first=None if first is None else list(first.shape), **more,
-        )  # fmt: skip
+        shape = None if first is None else list(first.shape)
+        return self._post("collective", [*ins, *outs], site, outs, op=op, ins=len(ins), first=shape,
+                          **more)  # fmt: skip
 
     def _post(
-        self, do: str, site: Site, gives: list[torch.Tensor], gets: list[torch.Tensor],
-        outputs: list[torch.Tensor] | None = None, watched: bool = True, **what: Any,
+        self, do: str, tensors: list[torch.Tensor], site: Site,
+        outputs: list[torch.Tensor] | None = None, **what: Any,
     ) -> Posted:  # fmt: skip
-        reply = self._ask(do, group=self._number, site=where(site), **what)
-        sends, fills = ([at_its_place(t) for t in side] for side in (gives, gets))
-        watched = watched and site.direct and not site.blocking
-        return Posted(self._ask, sends, fills, watched, reply, outputs)
+        rows, pieces = laid_out(tensors)
+        reply = self._ask(do, group=self._number, tensors=rows, memory=say(pieces),
+                          site=where(site), **what)  # fmt: skip
+        return Posted(self._ask, reply, pieces, outputs)
 
 
 class Groups:
@@ -232,8 +199,8 @@ class Own:
     def __init__(self, call: int, place: int) -> None:
         self._call, self._place = call, place
 
-    def __call__(self, *args: Any) -> None:
-        self.ask("call", call=self._call, place=self._place, given=len(args))
+    def __call__(self) -> None:
+        self.ask("call", call=self._call, place=self._place)
 
     def left(self) -> None:
         """The judge knows."""

@@ -210,8 +210,8 @@ def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[st
             "records": str(folder / "records"), "verdicts": str(job.out / "work" / ".verdicts"),
             "code": job.code, "secret": job.secret, "by": by},
     )  # fmt: skip
-    seconds = stretch * job.policy.submission_seconds
-    cell_seconds = stretch * 2 * job.policy.exercise_seconds + SLACK
+    seconds = stretch * job.policy.limits.submission_seconds
+    cell_seconds = stretch * 2 * job.policy.limits.exercise_seconds + SLACK
     command = [
         sys.executable, "-P", str(Path(__file__).with_name("plugin.py")),
         "-q", "-p", "no:cacheprovider", "--noconftest",

@@ -15,14 +15,13 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from course_lib import Network, load_factor, simulate
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
-from course_lib.checks.diagnose import Level
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
 from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import Broken, make, settle, simulator_works
@@ -43,29 +42,19 @@ HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
 
 
 @dataclass
-class Timing:
-    """Seconds of an idle machine: for one play, and for all of one attempt at an exercise."""
-
-    play: float = 10.0
-    exercise: float = 90.0
-
-
-@dataclass
 class CarriedPlayer:
     """Plays cases in processes elsewhere; the engine's own ``play.py`` does so in its simulator."""
 
     runner: Runner
-    timing: Timing
+    limits: Limits
     files: set[str]
+    simulator_works = staticmethod(simulator_works)
 
     def __post_init__(self) -> None:
         # Seconds are those of an idle machine. They are stretched by what others compute now: what
         # the answer sets going stretches nothing.
         self.stretch = load_factor.load_factor()
-        self.end = time.monotonic() + self.stretch * self.timing.exercise
-
-    def simulator_works(self) -> bool:
-        return simulator_works()
+        self.end = time.monotonic() + self.stretch * self.limits.exercise_seconds
 
     def real(self, exercise: Exercise, answer: Answer, case: Case) -> Play | None:
         """None: the ranks are processes already, and no socket between them is allowed."""
@@ -83,7 +72,7 @@ class CarriedPlayer:
         return plays
 
     def _play(self, play: Play, schedule: int, ddp: bool) -> None:
-        left = self.end - time.monotonic()
+        left, seconds = self.end - time.monotonic(), self.stretch * self.limits.play_seconds
         if left <= 0:
             play.error = Hang("the time for this exercise is over")
             return
@@ -94,7 +83,7 @@ class CarriedPlayer:
             with load_factor.not_counting(lambda: EVERYBODY):
                 outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
                                    network=Network(jitter=play.case.jitter, zeros=play.case.blank),
-                                   limit=min(self.stretch * self.timing.play, left))  # fmt: skip
+                                   limit=min(seconds, left))  # fmt: skip
         except Ended as error:
             outcome = Broken(f"no process for a rank: {error}")
         except CourseError as error:
@@ -125,20 +114,14 @@ def hidden(cases: list[Case], rng: random.Random) -> list[Case]:
 
 def with_hidden_cases(exercise: Exercise) -> Exercise:
     """The exercise with hidden cases after its own, in each level that has any."""
-    if not exercise.in_ranks:
-        return exercise
 
-    def more(given: Callable[[random.Random], list[Case]]) -> Callable[..., list[Case]]:
-        if given is no_cases:
-            return given
+    def more(level: str, rng: random.Random) -> list[Case]:
+        known = getattr(exercise, level)(rng)
+        return known + hidden(known, rng)
 
-        def cases(rng: random.Random) -> list[Case]:
-            known = given(rng)
-            return known + hidden(known, rng)
-
-        return cases
-
-    return replace(exercise, core=more(exercise.core), sturdy=more(exercise.sturdy))
+    levels = [name for name in ("core", "sturdy") if getattr(exercise, name) is not no_cases]
+    new: Any = {name: partial(more, name) for name in levels if exercise.in_ranks}
+    return replace(exercise, **new)
 
 
 # ---- one exercise --------------------------------------------------------------------------------
@@ -156,48 +139,45 @@ class Order:
     secret: str = field(default_factory=secrets.token_hex)
 
 
-def judge(
-    order: Order, address: str, limits: Limits, timing: Timing, pictures: bool = False
-) -> dict[str, Any]:
+def judge(order: Order, address: str, limits: Limits, pictures: bool = False) -> dict[str, Any]:
     """The record of one exercise. An answer that fails is tried again with reference answers for
     those before it, where it needs any; the better verdict counts."""
-    exercise, secret = with_hidden_cases(find(order.exercise)), f"{order.secret} {order.answer}"
-    answer = CellText(f"{order.exercise}.py", order.answer, order.exercise)
+    exercise = with_hidden_cases(find(order.exercise))
+    text = Answer(order.exercise, source=order.answer, file=f"{order.exercise}.py")
+    answer = CellText(text.file, text.source, text.name)
+
+    def attempt(space: Namespace) -> tuple[Verdict, Runner]:
+        """One verdict, and the processes that it came about with, which have ended."""
+        for cell in space.cells:
+            show_lines(cell["file"], cell["source"])
+        with Runner(address, limits, {"name": text.name, "cells": space.cells}) as runner:
+            player = CarriedPlayer(runner, limits, {cell["file"] for cell in space.cells})
+            secret = f"{order.secret} {text.source}"
+            return verdict_on(exercise, text, player, secret=secret), runner
+
     start = time.monotonic()
     space = namespace(order.exercise, answer, order.given)
-    verdict, runner = _attempt(exercise, answer, space, address, limits, timing, secret)
+    verdict, runner = attempt(space)
     before = "own" if space.uses else ""
     other = namespace(order.exercise, answer, order.reference)
     if other.uses and not verdict.passed and verdict.written:
-        second = _attempt(exercise, answer, other, address, limits, timing, secret)
+        second = attempt(other)
         if second[0].points > verdict.points:
             (verdict, runner), before = second, "reference"
     first = verdict.first_failing
-    story = _public(first, pictures) if first else {}
+    # Of a case with hidden numbers a learner sees nothing.
+    shown = first.play if first and first.play and first.play.case.seed < HIDDEN_FROM else None
     head, *blocks = str(verdict).split("\n\n")  # the levels; the case; the hint
     return {
-        "exercise": exercise.name, "title": exercise.title, "written": verdict.written,
-        "passed": verdict.passed, "points": verdict.points, "diagnosis": verdict.diagnosis,
+        "written": verdict.written, "passed": verdict.passed, "points": verdict.points,
+        "diagnosis": verdict.diagnosis,
         "levels": {name: _level(verdict, name, worth) for name, worth in exercise.points.items()},
-        "told": [head, *(blocks if "case" in story else blocks[-1:])],
-        "case": story.get("case", ""), "pictures": story.get("pictures", []),
+        "told": [head, *(blocks if shown else blocks[-1:])],
+        "pictures": drawn(shown) if shown and pictures else [],
         "reason": _reason(verdict, runner.ended, space), "earlier_answers": before,
         "undefended": {w: words for w, words in UNDEFENDED.items() if w not in runner.walls},
         "seconds": round(time.monotonic() - start, 1), "questions": questions(exercise, verdict),
     }  # fmt: skip
-
-
-def _attempt(
-    exercise: Exercise, answer: CellText, space: Namespace, address: str, limits: Limits,
-    timing: Timing, secret: str,
-) -> tuple[Verdict, Runner]:  # fmt: skip
-    """One verdict, and the processes that it came about with, which have ended."""
-    for cell in space.cells:
-        show_lines(cell["file"], cell["source"])
-    with Runner(address, limits, {"name": exercise.name, "cells": space.cells}) as runner:
-        player = CarriedPlayer(runner, timing, {cell["file"] for cell in space.cells})
-        text = Answer(exercise.name, source=answer.source, file=answer.file)
-        return verdict_on(exercise, text, player, secret=secret), runner
 
 
 def _level(verdict: Verdict, name: str, worth: int) -> dict[str, Any]:
@@ -207,9 +187,7 @@ def _level(verdict: Verdict, name: str, worth: int) -> dict[str, Any]:
         state = "failed" if level.failed else "not reached"
         if level.passed:
             state = "passed" if verdict.pays(name) else "without core"
-    diagnosis = level.explanation.id if level and level.explanation else None
-    return {"worth": worth, "points": worth if state == "passed" else 0, "state": state,
-            "diagnosis": diagnosis}  # fmt: skip
+    return {"points": worth if state == "passed" else 0, "state": state}
 
 
 def _reason(verdict: Verdict, ended: list[str], space: Namespace) -> str:
@@ -222,11 +200,3 @@ def _reason(verdict: Verdict, ended: list[str], space: Namespace) -> str:
         names = ", ".join(space.missing[:5])
         return f"it uses {names}, which neither its own cell nor the lesson defines"
     return f"a rank's process was lost: {ended[0]}" if ended else ""
-
-
-def _public(level: Level, with_pictures: bool) -> dict[str, Any]:
-    """Of the case what a learner may see: nothing where its numbers are hidden."""
-    assert level.play is not None
-    if level.play.case.seed >= HIDDEN_FROM:
-        return {}
-    return {"case": level.case, "pictures": drawn(level.play) if with_pictures else []}

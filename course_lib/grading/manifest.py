@@ -53,7 +53,6 @@ class Manifest:
 
     release: str
     lessons: dict[str, list[Item]]
-    hashes: dict[str, str]  # of the learners' notebooks
     digest: str
 
 
@@ -65,8 +64,7 @@ def read(path: Path) -> Manifest:
             raise ValueError(f"format {data['format']}, this is for {FORMAT}")
         lessons = {name: [Item(**item) for item in lesson["exercises"]]
                    for name, lesson in data["lessons"].items()}  # fmt: skip
-        hashes = {name: lesson["sha256"] for name, lesson in data["lessons"].items()}
-        return Manifest(str(data["release"]), lessons, hashes, digest_of(data))
+        return Manifest(str(data["release"]), lessons, digest_of(data))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LessonError(f"{path} is no manifest of this course: {error}") from None
 

@@ -15,25 +15,22 @@ of the method's signature, exactly, or the request is malformed.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, get_args
 
 import torch
 import torch.distributed as dist
 
-from course_lib import explain
 from course_lib.checks.compare import left
 from course_lib.checks.exercise import Play, Seen
 from course_lib.checks.kept import Kept
-from course_lib.grading.far import Own
+from course_lib.grading.far import MOST_SECONDS, Own
 from course_lib.grading.processes import Slot
-from course_lib.grading.wire import MOST_SECONDS, Ended, Malformed, decode, opened, text_of
-from course_lib.simulated import hazards
+from course_lib.grading.wire import Ended, Malformed, decode, fill, mirrored, say, text_of
 from course_lib.simulated.collective import CollectiveWork
 from course_lib.simulated.mail import RecvWork
-from course_lib.simulated.scheduler import Abandoned
+from course_lib.simulated.records import Site
 from course_lib.trace import Line, Span
 from course_lib.user_code import line_at
 
@@ -42,7 +39,6 @@ _COLLECTIVES = {
     "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all",
     "all_to_all_single", "barrier", "monitored_barrier",
 }  # fmt: skip
-_TOUCHED = {"filled": explain.written_into, "sent": explain.written_before_wait}
 LONGEST_TEXT = 600  # of a request
 MOST_WORKS = 20_000
 MOST_BYTES = 8 << 20  # of one call's tensors
@@ -58,9 +54,8 @@ class Stage:
     current: Stage | None = None
 
     def __init__(self, slots: list[Slot], play: Play, files: set[str], ddp: bool) -> None:
-        self.slots, self.inputs, self.files, self.ddp = slots, play.inputs, files, ddp
+        self.slots, self.rounds, self.files, self.ddp = slots, play.prepared.by_rank, files, ddp
         self.kept = 0  # bytes that came with calls
-        self.given = [packed(list(rounds)) for rounds in zip(*play.inputs, strict=True)]
 
 
 def be_rank() -> list[Seen]:
@@ -82,51 +77,38 @@ def packed(rounds: list[tuple]) -> str:
     ]).parcel)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a call comes from, as its rank says: a Site without bytecode."""
-
-    line: Line | None
-    direct: bool
-    blocking: bool
-    carries: bool
-
-
 class Proxy:
     """Stands in for one rank."""
 
     def __init__(self, stage: Stage, rank: int) -> None:
         self._stage, self._slot = stage, stage.slots[rank]
         # An own copy for every play: what is called back remembers that it was.
-        self._rounds = Kept([by_rank[rank] for by_rank in stage.inputs]).value
+        self._rounds = stage.rounds[rank].value
         world: Any = dist.group.WORLD
         self._all, self._rank = world._groups, world._rank  # the simulator's
         self._scheduler = self._all.scheduler
         self._groups = [world.shared]  # of each its mail, its collectives, its members
-        self._works: list[tuple[Any, list[torch.Tensor]]] = []  # and what each of them fills
+        self._works: list[tuple[Any, list[torch.Tensor]]] = []  # and the memory of each
 
     def serve(self) -> list[Seen]:
         slot, number = self._slot, self._rank.number
         try:
             slot.start({"play": {
                 "rank": number, "world": len(self._stage.slots), "ddp": self._stage.ddp,
-                "rounds": self._stage.given[number],
+                "rounds": packed(self._rounds),
             }})  # fmt: skip
             while True:
                 request = slot.talk.receive()
                 do = request.pop("do", None)
                 if do in ("done", "raised"):
-                    slot.state = "idle"
+                    slot.playing = False
                     return checked(self, f"end_{do}", request)
                 slot.talk.send(self._answer(do, request))
-        except Abandoned:
-            slot.abandon()
-            raise
         except Malformed as error:
-            slot.spoil(str(error))
+            slot.end(str(error))
             raise RuntimeError("what came from the rank is not what a rank says") from None
         except Ended:
-            slot.spoil("")
+            slot.end()
             raise RuntimeError("the rank's process ended before the function returned") from None
 
     def _answer(self, do: Any, request: dict[str, Any]) -> Reply:
@@ -159,95 +141,85 @@ class Proxy:
                 raise Malformed("notes of forward passes that cannot be")
         return Seen(decode(returned), after, tuple(notes))
 
-    def end_raised(self, kind: str, text: str, lines: list, left: bool) -> None:
+    def end_raised(self, kind: str, text: str, lines: list) -> None:
         """What the rank has raised, with the lines at which it stood."""
         if not kind.isidentifier():
             raise Malformed("an error that is none")
-        error: Any = SystemExit(text) if left else type(kind, (RuntimeError,), {})(text)
+        error: Any = type(kind, (RuntimeError,), {})(text)
         error.__lines__ = [line for line in map(self._line, lines[:8]) if line]
         raise error
 
     # -- messages, and calls of a whole group ------------------------------------------------------
 
-    def do_send(self, group: int, peer: int, tag: int, tensors: list, site: list) -> Reply:
+    def do_message(
+        self, op: str, group: int, peer: int, tag: int, tensors: list, memory: list, site: list
+    ) -> Reply:
+        if op not in ("send", "recv"):
+            raise Malformed("no such message")
         mail, _, me = self._group(group)
-        (tensor,), place = self._opened(tensors), self._place(site)
-        work = mail.send(self._rank, me, tensor, _member(mail, peer), tag, place)
-        return self._posted(work, [], place)
+        there, pieces = self._mirrored(tensors, memory)
+        if len(there) != 1:
+            raise Malformed("no message")
+        if (op, peer) != ("recv", -1):  # from anybody
+            _index(peer, mail.ranks)
+        place = self._site(site)
+        work = getattr(mail, op)(self._rank, me, there[0], peer, tag, place)
+        return self._posted(work, pieces, memory, place.blocking)
 
-    def do_recv(self, group: int, peer: int, tag: int, tensors: list, site: list) -> Reply:
-        mail, _, me = self._group(group)
-        (tensor,), place = self._opened(tensors), self._place(site)
-        peer = peer if peer == -1 else _member(mail, peer)  # from anybody
-        work = mail.recv(self._rank, me, tensor, peer, tag, place)
-        return self._posted(work, [tensor], place, [work.poison])
-
-    def do_issue(
-        self, group: int, op: str, tensors: list, ins: list, outs: list, site: list, shared: bool,
-        first: list | None = None, root: int = -1, reduce_op: str | None = None,
-        async_op: bool = False,
+    def do_collective(
+        self, op: str, group: int, tensors: list, memory: list, ins: int, site: list,
+        first: list | None, root: int = -1, reduce_op: str | None = None, async_op: bool = False,
     ) -> Reply:  # fmt: skip
         mail, calls, me = self._group(group)
         if op not in _COLLECTIVES:
             raise Malformed("no such collective")
-        there, place, meta = self._opened(tensors), self._place(site), None
-        gives, gets = ([there[_index(i, there)] for i in side] for side in (ins, outs))
+        there, pieces = self._mirrored(tensors, memory)
+        if root != -1:
+            _index(root, mail.ranks)
+        meta = None
         if first is not None:  # how many bytes there are, the tensors say
             meta = torch.empty(first, dtype=there[0].dtype, device="meta")
-        root = root if root < 0 else _member(mail, root)
-        work = calls.issue(self._rank, me, op, gives, gets, site=place, root=root, first=meta,
-                           reduce_op=reduce_op, async_op=async_op)  # fmt: skip
-        if shared:  # where it reads and fills one memory, nothing is poisoned
-            work.poisons = []
-        return self._posted(work, gets, place, work.poisons)
+        work = calls.issue(self._rank, me, op, there[:ins], there[ins:], site=self._site(site),
+                           root=root, first=meta, reduce_op=reduce_op,
+                           async_op=async_op)  # fmt: skip
+        return self._posted(work, pieces, memory)
 
     def _posted(
-        self, work: Any, fills: list[torch.Tensor], place: Place, poisons: Any = ()
+        self, work: Any, pieces: list[torch.Tensor], came: list, blocking: bool = False
     ) -> Reply:
         if len(self._works) >= MOST_WORKS:
             raise Malformed("more calls than any answer needs")
-        self._works.append((work, fills))
-        reply = {"work": len(self._works) - 1, "poison": [p and p.side for p in poisons]}
-        if not place.blocking:
-            return reply
-        work.wait()
-        return reply | _over(work, fills)
+        self._works.append((work, pieces))
+        if blocking:
+            work.wait()
+        return {"work": len(self._works) - 1} | _state(work, pieces, came)
 
-    def do_wait(self, work: int, seconds: float | None, touched: str, line: list | None) -> Reply:
-        mine, fills = self._works[_index(work, self._works)]
+    def do_wait(self, work: int, memory: list, seconds: float | None, line: list | None) -> Reply:
+        mine, pieces = self._work(work, memory)
         if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
             raise Malformed("a timeout that is none")
         self._rank.thread.line = self._line(line)  # it is that of a deadlock
         mine.wait(seconds and timedelta(seconds=seconds))
         self._rank.thread.line = None
-        self._untouched(mine, touched)
-        return _over(mine, fills)
+        return _state(mine, pieces, memory)
 
-    def do_completed(self, work: int, touched: str) -> Reply | None:
-        mine, fills = self._works[_index(work, self._works)]
-        if not mine.is_completed():
-            return None
-        self._untouched(mine, touched)
-        return _over(mine, fills)
+    def do_completed(self, work: int, memory: list) -> Reply:
+        mine, pieces = self._work(work, memory)
+        mine.is_completed()
+        return _state(mine, pieces, memory)
 
-    def do_settle(self, work: int, touched: str) -> Reply:
+    def do_settle(self, work: int, memory: list) -> Reply:
         """For code inside torch: the values as soon as all have called. See CollectiveWork."""
-        mine, fills = self._works[_index(work, self._works)]
+        mine, pieces = self._work(work, memory)
         if not isinstance(mine, CollectiveWork):
             raise Malformed("no collective")
-        return {"end": mine.settle()} | _over(mine, fills)
-
-    def _untouched(self, work: Any, touched: str) -> None:
-        """End the play if the rank says that it has used the call's memory before its time."""
-        if hazard := _TOUCHED.get(touched):
-            self._scheduler.fail(hazard(work.record.event()))
-            raise Abandoned
+        return {"end": mine.settle()} | _state(mine, pieces, memory)
 
     def do_make(self, op: str, name: str, ranks: list, local: bool, site: list) -> Reply:
         if op not in ("new_group", "split_group"):
             raise Malformed("no such group")
         members = [_index(rank, self._stage.slots) for rank in ranks]
-        made = self._all.make(self._rank, op, name, members, local, self._place(site))
+        made = self._all.make(self._rank, op, name, members, local, self._site(site))
         if made is not None:
             self._groups.append(made.shared)
         return {"group": None if made is None else len(self._groups) - 1}
@@ -268,13 +240,11 @@ class Proxy:
             raise Malformed("a span of a time that has not been, or too many")
         self._rank.spans.append(Span(self._rank.number, name[:60], start, end))
 
-    def do_call(self, call: int, place: int, given: int) -> None:
+    def do_call(self, call: int, place: int) -> None:
         args = self._rounds[_index(call, self._rounds)]
         mine = args[_index(place, args)]
         if not keeps(mine):
             raise Malformed("nothing that stays with the judge")
-        if given:
-            raise TypeError("it takes no arguments")
         mine()
 
     # -- what a request names --------------------------------------------------------------------
@@ -284,18 +254,24 @@ class Proxy:
         mail, calls, members = self._groups[_index(number, self._groups)]
         return mail, calls, members[self._rank.number]
 
-    def _opened(self, rows: list) -> list[torch.Tensor]:
-        tensors = opened(rows, MOST_BYTES)
-        self._stage.kept += sum(t.nbytes for t in tensors)
+    def _work(self, number: int, memory: list) -> tuple[Any, list[torch.Tensor]]:
+        """A call that was made before, and its memory, as the rank says that it is now."""
+        work, pieces = self._works[_index(number, self._works)]
+        fill(pieces, memory)
+        return work, pieces
+
+    def _mirrored(self, rows: list, memory: list) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        tensors, pieces = mirrored(rows, memory, MOST_BYTES)
+        self._stage.kept += sum(map(len, pieces))
         if self._stage.kept > MOST_KEPT:
             raise Malformed("more memory than any answer needs")
-        return tensors
+        return tensors, pieces
 
-    def _place(self, site: list) -> Any:
+    def _site(self, site: list) -> Site:
         line, *flags = site
         if len(flags) != 3 or any(type(flag) is not bool for flag in flags):
             raise Malformed("a place that is none")
-        return Place(self._line(line), *flags)
+        return _site(self._line(line), *flags, code=None)
 
     def _line(self, line: Any) -> Line | None:
         """The line of the answer that a rank names; None where it names none."""
@@ -310,10 +286,11 @@ class Proxy:
         return line_at(file, number, name)
 
 
-def _over(work: Any, fills: list[torch.Tensor]) -> Reply:
-    """What has arrived, and of a message from whom."""
-    source = work.source_rank() if isinstance(work, RecvWork) else None
-    return {"values": [text_of(hazards.contents(t)) for t in fills], "source": source}
+def _state(work: Any, pieces: list[torch.Tensor], came: list) -> Reply:
+    """How far a call is: what is in its memory, where that has changed, and from whom it came."""
+    said, over = say(pieces), work.is_success()
+    source = work.source_rank() if over and isinstance(work, RecvWork) else None
+    return {"completed": over, "source": source, "memory": said if said != came else None}
 
 
 def _index(number: Any, among: Any) -> int:
@@ -323,10 +300,7 @@ def _index(number: Any, among: Any) -> int:
     return number
 
 
-def _member(mail: Any, peer: int) -> int:
-    return _index(peer, mail.ranks)
-
-
+_site = lru_cache(Site)  # one for all calls from a place
 _signature = cache(partial(inspect.signature, eval_str=True))
 
 

@@ -12,7 +12,7 @@ they are the instructor's, and tested elsewhere.
 A record is kept by what it depends on, and the same question is not asked twice:
 
     exercise, the text of the answer, every statement it runs with (its own earlier answers, and the
-    reference's), limits, timing, the hash of what judges      ──► work/.verdicts/HASH.json
+    reference's), limits, the hash of what judges      ──► work/.verdicts/HASH.json
 
 That costs nobody anything: cases are drawn by the secret of the grading and the answer's text, so
 one that is right by luck gets no second throw. What a busy machine may have spoilt is not kept: a
@@ -26,13 +26,13 @@ import json
 import os
 import traceback
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from course_lib.errors import CourseError
 from course_lib.grading.namespace import CellText, namespace
-from course_lib.grading.processes import VARIABLE
+from course_lib.grading.processes import VARIABLE, call
 from course_lib.grading.walls import Limits
 from course_lib.notebooks.folders import replace_file
 from course_lib.notebooks.lesson import LessonError
@@ -105,63 +105,55 @@ class NotFullMarks(CourseError):
     """The cell of an exercise that has not got full marks: nbval counts it as failed."""
 
 
-@dataclass(frozen=True)
-class Answered:
-    """Stands for an answer: its name, and text."""
-
-    exercise: str
-    source: str
-
-
 def begin() -> None:
     """Read the order that lies beside the notebook."""
     _order.update(json.loads(Path(ORDER).read_text()))
 
 
-def answer(exercise: str, source: str) -> Answered:
+def answer(exercise: str, source: str) -> str:
+    """Keep the text; what stands for the answer is its name."""
     _answers[exercise] = source
-    return Answered(exercise, source)
+    return exercise
 
 
-def check(answered: Answered) -> None:
+def check(name: str) -> None:
     """Judge one exercise and write its record down. Raises NotFullMarks."""
-    name = answered.exercise
     own, reference = _before(name, own=True), _before(name, own=False)
-    kept = Path(_order["verdicts"]) / f"{_question(answered, own, reference)}.json"
+    kept = Path(_order["verdicts"]) / f"{_question(name, own, reference)}.json"
     if kept.exists():
         record = json.loads(kept.read_text())
     else:
-        record = _judged(answered, own, reference)
+        record = _judged(name, own, reference)
+        # Who kills a grading ends its ranks. What is said of the answer then is not to stay.
+        call(os.environ[VARIABLE]).close()
         if _holds(record):
             replace_file(kept, json.dumps(record))
     file = Path(_order["records"]) / f"{name}.json"
     replace_file(file, json.dumps(record | {"by": _order["by"]}))
-    print(f"{record['title']}: {record['points']} of 100")
+    print(f"{name}: {record['points']} of 100")
     if not record["passed"]:
         raise NotFullMarks(record["diagnosis"] or record["reason"] or "not passed")
 
 
-def _judged(answered: Answered, own: list[CellText], reference: list[CellText]) -> dict[str, Any]:
-    from course_lib.grading.judge import Order, Timing, judge  # torch, and all of the simulator
+def _judged(name: str, own: list[CellText], reference: list[CellText]) -> dict[str, Any]:
+    from course_lib.grading.judge import Order, judge  # torch, and all of the simulator
 
-    name = answered.exercise
-    order = Order(name, answered.source, own, reference, _order["secret"])
-    limits, timing = Limits(**_order["limits"]), Timing(**_order["timing"])
+    order = Order(name, _answers[name], own, reference, _order["secret"])
     try:
-        return judge(order, os.environ[VARIABLE], limits, timing, _order["pictures"])
+        return judge(order, os.environ[VARIABLE], Limits(**_order["limits"]), _order["pictures"])
     except Exception as error:
         traceback.print_exc()  # into nbval's log
         why = f"what its ranks have said could not be judged ({type(error).__name__})"
-        return {"exercise": name, "title": name, "passed": False, "points": 0, "written": True,
-                "levels": {}, "diagnosis": None, "reason": why}  # fmt: skip
+        return {"passed": False, "points": 0, "written": True, "levels": {}, "diagnosis": None,
+                "reason": why}  # fmt: skip
 
 
-def _question(answered: Answered, own: list[CellText], reference: list[CellText]) -> str:
+def _question(name: str, own: list[CellText], reference: list[CellText]) -> str:
     """A hash of all that the verdict depends on."""
-    cell = CellText(f"{answered.exercise}.py", answered.source, answered.exercise)
-    spaces = [namespace(answered.exercise, cell, before) for before in (own, reference)]
-    ours = ("limits", "timing", "pictures", "code", "secret")
-    facts = [answered.exercise, [asdict(s) | {"uses": sorted(s.uses)} for s in spaces],
+    cell = CellText(f"{name}.py", _answers[name], name)
+    spaces = [namespace(name, cell, before) for before in (own, reference)]
+    ours = ("limits", "pictures", "code", "secret")
+    facts = [name, [asdict(s) | {"uses": sorted(s.uses)} for s in spaces],
              *(_order[key] for key in ours)]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -170,7 +162,7 @@ def _holds(record: dict[str, Any]) -> bool:
     """Whether it would be the same on any day, and nobody else can have written it."""
     if str(record["diagnosis"]).endswith("breaks-the-check"):
         return False  # no fault of the answer's, such as a fork server that was ended meanwhile
-    quick = not record["reason"] and record["seconds"] < _order["timing"]["play"]
+    quick = not record["reason"] and record["seconds"] < _order["limits"]["play_seconds"]
     return (record["passed"] or quick) and "files" not in record["undefended"]
 
 

@@ -28,14 +28,7 @@ class Policy:
     due: datetime | None = None
     per_day: float = 0.0
     at_most: float = 1.0
-    cpu_seconds: int = 120
-    memory_mb: int = 1024
-    processes: int = 64
-    files: int = 128
-    file_mb: int = 16
-    play_seconds: float = 10.0
-    exercise_seconds: float = 90.0
-    submission_seconds: float = 600.0
+    limits: Limits = field(default_factory=Limits)
     before_due: str = "all"
     after_due: str = "all"
     pictures: bool = True
@@ -43,9 +36,7 @@ class Policy:
     @property
     def judging(self) -> dict[str, Any]:
         """What the judge has to know of it."""
-        limits = Limits(self.cpu_seconds, self.memory_mb, self.processes, self.files, self.file_mb)
-        timing = {"play": self.play_seconds, "exercise": self.exercise_seconds}
-        return {"limits": asdict(limits), "timing": timing, "pictures": self.pictures}
+        return {"limits": asdict(self.limits), "pictures": self.pictures}
 
     def lateness(self, submitted: datetime) -> float:
         """The share of its marks that a submission loses, for each day that has begun."""
@@ -73,10 +64,12 @@ def read(path: Path) -> Policy:
     if wrong := best_match(Draft202012Validator(schema).iter_errors(plain)):
         where = ".".join(map(str, wrong.path))
         raise LessonError(": ".join(filter(None, [str(path), where, wrong.message])))
+    limits = Limits(**plain.pop("limits", {}))
     values = {name: v for section in plain.values() for name, v in section.items()}
     if "due" in values:
         values["due"] = datetime.fromisoformat(values["due"]).astimezone()
-    policy = Policy(**({"before_due": values.get("after_due", "all")} | values))
+    values.setdefault("before_due", values.get("after_due", "all"))
+    policy = Policy(limits=limits, **values)
     order = ("core", *SHOWS)
     if order.index(policy.before_due) > order.index(policy.after_due):
         raise LessonError(f"{path}: before_due shows more than after_due, and what students have "

@@ -13,6 +13,7 @@ and the next play gets a new one.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
@@ -33,6 +34,7 @@ VARIABLE = "COURSE_GRADE_DOOR"  # where kernels find the fork server of their ru
 # What of this process's environment a Python needs: a rank can read its first one.
 _NEEDED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
            "COURSE_LIB_WALLS")  # fmt: skip
+TICK = 0.1  # seconds after which who waits for a rank looks up
 START = 20.0  # seconds in which a slot has to be ready, on a busy machine, too
 _CREDENTIALS = struct.Struct("3i")  # of a caller: process, user, group
 REAPED = 0.5  # seconds in which the fork server has noticed that one has ended
@@ -93,12 +95,22 @@ def _user_of(caller: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(credentials)[1])
 
 
+def call(address: str) -> socket.socket:
+    """A socket to a grading run's door; OSError where the run is gone, and its ranks with it."""
+    door = socket.socket(socket.AF_UNIX)
+    try:
+        door.connect(f"\0{address}")
+    except OSError:
+        door.close()
+        raise
+    return door
+
+
 def start_rank(address: str) -> tuple[socket.socket, socket.socket]:
     """A new process behind walls: the socket that it lives as long as, and that on which it talks.
     It builds its walls when it is told its limits."""
     here, there = socket.socketpair()
-    with socket.socket(socket.AF_UNIX) as door, there:
-        door.connect(f"\0{address}")
+    with there, call(address) as door:
         _, fds, _, _ = socket.recv_fds(door, 1, 1)
         if not fds:
             raise Ended("the fork server is gone")
@@ -112,46 +124,47 @@ class Slot:
 
     def __init__(self, address: str, setup: dict[str, Any]) -> None:
         self._life, sock = start_rank(address)
-        self._until: float | None = time.monotonic() + START
-        self.talk = Talk(sock, self._patient)
-        self.state = "idle"  # idle, playing, abandoned or ended
+        sock.settimeout(TICK)
+        self.talk = Talk(sock)
+        self.talk.until = time.monotonic() + START
+        self.playing = False
         self.why = ""  # it ended, in words for the instructor
         try:
             self.talk.send(setup)
             self.walls = {str(w) for w in self.talk.receive()["walls"]}
         except (Ended, Malformed, TimeoutError, KeyError, TypeError) as error:
-            self.spoil(f"it did not start ({type(error).__name__})")
+            self.end(f"it did not start ({type(error).__name__})")
             raise Ended(self.why) from None
-
-    def _patient(self) -> bool:
-        return self._until is None or time.monotonic() < self._until
 
     def start(self, play: dict[str, Any]) -> None:
         """Begin a play. From here on it is the simulation that limits the time. One simulation
         may play a case more than once, each time from where the last one was given up."""
         if not self.home():
             raise Ended(self.why)
-        self._until = None
-        self.state = "playing"
+        self.talk.until = math.inf
+        self.playing = True
         self.talk.send(play)
 
-    def abandon(self) -> None:
-        """The simulation is over: tell the rank, which is waiting for an answer."""
-        if self.state != "playing":
-            return
-        self.state = "abandoned"
-        try:
-            self.talk.send({"over": 1})
-        except Ended:
-            self.spoil("")
+    def home(self) -> bool:
+        """Whether it can be used again. One in the middle of a play, which the simulation has given
+        up, is told so, and may go on asking for a while."""
+        if self.playing and not self.why:
+            self.talk.until = time.monotonic() + HOME
+            try:
+                self.talk.send({"over": 1})
+                while self.talk.receive().get("do") not in ("over", "done", "raised"):
+                    self.talk.send({"over": 1})
+                self.playing = False
+            except (Ended, Malformed, TimeoutError):
+                self.end("it did not come back")
+        return not self.why
 
-    def spoil(self, why: str) -> None:
-        """It is not to be used again."""
-        if self.state == "ended":
-            return
-        self.state = "ended"
-        self.why = why or _in_words(self._exit_code())
-        self.close()
+    def end(self, why: str = "") -> None:
+        """End the process, which the fork server does when it sees its socket close."""
+        if not self.why:
+            self.why = why or _in_words(self._exit_code())
+            self._life.close()
+            self.talk.sock.close()
 
     def _exit_code(self) -> int | None:
         """What the fork server says of it, once it has reaped it."""
@@ -161,26 +174,6 @@ class Slot:
                 if what == "exit":
                     return int(*code)
         return None
-
-    def home(self) -> bool:
-        """Whether it can be used again, after a play."""
-        if self.state == "playing":
-            self.spoil("it did not come back")
-        if self.state == "abandoned":
-            self._until = time.monotonic() + HOME
-            try:
-                # it may go on asking as long as that
-                while self.talk.receive().get("do") not in ("over", "done", "raised"):
-                    self.talk.send({"over": 1})
-                self.state = "idle"
-            except (Ended, Malformed, TimeoutError):
-                self.spoil("it did not come back")
-        return self.state == "idle"
-
-    def close(self) -> None:
-        """End the process: the fork server sees its socket close."""
-        self._life.close()
-        self.talk.sock.close()
 
 
 def _in_words(code: int | None) -> str:
@@ -210,11 +203,10 @@ class Runner:
 
     def __exit__(self, *_: object) -> None:
         for slot in self._slots:
-            slot.close()
+            slot.end("it is not needed any more")
 
     def slots(self, world: int) -> list[Slot]:
         """As many slots as this, all of them ready."""
-        self._slots = [slot for slot in self._slots if slot.home()]
         while len(self._slots) < world:
             fresh = Slot(self._address, self._setup)
             self.walls &= fresh.walls
@@ -223,7 +215,7 @@ class Runner:
 
     def settle(self) -> list[str]:
         """After a play: give up what does not come back; why, for each that was."""
-        gone = [slot.why for slot in self._slots if slot.state != "idle" and not slot.home()]
+        gone = [slot.why for slot in self._slots if not slot.home()]
         self.ended += gone
-        self._slots = [s for s in self._slots if s.state == "idle"]
+        self._slots = [slot for slot in self._slots if not slot.why]
         return gone

@@ -47,6 +47,7 @@ from course_lib.grading import walls
 from course_lib.grading.far import Asker, Groups, Own, plain_line
 from course_lib.grading.wire import Ended, Talk, bytes_of, encode
 from course_lib.simulated import compat
+from course_lib.simulated.private import PROCESSES, torchrun_names
 from course_lib.simulated.scheduler import Abandoned
 from course_lib.user_code import show_lines, stack_lines
 
@@ -57,8 +58,6 @@ CHECKS = Path(__file__).resolve().parents[1] / "checks"
 GIVEN = ("course_lib.checks.models", "course_lib.checks.watched", "torch._dynamo",
          "torchvision.datasets")  # fmt: skip
 _leave = os._exit  # the answer's own is patched
-_PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
-              "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
 
 
 # ---- the keeper ----------------------------------------------------------------------------------
@@ -111,17 +110,6 @@ def _be_rank(talk_fd: int, outer: set[str], scratch: str) -> None:
 # ---- the rank: beside the student's code -----------------------------------------------------
 
 
-def _torchrun(rank: int, world: int) -> dict[str, str]:
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank % 2),  # as on machines that have two ranks each
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-    }
-
-
 def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
     """Play what the judge asks for, until it closes the socket."""
     try:
@@ -133,10 +121,11 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
         environment = dict(os.environ)
         with compat.separate_worlds():
             while True:
-                play = talk.receive()["play"]
-                os.environ.clear()
-                os.environ.update(environment | _torchrun(play["rank"], play["world"]))
-                talk.send(_played(setup, play, ask))
+                message = talk.receive()
+                if "play" in message:  # not one more word that another play is over
+                    os.environ.clear()
+                    os.environ.update(environment)
+                    talk.send(_played(setup, message["play"], ask))
     except Ended:
         return
 
@@ -152,7 +141,7 @@ def _settle_in(ask: Asker) -> None:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(what)
 
-    for name in _PROCESSES:
+    for name in PROCESSES:
         if hasattr(os, name):
             setattr(os, name, refuse)
     subprocess.Popen.__init__ = refuse  # type: ignore[method-assign]
@@ -163,10 +152,12 @@ def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str
     """One play, to its end: what this rank has then, or what it raised."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(True)
-    groups = Groups(ask, play["rank"], play["world"])
-    compat.enter_world(groups.world, {r: r for r in range(play["world"])})
+    rank, world = play["rank"], play["world"]
+    os.environ.update(torchrun_names(rank, world))
+    os.environ["LOCAL_RANK"] = str(rank % 2)  # as on machines that have two ranks each
+    compat.enter_world(Groups(ask, rank, world).world, {r: r for r in range(world)})
     context.install(ask)
-    context.seed_rank(play["rank"])
+    context.seed_rank(rank)
     try:
         function = _loaded(setup)
         rounds = pickle.loads(bytes_of(play["rounds"]))
@@ -208,6 +199,4 @@ def _raised(error: BaseException) -> dict[str, Any]:
     except Exception:
         text = ""
     lines = [plain_line(line) for line in stack_lines(error.__traceback__)][-8:]
-    left = isinstance(error, SystemExit)
-    return {"do": "raised", "kind": type(error).__name__[:60], "text": text, "lines": lines,
-            "left": left}  # fmt: skip
+    return {"do": "raised", "kind": type(error).__name__[:60], "text": text, "lines": lines}

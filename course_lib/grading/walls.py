@@ -49,13 +49,17 @@ NOBODY = 65534
 
 @dataclass(frozen=True)
 class Limits:
-    """What one rank's process may use. ``memory_mb`` is on top of what torch takes."""
+    """What one rank's process may use, and how long playing may take, on an idle machine.
+    ``memory_mb`` is on top of what torch takes."""
 
     cpu_seconds: int = 120
     memory_mb: int = 1024
     processes: int = 64  # threads count
     files: int = 128
     file_mb: int = 16
+    play_seconds: float = 10.0
+    exercise_seconds: float = 90.0  # all cases, once
+    submission_seconds: float = 600.0
 
 
 def _libc() -> ctypes.CDLL:
@@ -87,13 +91,10 @@ def separate() -> set[str]:
     """Leave the namespaces of the system; the next child is the first process of its own world."""
     if os.environ.get("COURSE_LIB_WALLS") == "none":
         return set()
-    flags = _NEWPID | _NEWNET | _NEWIPC | _NEWUTS
+    user, group = os.geteuid(), os.getegid()
     try:
-        if os.geteuid() == 0:
-            _call("unshare", flags)
-        else:
-            user, group = os.geteuid(), os.getegid()
-            _call("unshare", _NEWUSER | flags)
+        _call("unshare", _NEWPID | _NEWNET | _NEWIPC | _NEWUTS | (_NEWUSER if user else 0))
+        if user:
             _map_to_itself(user, group)
     except OSError:
         return set()
@@ -228,9 +229,9 @@ def _bring(path: str, place: str) -> None:
 
 def _become_nobody(own_files: bool) -> None:
     """No user of the system, no rights, and no way to get any."""
+    if not own_files:
+        raise OSError("without files of its own it stays who it is")
     if os.geteuid() == 0:
-        if not own_files:
-            raise OSError("without files of its own it stays who it is")
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -238,8 +239,6 @@ def _become_nobody(own_files: bool) -> None:
         with contextlib.suppress(OSError):  # so that its processes are counted by themselves
             _call("unshare", _NEWUSER)
             _map_to_itself(NOBODY, NOBODY)
-    elif not own_files:
-        raise OSError("without files of its own it stays who it is")
     _prctl(_NO_NEW_PRIVS, 1)
     _drop_capabilities()
     _prctl(_DUMPABLE, 0)

@@ -4,11 +4,10 @@ One end is the judge, the other a process that runs somebody's code and may send
 judge's end takes no line above a stated size, waits no longer than it wants to, and turns whatever
 is no JSON object into one error. In it, values travel as
 
-    None, bool, int, float, str      themselves
-    Fraction, a number of numpy's    numerator and denominator; its dtype and value
-    Tensor                           dtype, shape, stride, and the bytes of its piece of memory
-    list, tuple, dict, range         a tag and their items
-    all else                         the name of its class, and nothing of it
+    None, bool, int, float, str, list    themselves; any other real number as a float
+    tuple, dict, range                   a tag and their items
+    Tensor                               dtype, shape, stride, and the bytes of its piece of memory
+    all else                             the name of its class, and nothing of it
 
 ``encode`` runs beside the student's code, ``decode`` with the judge, and decode believes nothing:
 types are exact, sizes are compared with the bytes that came, and no object of a class that the
@@ -21,17 +20,17 @@ import base64
 import json
 import math
 import socket
-from collections.abc import Callable
-from fractions import Fraction
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic  # a rank's own is patched
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor
 
+from course_lib.checks.compare import real
+
 MOST = 16 << 20  # bytes of a message; as JSON it may take twenty times as much to read
-MOST_SECONDS = 1e6  # that a wait may be told to take
-TICK = 0.1  # seconds after which a waiting reader looks up
 DTYPES = {
     str(d).removeprefix("torch."): d
     for d in (
@@ -39,7 +38,8 @@ DTYPES = {
         torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128,
     )
 }  # fmt: skip
-_NUMBERS = (numpy.float16, numpy.float32, numpy.int32, numpy.int64)  # a float64 is a float
+LARGEST_TENSOR = 1 << 26  # bytes
+AROUND = 1 << 18  # bytes of memory that a tensor brings whole
 DEEPEST = 30  # levels of lists in lists
 MOST_ITEMS = 200_000
 LONGEST_RANGE = 1 << 25
@@ -53,27 +53,29 @@ class Ended(Exception):
     """The other end has gone."""
 
 
-class Talk:
-    """One end. ``patient`` is asked now and then, at every tick, whether to go on."""
+@contextmanager
+def believing_nothing(what: str) -> Iterator[None]:
+    """Whatever goes wrong in here is the fault of who sent it."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
+            RuntimeError) as error:  # fmt: skip
+        raise Malformed(f"{what}: {type(error).__name__}") from None
 
-    def __init__(self, sock: socket.socket, patient: Callable[[], bool] | None = None) -> None:
-        self.sock, self._patient = sock, patient
+
+class Talk:
+    """One end. Where its socket has a timeout, patience ends ``until`` then."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self.until = sock, math.inf
         self._buffer = bytearray()
-        if patient is not None:
-            sock.settimeout(TICK)
 
     def send(self, message: dict[str, Any]) -> None:
         data = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         if len(data) > MOST:
             raise ValueError(f"{len(data):,} bytes at once; {MOST:,} are what an answer may send")
-        try:
-            while data:
-                try:
-                    data = data[self.sock.send(data) :]
-                except TimeoutError:
-                    self._look_up()
-        except OSError as error:
-            raise Ended(str(error)) from None
+        while data:
+            data = data[self._patiently(self.sock.send, data) or 0 :]
 
     def receive(self) -> dict[str, Any]:
         """The next message. Raises Ended, Malformed, or TimeoutError when patience has run out."""
@@ -82,7 +84,10 @@ class Talk:
             seen = len(self._buffer)
             if seen > MOST:
                 raise Malformed("a message without end")
-            self._read()
+            block = self._patiently(self.sock.recv, 1 << 18)
+            if block == b"":
+                raise Ended("end of file")
+            self._buffer += block or b""
             end = self._buffer.find(b"\n", seen)
         body = self._buffer[:end]
         del self._buffer[: end + 1]
@@ -94,24 +99,19 @@ class Talk:
             raise Malformed("no JSON object")
         return message
 
-    def _read(self) -> None:
-        self._look_up()  # also where bytes come, and never enough
+    def _patiently(self, what: Callable[[Any], Any], data: Any) -> Any:
+        """None where nothing has gone or come yet."""
+        if monotonic() > self.until:  # also where bytes come, and never enough
+            raise TimeoutError("nothing came in time")
         try:
-            block = self.sock.recv(1 << 18)
+            return what(data)
         except TimeoutError:
-            return
+            return None
         except OSError as error:
             raise Ended(str(error)) from None
-        if not block:
-            raise Ended("end of file")
-        self._buffer += block
-
-    def _look_up(self) -> None:
-        if self._patient is not None and not self._patient():
-            raise TimeoutError("nothing came in time")
 
 
-# ---- beside the student's code ---------------------------------------------------------------
+# ---- values: beside the student's code, and with the judge ---------------------------------------
 
 
 def encode(value: Any, depth: int = 0) -> Any:
@@ -126,74 +126,33 @@ def encode(value: Any, depth: int = 0) -> Any:
         return float.__float__(value)
     if isinstance(value, str):
         return str.__str__(value)
-    if type(value) is Fraction:
-        return {"fraction": [value.numerator, value.denominator]}
-    if type(value) in _NUMBERS:
-        return {"numpy": [type(value).__name__, value.item()]}
     if isinstance(value, range):
         return {"range": [value.start, value.stop, value.step]}
     if isinstance(value, Tensor):
         return encode_tensor(value)
     if isinstance(value, list):
-        return {"list": [encode(v, depth + 1) for v in list.__iter__(value)]}
+        return [encode(v, depth + 1) for v in list.__iter__(value)]
     if isinstance(value, tuple):
         return {"tuple": [encode(v, depth + 1) for v in tuple.__iter__(value)]}
     if isinstance(value, dict):
         return {"dict": [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in value.items()]}
-    return {"opaque": type(value).__name__[:60]}
+    number = real(value)
+    return {"opaque": type(value).__name__[:60]} if number is None else number
 
 
-def encode_tensor(tensor: Tensor, around: bool = True) -> dict[str, Any]:
-    """``around``: with what lies around it in a small piece of memory, so that writes beside it
-    show."""
+def encode_tensor(tensor: Tensor) -> dict[str, Any]:
     with torch._C.DisableTorchFunctionSubclass():
         plain = tensor.detach().as_subclass(Tensor).cpu()
         if plain.layout != torch.strided or plain.is_quantized:
             return {"opaque": "tensor that is not strided"}
-        plain = plain.resolve_conj().resolve_neg()
-        first, stop = span(plain.shape, plain.stride(), int(plain.storage_offset()))
-        whole, size = plain.untyped_storage(), plain.element_size()
-        if around and whole.nbytes() <= 1 << 20:
-            first, stop = 0, whole.nbytes() // size
-        piece = torch.empty(0, dtype=torch.uint8)
-        piece.set_(whole, first * size, ((stop - first) * size,), (1,))
-        data = piece.numpy().tobytes() if stop > first else b""
-        return {**form(plain), "offset": plain.storage_offset() - first, "bytes": text_of(data)}
-
-
-def form(tensor: Tensor) -> dict[str, Any]:
-    """A tensor without what is in it."""
-    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape),
-            "stride": list(tensor.stride())}  # fmt: skip
-
-
-def span(shape: Any, stride: Any, offset: int) -> tuple[int, int]:
-    """The first element of memory that a tensor touches, and the one after the last."""
-    if 0 in shape:
-        return offset, offset
-    return offset, offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
-
-
-def text_of(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def bytes_of(text: str, most: int = 1 << 26) -> bytes:
-    if len(text) > 2 * most:
-        raise Malformed("more bytes than there may be")
-    return base64.b64decode(text, validate=True)
-
-
-# ---- with the judge --------------------------------------------------------------------------
+        (row,), pieces = laid_out([plain.resolve_conj().resolve_neg()])
+    return {"tensor": [row, *say(pieces)]}
 
 
 def decode(data: Any) -> Any:
     """The value that ``encode`` has described; Malformed where it describes none."""
-    try:
+    with believing_nothing("a value that is none"):
         return _decode(data, 0, [MOST_ITEMS])
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
-            RuntimeError) as error:  # fmt: skip
-        raise Malformed(f"a value that is none: {type(error).__name__}") from None
 
 
 def _decode(data: Any, depth: int, budget: list[int]) -> Any:
@@ -202,30 +161,24 @@ def _decode(data: Any, depth: int, budget: list[int]) -> Any:
         raise Malformed("a value of too many parts")
     if data is None or type(data) in (bool, int, float, str):
         return data
-    if "dtype" in data:
-        return decode_tensor(data)
+    if type(data) is list:
+        return [_decode(item, depth + 1, budget) for item in data]
     ((tag, body),) = data.items()
+    if tag == "tensor":
+        row, text = body
+        return _placed(row, _piece(text))
     if tag == "opaque":
         return Opaque("".join(filter(str.isprintable, body[:60])))
-    if tag == "numpy":
-        kind, value = body
-        (found,) = (t for t in _NUMBERS if t.__name__ == kind)
-        return found(_number(value))
-    if tag == "fraction":
-        above, below = map(_whole, body)
-        return Fraction(above, below)
     if tag == "range":
-        start, stop, step = map(_whole, body)
-        numbers = range(start, stop, step)
+        if any(type(number) is not int for number in body):
+            raise Malformed("a range that is none")
+        numbers = range(*body)
         # Who judges it may go through all of it. (``len`` fails above what a C long can hold.)
         return numbers if not numbers[LONGEST_RANGE:] else Opaque("range without end")
-    if tag not in ("list", "tuple", "dict") or type(body) is not list:
-        raise Malformed("a value with a tag that is none")
-    if tag == "dict":
-        pairs = [[_decode(part, depth + 1, budget) for part in pair] for pair in body]
-        return {key: value for key, value in pairs}  # noqa: C416  # a pair of more is malformed
     items = [_decode(item, depth + 1, budget) for item in body]
-    return items if tag == "list" else tuple(items)
+    if tag not in ("tuple", "dict") or type(body) is not list:
+        raise Malformed("a value with a tag that is none")
+    return tuple(items) if tag == "tuple" else {key: value for key, value in items}  # noqa: C416
 
 
 class Opaque:
@@ -238,49 +191,87 @@ class Opaque:
         return f"a {self.kind}"
 
 
-def _number(value: Any) -> int | float:
-    return value if type(value) is float else _whole(value)
+# ---- memory: a rank's own, and the judge's mirror of it ------------------------------------------
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise Malformed("no number where one should be")
-    return value
+def laid_out(tensors: list[Tensor]) -> tuple[list[dict[str, Any]], list[Tensor]]:
+    """How these tensors lie in memory, and its pieces, as bytes: with what lies around a tensor
+    where that is little, so that writes beside it show."""
+    rows: list[dict[str, Any]] = []
+    pieces: dict[tuple[int, int, int], Tensor] = {}
+    for t in tensors:
+        if not t.is_cpu:
+            raise RuntimeError("a rank has only the CPU here: use course_lib.device()")
+        whole, size, offset = t.untyped_storage(), t.element_size(), int(t.storage_offset())
+        first, stop = 0, whole.nbytes()
+        if stop > AROUND:
+            first, stop = size * offset, size * (offset + _extent(t.shape, t.stride()))
+        place = whole.data_ptr(), first, stop
+        pieces[place] = torch.empty(0, dtype=torch.uint8).set_(whole, first, (stop - first,), (1,))
+        rows.append({"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape),
+                     "stride": list(t.stride()), "offset": offset - first // size,
+                     "piece": list(pieces).index(place)})  # fmt: skip
+    return rows, list(pieces.values())
 
 
-def opened(rows: list, most: int) -> list[Tensor]:
-    """The tensors of a call, in memory of the judge's own; those that are only filled come without
-    bytes. Malformed where they are none, or need more than ``most`` bytes."""
+def mirrored(rows: list, said: list, most: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Tensors that lie so in memory of the judge's own, and that. Malformed where they are none, or
+    need more than ``most`` bytes."""
     if len(rows) > 4096:
         raise Malformed("more tensors than any call has")
-    try:
-        tensors = [decode_tensor(row, most, blank="bytes" not in row) for row in rows]
-    except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
-        raise Malformed(f"a call whose tensors are none: {type(error).__name__}") from None
+    with believing_nothing("a call whose tensors are none"):
+        pieces = [_piece(text) for text in said]
+        tensors = [_placed(row, pieces[_whole(row["piece"])]) for row in rows]
     if sum(t.nbytes for t in tensors) > most:
         raise Malformed("a call with too much memory")
-    return tensors
+    return tensors, pieces
 
 
-def decode_tensor(data: dict[str, Any], most: int = 1 << 26, blank: bool = False) -> Tensor:
-    dtype = DTYPES[data["dtype"]]
-    shape, stride = _sizes(data["shape"]), _sizes(data["stride"])
-    (offset,) = (0,) if blank else _sizes([data["offset"]])
-    size = torch.empty(0, dtype=dtype).element_size()
-    _, stop = span(shape, stride, offset)
-    if math.prod(shape) * size > most or (blank and stop * size > most):
-        raise Malformed("a tensor that is too large")
-    raw = bytearray(stop * size if blank else bytes_of(data["bytes"], most))
-    if len(raw) % size or (stop * size > len(raw) and 0 not in shape):
+def say(pieces: list[Tensor]) -> list[str]:
+    """What is in the memory now."""
+    return [text_of(piece.numpy().tobytes()) for piece in pieces]
+
+
+def fill(pieces: list[Tensor], said: list) -> None:
+    """Put into the memory what the other end has said of its own."""
+    with believing_nothing("other memory than before"):
+        for piece, text in zip(pieces, said, strict=True):
+            piece.copy_(_piece(text).view(piece.shape))
+
+
+def _extent(shape: Any, stride: Any) -> int:
+    """How many elements of memory there are from a tensor's first to its last."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+
+
+def _placed(row: dict[str, Any], piece: Tensor) -> Tensor:
+    """The tensor that lies so in a piece of memory."""
+    dtype, offset = DTYPES[row["dtype"]], _whole(row["offset"])
+    shape, stride = ([_whole(n) for n in row[name][:13]] for name in ("shape", "stride"))
+    last = offset + _extent(shape, stride)
+    if last * dtype.itemsize > len(piece) or math.prod(shape) * dtype.itemsize > LARGEST_TENSOR:
         raise Malformed("a tensor larger than its bytes")
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(raw, dtype=dtype).as_strided(shape, stride, offset)
+    return torch.empty(0, dtype=dtype).set_(piece.untyped_storage(), offset, shape, stride)
 
 
-def _sizes(values: Any) -> list[int]:
-    if type(values) is not list or len(values) > 12:
-        raise Malformed("no sizes where some should be")
-    if any(type(value) is not int or not 0 <= value < 1 << 40 for value in values):
+def _whole(number: Any) -> int:
+    if type(number) is not int or not 0 <= number < 1 << 40:
         raise Malformed("a size that is none")
-    return values
+    return number
+
+
+def _piece(text: str) -> Tensor:
+    data = bytearray(bytes_of(text))
+    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def text_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def bytes_of(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

@@ -33,7 +33,7 @@ from course_lib import context
 from course_lib.simulated import compat
 from course_lib.simulated.scheduler import Rank, Scheduler
 
-_PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
+PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
               "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
 MOST_OUTPUT = 100_000  # characters shown of one rank
 
@@ -53,7 +53,7 @@ class Privacy:
         self._caller = Rank(scheduler, -1)  # stands for the caller of simulate()
         self._caller.environ = os.environ._data  # type: ignore[attr-defined]
         for rank in self._ranks:
-            names = _torchrun_names(rank.number, len(self._ranks)).items()
+            names = torchrun_names(rank.number, len(self._ranks)).items()
             rank.environ = self._caller.environ | {
                 os.environ.encodekey(name): os.environ.encodevalue(value) for name, value in names
             }
@@ -118,7 +118,7 @@ def _places() -> list[Place]:
     for number, (module, names, make) in enumerate(compat.shared_generators()):
         out += [(module, name, for_ranks(functools.partial(_draw, number, make, method)))
                 for name, method in names.items()]  # fmt: skip
-    processes: list[Any] = [(os, name) for name in _PROCESSES if hasattr(os, name)]
+    processes: list[Any] = [(os, name) for name in PROCESSES if hasattr(os, name)]
     processes += [(subprocess.Popen, "__init__"), (multiprocessing.process.BaseProcess, "start")]
     what = for_ranks(_refuse("cannot start or end processes: use run(), where ranks are processes"))
     out += [(owner, name, what) for owner, name in processes]
@@ -139,7 +139,8 @@ def _sleep(rank: Rank, seconds: float) -> None:
     scheduler.spend(rank, seconds)
 
 
-def _torchrun_names(rank: int, world_size: int) -> dict[str, str]:
+def torchrun_names(rank: int, world_size: int) -> dict[str, str]:
+    """What torchrun tells a rank on a machine that holds them all."""
     size, number = str(world_size), str(rank)
     return {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size,
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from course_lib.checks import exercise as declared
+from course_lib.checks.cases import Case
 from course_lib.grading import judge as judging
 from course_lib.grading import processes
-from course_lib.grading.judge import Order, Timing, judge
+from course_lib.grading.judge import Order, judge
 from course_lib.grading.namespace import CellText
 from course_lib.grading.processes import RankServer, Runner
 from course_lib.grading.walls import UNDEFENDED, Limits
+from course_lib.simulated import scheduler
 
 TESTS = Path(__file__).resolve().parents[1]
-LIMITS = Limits(memory_mb=200, cpu_seconds=20)
+LIMITS = Limits(memory_mb=200, cpu_seconds=20, play_seconds=1, exercise_seconds=6)
+MOST_RANKS = 5
+PATIENT = replace(LIMITS, play_seconds=10, exercise_seconds=60)
 
 
 @pytest.fixture(scope="session")
@@ -51,26 +57,31 @@ def needs(standing: set[str]) -> Callable[[str], None]:
 
 @pytest.fixture
 def judged(ranks: RankServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Judge a source with a few cases of each level: what is tested is the way there."""
+    """Judge a source with a few cases of each level, and few ranks: what is tested is the way
+    there."""
 
     def few(name: str) -> declared.Exercise:
         whole = declared.find(name)
-        return replace(
-            whole,
-            core=lambda rng: whole.core(rng)[:5],
-            sturdy=lambda rng: [*whole.sturdy(rng)[:2], *whole.sturdy(rng)[-3:]],
-        )
+
+        def cases(level: str, rng: random.Random) -> list[Case]:
+            small = [case for case in getattr(whole, level)(rng) if case.world <= MOST_RANKS]
+            if level == "core":
+                return small[:5]
+            small.sort(key=lambda case: case.layout == "contiguous")
+            return [*small[:2], *small[2:][-3:]]
+
+        return replace(whole, core=partial(cases, "core"), sturdy=partial(cases, "sturdy"))
 
     monkeypatch.setattr(judging, "find", few)
     monkeypatch.setattr(processes, "HOME", 0.5)
+    monkeypatch.setattr(scheduler, "GRACE", 0.5)
 
     def judge_it(
         exercise: str, source: str, own: list[CellText] | None = None,
-        reference: list[CellText] | None = None, timing: Timing | None = None,
-        address: str = "", limits: Limits = LIMITS,
+        reference: list[CellText] | None = None, address: str = "", limits: Limits = LIMITS,
     ) -> dict[str, Any]:  # fmt: skip
         order = Order(exercise, source, own or [], reference or own or [])
-        return judge(order, address or ranks.address, limits, timing or Timing(1, 6))
+        return judge(order, address or ranks.address, limits)
 
     return judge_it
 

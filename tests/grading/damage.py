@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import zoo
+
+ROOT = Path(__file__).resolve().parents[2]
 Notebook = dict[str, Any]
 
 
@@ -80,17 +84,20 @@ LAST = (without_metadata, with_rubbish_cells, retyped, without_ids)  # what othe
 LOSES = [emptied, deleted, with_broken_code]
 
 
-def damaged(nb: Notebook, rng: random.Random) -> tuple[str, bool]:
-    """The file's text after one or two misfortunes, and whether all answers are still in it."""
+def damaged(seed: int) -> tuple[str, str]:
+    """A solved notebook's text after one or two misfortunes, and its answer, if it is still in."""
+    rng, answer = random.Random(seed), zoo.source("my_share", "by_divmod")
+    nb = json.loads((ROOT / "notebooks" / "00_hello_ranks.ipynb").read_text())
+    nb["cells"][_place(nb)]["source"] = answer.splitlines(True)
     how = rng.random()
     if how < 0.6:
         first, then = rng.choice([k for k in KEEPS if k not in LAST]), rng.choice(KEEPS)
         first(nb, rng)
         then(nb, rng)
-        return json.dumps(nb), True
+        return json.dumps(nb), answer
     if how < 0.85:
         rng.choice(LOSES)(nb, rng)
-        return json.dumps(nb), False
+        return json.dumps(nb), ""
     text = json.dumps(nb)
     at = rng.randrange(len(text))
-    return rng.choice([text[:at], text[:at] + "\x00" + text[at + 9 :], text[at:], ""]), False
+    return rng.choice([text[:at], text[:at] + "\x00" + text[at + 9 :], text[at:], ""]), ""

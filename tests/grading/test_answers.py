@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-import random
 import re
 import time
 from pathlib import Path
@@ -48,8 +46,6 @@ def found(cells: list[dict[str, Any]], tmp_path: Path, **more: Any) -> answers.F
         [code(RIGHT.replace("\n", "\r\n"), "my_share-answer")],
         [{"cell_type": "code", "source": RIGHT.splitlines(True), "metadata": {},
           "id": "my_share-answer"}],
-        [{"cell_type": "code", "input": RIGHT, "metadata": {"exercise": "my_share",
-                                                            "role": "answer"}}],
     ],
 )  # fmt: skip
 def test_an_answer_is_found_in_cells_that_were_moved_about(cells, tmp_path: Path) -> None:
@@ -118,17 +114,11 @@ def test_the_lesson_is_known_by_its_answers_its_metadata_or_its_name(tmp_path: P
     assert answers.read(named, RELEASE).lesson == "00_hello_ranks"
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_damage_costs_an_answer_at_most_itself(seed: int, tmp_path: Path) -> None:
-    whole = json.loads((ROOT / "notebooks" / "00_hello_ranks.ipynb").read_text())
-    for cell in whole["cells"]:
-        if cell["id"] == "my_share-answer":
-            cell["source"] = RIGHT.splitlines(True)
-    text, keeps = damaged(copy.deepcopy(whole), random.Random(seed))
-    got = answers.read(written(tmp_path / "00_hello_ranks.ipynb", text), RELEASE)
-    if keeps:
-        assert got.answers["my_share"].source.rstrip() == RIGHT.rstrip()
-    else:
+def test_damage_costs_an_answer_at_most_itself(tmp_path: Path) -> None:
+    for seed in range(60):
+        text, answer = damaged(seed)
+        got = answers.read(written(tmp_path / "00_hello_ranks.ipynb", text), RELEASE)
+        assert not answer or got.answers["my_share"].source.rstrip() == answer.rstrip()
         assert got.problem or all(isinstance(a, answers.Found) for a in got.answers.values())
 
 
@@ -206,7 +196,7 @@ def test_what_needs_modelled_gpus_is_neither_judged_nor_counted(tmp_path: Path) 
     names = ["exchange_edges", "first_missing"]
     levels = {"core": 90, "sturdy": 10}
     items = [manifest.Item(n, "07", 10, True, levels, f"{n}-answer", "", "") for n in names]
-    release = manifest.Manifest("1", {"07_gpus": items}, {}, "")
+    release = manifest.Manifest("1", {"07_gpus": items}, "")
     cells = [answer_cell(f"def {name}(x):\n    return x\n", name) for name in names]
     handed = answers.read(written(tmp_path / "07.ipynb", notebook(cells)), release)
     assert [handed.answers[n].problem for n in names] == [answers.NOT_GRADED, ""]

@@ -27,10 +27,11 @@ from course_lib.checks.exercise import find
 from course_lib.checks.in_rank import Answer
 from course_lib.grading import feedback, grade, manifest, marks, report
 from course_lib.grading.answers import Found, Submission
-from course_lib.grading.judge import CarriedPlayer, Timing
+from course_lib.grading.judge import CarriedPlayer
 from course_lib.grading.policy import SHOWS, Policy
 from course_lib.grading.processes import RankServer
 from course_lib.grading.students import Student, read_roster, whose
+from course_lib.grading.walls import Limits
 from course_lib.notebooks.copies import solved_copy, to_text
 from course_lib.notebooks.lesson import LessonError
 from course_lib.notebooks.source import parse_lesson
@@ -213,6 +214,23 @@ def test_one_exercise_is_judged_again_and_no_other(
     assert table(out)["anna"]["points"] == "20"
 
 
+def test_of_a_grading_that_was_killed_no_record_is_left_that_says_so_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks end with it, and the kernel that judged them lives a second longer."""
+    lost = {"passed": False, "points": 0, "diagnosis": "01.exits", "reason": "", "seconds": 0.1,
+            "undefended": {}}  # fmt: skip
+    order = {"context": [], "records": str(tmp_path), "verdicts": str(tmp_path), "limits": {
+        "play_seconds": 1}, "pictures": False, "code": "", "secret": "", "by": ""}  # fmt: skip
+    monkeypatch.setattr(grade.notebook, "_order", order)
+    monkeypatch.setattr(grade.notebook, "_answers", {"my_share": "def my_share(n): return n"})
+    monkeypatch.setattr(grade.notebook, "_judged", lambda *_: lost)
+    monkeypatch.setenv("COURSE_GRADE_DOOR", "nobody-answers-here")
+    with pytest.raises(ConnectionRefusedError):
+        grade.notebook.check("my_share")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_names_tell_submissions_apart_and_never_lead_out_of_the_folder(tmp_path: Path) -> None:
     files = ["...ipynb", ".ipynb", "a b.ipynb", "a_b.ipynb", "A_b.ipynb", "x" * 240 + ".ipynb",
              "x" * 239 + "y.ipynb", "é" * 120 + ".ipynb", "anna/1/2/3/hw.ipynb",
@@ -240,7 +258,7 @@ LEVELS = {
 
 RELEASE = manifest.Manifest("1", {"01_x": [
     manifest.Item("e", "01.1", 20, True, {"core": 60, "budget": 30, "sturdy": 10}, "a", "c", "")]},
-    {}, "")  # fmt: skip
+    "")  # fmt: skip
 DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -447,6 +465,6 @@ def test_without_the_simulator_grading_refuses_in_one_line(monkeypatch, tmp_path
 def test_without_the_simulator_no_answer_runs_outside_the_walls(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(compat, "missing", lambda: "this torch cannot")
     source = f"open({str(tmp_path / 'escaped')!r}, 'w')\ndef exchange(mine): return mine\n"
-    player = CarriedPlayer(None, Timing(), set())
+    player = CarriedPlayer(None, Limits(), set())
     verdict = verdict_on(find("exchange"), Answer("exchange", source=source, file="a.py"), player)
     assert not (tmp_path / "escaped").exists() and not verdict.passed and not verdict.points

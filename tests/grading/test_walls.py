@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,21 +21,25 @@ from course_lib.grading.walls import UNDEFENDED
 
 ROOT = TESTS.parent
 JUDGE = """
-import json, sys
+import json, os, signal, sys
 from dataclasses import replace
 import course_lib
 from course_lib.grading import judge as judging
 from course_lib.grading.walls import Limits
-from course_lib.grading.processes import RankServer
+from course_lib.grading.processes import RankServer, start_rank
 
-if __name__ == "__main__":
-    whole = judging.find("my_share")
-    judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
-                                     sturdy=lambda rng: whole.sturdy(rng)[:1])
-    order = judging.Order("my_share", sys.stdin.read(), [], [])
-    with RankServer() as ranks:
-        record = judging.judge(order, ranks.address, Limits(), judging.Timing(20, 90))
-    print(json.dumps([course_lib.__file__, record]))
+whole, folder = judging.find("my_share"), os.environ["TMPDIR"]
+judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
+                                 sturdy=lambda rng: whole.sturdy(rng)[:1])
+order = judging.Order("my_share", sys.stdin.read(), [], [])
+with RankServer() as ranks:
+    record = judging.judge(order, ranks.address, Limits(play_seconds=20))
+    print(json.dumps([course_lib.__file__, record]), flush=True)
+    before = set(os.listdir(folder))
+    life, talk = start_rank(ranks.address)
+    while not any("course_lib-" in name for name in set(os.listdir(folder)) - before):
+        continue
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -52,27 +55,32 @@ def my_share(n_items):
 """
 
 
-@pytest.fixture
-def copied() -> Iterator[Path]:
-    """A copy of the library below /tmp, where ranks have a folder of their own."""
-    with tempfile.TemporaryDirectory(prefix="course-copy-", dir="/tmp") as folder:
-        shutil.copytree(ROOT / "course_lib", Path(folder) / "course_lib")
-        yield Path(folder)
-
-
 @pytest.mark.slow
-def test_a_course_below_tmp_is_graded_as_any_other(copied: Path, standing) -> None:
-    """Its ranks find what comes with the course, and stand behind the same walls."""
-    script = copied / "judge_one.py"
-    script.write_text(JUDGE)
-    done = subprocess.run([sys.executable, str(script)], input=READS, cwd=copied, text=True,
-                          env=os.environ | {"PYTHONPATH": str(copied)}, capture_output=True,
-                          timeout=150)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    where, record = json.loads(done.stdout.splitlines()[-1])
-    assert where == str(copied / "course_lib" / "__init__.py")
-    assert record["passed"], record
-    assert record["undefended"].keys() == UNDEFENDED.keys() - standing
+def test_a_course_below_tmp_is_graded_as_any_other_and_one_that_is_killed_leaves_no_folder(
+    tmp_path: Path, standing
+) -> None:
+    """Ranks, which have a /tmp of their own, find what comes with the course, and stand behind the
+    same walls. Neither the killed grading's folder is left nor that of a rank that was alive."""
+    with tempfile.TemporaryDirectory(prefix="course-copy-", dir="/tmp") as folder:
+        course = Path(folder)
+        environ = os.environ | {"PYTHONPATH": folder, "TMPDIR": str(tmp_path)}
+        shutil.copytree(ROOT / "course_lib", course / "course_lib")
+        done = subprocess.run([sys.executable, "-c", JUDGE], input=READS, cwd=course, text=True,
+                              env=environ, capture_output=True, timeout=150)  # fmt: skip
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        where, record = json.loads(done.stdout.splitlines()[-1])
+        assert where == str(course / "course_lib" / "__init__.py")
+        assert record["passed"], record
+        assert record["undefended"].keys() == UNDEFENDED.keys() - standing
+        end = time.monotonic() + 30
+        while (left := ours(tmp_path)) and time.monotonic() < end:
+            time.sleep(0.05)  # the fork server tidies up; it tells nobody
+        assert left == []
+
+
+def ours(folder: Path) -> list[Path]:
+    """What is in a folder for temporary files, but for a cache of torch's."""
+    return [path for path in folder.iterdir() if not path.name.startswith("torchinductor")]
 
 
 def test_what_a_rank_of_the_same_number_left_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -88,30 +96,3 @@ def test_what_a_rank_of_the_same_number_left_is_in_nobodys_way(tmp_path: Path) -
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert list(left.iterdir()) == []
-
-
-KILLED = """
-import os, signal
-from course_lib.grading.processes import RankServer, start_rank
-with RankServer() as ranks:
-    life, talk = start_rank(ranks.address)
-    while not any(name.startswith("course_lib-") for name in os.listdir(os.environ["TMPDIR"])):
-        continue
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_grading_that_is_killed_leaves_no_folder(tmp_path: Path) -> None:
-    """Neither its own nor one of a rank that was alive."""
-    environ = os.environ | {"TMPDIR": str(tmp_path)}
-    killed = subprocess.run([sys.executable, "-c", KILLED], env=environ, timeout=100)
-    assert killed.returncode == -signal.SIGKILL
-    end = time.monotonic() + 30
-    while (left := ours(tmp_path)) and time.monotonic() < end:
-        time.sleep(0.05)  # the fork server tidies up; it tells nobody
-    assert left == []
-
-
-def ours(folder: Path) -> list[Path]:
-    """What is in a folder for temporary files, but for a cache of torch's."""
-    return [path for path in folder.iterdir() if not path.name.startswith("torchinductor")]

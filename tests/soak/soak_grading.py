@@ -25,12 +25,14 @@ ROOT = TESTS.parent
 sys.path[:0] = [str(TESTS), str(TESTS / "grading"), str(TESTS / "soak")]
 
 import zoo  # noqa: E402
+from damage import damaged  # noqa: E402
 from roster import Handed, roster  # noqa: E402
 from soak_ranks_common import count, report  # noqa: E402
+from test_plugin import is_alive  # noqa: E402
 
 from course_lib.checks.exercise import exercises  # noqa: E402
-from course_lib.grading import manifest  # noqa: E402
-from course_lib.grading.judge import Order, Timing, judge  # noqa: E402
+from course_lib.grading import answers, manifest  # noqa: E402
+from course_lib.grading.judge import Order, judge  # noqa: E402
 from course_lib.grading.processes import RankServer  # noqa: E402
 from course_lib.grading.walls import Limits  # noqa: E402
 
@@ -49,7 +51,7 @@ def test_grading_the_zoo_gives_the_diagnoses_of_check(lesson: str) -> None:
                 if e.number.startswith(lesson) and not e.on_gpus]  # fmt: skip
         for name, way in ((n, w) for n in mine for w in (*zoo.right(n), *zoo.wrong(n))):
             order = Order(name, zoo.source(name, way), [], [])
-            record = judge(order, ranks.address, Limits(), Timing(30, 600))
+            record = judge(order, ranks.address, Limits(play_seconds=30, exercise_seconds=600))
             wanted = zoo.wrong(name)[way].diagnosis if way in zoo.wrong(name) else None
             if record["diagnosis"] != wanted or record["passed"] != (wanted is None):
                 different.append(f"{name}/{way}: {record['diagnosis']}, not {wanted}")
@@ -151,16 +153,9 @@ def pss(pid: int) -> int:
 def wait_until_gone(pids: set[int], seconds: float = 15.0) -> list[int]:
     """Those that are still there after so long."""
     end = time.monotonic() + seconds
-    while (left := [p for p in pids if alive(p)]) and time.monotonic() < end:
+    while (left := [p for p in pids if is_alive(p)]) and time.monotonic() < end:
         time.sleep(0.1)  # nothing tells when a process of somebody else's ends
     return left
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_grading_a_class_of_thirty_gives_the_marks_predicted_three_times(tmp_path: Path) -> None:
@@ -178,6 +173,20 @@ def test_grading_a_class_of_thirty_gives_the_marks_predicted_three_times(tmp_pat
         report("grading_thirty", rounds=rounds)
     assert not [found for r in rounds for found in r["surprises"]]
     assert [r["code"] for r in rounds] == [0, 0, 0]
+
+
+def test_grading_two_hundred_damaged_notebooks_crashes_on_none(tmp_path: Path) -> None:
+    """They are read, not judged."""
+    number, lost = count(200), []
+    for seed in range(number):
+        text, answer = damaged(seed)
+        (tmp_path / "00_hello_ranks.ipynb").write_text(text, encoding="utf-8")
+        got = answers.read(tmp_path / "00_hello_ranks.ipynb", RELEASE)
+        found = got.answers.get("my_share")
+        if answer and (found is None or found.source.rstrip() != answer.rstrip()):
+            lost.append(seed)
+    report("grading_damaged", notebooks=number, lost=lost)
+    assert not lost
 
 
 def test_grading_that_is_interrupted_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ def average_gradients(model):
     ask = dist.group.WORLD._groups._ask
     for call, place in ((0, 0), (0, -1), (-1, 0), (0, 9), (9, 0), (None, "0")):
         try:
-            ask("call", call=call, place=place, given=0)
+            ask("call", call=call, place=place)
         except Exception:
             continue
     for parameter in model.parameters():
