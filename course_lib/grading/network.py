@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 from datetime import timedelta
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import Any, get_args
 
 import torch
@@ -271,7 +271,7 @@ class Proxy:
         line, *flags = site
         if len(flags) != 3 or any(type(flag) is not bool for flag in flags):
             raise Malformed("a place that is none")
-        return _site(self._line(line), *flags, code=None)
+        return Site(self._line(line), *flags)
 
     def _line(self, line: Any) -> Line | None:
         """The line of the answer that a rank names; None where it names none."""
@@ -300,7 +300,6 @@ def _index(number: Any, among: Any) -> int:
     return number
 
 
-_site = lru_cache(Site)  # one for all calls from a place
 _signature = cache(partial(inspect.signature, eval_str=True))
 
 
