@@ -206,6 +206,12 @@ FEATURES = {
     "frozen": ("a parameter is frozen", "It has no gradient, no bucket, and no bytes in one."),
     "another dtype": ("the next parameter has another dtype", "A bucket closes there for good. "
                       "What does the new one begin with?"),
+    "a frozen one between": ("a frozen parameter lies between others of another dtype", "It is not "
+                             "one of those that are divided, and closes nothing."),
+    "two swapped": ("two layers run in another order than that of parameters()", "Which bucket "
+                    "goes first, and which of the next ones are full by then?"),
+    "with all layers": ("a layer is used that one rank did not use the time before", "What has "
+                        "counted or filled up then, and is still there?"),
     "a shared weight": ("two layers share a weight", "It is one parameter, under two names."),
     "another buffer": ("a buffer differs", BUFFERS),
     "buffers": ("the model has buffers", BUFFERS),

@@ -20,21 +20,29 @@ from course_lib.context import compute
 from course_lib.trace import Event
 
 FORWARD, BACKWARD = 1e-3, 2e-3  # seconds that a layer computes
-REDUCES = "sync", "backward half in no_sync", "evaluate between"  # rounds that end with the mean
+REDUCES = (  # rounds that end with the mean
+    "sync", "sync with all layers", "backward half in no_sync", "evaluate between",
+)  # fmt: skip
 
 
 class Net(nn.Module):
-    """Layers one after the other, of which a call may leave some out. In a rank they take time."""
+    """Layers one after the other, of which a call may leave some out. In a rank they take time.
+
+    They run in their order, or with the second and the third ``swapped``.
+    """
 
     timed = False
 
-    def __init__(self, layers: nn.Sequential) -> None:
+    def __init__(self, layers: nn.Sequential, swapped: bool) -> None:
         super().__init__()
         for name, layer in layers.named_children():
             self.add_module(name, layer)
+        self.run = [*self.named_children()]
+        if swapped:
+            self.run[1:3] = self.run[2:0:-1]
 
     def forward(self, x: Tensor, without: Collection[str] = ()) -> Tensor:
-        for name, layer in self.named_children():
+        for name, layer in self.run:
             if name not in without:
                 x = layer(x.to(next(layer.parameters(), x).dtype))
                 if self.timed and isinstance(layer, nn.Linear) and torch.is_grad_enabled():
@@ -49,8 +57,9 @@ class Training:
     barrier before each marks in the trace where it begins.
 
     A round is called ``sync`` or ``no_sync``, or says which half of it lies in no_sync; in
-    ``no_sync kept gradient`` no layer is left out. ``evaluate`` has no backward pass, and no
-    gradient is asked for; ``evaluate between`` has such a pass between its own two, in no_sync.
+    ``sync with all layers`` and ``no_sync kept gradient`` none is left out. ``evaluate`` has no
+    backward pass, and no gradient is asked for; ``evaluate between`` has such a pass between its
+    own two, in no_sync.
     """
 
     def __init__(self, model: Net, rounds: tuple[str, ...], batches: list[Tensor], cap_bytes: int,
@@ -79,7 +88,10 @@ class Training:
 
     def passes(self, model: Any, number: int, no_sync: Callable = nullcontext) -> None:
         kind, batch = self.rounds[number], self.batches[number]
-        both, without = kind.startswith("no_sync"), () if "kept" in kind else self.without
+        both, without = (
+            kind.startswith("no_sync"),
+            () if "kept" in kind or "all" in kind else self.without,
+        )
         with torch.set_grad_enabled(kind != "evaluate"):
             with no_sync() if both or kind == "forward half in no_sync" else nullcontext():
                 if "nested" in kind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
@@ -38,7 +39,8 @@ def buckets(
 FORWARDS, NUMEL = {"order": iter}, {"size": Tensor.numel}
 BEFORE = {"closes": lambda held, more, cap: held[-1] + more > cap}
 BUCKETS: list[tuple] = [  # what 10.1 shows by the sizes of its calls, and 10.2 by itself
-    ("elements", "The cap is in bytes; something else is counted.", NUMEL, NUMEL | BEFORE),
+    ("elements", "The cap is in bytes, and a number may have 2, 4 or 8; something else is counted.",
+     NUMEL, NUMEL | BEFORE, {"size": lambda p: 4 * p.numel()}),
     ("forward-order", "The first bucket holds the first parameters of the model. Their gradients "
      "come last.", FORWARDS, FORWARDS | NUMEL, FORWARDS | BEFORE),
     ("turned-late", "Buckets are filled from the first parameter on, and turned round too late.",
@@ -61,7 +63,7 @@ def train(
     given: list[tuple[Training]], start: Callable[[list], None] = by_hand.spread,
     reduces: Callable[[str], bool] = REDUCES.__contains__,
     brings: Callable[..., Tensor | None] = lambda p, job: p.grad,
-    which: Callable[[Training], slice] = lambda job: slice(None), **mean: Any,
+    which: Callable[[Training], slice] = lambda job: slice(None), early: bool = False, **mean: Any,
 ) -> None:  # fmt: skip
     """Lesson 05 in rounds: all begin with rank 0's tensors, and average the gradients of the rounds
     that reduce. The rest are mistakes."""
@@ -73,6 +75,8 @@ def train(
             job.passes(job.model, number)
             for p in job.trained() if reduces(kind) else ():
                 p.grad = None if p.grad is None else brings(p, job)
+            for p in job.trained() if early and not reduces(kind) else ():
+                p.grad = p.grad / len(jobs) if p.grad is not None else None
         if reduces(kind):
             by_hand.average(models, which=which(jobs[0]), **mean)
         for job, sgd in zip(jobs, steps, strict=True):
@@ -85,7 +89,9 @@ def job(case: Case, rank: int) -> tuple[Training]:
         p.data /= 32
     without = ("second",) if str(rank) in o.get(by_hand.MISSING, "") else ()
     batches = [drawn(case, f"batch {k} {rank}", 2, 2) / 4 for k, _ in enumerate(o["rounds"])]
-    return (Training(Net(net), o["rounds"], batches, o["cap_bytes"], without),)
+    return (
+        Training(Net(net, "swapped" in o["model"]), o["rounds"], batches, o["cap_bytes"], without),
+    )
 
 
 def in_bytes(job: Training, **knobs: Any) -> list[int]:
@@ -95,10 +101,11 @@ def in_bytes(job: Training, **knobs: Any) -> list[int]:
 def as_planned(play: Play) -> Iterator[Finding]:
     """One all_reduce for each bucket, in order, when it is full; no call in no_sync."""
     job = play.given(0)
-    layers = [m for m in job.model.children() if isinstance(m, nn.Linear)][::-1]
+    layers = [m for _, m in job.model.run if isinstance(m, nn.Linear)][::-1]
     before = float("inf") if by_hand.MISSING in play.case.options else FORWARD * len(layers)
     there = {p: before + BACKWARD * k for k, m in enumerate(layers, 1) for p in m.parameters()}
-    plan = [max(there[p] for p in bucket) for bucket in buckets(job.trained(), job.cap_bytes)]
+    full = [max(there[p] for p in bucket) for bucket in buckets(job.trained(), job.cap_bytes)]
+    plan = [*accumulate(full, max)]  # none goes before those before it
     for number, kind, rank, began, calls in rounds(play):
         want = in_bytes(job) if kind in REDUCES else []
         sizes, said = [e.nbytes for e in calls], f"round {number} ({kind}), rank {rank}: "
@@ -108,13 +115,13 @@ def as_planned(play: Play) -> Iterator[Finding]:
                 sizes == in_bytes(job, **way) for way in ways))]  # fmt: skip
             text = f"{said}{got}; the buckets to reduce have {want} bytes"
             yield from (Finding(id, text) for id in ids)
-        for e, due in zip(calls, plan, strict=False):
+        for e, due in zip(calls, plan if sizes == want else (), strict=False):
             if (after := e.issued - began) > due + 1e-6:
                 at_once = all(e.issued > began + plan[-1] - 1e-6 for e in calls)
                 how = "after backward" if at_once else "late" if after > due + 1e-3 else "waits"
                 yield Finding(how if number == 1 else "not again", f"{said}{e.op}"
-                              f" of {e.nbytes} bytes is issued after {1e3 * after:.2f} ms, its "
-                              f"bucket is full after {1e3 * due:.2f} ms")  # fmt: skip
+                              f" of {e.nbytes} bytes is issued after {1e3 * after:.2f} ms; its "
+                              f"bucket could go after {1e3 * due:.2f} ms")  # fmt: skip
                 break
 
 
@@ -134,10 +141,12 @@ declare(Exercise(
         (2, "one layer", 1000), (2, two, 8), (3, two, 16), (2, two, 16, twice),
         (5, four, rng.randrange(17, 60), twice), (2, two, 16, "no_sync, no_sync, sync, sync"),
         (3, "buffers", 40), (2, "first layer frozen", 8, twice), (4, "a shared weight", 16, twice),
-        (2, two, 25, twice, "on rank 0"), (3, four, 30, twice, "on ranks 1, 2"), (4, four, 25))],
+        (2, four, 25, "sync, sync with all layers, sync", "on rank 0"),
+        (2, "two swapped", 16), (2, two, 25, twice, "on rank 0"),
+        (3, four, 30, twice, "on ranks 1, 2"), (4, four, 25))],
     sturdy=lambda rng: [
         trained(1, two, 16, "no_sync, sync, sync"), trained(crowd(rng), two, 16),
-        trained(2, "two dtypes", 60, twice), trained(2, two, 16, dtype="float64"),
+        trained(2, "another dtype", 60, twice), trained(2, two, 16, dtype="float64"),
         *(trained(2, two, 16, r) for r in ("evaluate, sync, evaluate", "evaluate between",
           "forward half in no_sync, sync", "backward half in no_sync, sync",
           "no_sync nested, sync")),
@@ -159,6 +168,8 @@ declare(Exercise(
               "sent (a hook gets the parameter)? Is the mean written?", which=lambda _: slice(0)),
         wrong("always", "Gradients travel though the forward pass ran in no_sync. Hooks and "
               "finish() come later: what do they ask?", reduces=lambda kind: True),
+        wrong("divided-early", "What adds up in no_sync is divided by the number of ranks, and "
+              "later divided again. When is it settled that a pass reduces?", early=True),
         wrong("last-bucket", "The last bucket does not reach the cap, and its gradients stay as "
               "they are.", which=lambda job: slice(len(buckets(job.trained(), job.cap_bytes)[-1])
                                                    * (in_bytes(job)[-1] < job.cap_bytes), None)),
@@ -212,7 +223,7 @@ declare(Exercise(
     core=lambda rng: parameters(
         ("4", 100), ("2 4 2 4", 24), ("2 4 2 4", 25), ("1 1 1 1 1", 8), ("1 1 9 1 1", 12),
         ("2 4f 2", 20), (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30)),
-    sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2d 2 2 2d 3d", 24)),
+    sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2d 2 2 2d 3d", 24), ("2 2df 2", 24)),
     smaller=lambda case: [], length_is="",
     mistakes=[
         *(wrong(*known) for known in BUCKETS),
@@ -221,8 +232,9 @@ declare(Exercise(
     ],
     diagnoses=[Diagnosis("empty-bucket", "A bucket is empty. At what moment is one begun?",
                          lambda p: p.done and [] in [*(p.got(0).returned or ())])],
-    special=lambda case: {name for name, mark in (("frozen", "f"), ("another dtype", "d"))
-                          if mark in case.options["sizes"]},
+    special=lambda case: {"a frozen one between"} if "df" in case.options["sizes"] else {
+        name for name, mark in (("frozen", "f"), ("another dtype", "d"))
+        if mark in case.options["sizes"]},
 ))  # fmt: skip
 
 # ---- 10.3 sync_batch_norm ------------------------------------------------------------------------

@@ -35,7 +35,11 @@ def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
     """A model of this kind, its tensors not yet filled; logits (B, 2) from inputs (B, 2)."""
     if kind == "one layer":
         return nn.Sequential(OrderedDict(linear=nn.Linear(2, 2, dtype=dtype)))
-    names = ("first", "second", "third", "fourth") if kind == "four layers" else ("first", "second")
+    names = (
+        ("first", "second", "third", "fourth")
+        if kind in ("four layers", "two swapped")
+        else ("first", "second")
+    )
     layers: dict[str, nn.Module] = {name: nn.Linear(2, 2, dtype=dtype) for name in names}
     first, second, *_ = layers.values()
     if kind == "first layer frozen":
@@ -48,6 +52,8 @@ def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
         layers = {"block": nn.Sequential(first, nn.Sequential(second))}
     if kind == "two dtypes":
         layers["wide"] = nn.Linear(2, 2, dtype=torch.float64)
+    if kind == "another dtype":
+        layers = {"first": first, "wide": nn.Linear(2, 2, dtype=torch.float64), "second": second}
     return nn.Sequential(OrderedDict(layers))
 
 

@@ -262,7 +262,7 @@ with expect(Mismatch):
 # * **`no_sync()`**: if the forward pass ran inside the block, its backward and `finish` send nothing, and gradients add up on their rank. Where backward runs does not matter, and blocks may lie inside one another. The next pass outside reduces all that has added up.
 # * A forward pass under `torch.no_grad()` has no backward. It changes nothing, even between another forward pass and its backward.
 #
-# **Budget:** for each pass that reduces, one `all_reduce` per bucket, in the order of the buckets, issued as soon as the bucket is full and those before it are on their way (by `finish` if it never fills); nothing else after the start. *Core* asks for 2 to 5 ranks, frozen layers, a weight that two layers share, accumulation, and a layer that some rank does not use. *Sturdy* adds one rank, many ranks, two dtypes, float64, evaluation, passes that are half inside `no_sync`, nested blocks, and a layer that nobody uses.
+# **Budget:** for each pass that reduces, one `all_reduce` per bucket, in the order of the buckets, issued as soon as the bucket is full and those before it are on their way (by `finish` if it never fills); nothing else after the start. *Core* asks for 2 to 5 ranks, frozen layers, a weight that two layers share, layers that run in another order than that of `parameters()`, accumulation, and a layer that some rank does not use in some pass. *Sturdy* adds one rank, many ranks, two dtypes, float64, evaluation, passes that are half inside `no_sync`, nested blocks, and a layer that nobody uses.
 #
 # The check trains small models with your class. It puts a barrier before each forward pass, to tell rounds apart in the trace.
 #
@@ -370,7 +370,7 @@ check(MiniDDP)
 #
 # **Optional · 10.2 · difficulty ●○○ · about 10 minutes**
 #
-# **Goal.** The rule for buckets, as a function that asks no other rank. *Core* asks for float32 and frozen parameters, *sturdy* for other dtypes, and for lists that are empty or frozen altogether.
+# **Goal.** The rule for buckets, as a function that asks no other rank. Frozen parameters are left out and close no bucket. *Core* asks for float32, *sturdy* for other dtypes, and for lists that are empty or frozen altogether.
 #
 # In a verdict, `sizes 2 4f 2d` means parameters of two floats, of four floats that are frozen, and of two of float64. Parameter k is filled with the number k, so you see where it went.
 #
@@ -385,7 +385,7 @@ check(MiniDDP)
 def make_buckets(params: list[nn.Parameter], cap_bytes: int) -> list[list[nn.Parameter]]:
     """Divide the parameters that require a gradient into buckets, in reverse order.
 
-    A bucket closes when it has reached cap_bytes or more, or when the next parameter has another
+    A bucket closes when it has reached cap_bytes or more, or when the next of them has another
     dtype. No bucket is empty. With 8, 16 and 4 bytes and a cap of 20: [[4, 16], [8]].
     """
     ### BEGIN SOLUTION
@@ -478,7 +478,7 @@ draw.bars({"of all samples": 8 / 3, "mean of the ranks' variances": 0.5}, unit="
 #
 # **Optional · 10.3 · difficulty ●●● · about 35 minutes**
 #
-# **Goal.** Normalise x, of shape (B, C) or (B, C, L), by mean and variance of each channel over all samples of all ranks, then multiply by weight and add bias: in training mode, without running statistics. B may differ by rank. In the backward pass, x gets the gradient of the *sum of all ranks' losses*. Weight and bias are the same on all ranks, and keep each rank's own gradient, because DDP averages them later. **Budget:** one `all_reduce` in the forward pass, one in the backward pass, of at most three numbers per channel each. *Sturdy* adds one rank, many ranks, float64, and batches that are empty on some rank.
+# **Goal.** Normalise x, of shape (B, C) or (B, C, L), by mean and variance of each channel over all samples of all ranks, and all positions of L, then multiply by weight and add bias: in training mode, without running statistics. B may differ by rank. In the backward pass, x gets the gradient of the *sum of all ranks' losses*. Weight and bias are the same on all ranks, and keep each rank's own gradient, because DDP averages them later. **Budget:** one `all_reduce` in the forward pass, one in the backward pass, of at most three numbers per channel each. *Sturdy* adds one rank, many ranks, float64, and batches that are empty on some rank.
 #
 # <details>
 # <summary>Hint: a sum that knows its gradient</summary>
@@ -489,7 +489,7 @@ draw.bars({"of all samples": 8 / 3, "mean of the ranks' variances": 0.5}, unit="
 # <details>
 # <summary>Hint: the variance from sums</summary>
 #
-# With n samples in all, the mean is Σx/n and the variance Σx²/n − mean². Autograd does the rest, if the sums come through your Function.
+# With n numbers per channel in all, the mean is Σx/n and the variance Σx²/n − mean². Autograd does the rest, if the sums come through your Function.
 #
 # </details>
 
@@ -500,7 +500,7 @@ def sync_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tens
     Args:
         x: this rank's samples, (B, C) or (B, C, L); B may differ by rank, and be 0 on some.
         weight, bias: (C,), the same on all ranks.
-        eps: added to the variance, under the root. The variance is that with n below.
+        eps: added to the variance, under the root. The variance is divided by n, not n − 1.
 
     Returns (x − mean) / √(variance + eps) · weight + bias, in a graph whose backward gives x
     the gradient of all ranks' losses together, and weight and bias that of this rank's.

@@ -88,16 +88,15 @@ class Gathered(nn.Module):
             for p in bucket:
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             flat = nn.utils.parameters_to_vector([p.grad for p in bucket])
-            self.works.append(dist.all_reduce(flat, dist.ReduceOp.AVG, async_op=True))
-            self.works[-1].flat = flat
+            self.works.append((dist.all_reduce(flat, dist.ReduceOp.AVG, async_op=True), flat))
 
     def finish(self):
         if self.here is None:
             return
         self.issue(lambda bucket: True)
-        for bucket, work in zip(self.buckets, self.works, strict=False):
+        for bucket, (work, flat) in zip(self.buckets, self.works, strict=False):
             work.wait()
-            nn.utils.vector_to_parameters(work.flat, [p.grad for p in bucket])
+            nn.utils.vector_to_parameters(flat, [p.grad for p in bucket])
         self.here, self.works = None, []
 
     @contextmanager
@@ -116,12 +115,33 @@ WRONG = {
                             ("p.grad = mean.view_as(p)", "p.data = mean.view_as(p)")),
     "waits_in_the_hook": ("Countdown", "10.waits-in-hook", "what is started is waited for",
                           (ISSUE, f"{ISSUE}\n        self.works[-1][0].wait()")),
-    "issues_what_is_full": ("Countdown", "10.order-by-rank", "what is full may go, one thinks "
-                            "(pytorch#72843)",
+    "issues_what_is_full": ("Countdown", "10.only-without-gradient-or-two-swapped", "what is full "
+                            "may go, one thinks (pytorch#72843)",
                             ("while len(self.works) < len(self.left) and not self.left[len("
                              "self.works)]", "if not self.left[number]"),
                             ("self.issue(self.buckets[len(self.works)])",
                              "self.issue(self.buckets[number])")),
+    "looks_at_its_own_bucket": ("Countdown", "10.late", "a full bucket is looked at once",
+                                ("while len(self.works) < len(self.left) and not self.left[len("
+                                 "self.works)]", "if number == len(self.works) and not "
+                                 "self.left[number]")),
+    "counts_on": ("Countdown", "10.only-with-all-layers", "each bucket fills, one thinks",
+                  ("self.left = [len(b) for b in self.buckets] if self.syncs else []",
+                   "self.left = (self.left or [len(b) for b in self.buckets]) if self.syncs "
+                   "else []"),
+                  ("        self.left, self.works = [], []\n\n    @context",
+                   "        self.left = [n or len(b) for n, b in zip(self.left, self.buckets)]\n"
+                   "        self.works = []\n\n    @context")),
+    "divides_in_the_hook": ("Countdown", "10.divided-early", "the hook has the gradient at hand",
+                            (" / dist.get_world_size()", ""),
+                            ("def arrived(self, number):", "def arrived(self, number, grad):"),
+                            ("lambda _, b=number: self.arrived(b)",
+                             "lambda p, b=number: self.arrived(b, p.grad.div_(dist."
+                             "get_world_size()))")),
+    "a_bucket_for_each_dtype": ("Gathered", "10.only-another-dtype", "a bucket may wait for more",
+                                ("            last = self.buckets[-1] if self.buckets else []\n",
+                                 "            last = next((b for b in self.buckets[::-1] if "
+                                 "b[0].dtype == p.dtype), [])\n")),
     "never_flushed": ("Gathered", "10.order-by-rank", "all parameters are used, one thinks",
                       ("        self.issue(lambda bucket: True)\n", "")),
     "in_forward_order": ("Countdown", "10.forward-order", "parameters() is in this order",

@@ -44,6 +44,12 @@ WRONG = {
                         ("p.numel() * p.element_size()", "p.numel()")),
     "frozen_too": ("by_dtype", "10.only-frozen", "parameters() has them all; pytorch's DDP filters",
                    (" if p.requires_grad", "")),
+    "four_bytes_each": ("by_dtype", "10.elements", "a float has four bytes",
+                        ("p.numel() * p.element_size()", "p.numel() * 4")),
+    "frozen_ones_cut": ("by_dtype", "10.only-a-frozen-one-between", "it has another dtype",
+                        ("[p for p in params if p.requires_grad]", "params"),
+                        ("        for p in run:", "        for p in [p for p in run if "
+                         "p.requires_grad]:")),
     "elements_in_order": ("by_dtype", "10.forward-order", "two at once: bytes and order",
                           ("trained[::-1]", "trained"),
                           ("p.numel() * p.element_size()", "p.numel()")),
