@@ -12,5 +12,5 @@ def test_a_row_has_a_median_a_spread_a_verdict_and_what_is_allowed(root: Path, m
 
     [row] = bench.simulating(quick=True)
     number = r"[\d.e-]+"
-    pattern = rf"chunked ring on 64 simulated ranks +{number} s +± {number} +(kept|NOT KEPT)  "
+    pattern = rf"chunked ring on 64 simulated ranks +{number} s +± {number} +(kept|NOT KEPT)"
     assert re.match(pattern + r" +at most 0\.5 s \(n=1\)$", row), row

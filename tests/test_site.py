@@ -18,7 +18,7 @@ PHONE, DESKTOP = 390, 1280
 pytestmark = [pytest.mark.slow, pytest.mark.browser]  # in one process, which builds the site once
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # tests of other modules may come in between
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site") / "site"
     command = [sys.executable, ROOT / "tools" / "make_site.py", "--out", out]

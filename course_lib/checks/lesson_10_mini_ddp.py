@@ -44,7 +44,8 @@ BUCKETS: list[tuple] = [  # what 10.1 shows by the sizes of its calls, and 10.2 
     ("forward-order", "The first bucket holds the first parameters of the model. Their gradients "
      "come last.", FORWARDS, FORWARDS | NUMEL, FORWARDS | BEFORE),
     ("turned-late", "Buckets are filled from the first parameter on, and turned round too late.",
-     FORWARDS | {"after": lambda made, _: made[::-1]}),
+     FORWARDS | {"after": lambda made, _: made[::-1]},
+     FORWARDS | {"after": lambda made, _: [bucket[::-1] for bucket in made[::-1]]}),
     ("closes-too-soon", "A bucket closes before a parameter would take it to the cap or past it. "
      "It should take that one too, then close.", BEFORE,
      {"closes": lambda held, more, cap: held[-1] + more >= cap}),

@@ -29,7 +29,7 @@ from course_lib.trace import Run
 
 # Seconds of an idle machine after which a play is called a hang: by the simulator; by the system,
 # where the play keeps even that from running; on real ranks. All plays together: see ``simulated``.
-ONE_PLAY, STUCK, REAL, ALL_PLAYS = 2.5, 8, 6.0, 90.0
+ONE_PLAY, STUCK, REAL, ALL_PLAYS = 2.5, 5, 6.0, 90.0
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
 Result = Run | CourseError
 

@@ -50,6 +50,10 @@ WRONG = {
                         ("[p for p in params if p.requires_grad]", "params"),
                         ("        for p in run:", "        for p in [p for p in run if "
                          "p.requires_grad]:")),
+    "turned_at_the_end": ("closes_when_full", "10.turned-late", "it is the reverse, one thinks",
+                          ("reversed([p for p in params if p.requires_grad])",
+                           "[p for p in params if p.requires_grad]"),
+                          ("return buckets", "return [b[::-1] for b in buckets[::-1]]")),
     "elements_in_order": ("by_dtype", "10.forward-order", "two at once: bytes and order",
                           ("trained[::-1]", "trained"),
                           ("p.numel() * p.element_size()", "p.numel()")),

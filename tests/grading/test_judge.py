@@ -112,6 +112,11 @@ def test_a_name_that_nobody_defines_is_told(judged) -> None:
     assert record["points"] == 0
 
 
+def test_the_reason_says_how_a_process_has_ended(judged) -> None:
+    crashes = "import ctypes\n\ndef my_share(n_items):\n    ctypes.string_at(0)\n"
+    assert "it crashed, in compiled code (signal 11)" in judged("my_share", crashes)["reason"]
+
+
 def test_an_untouched_stub_says_so(judged) -> None:
     record = judged(
         "my_share", "def my_share(n):\n    raise NotImplementedError('not written yet')"
