@@ -16,8 +16,11 @@ in here starts, patches or imports anything of the course.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -92,7 +95,7 @@ class Event:
 
     @property
     def is_collective(self) -> bool:
-        return not (self.is_send or self.is_recv)
+        return self.op != "send" and self.op != "recv"
 
     @property
     def name(self) -> str:
@@ -243,3 +246,15 @@ class Run:
             f"Run(world_size={self.world_size}, backend={self.backend!r}, "
             f"events={len(self.trace.events)})"
         )
+
+
+@contextmanager
+def many_events() -> Iterator[None]:
+    """While millions of small records come into being that live until the end: do not look through
+    them for garbage again and again."""
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

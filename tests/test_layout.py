@@ -47,15 +47,15 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 793,  # the words that all parts share: BASE and data
+    "base": 804,  # the words that all parts share: BASE and data
     "draw": 868,
-    "ranks": 1311,
-    "simulated": 2269,
+    "ranks": 1312,
+    "simulated": 2260,
     "checks": 1790,  # the engine
     "lessons": 2083,  # the exercises, modules lesson_*.py of the checks
     "notebooks": 515,
     "doctor": 154,
-    "grading": 2447,
+    "grading": 2449,
 }
 MOST_OF_AN_EXERCISE = 75  # lines of its lesson's module, all of them, hints included
 

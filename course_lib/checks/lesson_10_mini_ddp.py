@@ -142,9 +142,8 @@ declare(Exercise(
         (2, "one layer", 1000), (2, two, 8), (3, two, 16), (2, two, 16, twice),
         (5, four, rng.randrange(17, 60), twice), (2, two, 16, "no_sync, no_sync, sync, sync"),
         (3, "buffers", 40), (2, "first layer frozen", 8, twice), (4, "a shared weight", 16, twice),
-        (2, four, 25, "sync, sync with all layers, sync", "on rank 0"),
         (2, "two swapped", 16), (2, two, 25, twice, "on rank 0"),
-        (3, four, 30, twice, "on ranks 1, 2"), (4, four, 25))],
+        (3, four, 25, "sync, sync with all layers, sync", "on ranks 1, 2"))],
     sturdy=lambda rng: [
         trained(1, two, 16, "no_sync, sync, sync"), trained(crowd(rng), two, 16),
         trained(2, "another dtype", 60, twice), trained(2, two, 16, dtype="float64"),

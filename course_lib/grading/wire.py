@@ -205,7 +205,8 @@ def laid_out(tensors: list[Tensor]) -> tuple[list[dict[str, Any]], list[Tensor]]
         whole, size, offset = t.untyped_storage(), t.element_size(), int(t.storage_offset())
         first, stop = 0, whole.nbytes()
         if stop > AROUND:
-            first, stop = size * offset, size * (offset + _extent(t.shape, t.stride()))
+            first = min(size * offset, stop)  # an empty view may begin behind the end
+            stop = first + size * _extent(t.shape, t.stride())
         place = whole.data_ptr(), first, stop
         pieces[place] = torch.empty(0, dtype=torch.uint8).set_(whole, first, (stop - first,), (1,))
         rows.append({"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape),
@@ -250,11 +251,11 @@ def _placed(row: dict[str, Any], piece: Tensor) -> Tensor:
     """The tensor that lies so in a piece of memory."""
     dtype, offset = DTYPES[row["dtype"]], _whole(row["offset"])
     shape, stride = ([_whole(n) for n in row[name][:13]] for name in ("shape", "stride"))
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
     last = offset + _extent(shape, stride)
     if last * dtype.itemsize > len(piece) or math.prod(shape) * dtype.itemsize > LARGEST_TENSOR:
         raise Malformed("a tensor larger than its bytes")
-    if 0 in shape:
-        return torch.empty(shape, dtype=dtype)
     return torch.empty(0, dtype=dtype).set_(piece.untyped_storage(), offset, shape, stride)
 
 

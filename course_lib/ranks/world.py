@@ -30,7 +30,7 @@ from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.output import show
 from course_lib.ranks.plan import Deadline, Job, Plan
 from course_lib.ranks.rank import Rank, to_trace
-from course_lib.trace import Run
+from course_lib.trace import Run, many_events
 from course_lib.user_code import notebook_cells
 
 LISTEN_SECONDS = 1.0  # for ranks to say what became of them, or where they stand
@@ -118,16 +118,17 @@ class World:
             rank.wake()
         detector = DeadlockDetector(self.ranks, self._matcher)
         try:
-            while not all(rank.returned for rank in self.ranks):
-                self._react(min(deadline.at, detector.next_look))
-                if self._failures():
-                    self._settle()
-                    raise self._matcher.mismatch() or root_cause(self._failures())
-                if error := detector.look():
-                    raise error
-                if deadline.passed and (running := self._ask_for_stacks()):
-                    raise hang_error(running, deadline.seconds)
-            self._check_calls()
+            with many_events():
+                while not all(rank.returned for rank in self.ranks):
+                    self._react(min(deadline.at, detector.next_look))
+                    if self._failures():
+                        self._settle()
+                        raise self._matcher.mismatch() or root_cause(self._failures())
+                    if error := detector.look():
+                        raise error
+                    if deadline.passed and (running := self._ask_for_stacks()):
+                        raise hang_error(running, deadline.seconds)
+                self._check_calls()
             ends = [rank.outcome for rank in self.ranks if rank.outcome]
             results = [_result(end) for end in ends]
         except CourseError as error:

@@ -8,7 +8,6 @@ check the arguments ──► pickle ──► one play ──► others, with o
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import sys
@@ -32,7 +31,7 @@ from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.private import Privacy, current
 from course_lib.simulated.records import LazyEvents, line_of_thread, to_events
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
-from course_lib.trace import Run, Trace
+from course_lib.trace import Run, Trace, many_events
 from course_lib.user_code import is_user_code, notebook_cells, user_lines
 
 MOST_RANKS = 8192
@@ -125,17 +124,6 @@ def _by_value(fn: Any) -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-@contextmanager
-def _rare_collection() -> Iterator[None]:
-    """Millions of small records live until the end: do not look through them again and again."""
-    before = gc.get_threshold()
-    gc.set_threshold(1_000_000, 50, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
 def play_fast(program: Program, **poison: Any) -> Play:
     """Run ahead where that is worth it and goes well, step by step otherwise."""
     if program.world_size >= ahead.FROM and program.backend == "gloo":
@@ -152,7 +140,7 @@ class Play:
         self.program, self.poisons = program, poisons
         self._failed: list[Outcome] = []
         n = program.world_size
-        with _one_at_a_time, _rare_collection():
+        with _one_at_a_time, many_events():
             scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
             grouping: Any = Groups
             places: list[Any] = []

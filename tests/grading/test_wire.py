@@ -46,7 +46,8 @@ def there_and_back(value: Any) -> Any:
     "value",
     [None, True, 0, -(10**30), 1.5, math.inf, 5e-324, "a\ud800é", range(3, 9, 2), [], [1, [2.0]],
      (1, "x"), {"a": [1], 2: None}, torch.arange(6).reshape(2, 3).t(), torch.tensor(3.5),
-     torch.empty(0, 4), torch.tensor([math.nan, -0.0])],
+     torch.empty(0, 4), torch.arange(3.0)[::2][2:], torch.empty(99_999).t()[:0],
+     torch.empty(99_999)[::2][50_000:], torch.tensor([math.nan, -0.0])],
 )  # fmt: skip
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     back = there_and_back(value)
