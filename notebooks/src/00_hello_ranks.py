@@ -251,7 +251,7 @@ check(my_share)
 # | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, within and across machines | in PyTorch's CUDA builds, on Linux |
 # | **MPI** | CPU; GPU if your MPI supports it | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
 #
-# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch cannot contain yours, so it contains none: `dist.is_mpi_available()` returns False. Gloo accepts CUDA tensors in most collective calls, such as `all_reduce`, but not in `send` and `recv`. (Old tutorials also name a `tcp` backend, and initialisation by multicast. Both are gone.) (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
+# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch contains none: `dist.is_mpi_available()` returns False. Gloo accepts CUDA tensors in most collective calls, such as `all_reduce`, but not in `send` and `recv`. (Old tutorials' `tcp` backend and multicast are gone.) (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
 #
 # **One process, one GPU.** In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
 #
@@ -290,7 +290,7 @@ print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode
 #
 # Here is the handshake's first half by hand. The text `knock at door 100` stands for an address: no rank opens a port here. `init=False` starts the processes and leaves the rest to us. `MASTER_ADDR` and `MASTER_PORT` are the traditional names for the address of the store. Here `run` keeps the store.
 #
-# What would happen if one rank never came? Try it: insert `if rank == 2: return` before `store.set`, and take it out again. The others wait until `run` gives up, after 60 seconds, or until you press ■ in the toolbar.
+# What would happen if one rank never came? Try it: insert `if rank == 2: return` before `store.set`, and take it out again. The others wait until `run` gives up, after 60 seconds, or you press ■ in the toolbar.
 
 # %% id="00-a608f9"
 def meet():
@@ -309,7 +309,7 @@ run(meet, world_size=3, init=False).results[0]
 # * **`file://`** keeps the store in a new file that every rank can open, for example on a shared disk. The store needs no port.
 # * **`tcp://`** names the host and port of the store directly.
 #
-# The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before init and after destroy there is no process group. To prove that the group works, each rank contributes a one, and the sum is the number of ranks.
+# The last two do not say which rank is which, so you pass the rank and the world size. The cell also shows the life cycle: **init, use, destroy**. Before init and after destroy there is no process group. To prove that the group works, each rank contributes a one: the sum is the number of ranks.
 
 # %% id="00-a826c1"
 import tempfile
