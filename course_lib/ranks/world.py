@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
-from selectors import EVENT_READ as READ
-from selectors import DefaultSelector
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from course_lib import explain
@@ -57,13 +56,13 @@ class World:
         self._selector = self.files.enter_context(DefaultSelector())
         self._orders = self.files.enter_context(os.fdopen(nameless_file("orders"), "wb"))
         self.files.callback(os.close, store := nameless_file("store"))
-        self._selector.register(self._socket, READ, self._from_server)
+        self._selector.register(self._socket, EVENT_READ, self._from_server)
         self._order(self.plan)
         for number in range(self.plan.world_size):
             shared = [store, self._orders.fileno()]
             rank = Rank(number, self._matcher, self.files, self._socket, shared)
-            self._selector.register(rank.control, READ, partial(self._woken, rank))
-            self._selector.register(rank.output.fd, READ, partial(self._printed, rank))
+            self._selector.register(rank.control, EVENT_READ, partial(self._woken, rank))
+            self._selector.register(rank.output.fd, EVENT_READ, partial(self._printed, rank))
             self.ranks.append(rank)
 
     def _order(self, what: Plan | Job) -> None:
