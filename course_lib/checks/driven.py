@@ -88,10 +88,8 @@ class Training:
 
     def passes(self, model: Any, number: int, no_sync: Callable = nullcontext) -> None:
         kind, batch = self.rounds[number], self.batches[number]
-        both, without = (
-            kind.startswith("no_sync"),
-            () if "kept" in kind or "all" in kind else self.without,
-        )
+        both = kind.startswith("no_sync")
+        without = () if kind.endswith(("all layers", "kept gradient")) else self.without
         with torch.set_grad_enabled(kind != "evaluate"):
             with no_sync() if both or kind == "forward half in no_sync" else nullcontext():
                 if "nested" in kind:

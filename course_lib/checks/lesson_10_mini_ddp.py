@@ -74,10 +74,11 @@ def train(
     for number, kind in enumerate(jobs[0].rounds):
         for job in jobs:
             job.passes(job.model, number)
-            for p in job.trained() if reduces(kind) else ():
-                p.grad = None if p.grad is None else brings(p, job)
-            for p in job.trained() if early and not reduces(kind) else ():
-                p.grad = p.grad / len(jobs) if p.grad is not None else None
+            for p in job.trained():
+                if p.grad is not None and reduces(kind):
+                    p.grad = brings(p, job)
+                elif p.grad is not None and early:
+                    p.grad = p.grad / len(jobs)
         if reduces(kind):
             by_hand.average(models, which=which(jobs[0]), **mean)
         for job, sgd in zip(jobs, steps, strict=True):
@@ -90,9 +91,8 @@ def job(case: Case, rank: int) -> tuple[Training]:
         p.data /= 32
     without = ("second",) if str(rank) in o.get(by_hand.MISSING, "") else ()
     batches = [drawn(case, f"batch {k} {rank}", 2, 2) / 4 for k, _ in enumerate(o["rounds"])]
-    return (
-        Training(Net(net, "swapped" in o["model"]), o["rounds"], batches, o["cap_bytes"], without),
-    )
+    layers = Net(net, "swapped" in o["model"])
+    return (Training(layers, o["rounds"], batches, o["cap_bytes"], without),)
 
 
 def in_bytes(job: Training, **knobs: Any) -> list[int]:
