@@ -9,6 +9,15 @@ from pathlib import Path
 
 from course_lib.notebooks.execute import CELL_SECONDS, clean_environment
 
+# nbval with kernels that listen in the file system: of the ports that jupyter_client chooses before
+# a kernel has started, another test's ranks may have one by then.
+NBVAL = """
+import functools, pytest
+from nbval import kernel
+kernel.KernelManager = functools.partial(kernel.KernelManager, transport="ipc")
+raise SystemExit(pytest.main())
+"""
+
 
 def compare(
     notebook: Path, rules: Path, root: Path, folder: Path
@@ -19,7 +28,7 @@ def compare(
     it said.
     """
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"),
+        *(sys.executable, "-c", NBVAL, "-q", "-p", "no:cacheprovider", "--color=no"),
         *("--disable-plugin-autoload", "-p", "nbval.plugin", "--nbval"),
         *(f"--nbval-cell-timeout={CELL_SECONDS}", f"--nbval-sanitize-with={rules}"),
         *(f"--rootdir={folder}", shutil.copy(notebook, folder)),

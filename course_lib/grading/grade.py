@@ -231,4 +231,7 @@ def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[st
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return f"nbval was ended after {seconds + SLACK:.0f} s"
-    return "" if code in (0, 1) else f"nbval ended with code {code}: see nbval.log"
+    lost = [name for name in wanted if not (folder / "records" / f"{name}.json").exists()]
+    what = f"no verdict about {', '.join(lost)}" if lost else ""
+    what = what if code in (0, 1) else f"nbval ended with code {code}"
+    return f"{what}: see nbval.log" if what else ""

@@ -86,16 +86,14 @@ def mark(
     name: str, submission: Submission, manifest: Manifest, policy: Policy, records: Path,
     trouble: str = "", late: float = 0.0,
 ) -> Marked:  # fmt: skip
-    """The marks of one submission. What has no record is 0, with a reason."""
+    """The marks of one submission. What has no record is 0, and the trouble says why."""
     if not submission.lesson:
         return Marked(name, "", [], problem=submission.problem)
     marks = []
     for item in manifest.lessons[submission.lesson]:
         found, file = submission.answers[item.exercise], records / f"{item.exercise}.json"
         record = json.loads(file.read_text()) if file.exists() and not found.problem else {}
-        reason = found.problem or str(record.get("reason", ""))
-        if not record and not reason:
-            reason = trouble or "the time was over, or its judge was lost: see nbval.log"
+        reason = found.problem or str(record.get("reason", trouble))
         worth = float(policy.points.get(item.exercise, item.points))
         counts = ("full" if item.required else policy.optional) if item.graded else "skipped"
         levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1

@@ -2,8 +2,8 @@
 
 No line of a student's runs in that notebook, so nbval may judge its cells as it does. Added is that
 nothing passes by being skipped or expected to fail, that a kernel which is lost costs one exercise,
-that JUnit names cells and exercises instead of numbers, and that all of it ends with whoever
-started it.
+that JUnit names cells and exercises instead of numbers, that no other process can take a port from
+a kernel that starts, and that all of it ends with whoever started it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
 
 _PR_SET_PDEATHSIG = 1
+
+
+def pytest_configure() -> None:
+    """Kernels listen in the file system. jupyter_client chooses ports before a kernel has started,
+    and one that somebody else has taken by then costs all marks of the submission."""
+    from nbval import kernel
+
+    kernel.KernelManager = partial(kernel.KernelManager, transport="ipc")
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

@@ -290,8 +290,24 @@ def test_marks_are_those_of_manifest_and_policy(
 
 def test_no_record_is_zero_with_a_reason(tmp_path: Path) -> None:
     answered = Submission("01_x", {"e": Found("e", "x")})
-    lost = marks.mark("x", answered, RELEASE, Policy(), tmp_path)
-    assert lost.points == 0 and "the time was over" in lost.marks[0].reason
+    lost = marks.mark("x", answered, RELEASE, Policy(), tmp_path, "no verdict")
+    assert lost.points == 0 and lost.marks[0].reason == "no verdict"
+
+
+def test_a_judge_that_never_came_is_the_gradings_fault_and_is_asked_again(
+    course: Path, ranks: RankServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path / "inbox" / "a.ipynb", ring_notebook(ring_all_reduce=BARRIER))
+    command = ["grade", str(tmp_path / "inbox"), "--out", str(tmp_path / "out")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(course)
+        patch.setattr(grade, "RankServer", lambda: nullcontext(ranks))
+        patch.setattr(grade.sys, "executable", shutil.which("true"))
+        for _ in range(2):
+            assert main(command) == 1
+            said = capsys.readouterr().out
+            assert "no verdict about ring_all_reduce: see nbval.log" in said
+            assert "graded before" not in said
 
 
 @pytest.mark.parametrize(
