@@ -56,14 +56,14 @@ lab: $(READY) $(QUIET)
 	$(PY) -m jupyterlab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/work $(LAB_ARGS)
 
 test: $(DEV)
-	$(PY) -m pytest -n 2 --dist loadgroup $(TEST_ARGS)
+	$(PY) -m pytest -n 2 $(TEST_ARGS)
 
 check: $(DEV)
 	$(PY) -m ruff format --check
 	$(PY) -m ruff check
 	$(PY) -m mypy
 	$(PY) -m course_lib build --check
-	$(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow and not browser"
+	$(PY) -m pytest -q -n 2 -m "not slow and not browser"
 
 soak: $(DEV)
 	$(PY) -m pytest tests/soak -o "python_files=soak_*.py" -o "norecursedirs=.*" --timeout=3600 \

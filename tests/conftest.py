@@ -11,6 +11,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -39,15 +40,35 @@ hypothesis.settings.register_profile("course", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("course")
 
 
+# Tests whose path begins so run in one process: they share what takes long to make, as a browser, a
+# fork server, the cases of an exercise.
+TOGETHER = (
+    "tests/checks/test_zoo.py",
+    "tests/grading/",
+    "tests/ranks/test_kernel.py",
+    "tests/test_browser_",
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For ``pytest -n``. (Its own groups by a mark find no test under pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
+
+    return Together(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What may take longest goes first, so that the processes of ``pytest -n`` end at about the
-    same time; and there is one browser at a time."""
-    items.sort(key=allowed_time, reverse=True)
+    """Files with what may take longest go first, so that the processes of ``pytest -n`` end at
+    about the same time; the tests of one stay together, and so does what they share."""
+    longest: dict[Path, tuple[float, bool]] = {}
     for item in items:
-        if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.xdist_group("browser"))
-        elif "graded" in item.fixturenames:  # three submissions, which take half a minute
-            item.add_marker(pytest.mark.xdist_group("graded"))
+        longest[item.path] = max(longest.get(item.path, (0.0, False)), allowed_time(item))
+    items.sort(key=lambda i: (longest[i.path], i.path, allowed_time(i)), reverse=True)
 
 
 def allowed_time(item: pytest.Item) -> tuple[float, bool]:

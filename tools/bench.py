@@ -374,7 +374,7 @@ def the_zoo() -> Iterator[str]:
 def testing() -> Iterator[str]:
     """All tests, as ``make test`` runs them once everything is installed."""
     start = time.perf_counter()
-    failed = tests("-n", "2", "--dist", "loadgroup")
+    failed = tests("-n", "2")
     yield row(f"make test{failed}", [time.perf_counter() - start], "s", 480)
 
 

@@ -25,6 +25,11 @@ REDUCES = (  # rounds that end with the mean
 )  # fmt: skip
 
 
+def back(out: Tensor, gradient: Tensor) -> None:
+    """out.backward(gradient); said so, it would import sympy, for half a second a process."""
+    (out * gradient.to(out.dtype)).sum().backward()
+
+
 class Net(nn.Module):
     """Layers one after the other, of which a call may leave some out. In a rank they take time.
 
@@ -97,13 +102,13 @@ class Training:
                         pass
                 out = model(batch, without=without)
                 if both:
-                    out.backward(batch.to(out.dtype))
+                    back(out, batch)
             if kind == "evaluate between":
                 with torch.no_grad(), no_sync():
                     model(batch)
             with no_sync() if kind == "backward half in no_sync" else nullcontext():
                 if not both and out.requires_grad:
-                    out.backward(batch.to(out.dtype))
+                    back(out, batch)
 
     def trained(self) -> list[nn.Parameter]:
         return [p for p in self.model.parameters() if p.requires_grad]
@@ -156,5 +161,5 @@ class BothWays:
         out = function(*own.values(), self.eps)
         self.noted["output"] = out.detach().clone() if isinstance(out, Tensor) else out
         if isinstance(out, Tensor) and out.requires_grad and out.shape == self.upstream.shape:
-            out.backward(self.upstream)
+            back(out, self.upstream)
         self.noted |= {f"{name}.grad": t.grad for name, t in own.items()}

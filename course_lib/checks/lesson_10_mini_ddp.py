@@ -270,7 +270,8 @@ def normalise(
         z = (leaf["x"].transpose(1, -1) - centre) * scale
         outputs.append((z * leaf["weight"] + leaf["bias"]).transpose(1, -1))
         one.noted["output"] = outputs[-1].detach().to(one.upstream.dtype)
-    torch.autograd.backward(outputs, [one.upstream.double() for one in jobs])
+    losses: Any = [(out * one.upstream).sum() for out, one in zip(outputs, jobs, strict=True)]
+    sum(losses).backward()
     for one, leaf in zip(jobs, leaves, strict=True):
         for name in leaf:
             grads: Any = [m[name].grad for m in (leaves if added and name != "x" else [leaf])]

@@ -31,8 +31,7 @@ test -x "$COURSE/.venv/bin/python" -a -f "$POLICY" -a -f "$ROSTER" -a "$OUT" = "
 find "$INBOX" -name "*.ipynb" -size +1k | grep -q .
 tar -xf {marks}
 """
-# They share what is set up once.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("ci")]
+pytestmark = pytest.mark.timeout(300)
 
 
 @dataclass

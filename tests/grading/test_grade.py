@@ -39,8 +39,7 @@ from course_lib.simulated import compat
 
 ROOT = TESTS.parent
 slow = pytest.mark.slow
-# They share what is graded once.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("grade")]
+pytestmark = pytest.mark.timeout(300)
 POLICY = """
 [limits]
 play_seconds = 2

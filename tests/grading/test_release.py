@@ -17,8 +17,7 @@ from course_lib.grading import manifest
 from course_lib.grading.release import leaked, telling
 from course_lib.notebooks.source import read_lesson
 
-# All look at one release, made once.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("release")]
+pytestmark = pytest.mark.slow
 
 ROOT = TESTS.parent
 SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))

@@ -10,8 +10,7 @@ from jupyter_client.manager import start_new_kernel
 from processes import first_child, gone, started
 
 ROOT = Path(__file__).parents[2]
-# Whoever shares kernels runs in one process.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kernels")]
+pytestmark = pytest.mark.slow
 
 HANG = """
 def hang(path):

@@ -9,16 +9,13 @@ from pathlib import Path
 import nbformat
 import pytest
 from soak_ranks_common import busy, count, median, report
-from test_lessons import (
-    COURSE,
-    SOURCES,
-    compare_by_nbval,
-    each_lesson,
+from test_browser_lessons import (
     only_what_nobody_has_written_fails,
     opened,
     run_all,
     run_an_untouched_copy,
 )
+from test_lessons import COURSE, SOURCES, compare_by_nbval, each_lesson
 from test_wheel import LESSONS, Place
 
 

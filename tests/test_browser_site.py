@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 PHONE, DESKTOP = 390, 1280
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser]  # in one process, which builds the site once
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 
 @pytest.fixture(scope="session")  # tests of other modules may come in between
