@@ -52,6 +52,7 @@ def test_the_example_ends_as_shown():
     assert "\n".join(error.traceback) == block("text").strip()
 
 
+@pytest.mark.slow
 def test_the_plain_launcher_of_the_library_runs(tmp_path: Path):
     script = tmp_path / "plain.py"
     script.write_text(block("python", LIBRARY))

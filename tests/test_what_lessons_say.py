@@ -150,6 +150,7 @@ def test_06_the_gradient_that_marks_the_end_of_backward_is_the_last_one():
     assert order[-1] is model[1].weight
 
 
+@pytest.mark.slow
 def test_06_one_bucket_cannot_overlap_and_three_do():
     """What the picture shows is not so in the first step, whose only bucket fills last."""
     names = played("06", "06-af21f2", "06-bd98a8", "06-bc81ee", "06-032e9d", "06-55ff42")

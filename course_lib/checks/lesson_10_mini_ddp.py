@@ -270,8 +270,7 @@ def normalise(
         z = (leaf["x"].transpose(1, -1) - centre) * scale
         outputs.append((z * leaf["weight"] + leaf["bias"]).transpose(1, -1))
         one.noted["output"] = outputs[-1].detach().to(one.upstream.dtype)
-    losses: Any = [(out * one.upstream).sum() for out, one in zip(outputs, jobs, strict=True)]
-    sum(losses).backward()
+    torch.stack([*map(lambda out, job: (out * job.upstream).sum(), outputs, jobs)]).sum().backward()
     for one, leaf in zip(jobs, leaves, strict=True):
         for name in leaf:
             grads: Any = [m[name].grad for m in (leaves if added and name != "x" else [leaf])]

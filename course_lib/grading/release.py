@@ -52,11 +52,10 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
     """The folder, from nothing."""
     root = folders.root
     (out / "notebooks").mkdir(parents=True, exist_ok=True)
-    wanted = [name for name in PLAIN if (root / name).exists()]
     for lesson in lessons:
         file = folders.learner / f"{lesson.name}.ipynb"
         shutil.copy(file, out / "notebooks" / file.name)
-    for name in wanted:
+    for name in (name for name in PLAIN if (root / name).exists()):
         shutil.copy(root / name, out / name)
     _package(root / "course_lib", out / "course_lib", {lesson.name[:2] for lesson in lessons})
     for name in ("AGENTS.md", "Makefile"):

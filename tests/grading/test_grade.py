@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree as xml
 
 import pytest
@@ -294,13 +295,13 @@ def test_no_record_is_zero_with_a_reason(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_never_came_is_the_gradings_fault_and_is_asked_again(
-    course: Path, ranks: RankServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    course: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written(tmp_path / "inbox" / "a.ipynb", ring_notebook(ring_all_reduce=BARRIER))
     command = ["grade", str(tmp_path / "inbox"), "--out", str(tmp_path / "out")]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(course)
-        patch.setattr(grade, "RankServer", lambda: nullcontext(ranks))
+        patch.setattr(grade, "RankServer", lambda: nullcontext(SimpleNamespace(address="")))
         patch.setattr(grade.sys, "executable", shutil.which("true"))
         for _ in range(2):
             assert main(command) == 1
