@@ -230,6 +230,12 @@ def absent(event: Event, ranks: Collection[int]) -> Mismatch:
     return error
 
 
+# Of a tensor with gaps, gloo silently touches the memory in between. A transposed one it takes as
+# it lies, but for outputs that it fills in order.
+NEED_DENSE = {"all_reduce", "broadcast", "reduce", "scatter", "reduce_scatter", "all_to_all_single"}
+FILL_IN_ORDER = {"all_to_all_single", "reduce_scatter"}
+
+
 def strided(event: Event) -> Mismatch:
     """The error for a tensor whose elements do not lie side by side, given to a call that would
     silently read or write the memory between them.

@@ -47,10 +47,10 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 804,  # the words that all parts share: BASE and data
+    "base": 806,  # the words that all parts share: BASE and data
     "draw": 868,
-    "ranks": 1311,
-    "simulated": 2260,
+    "ranks": 1309,
+    "simulated": 2259,
     "checks": 1790,  # the engine
     "lessons": 2083,  # the exercises, modules lesson_*.py of the checks
     "notebooks": 515,

@@ -22,9 +22,6 @@ from course_lib.trace import Event
 # What calls have in common that meet: ("call", group), or ("message", group, source, destination,
 # tag). Mismatches of collectives are told before those of messages, in order of these keys.
 Key = tuple
-# Of a tensor with gaps, gloo silently touches the memory in between.
-_NEED_DENSE = {"all_reduce", "broadcast", "reduce", "scatter",
-               "reduce_scatter", "all_to_all_single"}  # fmt: skip
 
 
 class CallMatcher:
@@ -76,7 +73,7 @@ class CallMatcher:
             first.append(event)
         elif place <= (self._bad or place) and explain.mismatch(first[place[1]], event):
             self._bad = place
-        if not event.contiguous and event.op in _NEED_DENSE:
+        if not event.contiguous and event.op in explain.NEED_DENSE:
             self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
 
     # -- who is missing -----------------------------------------------------------------------

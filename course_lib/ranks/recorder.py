@@ -26,6 +26,7 @@ import torch.distributed as dist
 import typing_extensions
 
 from course_lib import context
+from course_lib.explain import FILL_IN_ORDER
 from course_lib.ranks.log import Writer
 from course_lib.user_code import find_frame, is_user_code, line_of
 
@@ -38,8 +39,6 @@ _OPS = {
     "REDUCE_SCATTER_TENSOR_COALESCED": "reduce_scatter_single", "ALLTOALL": "all_to_all",
     "REDUCE_SCATTER_BASE": "reduce_scatter_single", "ALLTOALL_BASE": "all_to_all_single",
 }  # fmt: skip
-# The others take a transposed tensor as it lies; these fill the memory of their output in order.
-_FILL_IN_ORDER = {"all_to_all_single", "reduce_scatter"}
 _HOOK = 0xC0E5  # our id among a group's hooks
 _get_future = dist.Work.get_future
 # The files that a call passes through on its way from the caller to the hook.
@@ -103,7 +102,7 @@ class Recorder(context.Context):
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
             dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
-            fills = op in _FILL_IN_ORDER
+            fills = op in FILL_IN_ORDER
             for tensor in writes if fills else tensors:
                 dense = dense and (tensor.is_contiguous() or (not fills and _is_dense(tensor)))
             for tensor in reads:

@@ -199,13 +199,17 @@ class Calls:
         read = sum(t.nbytes for t in ins)
         written = 0 if name in _WRITE_WHAT_THEY_READ else sum(t.nbytes for t in outs)
         first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
-        packed = all(as_it_lies(t).is_contiguous() for t in (*ins, *outs))
+        lying = outs if name in explain.FILL_IN_ORDER else [as_it_lies(t) for t in (*ins, *outs)]
         op = op_of(
             name, rank.number, None if root < 0 else self.ranks[root], group or self.name, read,
-            written, first, site, 0, reduce_op, async_op, packed,
+            written, first, site, 0, reduce_op, async_op,
+            all(t.is_contiguous() for t in lying),
         )  # fmt: skip
-        self._check(op, [*ins, *outs])
+        if any(not t.is_cpu for t in (*ins, *outs)):
+            raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
         refuse(name, ins, outs, me, len(self.ranks), reduce_op)
+        if name in explain.NEED_DENSE and not op.contiguous:
+            self.scheduler.fail(explain.strided(op))
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
@@ -256,12 +260,6 @@ class Calls:
         call.end = self._end(work.record.op, call)
         for other in call.works.values():
             scheduler.over(other, call.end, other.me in call.eager)
-
-    def _check(self, op: Event, tensors: Tensors) -> None:
-        if any(not t.is_cpu for t in tensors):
-            raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
-        if op.op in _IN_PLACE and not op.contiguous:
-            self.scheduler.fail(explain.strided(op))
 
     def _combine(self, call: Call) -> None:
         works = [call.works[r] for r in range(len(self.ranks))]

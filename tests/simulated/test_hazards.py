@@ -231,11 +231,21 @@ def strided():
     dist.all_reduce(torch.arange(24.0).reshape(4, 6).t()[::2])
 
 
+def scattered_into_gaps():
+    rows = None if dist.get_rank() else [torch.ones(4)] * 2
+    dist.scatter(torch.zeros(8)[::2], rows)
+
+
+def reduced_into_a_transpose():
+    dist.reduce_scatter(torch.zeros(2, 4).t(), [torch.ones(4, 2)] * 2)
+
+
 @pytest.mark.parametrize(
     ("program", "n", "what"),
     [(tags_crossed, 2, "tag"), (members_only, 4, "op"), (own_group_each, 4, "group"),
      (one_element_more, 3, "shape"), (another_op, 3, "op"), (short_inbox, 2, "shape"),
-     (strided, 2, "stride")],
+     (strided, 2, "stride"), (scattered_into_gaps, 2, "stride"),
+     (reduced_into_a_transpose, 2, "stride")],
 )  # fmt: skip
 def test_calls_that_do_not_fit_are_refused(program, n, what):
     with pytest.raises(Mismatch) as caught:
