@@ -122,8 +122,9 @@ def trained_well(play: Play) -> Iterator[Finding]:
                  f"is {batch}")  # fmt: skip
         for number, (one, other) in enumerate(pairwise(steps), 2):
             if other["stale"] and one["weights"] != other["weights"]:
-                tell("no-zero-grad", f"rank {rank}: in step {number} backward() finds what the "
-                     "steps before have left in .grad")  # fmt: skip
+                tell("no-zero-grad", f"rank {rank}: step {number} finds what others left in .grad")
+    if len({p["by chance"] for steps in a.steps for p in steps}) > 1:
+        tell("training-mode", "some steps are taken with dropout, and others without it")
     for epoch in a.epochs:
         drawn = [i for rank in a.drawn(epoch) for i in rank]
         if (twice := len(drawn) - len(set(drawn))) > spare:
@@ -134,8 +135,7 @@ def trained_well(play: Play) -> Iterator[Finding]:
         if epoch and a.drawn(epoch) == a.drawn(0) and max(map(len, a.drawn(0))) > 3:
             tell("no-set-epoch", f"epoch {epoch} draws the samples in the order of epoch 0")
         if (shown := len(dict(a.hits(epoch)))) < case.length:
-            tell("not-evaluated", f"after epoch {epoch} {shown} of {case.length} samples are "
-                 "evaluated")  # fmt: skip
+            tell("not-evaluated", f"epoch {epoch} evaluates {shown} of {case.length} samples")
         for passes in (a.trained, a.evaluated):
             first, *others = [p[0]["weights"] for r in a.ranks if (p := passes(epoch, r))] or [[]]
             if not all(same(weights, first, 1e-5) for weights in others):
@@ -200,7 +200,7 @@ FOUND = {  # hints by what is found; in this order, as one brings others with it
     "not-averaged": "The gradients stay on the rank that made them, and each rank trains a model "
                     "of its own. Which module has to be called for them to be averaged?",
     "not-evaluated": "All samples belong between an epoch's last step and the next one.",
-    "training-mode": "Which call takes the model out of the mode in which it trains?",
+    "training-mode": "Which calls switch a model between training and evaluation?",
     "seed": "The weights at the start and the order of the samples come from the seed, and from "
             "it alone: the same seed gives the same training, and another seed another one.",
 }  # fmt: skip

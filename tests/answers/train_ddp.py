@@ -100,6 +100,8 @@ WRONG = {
                 (JOIN, "with Join([model], enable=False):  # the")),
     "dropout_on": ("counts_added_up", "06.training-mode", "eval() is forgotten",
                    ("        ddp.eval()\n", "")),
+    "dropout_off": ("counts_added_up", "06.training-mode", "train() is forgotten, or stands before "
+                    "the epochs", ("        ddp.train()\n", "")),
     "padding_counted": ("counts_added_up", "06.padding-counted", "evaluated on a sampler's share",
                         ("dataset[rank::n]", "dataset[list(DistributedSampler(dataset))]")),
     "local_accuracy": ("counts_added_up", "06.local-accuracy", "counts of one rank are divided",

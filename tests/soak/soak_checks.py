@@ -11,7 +11,6 @@ import copy
 import random
 import time
 from collections.abc import Iterator
-from itertools import islice
 
 import pytest
 import zoo
@@ -109,7 +108,9 @@ def test_mutants_of_right_answers_are_rejected() -> None:
     """Every operator, number, rank, range, wait and buffer is changed, one at a time."""
     died, survived = 0, []
     for exercise, way in ((e, w) for e in sorted(exercises()) for w in zoo.right(e)):
-        for words, source in islice(mutants(zoo.right(exercise)[way]), count(10_000)):
+        every = [*mutants(zoo.right(exercise)[way])]
+        some = random.Random(way).sample(every, min(len(every), count(10_000)))
+        for words, source in some:
             if verdict_of(exercise, source, shrink=False).passed:
                 survived.append(f"{exercise}/{way} {words}")
             else:
