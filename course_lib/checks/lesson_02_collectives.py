@@ -115,9 +115,7 @@ declare(Exercise(
     inputs=lambda case, rank: (tensor(case, rank), case.options["dst"]),
     core=rooted_core("dst"), sturdy=rooted_sturdy("dst"), special=worlds_and_lengths,
     rules=[no_collectives],
-    mistakes=[
-        wrong(*OWN_MISSING),
-    ],
+    mistakes=[wrong(*OWN_MISSING)],
     diagnoses=[
         Diagnosis("list-everywhere", "Ranks other than dst return something, too. What does the "
                   "stub promise there?", returned_elsewhere),

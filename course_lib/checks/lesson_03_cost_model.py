@@ -36,6 +36,8 @@ formula(
          "too, everybody waits for the first byte.", {"starts": lambda n: 1 / 2}),
         ("one-way", "That is the way to the root; the others are still without the sum.",
          {"ways": 1}),
+        ("sums-for-free", "The tensors' way in is counted, and not the sums' way out: n − 1 "
+         "transfers more.", {"ways": 1, "starts": lambda n: 2}),
     ],
 )  # fmt: skip
 
@@ -60,8 +62,8 @@ formula(
          {"factor": lambda n: n / (2 * (n - 1))}),
         ("one-phase", "That is one half of the work, adding up or handing out. all_reduce does "
          "both.", {"factor": lambda n: (n - 1) / n}),
-        ("factor-2", "Very many ranks come close to a factor of 2. Count the bytes for two.",
-         {"factor": lambda n: 2}),
+        ("factor-2", "Only very many ranks come close to a factor of 2. Count the bytes for three.",
+         {"factor": lambda n: 2}, {"factor": lambda n: 1 + (n > 2)}),
         ("all-links", "These are the bytes that all links carry together. One link is asked for.",
          {"factor": lambda n: 2 * (n - 1)}, {"factor": lambda n: n - 1}),
         ("unit", "The digits are right, and the unit is not: bytes per second are asked for, not "

@@ -258,6 +258,8 @@ formula(
         ("whole-tensor", "A step carries one chunk, not the tensor.", {"parts": lambda n: 1}),
         ("latency-once", "Every step begins with a message of its own, and each one pays the "
          "latency.", {"starts": 1}, {"starts": 2}),
+        ("transfer-once", "Every step carries a chunk, and each one pays for its bytes.",
+         {"parts": lambda n: n * 2 * (n - 1) or 1}),
         ("two-n", "Count the steps for two ranks by hand: it is not four.",
          {"steps": lambda n: 2 * n}),
         ("one-phase", "That is the time of one half. The sums have to come back, too.",

@@ -56,8 +56,7 @@ def with_gradients(case: Case, rank: int) -> tuple:
 
 
 AVERAGES: list[tuple[str, str, dict]] = [  # mistakes that are made wherever there is a mean
-    ("sum", "Every rank has the sum of all gradients, not their mean.",
-     {"by": lambda n: 1}),
+    ("sum", "Every rank has the sum of all gradients, not their mean.", {"by": lambda n: 1}),
     ("divided-twice", "It is divided by the number of ranks a second time somewhere.",
      {"by": lambda n: n**2}),
     ("none-stays", "A rank that had no gradient still has none, while the others have the mean: "
