@@ -173,7 +173,7 @@ FEATURES = {
     "no power of two": ("the number of ranks is no power of two",
                         "Play three ranks by hand: who is whose partner, round by round?"),
     "fewer chunks": ("torch.chunk makes fewer chunks than there are ranks",
-                     "Count them for 4 ranks and length 5."),
+                     "How many chunks does chunk(4) make of 5 elements?"),
     "calls": ("it is called several times in a row",
               "What does it keep from one call, or take from the next?"),
     "changes": ("an argument is another one in a later call",
@@ -196,8 +196,8 @@ FEATURES = {
                              "what a rank sends is its row. What does it receive?"),
     "uneven sides": ("the grid is not square", "Which lines mean rows, and which columns?"),
     "left over": ("gradients are left over from before", "They are no part of this step."),
-    "an empty batch": ("some rank's batch is empty", "The mean of nothing is NaN, and its rank "
-                       "takes part in every call all the same."),
+    "an empty batch": ("some rank's batch is empty", "The mean of nothing is NaN. A rank "
+                       "without samples still has to make every call."),
     "batches of unequal size": ("the batches differ in size", "Each sample counts the same."),
     "without gradient": ("a gradient is missing on some rank", "A missing one counts as zero, and "
                          "its rank has to make the same calls as all others."),

@@ -115,9 +115,9 @@ CUT_OFF = [  # of what ended all play, or never began
               "Which loop, pause or call does not end?", found("Hang")),
 ]  # fmt: skip
 ERRORS = [
-    Diagnosis("one-buffer", "Two messages fill the same tensor: only what comes last stays in "
-              "it. How many tensors do so many messages need? ([box] * n is one tensor in n "
-              "places.)", lambda p: found("shared")(p) or (
+    Diagnosis("one-buffer", "Several results go into one tensor: only what comes last stays in "
+              "it. How many tensors are needed? ([box] * n is one tensor in n places.)",
+              lambda p: found("shared")(p) or (
                   found("written before wait")(p) and says("fills the same tensor")(p))),
     Diagnosis("strided", "The call wants tensors whose elements lie side by side, and here they do "
               "not. contiguous() gives such a copy; empty_like() and clone() keep the "
@@ -141,15 +141,15 @@ ERRORS = [
               "it as its own peer?", says("same as the rank of the current process", "itself")),
     Diagnosis("no-such-rank", "Ranks are counted from 0 to n − 1. Which line computes another "
               "number?", says("there is no rank", "Valid ranks are")),
-    Diagnosis("not-everybody", "A collective needs every rank of its group. Some ranks are in one "
-              "here, and others never come: which condition keeps them away?", wait_in_collective),
-    Diagnosis("waits-in-vain", "The rank that it waits for has come to its end already. Which of "
-              "the two makes a call too many, or has one too few?",
+    Diagnosis("not-everybody", "A collective needs every rank of its group. Here some wait "
+              "in one that others never call. Which condition keeps them out?", wait_in_collective),
+    Diagnosis("waits-in-vain", "A rank waits for one that has already returned. Which of the two "
+              "makes a call too many, or one too few?",
               lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
     Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well: which "
               "call is missing, or comes too late?", found("Deadlock")),
-    Diagnosis("mismatch", "Two calls that meet have to agree. Where one rank leaves a call out, "
-              "its next one meets the others'.", found("Mismatch")),
+    Diagnosis("mismatch", "Two calls that meet have to agree. If a rank skips a call, its "
+              "next one meets a different call of the others.", found("Mismatch")),
     Diagnosis("raises", "The line above raises it.", found("RankFailed")),
 ]  # fmt: skip
 # of which "only with …" may say more
@@ -253,7 +253,7 @@ def _told(
     several = list(dict.fromkeys(mistake for mistake, _ in ways))[:2]
     hint = several[0].hint
     if several[1:]:
-        hint = f"Either: {hint} Or: {several[1].hint} What was played does not tell which."
+        hint = f"What was played fits two causes. {hint} Or: {several[1].hint}"
     mine = [way for mistake, way in ways if mistake in several]
     others = [way for mistake in known if mistake not in several for way in mistake.wrong]
 

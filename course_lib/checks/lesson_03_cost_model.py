@@ -29,8 +29,8 @@ formula(
          {"queued": lambda n: n}),
         ("parallel", "As if all tensors came in side by side. How many links lead into the root?",
          {"queued": lambda n: 1}),
-        ("latency-each-message", "On these links all messages set off at once. What has to queue "
-         "at the root, the latencies or the transfers?",
+        ("latency-each-message", "On these links the messages of one direction set off at once. "
+         "What has to queue at the root, the latencies or the transfers?",
          {"starts": lambda n: n - 1}, {"starts": lambda n: n}),
         ("latency-once", "The sum cannot set off before the last tensor is in: on the way back, "
          "too, everybody waits for the first byte.", {"starts": lambda n: 1 / 2}),
@@ -56,7 +56,7 @@ formula(
         (n, nbytes, 10 ** rng.uniform(-9, 2)) for n, nbytes, *_ in networks(rng))],
     sturdy=lambda rng: [(1, 8, 2.0), (4, 0, 2.0), (3, 12, 4), (4, 2.5, 2.0)],
     mistakes=[
-        ("algbw", "This is algbw. How many bytes does each rank's link carry for a tensor of S?",
+        ("algbw", "This is algbw, whatever the unit. What does a link carry for S bytes?",
          {"factor": lambda n: 1}),
         ("inverted", "A link carries each byte at least once. Can busbw be below algbw?",
          {"factor": lambda n: n / (2 * (n - 1))}),
@@ -86,7 +86,7 @@ formula(
     core=lambda rng: [(3.0, 0.5), (1.0, 0.25), (5e-6, 4e-11), *(a[2:] for a in networks(rng))],
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
     mistakes=[
-        ("product", "Seconds times seconds per byte are no bytes.", {"of": lambda a, b: a * b}),
+        ("product", "Seconds times seconds per byte give no bytes.", {"of": lambda a, b: a * b}),
         ("inverted", "Seconds per byte over seconds: that is one over bytes.",
          {"of": lambda a, b: b / a}),
         ("half-or-twice", "A factor of 2 is in it. The bandwidth is halved, not the size: at which "

@@ -249,7 +249,7 @@ def ring_time(
 
 formula(
     "04.4", "ring_seconds", ring_time,
-    core=lambda rng: [(2, 8, 1.0, 1.0), (4, 8, 1.0, 0.5), (8, 1 << 20, 5e-6, 4e-11),
+    core=lambda rng: [(2, 8, 1.0, 1.0), (4, 100, 2.0, 0.25), (8, 1 << 20, 5e-6, 4e-11),
                       *networks(rng)],
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
     mistakes=[

@@ -200,7 +200,7 @@ declare(Exercise(
     mistakes=[
         wrong("local", "Ranks come to different answers. What one rank has found out has to reach "
               "all the others.", told=lambda equal, rank: equal[rank]),
-        wrong("nan-differs", "A NaN equals nothing, not even itself; its bits do.",
+        wrong("nan-differs", "A NaN is not equal to itself, but its bits are.",
               sees=lambda m: [[float(v) for v in t.flatten()] for t in state(m)]),
         wrong("sums", "Sums can be equal where the numbers are not: two weights swapped, one up "
               "and another down.", sees=lambda m: [t.double().sum().item() for t in state(m)]),

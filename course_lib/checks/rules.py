@@ -123,5 +123,5 @@ PATTERNS = [  # told apart where there are more than three ranks
     Diagnosis("everyone-to-everyone", "Everyone sends to everyone. On a ring each rank sends to "
               "one neighbour and hears from the other.", to_everyone),
     Diagnosis("through-one", "One rank hears from everybody and tells everybody: its link carries "
-              "everything while the others idle.", through_one),
+              "everything while the others idle.", through_one, lambda p: p.case.world > 3),
 ]  # fmt: skip

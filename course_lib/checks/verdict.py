@@ -166,7 +166,7 @@ def _note(kind: str, got: Any, want: Any) -> str:
 
 def _kind(value: Any) -> str:
     name = type(value).__name__
-    return "nothing" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
+    return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def _others(play: Play, findings: list[Finding]) -> list[str]:
