@@ -263,5 +263,5 @@ def divides(case: Case) -> bool:
 def clause(feature: str) -> tuple[str, str]:
     """A feature as the end of a sentence that begins with "where", and a question about it."""
     is_dtype = isinstance(getattr(torch, feature, None), torch.dtype)
-    kind = "the dtype is " if is_dtype else "the case has: "
+    kind = "the dtype is " if is_dtype else "the case says "
     return FEATURES.get(feature, (kind + feature, ""))

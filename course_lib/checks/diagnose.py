@@ -148,8 +148,8 @@ ERRORS = [
               lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
     Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well: which "
               "call is missing, or comes too late?", found("Deadlock")),
-    Diagnosis("mismatch", "Two calls that meet have to agree. If a rank skips a call, its "
-              "next one meets a different call of the others.", found("Mismatch")),
+    Diagnosis("mismatch", "Two calls that meet have to agree. Does a rank skip one, "
+              "so that its next call meets another one of the others?", found("Mismatch")),
     Diagnosis("raises", "The line above raises it.", found("RankFailed")),
 ]  # fmt: skip
 # of which "only with …" may say more
@@ -176,8 +176,8 @@ DONE = [  # of what came to its end, where no mistake of the exercise explains t
               lambda p: any(f.kind == "type" and f.got is None for f in p.findings)),
     Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
               lambda p: found("type")(p) and p.kinds() <= {"type", *MEMORY}),
-    Diagnosis("changes-argument", "The caller's tensor is to stay as it was: work on a copy. (A "
-              "slice or a block of a tensor is a view of it.)",
+    Diagnosis("changes-argument", "A caller's tensor has changed that was to stay as it was: "
+              "work on a copy. (A slice or a block of a tensor is a view of it.)",
               lambda p: found("argument changed")(p) and not found("left")(p)),
     Diagnosis("shares-memory", "What is returned is partly the caller's own tensor, or what an "
               "earlier call returned. Whoever writes into one changes the other: return new "

@@ -213,10 +213,12 @@ declare(Exercise(
 
 def scattered(
     given: list[tuple], of: Callable[[int, int], int] = lambda rank, n: rank,
-    add: bool = True, whole: bool = False,
+    add: bool = True, whole: bool = False, sent: bool = False,
 ) -> list:  # fmt: skip
     """Of the sum every rank has its own block. The rest are mistakes."""
     n, total = len(given), combine("sum", [t for (t,) in given])
+    if sent:
+        return [combine("sum", [given[r][0].tensor_split(n)[r] for r in range(n)]) for _ in given]
     return [total if whole else (total if add else given[r][0]).tensor_split(n)[of(r, n)].clone()
             for r in range(n)]  # fmt: skip
 
@@ -240,6 +242,7 @@ declare(Exercise(
     mistakes=[
         wrong("input-block", "Each rank returns a part of its own tensor, to which nothing has "
               "been added.", add=False),
+        wrong("own-block-sent", "Rank r needs block r of all, not each sender's own.", sent=True),
         wrong("whole-sum", "The whole sum comes back. A rank keeps one block of it.", whole=True),
         wrong("wrong-block", "Each rank returns a finished block of the sum, and not the one that "
               "has its own number.", *({"of": lambda rank, n, k=k: (rank + k) % n}

@@ -44,9 +44,8 @@ def timed(
 ) -> list[float]:  # fmt: skip
     """Seconds of one all_reduce; ``queued`` of BUSY are timed with it. The rest are mistakes."""
     n = len(given)
-    return [
-        unit * (LAUNCH * k if launch else queued(r, n) * BUSY + k * seconds(n, x)) / (
-            k if each else 1) for r, (x, k) in enumerate(given)]  # fmt: skip
+    return [unit * (LAUNCH * k if launch else queued(r, n) * BUSY + k * seconds(n, x)) / (
+        k if each else 1) for r, (x, k) in enumerate(given)]  # fmt: skip
 
 
 def nearly(want: list[Seen], got: list[Seen]) -> list[Seen]:
@@ -147,8 +146,7 @@ declare(Exercise(
         Case(1, 4, options={"layers": 2, "ms": 0.1}, backend="nccl"),
         Case(3, 4, options={"layers": 0, "ms": 0.1}, backend="nccl"),
         Case(8, 9, options={"layers": 2, "ms": 0.1}, backend="nccl", calls=2)],
-    smaller=lambda case: [], length_is="gradients of length",
-    budget=[overlapped, in_time],
+    smaller=lambda case: [], length_is="gradients of length", budget=[overlapped, in_time],
     mistakes=[
         wrong("sum", "Every rank has the sum of all gradients: n times too large. Is it divided, "
               "and in place?", divided=False)],

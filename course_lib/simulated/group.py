@@ -230,10 +230,8 @@ class Groups:
     def __init__(
         self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
     ) -> None:
-        self.scheduler, self.fabric = scheduler, fabric
-        self.buffered, self.poisons = buffered, poisons
-        self.wires = [0.0] * len(scheduler.ranks)
-        self.store = compat.store()
+        self.scheduler, self.fabric, self.buffered = scheduler, fabric, buffered
+        self.wires, self.store, self.poisons = [0.0] * len(scheduler.ranks), compat.store(), poisons
         self.shared: dict[tuple[str, tuple[int, ...]], tuple[Mail, Calls, dict[int, int]]] = {}
         self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
         self._counts = [0] * len(scheduler.ranks)

@@ -46,7 +46,7 @@ class _Message:
     to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
     """
 
-    __slots__ = ("buffer", "data", "key", "mail", "partner", "posted", "rank", "record")
+    __slots__ = ("buffer", "data", "key", "mail", "number", "partner", "posted", "rank", "record")
 
     def __init__(
         self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key, buffer: Any,
@@ -56,6 +56,7 @@ class _Message:
         self.buffer = buffer  # None once it has been waited for
         self.data = data  # the message: of a send what was in the buffer, of a recv what has come
         self.record = rank.record(op, site)
+        self.number = len(rank.records)  # of calls of the rank, this one included
         self.partner: Any = None  # the other side, once both have called
         self.posted = False
 
@@ -138,7 +139,12 @@ class SendWork(_Message):
         self.mail.scheduler.wait_for(self, timeout)
         record.waited = True
         if record.op.async_op and hazards.raw(buffer) != self.data:
-            self.mail.scheduler.fail(explain.written_before_wait(record.op))
+            place = self.rank.number, buffer.data_ptr()
+            irecv, called, came = self.mail.filled.get(place, (record.op, 0, 0))
+            early = called < self.number <= came  # what was to be sent had not come
+            self.mail.scheduler.fail(
+                explain.read_before_wait(irecv) if early else explain.written_before_wait(record.op)
+            )
         self.buffer = None
         if self.partner is not None:  # its recv has the bytes, and this Work may live on
             self.data = None
@@ -146,9 +152,8 @@ class SendWork(_Message):
 
 
 class RecvWork(_Message):
-    __slots__ = ("number", "poison")
+    __slots__ = ("poison",)
 
-    number: int  # of calls that the rank had made before
     poison: Any
 
     def post(self) -> None:
@@ -165,11 +170,11 @@ class RecvWork(_Message):
         self.record.waited = True
         place = self.rank.number, buffer.data_ptr()
         if self.poison is not None and not self.poison.intact(buffer):
-            twice = mail.filled.get(place, 0) > self.number
-            mail.scheduler.fail(explain.written_into(self.record.op, twice))
+            came = mail.filled.get(place, (None, 0, 0))[2]
+            mail.scheduler.fail(explain.written_into(self.record.op, came >= self.number))
         data = self.data or b""
         hazards.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)
-        mail.filled[place] = len(self.rank.records)
+        mail.filled[place] = self.record.op, self.number, len(self.rank.records)
         self.buffer = self.data = None
         return True
 
@@ -192,8 +197,9 @@ class Mail:
         self.recvs: defaultdict[Key, deque[RecvWork]] = defaultdict(deque)
         self.anys: defaultdict[tuple[int, int], deque[RecvWork]] = defaultdict(deque)
         self._looks: dict[tuple[int, int], float] = {}  # when serve() is called next
-        # By rank and place in memory: how many calls the rank had made when a message came there.
-        self.filled: dict[tuple[int, int], int] = {}
+        # By rank and place in memory: the last recv there, and the number of the rank's calls when
+        # it was called, and when the message came.
+        self.filled: dict[tuple[int, int], tuple[Event, int, int]] = {}
         self._ops: dict[Any, tuple[Event, Key]] = {}  # of all calls so far
 
     def send(
@@ -215,7 +221,6 @@ class Mail:
         """Receive from group rank ``src``, or from anybody where it is −1."""
         op, key = self._op("recv", rank, me, src, tensor, tag, site)
         work = RecvWork(self, rank, op, site, key, tensor, None)
-        work.number = len(rank.records) - 1
         work.poison = None if work.record.waited else self.poisons.put(rank, tensor)
         if src < 0:
             self.scheduler.read_clock()  # who comes first is a matter of time

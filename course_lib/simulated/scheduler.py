@@ -69,8 +69,7 @@ class Rank(Context):
     """One simulated rank: its thread, its clock, what it has done and what it has to itself."""
 
     def __init__(self, scheduler: Scheduler, number: int) -> None:
-        self.scheduler, self.number = scheduler, number
-        self.clock = 0.0
+        self.scheduler, self.number, self.clock = scheduler, number, 0.0
         self.baton = threading.Lock()
         self.baton.acquire()
         self.thread: threading.Thread | None = None
@@ -116,12 +115,11 @@ class Scheduler:
         self, world_size: int, seed: int, deadlock: Callable[[list[Rank]], BaseException]
     ) -> None:
         self.ranks = [Rank(self, number) for number in range(world_size)]
-        self.now = 0.0
+        self.now, self._deadlock = 0.0, deadlock
         self.error: BaseException | None = None
         self.running: Rank | None = None
         # what to do when the baton goes from one rank to another; None is the caller of run()
         self.switch: Callable[[Rank | None, Rank | None], None] = lambda before, rank: None
-        self._deadlock = deadlock
         self._heap: list[tuple[float, float, int, Any]] = []
         self._number = 0
         self._draw = random.Random(seed).random if seed else None

@@ -61,10 +61,20 @@ def test_reading_before_wait_is_found(dtype):
     assert error.line.source == "work = dist.irecv(inbox, 0)"
 
 
-@pytest.mark.parametrize("program", [read_and_passed_on, branched_on])
+def sent_on_too_soon():
+    """Round a ring, with all messages under way at once."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    slots, left = [torch.full((1,), float(rank)) for _ in range(n)], (rank - 1) % n
+    works = [work for k in range(n - 1) for work in (
+        dist.isend(slots[k], (rank + 1) % n), dist.irecv(slots[k + 1], left))]  # fmt: skip
+    for work in works:
+        work.wait()
+
+
+@pytest.mark.parametrize("program", [read_and_passed_on, branched_on, sent_on_too_soon])
 def test_reading_before_wait_is_found_wherever_it_shows(program):
     with pytest.raises(Hazard, match="reads a buffer"):
-        simulate(program, world_size=3 if program is read_and_passed_on else 2)
+        simulate(program, world_size=2 if program is branched_on else 3)
 
 
 def one_of_many(bad):
