@@ -141,15 +141,15 @@ ERRORS = [
               "it as its own peer?", says("same as the rank of the current process", "itself")),
     Diagnosis("no-such-rank", "Ranks are counted from 0 to n − 1. Which line computes another "
               "number?", says("there is no rank", "Valid ranks are")),
-    Diagnosis("not-everybody", "A collective needs every rank of its group. Here some wait "
-              "in one that others never call. Which condition keeps them out?", wait_in_collective),
+    Diagnosis("not-everybody", "A collective needs every rank of its group. Here some ranks "
+              "wait in one others never call. Which condition keeps them out?", wait_in_collective),
     Diagnosis("waits-in-vain", "A rank waits for one that has already returned. Which of the two "
               "makes a call too many, or one too few?",
               lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
     Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well: which "
               "call is missing, or comes too late?", found("Deadlock")),
     Diagnosis("mismatch", "Two calls that meet have to agree. Does a rank skip one, "
-              "so that its next call meets another one of the others?", found("Mismatch")),
+              "so that its next call meets a different one?", found("Mismatch")),
     Diagnosis("raises", "The line above raises it.", found("RankFailed")),
 ]  # fmt: skip
 # of which "only with …" may say more

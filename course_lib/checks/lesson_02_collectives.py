@@ -242,7 +242,7 @@ declare(Exercise(
     mistakes=[
         wrong("input-block", "Each rank returns a part of its own tensor, to which nothing has "
               "been added.", add=False),
-        wrong("own-block-sent", "Rank r needs block r of all, not each sender's own.", sent=True),
+        wrong("own-block-sent", "Rank r needs block r from all, not each sender's own.", sent=True),
         wrong("whole-sum", "The whole sum comes back. A rank keeps one block of it.", whole=True),
         wrong("wrong-block", "Each rank returns a finished block of the sum, and not the one that "
               "has its own number.", *({"of": lambda rank, n, k=k: (rank + k) % n}

@@ -149,11 +149,11 @@ def as_owned(want: list[Seen], got: list[Seen]) -> list[Seen]:
     sums = {w.returned: w.args[0][w.returned] for w in want}
     fair = all(type(g.returned) is int for g in got) and {g.returned for g in got} == set(sums)
     for w, g in zip(want, got, strict=True):
+        complete = bool(g.args) and len(g.args[0]) == len(want)
         if fair:
-            finished = [i for i in sums if len(g.args[0]) == len(want) and same(
-                g.args[0][i], sums[i])]  # fmt: skip
+            finished = [i for i in sums if complete and same(g.args[0][i], sums[i])]
             w.returned = g.returned if g.returned in finished else (*finished, g.returned)[0]
-        if g.args and len(g.args[0]) == len(want):
+        if complete:
             w.args = ([sums[i] if i == w.returned else c for i, c in enumerate(g.args[0])],)
     return want
 

@@ -122,7 +122,7 @@ def trained_well(play: Play) -> Iterator[Finding]:
                  f"is {batch}")  # fmt: skip
         for number, (one, other) in enumerate(pairwise(steps), 2):
             if other["stale"] and one["weights"] != other["weights"]:
-                tell("no-zero-grad", f"rank {rank}: step {number} finds what others left in .grad")
+                tell("no-zero-grad", f"rank {rank}: step {number} finds earlier steps' gradients")
     if len({p["by chance"] for steps in a.steps for p in steps}) > 1:
         tell("training-mode", "some steps are taken with dropout, and others without it")
     for epoch in a.epochs:

@@ -141,10 +141,9 @@ class SendWork(_Message):
         if record.op.async_op and hazards.raw(buffer) != self.data:
             place = self.rank.number, buffer.data_ptr()
             irecv, called, came = self.mail.filled.get(place, (record.op, 0, 0))
-            early = called < self.number <= came  # what was to be sent had not come
-            self.mail.scheduler.fail(
-                explain.read_before_wait(irecv) if early else explain.written_before_wait(record.op)
-            )
+            if called < self.number <= came:  # what was to be sent had not come
+                self.mail.scheduler.fail(explain.read_before_wait(irecv))
+            self.mail.scheduler.fail(explain.written_before_wait(record.op))
         self.buffer = None
         if self.partner is not None:  # its recv has the bytes, and this Work may live on
             self.data = None

@@ -115,11 +115,12 @@ class Scheduler:
         self, world_size: int, seed: int, deadlock: Callable[[list[Rank]], BaseException]
     ) -> None:
         self.ranks = [Rank(self, number) for number in range(world_size)]
-        self.now, self._deadlock = 0.0, deadlock
+        self.now = 0.0
         self.error: BaseException | None = None
         self.running: Rank | None = None
         # what to do when the baton goes from one rank to another; None is the caller of run()
         self.switch: Callable[[Rank | None, Rank | None], None] = lambda before, rank: None
+        self._deadlock = deadlock
         self._heap: list[tuple[float, float, int, Any]] = []
         self._number = 0
         self._draw = random.Random(seed).random if seed else None

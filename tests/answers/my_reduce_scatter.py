@@ -64,7 +64,22 @@ def owner_by_owner(tensor):
 
 GOING = "going = dist.isend(partial, (rank + 1) % n)"
 STARTS = "blocks[rank].clone()"
+STAR = """\
+    if rank:
+        dist.send(tensor.contiguous(), 0)
+        dist.recv(mine := torch.empty_like(blocks[0]), 0)
+        return mine
+    total, inbox = tensor.clone(), tensor.new_empty(tensor.shape)
+    for r in others:
+        dist.recv(inbox, r)
+        total += inbox
+    for r in others:
+        dist.send(total.chunk(n)[r].contiguous(), r)
+    return total.chunk(n)[0].clone()
+"""
 WRONG = {
+    "star": ("to_their_owners", "02.through-one", "reduced to rank 0, and then scattered",
+             ("    going = ", STAR + "    going = ")),
     "send_first": ("ring", "02.send-first", "isend and its wait are a send",
                    (GOING, GOING.replace("going = dist.isend", "dist.send")),
                    ("        going.wait()\n", "")),

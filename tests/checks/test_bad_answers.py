@@ -223,6 +223,13 @@ def test_the_smallest_case() -> None:
     assert (level.play.case.length, level.play.case.calls) == (4, 1), str(got)
 
 
+def test_a_star_is_shown_where_it_differs_from_a_chain() -> None:
+    level = verdict(zoo.source("my_reduce_scatter", "star"), "my_reduce_scatter").first_failing
+    assert level is not None
+    assert level.play is not None
+    assert level.play.case.world == 4
+
+
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = tmp_path / "answer.py"
     answer.write_text(RIGHT)
