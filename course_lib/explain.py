@@ -7,8 +7,9 @@ clock or a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import product
 
 from course_lib.errors import Deadlock, Hazard, Mismatch, Wait
 from course_lib.trace import Event, Line
@@ -125,12 +126,38 @@ def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -
 
 def mismatch(a: Event, b: Event) -> Mismatch | None:
     """The error if two calls that met, or were meant to (a send and its recv, or two ranks' calls
-    of the same collective), do not fit together; None if they do.
+    of the same collective), do not fit together; None if they do. What nobody has told (of a call
+    that C++ makes, the reduce op) differs from nothing.
     """
     for what, left, right in _compared(a, b):
-        if left != right:
+        if left != right and left is not None and right is not None:
             return _pair(a, b, what, left, right)
     return None
+
+
+def splits_differ(
+    calls: Iterable[Event], others: Iterable[Event], members: Sequence[int]
+) -> Mismatch | None:
+    """The error if, of collective calls that met, one of ``calls`` gives one of ``others`` more or
+    fewer elements than that one expects, or the other way round; None if every two fit.
+    ``members`` are the group's ranks.
+    """
+    for one, other in product(calls, others):
+        for giver, taker in (one, other), (other, one):
+            if giver.in_splits is None or taker.out_splits is None:
+                continue
+            given = giver.in_splits[members.index(taker.rank)]
+            expected = taker.out_splits[members.index(giver.rank)]
+            if given != expected:
+                return _split_differs(giver, taker, given, expected)
+    return None
+
+
+def _split_differs(giver: Event, taker: Event, given: int, expected: int) -> Mismatch:
+    to = "itself and" if giver.rank == taker.rank else f"rank {taker.rank}, which"
+    headline = f"rank {giver.rank} sends {_seen((given,))} to {to} expects {expected}."
+    events = [giver] if giver is taker else sorted((giver, taker), key=lambda e: e.rank)
+    return _mismatch(headline, "splits", events, _RULES["splits"])
 
 
 def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
@@ -139,7 +166,8 @@ def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
         yield "op", a.op, b.op
         yield "root", a.peer, b.peer
     if a.op == "new_group":  # of real ranks, where its shape is the list of members
-        yield "group", str(list(a.shape)), str(list(b.shape))
+        if max(len(a.shape), len(b.shape)) > 1:  # each rank may make one for itself
+            yield "group", str(list(a.shape)), str(list(b.shape))
         return
     if a.is_collective:
         yield "reduce op", a.reduce_op, b.reduce_op
@@ -164,6 +192,8 @@ _RULES = {
     "reduce op": "All ranks of one call have to use the same reduce op.",
     "dtype": "Convert one of them, so that both sides use the same dtype.",
     "shape": "Both sides have to use the same number of elements.",
+    "splits": "What a rank sends another has to be as long as what that one expects from it: "
+    "exchange the lengths first.",
     "tag on NCCL": "NCCL ignores tags: between two ranks, the first send meets the first recv. "
     "Call them in the same order.",
     "tag": "A send and its recv have to use the same tag.",

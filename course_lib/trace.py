@@ -84,6 +84,8 @@ class Event:
     seq: int = 0  # position among this rank's events, in order of issue
     called: float | None = None  # on a modelled GPU: when the host called; ``issued`` is when its
     # stream began the operation
+    in_splits: tuple[int, ...] | None = None  # None: not known, or the op has no such sizes
+    out_splits: tuple[int, ...] | None = None
 
     @property
     def is_send(self) -> bool:
