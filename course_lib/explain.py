@@ -64,13 +64,21 @@ def parted(calls: Mapping[int, Sequence[Event]], at: int) -> list[str]:
     group. Calls of one number from different lines are no fault, as an ``if`` has two branches: it
     is only said where one follows them.
     """
-    start = at
-    while start > 0 and len(_lines_at(calls, start - 1)) > 1:
-        start -= 1
+    start = _first_apart(calls, at)
+    if start == at:  # two different ways may pass the same line once
+        before = _first_apart(calls, at - 1)
+        start = before if before < at - 2 else at
     if start == at:
         return []
     rows = [(ranks_text(ranks), line) for line, ranks in _lines_at(calls, start).items()]
     return [f"They had parted before, at collective call {start + 1}:", *_table(rows)]
+
+
+def _first_apart(calls: Mapping[int, Sequence[Event]], at: int) -> int:
+    """From which call on, up to the one before ``at``, no call is at one line on all ranks."""
+    while at > 0 and len(_lines_at(calls, at - 1)) > 1:
+        at -= 1
+    return at
 
 
 def _lines_at(calls: Mapping[int, Sequence[Event]], at: int) -> dict[Line, list[int]]:

@@ -134,5 +134,6 @@ def _unmet(rank: Rank) -> str:
     for event in rank.in_flight.values():
         if missing := rank.matcher.missing(event):
             call = explain.call_text(event)
-            return f"; {explain.ranks_text(missing)} have not called its {call}"
+            has = "has" if len(missing) == 1 else "have"
+            return f", and {explain.ranks_text(missing)} {has} not made its call {call}"
     return ""

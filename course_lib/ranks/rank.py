@@ -47,6 +47,7 @@ class Rank:
         self.events: list[Event] = []
         self.spans: list[Span] = []
         self.has_threads = False  # the reader's code speaks from more than the main one
+        self.in_future = False  # somebody waits for a future
         self._log, self._stack_fd, self.matcher = Reader(log), stack, matcher
         self.blocked_in: Event | None = None  # the call that it has entered and not come out of
         self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
@@ -96,7 +97,7 @@ class Rank:
     @property
     def waits_for(self) -> Event | None:
         """The call that it stands in; or else the oldest of those under way, for which C++ may
-        wait, as DDP does in ``backward``: see ``is_idle_in_torch``.
+        wait, as DDP does in ``backward``: see ``is_in_torch``.
         """
         return self.blocked_in or next(iter(self.in_flight.values()), None)
 
@@ -119,7 +120,7 @@ class Rank:
         """Whether its main thread was inside torch when it was last asked, and not in a function
         of the reader's that torch has called, or in one that torch waits by, as for a file.
         """
-        return bool(self._frames) and self._frames[0][0].startswith(_TORCH)
+        return self.in_future or (bool(self._frames) and self._frames[0][0].startswith(_TORCH))
 
     # -- its log ------------------------------------------------------------------------------
 
@@ -128,8 +129,8 @@ class Rank:
         for record in self._log.read():
             getattr(self, "_read_" + record[0])(*record[1:])
 
-    def _read_flag(self, name: str) -> None:
-        setattr(self, name, True)  # ready or has_threads
+    def _read_flag(self, name: str, on: bool = True) -> None:
+        setattr(self, name, on)  # ready, has_threads or in_future
 
     def _read_outcome(self, pickled: bytes) -> None:
         self.outcome = unpack(pickled)

@@ -17,7 +17,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
@@ -248,6 +249,15 @@ class Recorder(context.Context):
         plain = [t for t in tensors if self._unheard and type(t) is torch.Tensor]
         found = (self._unheard.pop(_memory(tensor), None) for tensor in plain)
         return [seq for seq in found if seq is not None]
+
+    @contextmanager
+    def waiting_in_cpp(self) -> Iterator[None]:
+        """Somebody waits inside for something that C++ knows and we do not."""
+        self._log.append("flag", "in_future", True)
+        try:
+            yield
+        finally:
+            self._log.append("flag", "in_future", False)
 
     def waiting_for(self, seq: int) -> None:
         """Somebody begins to wait for what a call writes."""

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
@@ -32,6 +33,7 @@ def install() -> None:
     _wrap(dist.ProcessGroup, _operation, *_OPERATIONS)
     _wrap(dist.Work, _wait, "wait")
     _wrap(dist.Work, _taking, "get_future", "is_completed")
+    _wrap(torch._C.Future, _future_wait, "wait")
     _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
     _wrap(functional, _wait_for_written, "wait_tensor", "wait_tensors")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
@@ -149,6 +151,19 @@ def _wait_for_written(function: Callable) -> Callable:
         for seq in calls:
             active.completed(seq)
         return result
+
+    return wait
+
+
+def _future_wait(method: Callable) -> Callable:
+    """Whose future it is nobody knows any more once ``then`` has made others of it."""
+
+    def wait(self: Any) -> Any:
+        active = recorder.active_recorder
+        if active is None or self.done():
+            return method(self)
+        with active.waiting_in_cpp():
+            return method(self)
 
     return wait
 
