@@ -84,10 +84,24 @@ def _consequences(others: Sequence[Outcome]) -> Iterator[str]:
             yield f"{explain.ranks_text(those)} {what}"
 
 
+# What torch says, and what helps.
+_CURES = {
+    "is not part of group": "src and dst are global ranks: where you mean a rank's number within "
+    "the group, say group_src= or group_dst=.",
+    "got mixed torch.Tensor and DTensor": "Where the model is sharded, call model(x), not "
+    "model.forward(x): the call is what gathers its parameters.",
+    "Could not run 'c10d::": "This call takes no such tensor: give it a plain one, as x.to_dense() "
+    "or x.dequantize() make.",
+}
+
+
 def _raised(first: Outcome, same: Sequence[int], others: Sequence[Outcome]) -> RankFailed:
     words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
-    what = ": ".join(filter(None, [words, first.message]))
+    # the rest of what torch says then is a list of its backends
+    message = first.message.split(". This could be because the operator doesn't exist")[0]
+    what = ": ".join(filter(None, [words, message]))
     lines = [f"{explain.ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
+    lines += [cure for said, cure in _CURES.items() if said in message]
     lines += _consequences(others)
     error = RankFailed("\n".join(lines), rank=first.rank, kind=first.kind,
                        consequences=tuple(s.rank for s in others))  # fmt: skip
