@@ -107,13 +107,15 @@ class Rank:
             os.kill(self.pid, signal.SIGUSR1)
 
     def cpu_seconds(self) -> float | None:
-        """What it has computed so far; None while its main thread runs, or nobody knows."""
+        """What it has computed so far; None while its main thread does not sleep, because it runs
+        or was stopped, and where nobody knows.
+        """
         try:
             words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             return None
         state, user, system = words[0], int(words[11]), int(words[12])
-        return None if state == "R" else (user + system) / os.sysconf("SC_CLK_TCK")
+        return (user + system) / os.sysconf("SC_CLK_TCK") if state == "S" else None
 
     @property
     def is_in_torch(self) -> bool:
