@@ -7,6 +7,7 @@ consequences. ``deadlock_error`` says of ranks that wait in vain what keeps them
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -124,6 +125,10 @@ def _died(first: Outcome, others: Sequence[Outcome]) -> RankDied:
     return RankDied("\n".join(lines), rank=first.rank, exit_code=first.code, consequences=fell)
 
 
+_UNDER_DETAIL = (
+    "TORCH_DISTRIBUTED_DEBUG=DETAIL is set, under which torch 2.15 crashes where it wraps a model in "
+    "DistributedDataParallel: set it to INFO."
+)
 _ADVICE = {
     "SIGKILL": "SIGKILL comes from outside: most often the system was out of memory.",
     "SIGSEGV": "A segmentation fault comes from compiled code: look at the line above.",
@@ -141,6 +146,9 @@ def _end(outcome: Outcome) -> tuple[str, str]:
         return f"left early: {how}.", advice
     name = {int(known): known.name for known in signal.Signals}.get(-code, "")
     manner = f"was killed by {name} (signal {-code})." if name else f"was killed by signal {-code}."
+    detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL"
+    if name == "SIGSEGV" and detail:
+        return manner, _UNDER_DETAIL
     return manner, _ADVICE.get(name, "A signal ended it before the function returned.")
 
 

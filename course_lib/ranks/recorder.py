@@ -106,15 +106,18 @@ class Recorder(context.Context):
         tensors = (*reads, *writes)
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
-            dtype, shape = _dtype(tensors[0].dtype), _shape(tensors[0])
+            dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
             fills = op in FILL_IN_ORDER
-            for tensor in writes if fills else tensors:
-                dense = dense and (tensor.is_contiguous() or (not fills and _is_dense(tensor)))
-            for tensor in reads:
-                bytes_in += _nbytes(tensor)
-            for tensor in writes:
-                bytes_out += _nbytes(tensor)
-        splits = _splits(op, reads, writes, call.splits)
+            try:
+                for tensor in writes if fills else tensors:
+                    dense = dense and (tensor.is_contiguous() or (not fills and _is_dense(tensor)))
+                for tensor in reads:
+                    bytes_in += tensor.nbytes
+                for tensor in writes:
+                    bytes_out += tensor.nbytes
+            except RuntimeError:  # a sparse tensor is no one block of memory
+                dense, bytes_in, bytes_out = True, _values(reads), _values(writes)
+        splits = _splits(op, reads, writes, call.splits) if op in _WITH_SPLITS else ()
         if by_user and threading.get_ident() != self._main:
             self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
@@ -122,11 +125,10 @@ class Recorder(context.Context):
             seq = self._count
             self._count = seq + 1
             # Event's fields from op on, but for ``completed``: see Rank._read_issued
-            self._log.append(
-                *("issued", op, peer, group, max(bytes_in, bytes_out), dtype, shape, self.now()),
-                *(line, call.tag, call.reduce_op, is_async, waited, bytes_in, bytes_out, dense),
-                *(seq, None, *splits),  # no GPU is modelled here, where a host calls
-            )
+            size = max(bytes_in, bytes_out)
+            what = "issued", op, peer, group, size, dtype, shape, self.now(), line, call.tag
+            how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
+            self._log.write(what + how + splits)
         return seq
 
     def refused(self, seq: int) -> None:
@@ -286,37 +288,29 @@ def _op(name: Any) -> str:
     return _OPS.get(name.name, name.name.lower())
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is one block of memory: neither sparse nor nested."""
-    return tensor.layout is torch.strided and not tensor.is_nested
-
-
-def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    return () if tensor.is_nested else tuple(tensor.shape)
-
-
-def _nbytes(tensor: torch.Tensor) -> int:
-    """Of a sparse tensor what its values take, and the indices are not counted."""
-    if _is_plain(tensor):
-        return tensor.nbytes
-    return tensor._nnz() * tensor.element_size() if tensor.layout is torch.sparse_coo else 0
+def _values(tensors: Sequence[torch.Tensor]) -> int:
+    """What the values of these take, in bytes: of sparse ones without their indices."""
+    return sum((t._nnz() if t.is_sparse else t.numel()) * t.element_size() for t in tensors)
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr() if _is_plain(tensor) else 0
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
-def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple[Any, Any]:
-    """An Event's ``in_splits`` and ``out_splits``, where this op may have them and they are known;
-    ``rows`` are those that all_to_all_single was given for what it writes and what it reads.
+_WITH_SPLITS = {"all_to_all", "all_to_all_single", "reduce_scatter"}
+
+
+def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple:
+    """The last fields of an Event, from ``called`` on, where they are known; ``rows`` are those
+    that all_to_all_single was given for what it writes and what it reads.
     """
     if op == "all_to_all":
-        return tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))
+        return None, tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))
     if op == "reduce_scatter" and len(writes) == 1:
-        return tuple(map(torch.numel, reads)), (writes[0].numel(),) * len(reads)
+        return None, tuple(map(torch.numel, reads)), (writes[0].numel(),) * len(reads)
     if op == "all_to_all_single" and rows is not None:
-        return _elements(reads[0], rows[1]), _elements(writes[0], rows[0])
-    return None, None
+        return None, _elements(reads[0], rows[1]), _elements(writes[0], rows[0])
+    return ()
 
 
 def _elements(tensor: torch.Tensor, rows: Sequence[int]) -> tuple[int, ...]:
@@ -326,8 +320,6 @@ def _elements(tensor: torch.Tensor, rows: Sequence[int]) -> tuple[int, ...]:
 
 def _is_dense(tensor: torch.Tensor) -> bool:
     """Whether the elements lie side by side in some order, as those of a transpose do."""
-    if not _is_plain(tensor):
-        return True
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     return tensor.permute(order).is_contiguous()
 

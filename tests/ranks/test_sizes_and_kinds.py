@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import Deadlock, Mismatch, RankFailed, run
+from course_lib import Deadlock, Mismatch, RankDied, RankFailed, run
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -181,6 +181,13 @@ def test_a_root_by_its_number_in_the_group_is_told_the_other_word():
 
     with pytest.raises(RankFailed, match="say group_src="):
         run(share, world_size=4)
+
+
+def test_a_crash_that_a_debugging_variable_brings_is_named_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    wrap = torch.nn.parallel.DistributedDataParallel
+    with pytest.raises(RankDied, match="TORCH_DISTRIBUTED_DEBUG=DETAIL is set"):
+        run(lambda: wrap(torch.nn.Linear(2, 1)) and None, world_size=1)
 
 
 def test_calls_that_had_parted_before_are_told_where():
