@@ -126,8 +126,8 @@ def _died(first: Outcome, others: Sequence[Outcome]) -> RankDied:
 
 
 _UNDER_DETAIL = (
-    "TORCH_DISTRIBUTED_DEBUG=DETAIL is set, under which torch 2.15 crashes where it wraps a model in "
-    "DistributedDataParallel: set it to INFO."
+    "TORCH_DISTRIBUTED_DEBUG=DETAIL is set, under which torch 2.15 crashes where it wraps a model "
+    "in DistributedDataParallel: set it to INFO."
 )
 _ADVICE = {
     "SIGKILL": "SIGKILL comes from outside: most often the system was out of memory.",

@@ -107,6 +107,7 @@ def _set_up(plan: Plan, rank: int, device: str, store_fd: int) -> None:
     os.environ.clear()
     os.environ.update(plan.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size,
                       LOCAL_WORLD_SIZE=size)  # fmt: skip
+    dist.set_debug_level_from_env()  # which torch has read in the fork server
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if device != "cpu":
         torch.cuda.set_device(device)
