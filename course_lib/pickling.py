@@ -11,6 +11,7 @@ import functools
 import importlib
 import inspect
 import io
+import linecache
 import pickle
 import sys
 import types
@@ -21,6 +22,7 @@ import cloudpickle
 import torch
 
 from course_lib.errors import CourseError
+from course_lib.user_code import kept_source, show_lines
 
 _Cached = type(functools.lru_cache(int))
 LARGEST = 2_000_000_000  # bytes that may be sent at once
@@ -46,6 +48,7 @@ class _Pickler(cloudpickle.Pickler):
         self.buffer = io.BytesIO()
         super().__init__(self.buffer, protocol=5)
         self._left = self._most = most
+        self._sources: dict[str, str] = {}  # by file, each carried once
 
     def dump(self, value: Any) -> None:
         super().dump(value)
@@ -53,6 +56,12 @@ class _Pickler(cloudpickle.Pickler):
             raise TooLarge(self.buffer.tell(), self._most)
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.CodeType):
+            file = obj.co_filename
+            if file not in self._sources:
+                self._sources[file] = kept_source(obj)
+            make, parts = self.dispatch_table[types.CodeType](obj)
+            return _code, (make, parts, file, self._sources[file])
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
         if isinstance(obj, _Cached) and not _can_be_imported(obj):
@@ -65,6 +74,13 @@ class _Pickler(cloudpickle.Pickler):
             if light is not obj:
                 return light.__reduce_ex__(4)
         return super().reducer_override(obj)
+
+
+def _code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> types.CodeType:
+    """Code that knows where it comes from, which some versions of cloudpickle forget."""
+    if source and file not in linecache.cache:
+        show_lines(file, source)
+    return make(*parts).replace(co_filename=file)
 
 
 def _can_be_imported(function: Any) -> bool:

@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "user_code": {"trace"},
     "explain": {"errors", "trace"},
     "failures": {"errors", "explain", "trace", "user_code"},
-    "pickling": {"errors"},
+    "pickling": {"errors", "user_code"},
     "data": set(),
     "draw": {"errors", "trace"},
     "ranks": BASE,
