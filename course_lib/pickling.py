@@ -22,7 +22,7 @@ import cloudpickle
 import torch
 
 from course_lib.errors import CourseError
-from course_lib.user_code import kept_source, show_lines
+from course_lib.user_code import claim, kept_source, say_if_lines_are_lost, show_lines
 
 _Cached = type(functools.lru_cache(int))
 LARGEST = 2_000_000_000  # bytes that may be sent at once
@@ -128,6 +128,7 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
             f"ranks need a function, and were given {type(fn).__name__}: write f, not f()"
         )
     _check_signature(fn, args)
+    claim(fn)
     names = ["the function"]
     names += [f"argument {at} ({type(arg).__name__})" for at, arg in enumerate(args)]
     pickler = _Pickler(LARGEST)
@@ -142,6 +143,9 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
                 f"{name} cannot be sent to the ranks ({reason}): "
                 "create it inside the function, where each rank makes its own"
             ) from None
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is not None:
+        say_if_lines_are_lost(code.co_filename)
     return pickler.buffer.getvalue()
 
 
@@ -178,6 +182,7 @@ def unpack_call(pickled: bytes) -> list[Any]:
             parts.append(unpickler.load())
         except Exception as error:
             raise CannotTravel(name, error) from None
+    claim(parts[0])
     return parts
 
 

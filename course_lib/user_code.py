@@ -13,10 +13,11 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import distributions
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from course_lib.trace import Line
 
@@ -32,7 +33,9 @@ _GENERATED = (
     "<__array_function__ ",
     "<decorator-",
 )
+_NEVER_CLAIMED = {"torch", "course_lib", "__main__", *sys.stdlib_module_names}
 _cells: dict[str, str] = {}
+_claimed = "\0"  # no path has this character
 
 
 def name_cells(names: dict[str, str]) -> None:
@@ -41,15 +44,34 @@ def name_cells(names: dict[str, str]) -> None:
     _line_at.cache_clear()
 
 
-def notebook_cells() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Find and name this notebook's cells: file name → "cell [7]", and file name → source lines."""
+def notebook_cells() -> dict[str, str]:
+    """Find and name this notebook's cells: file name → "cell [7]"."""
+    _line_at.cache_clear()  # what is typed at a prompt is often called the same
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None:
-        return {}, {}
-    numbers: dict[str, int] = getattr(shell.compile, "_filename_map", {})
+    numbers: dict[str, int] = getattr(shell.compile, "_filename_map", {}) if shell else {}
     names = {name: f"cell [{number}]" for name, number in numbers.items()}
     name_cells(names)
-    return names, {name: linecache.getlines(name) for name in names}
+    return names
+
+
+def claim(function: Any) -> None:
+    """Count the package of a function that ranks are given as the reader's from now on, and no
+    other, though it be installed; but torch, this library and Python's own stay what they are.
+    """
+    global _claimed
+    while isinstance(function, partial):
+        function = function.func
+    top = (getattr(function, "__module__", None) or "").partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if file is None or top in _NEVER_CLAIMED:
+        claimed = "\0"
+    else:
+        folder, name = os.path.split(os.path.abspath(file))
+        claimed = folder + os.sep if name == "__init__.py" else file
+    if claimed != _claimed:
+        _claimed = claimed
+        is_user_code.cache_clear()
+        _is_installed.cache_clear()
 
 
 @lru_cache(maxsize=4096)
@@ -86,7 +108,7 @@ def _is_librarys(module: str | None) -> bool:
 @lru_cache(maxsize=4096)
 def _is_installed(file: str) -> bool:
     path = os.path.abspath(file)
-    return (
+    return not path.startswith(_claimed) and (
         path.startswith((_HERE, *_PYTHON))
         or any(name in path for name in _INSTALLED)
         or any(_has_put(folder, path) for folder in {os.path.abspath(entry) for entry in sys.path})
@@ -129,6 +151,17 @@ def kept_source(code: CodeType) -> str:
     if not lines and by_code and file != "<string>" and (lines := by_code(code)):
         show_lines(file, "".join(lines))
     return "".join(lines)
+
+
+@lru_cache
+def say_if_lines_are_lost(file: str) -> None:
+    """Say once of a file whose lines nobody has kept that they can be named, and not shown."""
+    if not linecache.getlines(file):
+        print(
+            f"course_lib: nobody keeps the text of {file}, so its lines are named by their "
+            "numbers alone; write the code into a file or a notebook to see them",
+            file=sys.stderr,
+        )
 
 
 def find_frame(depth: int = 1) -> FrameType | None:

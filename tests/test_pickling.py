@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import linecache
 import types
+from functools import partial
 
 import cloudpickle
 import pytest
+import torch.distributed as dist
 
-from course_lib import Hazard, RankFailed, pickling, run, simulate
+from course_lib import Hazard, RankFailed, pickling, run, simulate, user_code
 from course_lib.user_code import show_lines
 
 # Everything that a cell may define raises in its last line, each in a line of its own.
@@ -144,3 +147,47 @@ def test_input_that_python_keeps_by_its_code_alone_has_lines(monkeypatch):
     monkeypatch.setattr(linecache, "_getlines_from_code", lambda _: lines, raising=False)
     with pytest.raises(RankFailed, match=r"<python-input-3>, line 5:  return 1 / 0"):
         run(space["plain"], world_size=1)
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_a_package_that_was_installed_is_the_readers_where_ranks_are_given_its_function(
+    engine, tmp_path, monkeypatch
+):
+    folder = tmp_path / "site-packages" / "theirs"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("import torch\nimport torch.distributed as dist\n")
+    lines = CELL.splitlines()[-2:]
+    (folder / "part.py").write_text("\n".join(["from theirs import *", *lines]))
+    monkeypatch.syspath_prepend(folder.parent)
+    part = importlib.import_module("theirs.part")
+    with pytest.raises(Hazard) as caught:
+        engine(partial(part.never_waits), world_size=1)
+    assert "part.py, line 3:  dist.all_reduce" in str(caught.value)
+    engine(dist.barrier, world_size=1)
+    assert not user_code.is_user_code(dist.__file__)
+    assert not user_code.is_user_code(part.__file__)
+
+
+def test_lines_that_nobody_has_kept_are_told_once(capsys):
+    for name in ("<lost>", "<lost>", "<kept>"):
+        source = "def calls(): dist.barrier()"
+        space = {"__name__": "__main__", "dist": dist}
+        exec(compile(source, name, "exec"), space)
+        if name == "<kept>":
+            show_lines(name, source)
+        (event,) = simulate(space["calls"], world_size=1).trace.events
+        assert event.line == f"{name}, line 1" + (f":  {source}" if name == "<kept>" else "")
+    assert capsys.readouterr().err.splitlines() == [
+        "course_lib: nobody keeps the text of <lost>, so its lines are named by their numbers "
+        "alone; write the code into a file or a notebook to see them"
+    ]
+
+
+def test_what_is_typed_at_a_prompt_again_is_shown_as_it_is_now():
+    for source in ("def calls(): dist.barrier()", "def calls(): dist.barrier()  # again"):
+        show_lines("<console>", source)
+        space = {"__name__": "__main__", "dist": dist}
+        exec(compile(source, "<console>", "exec"), space)
+        for engine in (run, simulate):
+            (event,) = engine(space["calls"], world_size=1).trace.events
+            assert event.line.source == source

@@ -41,7 +41,6 @@ class Job(NamedTuple):
     path: list[str]
     record: bool
     cells: dict[str, str]  # file name → "cell [7]"
-    sources: dict[str, list[str]]  # file name → its lines
 
 
 class Deadline:
