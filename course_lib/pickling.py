@@ -15,6 +15,7 @@ import linecache
 import pickle
 import sys
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ import cloudpickle
 import torch
 
 from course_lib.errors import CourseError
-from course_lib.user_code import claim, kept_source, say_if_lines_are_lost, show_lines
+from course_lib.user_code import claim, is_user_code, kept_source, say_if_lines_are_lost, show_lines
 
 _Cached = type(functools.lru_cache(int))
 LARGEST = 2_000_000_000  # bytes that may be sent at once
@@ -73,7 +74,45 @@ class _Pickler(cloudpickle.Pickler):
             light = _light(obj)
             if light is not obj:
                 return light.__reduce_ex__(4)
-        return super().reducer_override(obj)
+        if type(obj) is functools.cached_property:  # before Python 3.12 it holds a lock
+            return _cached_property, (obj.func, obj.attrname)
+        if type(obj) is weakref.WeakKeyDictionary:  # functools.singledispatch has one
+            return weakref.WeakKeyDictionary, (dict(obj),)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, types.FunctionType) and reduced is not NotImplemented:
+            return _at_home(obj, reduced)
+        return reduced
+
+
+def _at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a function travels by value, but with a library's globals by reference: a decorator's
+    wrapper would drag along whatever else that has.
+    """
+    name = function.__globals__.get("__name__", "")
+    home = sys.modules.get(name)
+    file = getattr(home, "__file__", None)
+    if file is None or is_user_code(file) or _goes_by_value(name):
+        return reduced
+    if vars(home) is not function.__globals__:
+        return reduced
+    _, (code, _, _, _, closure), (state, slots), *rest = reduced
+    return _function, (code, name, closure), (state, slots | {"__globals__": {}}), *rest
+
+
+def _function(code: types.CodeType, module: str, closure: tuple[Any, ...] | None) -> Callable:
+    return types.FunctionType(code, vars(importlib.import_module(module)), None, None, closure)
+
+
+def _goes_by_value(module: str) -> bool:
+    """Whether what is in a module travels by value: as nobody else can import it, or by wish."""
+    names = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
+    return any(module == name or module.startswith(name + ".") for name in names)
+
+
+def _cached_property(function: Callable, name: str | None) -> functools.cached_property:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
 
 
 def _code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> types.CodeType:
@@ -84,9 +123,8 @@ def _code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> typ
 
 
 def _can_be_imported(function: Any) -> bool:
-    name, by_value = function.__module__, cloudpickle.list_registry_pickle_by_value()
-    known = getattr(sys.modules.get(name), function.__qualname__, None)
-    return known is function and name not in {"__main__", *by_value}
+    known = getattr(sys.modules.get(function.__module__), function.__qualname__, None)
+    return known is function and not _goes_by_value(function.__module__)
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:

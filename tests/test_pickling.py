@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import linecache
+import sys
 import types
 from functools import partial
 
 import cloudpickle
 import pytest
+import torch
 import torch.distributed as dist
 
-from course_lib import Hazard, RankFailed, pickling, run, simulate, user_code
+from course_lib import CourseError, Hazard, RankFailed, pickling, run, simulate, user_code
 from course_lib.user_code import show_lines
 
 # Everything that a cell may define raises in its last line, each in a line of its own.
@@ -80,6 +82,85 @@ def never_waits():
     dist.all_reduce(torch.ones(1), async_op=True)
 """
 FAULTY = [(n, line) for n, line in enumerate(CELL.splitlines(), 1) if " / " in line]
+# What decorators of torch's and of Python's make of functions in a cell, and what each comes to.
+DECORATED = """\
+import contextlib, functools
+import torch
+import torch.distributed as dist
+from torch.autograd.function import once_differentiable
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+def gradient_of_twice():
+    x = torch.ones(1, requires_grad=True)
+    Twice.apply(x).backward()
+    return x.grad.item()
+
+@torch.no_grad()
+def without_gradients():
+    return torch.is_grad_enabled()
+
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def product():
+    return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+
+@functools.wraps(dist.all_reduce)
+def sum_up(x):
+    dist.all_reduce(x)
+    return x
+
+@contextlib.contextmanager
+def managed():
+    yield 3
+
+def inside():
+    with managed() as value:
+        return value
+
+@functools.cache
+def remembered(n):
+    return n
+
+@functools.singledispatch
+def one_of_two(x):
+    return "any"
+
+@one_of_two.register
+def _(x: int):
+    return "int"
+
+class Lazy:
+    @functools.cached_property
+    def value(self):
+        return 5
+
+@torch.compile(backend="eager")
+def compiled(x):
+    return x + 1
+
+square_slope = torch.func.grad(lambda x: x * x)
+
+EXPECTED = [
+    (gradient_of_twice, 2.0),
+    (without_gradients, False),
+    (product, torch.bfloat16),
+    (lambda: sum_up(torch.ones(1)).item(), 1.0),
+    (inside, 3),
+    (functools.partial(remembered, 4), 4),
+    (lambda: (one_of_two(1), one_of_two("a")), ("int", "any")),
+    (lambda: Lazy().value, 5),
+    (lambda: square_slope(torch.tensor(3.0)).item(), 6.0),
+    (lambda: compiled(torch.ones(1)).item(), 2.0),
+]
+"""
 # What front ends call their input: ipykernel, IPython, Python, its new prompt, IDLE, others.
 NAMES = ["/tmp/ipykernel_1/2.py", "<ipython-input-3-0123>", "<stdin>", "<python-input-3>",
          "<pyshell#3>", "<input>", "<console>", "<string>", "<command-12>", "<doctest a[0]>",
@@ -191,3 +272,38 @@ def test_what_is_typed_at_a_prompt_again_is_shown_as_it_is_now():
         for engine in (run, simulate):
             (event,) = engine(space["calls"], world_size=1).trace.events
             assert event.line.source == source
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_what_decorators_have_made_travels(engine):
+    for function, expected in executed(DECORATED, "<command-12>")["EXPECTED"]:
+        assert engine(function, world_size=1).results == [expected]
+
+
+def test_what_cannot_travel_is_named():
+    space = executed(CELL, "<command-12>")
+    space["traced"] = torch.jit.trace(torch.relu, torch.ones(1))
+    exec("def uses_it(): return traced(torch.ones(1))", space)
+    with pytest.raises(CourseError, match=r"^traced \(ScriptFunction\) cannot be sent"):
+        run(space["uses_it"], world_size=1)
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_a_wrapper_of_the_readers_own_takes_its_globals_along(engine, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "import functools\n"
+        "state = 1\n"
+        "def wrap(function):\n"
+        "    @functools.wraps(function)\n"
+        "    def wrapper():\n"
+        "        global state\n"
+        "        state += function()\n"
+        "        return state\n"
+        "    return wrapper\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("mine", None)
+    mine = importlib.import_module("mine")
+    mine.state = 10
+    function = executed("def one(): return 1", "<command-12>")["one"]
+    assert engine(mine.wrap(function), world_size=2).results == [11, 11]
