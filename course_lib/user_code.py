@@ -41,12 +41,11 @@ _claimed = "\0"  # no path has this character
 def name_cells(names: dict[str, str]) -> None:
     """Call these files by these names from now on: ``{"/tmp/…/123.py": "cell [7]"}``."""
     _cells.update(names)
-    _line_at.cache_clear()
+    _line_at.cache_clear()  # for these; and what is typed at a prompt is often called the same
 
 
 def notebook_cells() -> dict[str, str]:
     """Find and name this notebook's cells: file name → "cell [7]"."""
-    _line_at.cache_clear()  # what is typed at a prompt is often called the same
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     numbers: dict[str, int] = getattr(shell.compile, "_filename_map", {}) if shell else {}
     names = {name: f"cell [{number}]" for name, number in numbers.items()}
@@ -130,7 +129,7 @@ def _has_put(folder: str, path: str) -> bool:
 @lru_cache(maxsize=4096)
 def _line_at(filename: str, number: int, function: str) -> Line:
     where = _cells.get(filename) or os.path.basename(filename)
-    return Line(where, number, linecache.getline(filename, number).strip(), function)
+    return Line(where, number, linecache.getline(filename, number).strip(), sys.intern(function))
 
 
 def show_lines(file: str, source: str) -> None:
