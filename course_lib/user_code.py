@@ -110,15 +110,16 @@ def _is_installed(file: str) -> bool:
     return not path.startswith(_claimed) and (
         path.startswith((_HERE, *_PYTHON))
         or any(name in path for name in _INSTALLED)
-        or any(_has_put(folder, path) for folder in {os.path.abspath(entry) for entry in sys.path})
+        or any(_has_put(folder, path) for folder in sys.path)
     )
 
 
 def _has_put(folder: str, path: str) -> bool:
     """Whether pip has put a file, or its package, into a folder of any name (pip install -t)."""
-    if not path.startswith(folder + os.sep):
+    prefix = folder.rstrip(os.sep) + os.sep
+    if prefix == os.sep or not path.startswith(prefix):
         return False
-    first = path.removeprefix(folder + os.sep).split(os.sep)[0]
+    first = path.removeprefix(prefix).split(os.sep)[0]
     return any(
         line.startswith((first + ",", first + "/"))
         for found in distributions(path=[folder])

@@ -87,11 +87,12 @@ def test_the_readers_own_exec_is_not_passed_over():
     assert space["made_by_exec"]() == "made_by_exec"
 
 
-def test_where_pip_has_put_a_package_beside_the_readers_files(tmp_path, monkeypatch):
+@pytest.mark.parametrize("end", ["", "/"])
+def test_where_pip_has_put_a_package_beside_the_readers_files(end, tmp_path, monkeypatch):
     (tmp_path / "lib-1.0.dist-info").mkdir()
     record = "lib/__init__.py,sha256=0,1\nalone.py,,\n"
     (tmp_path / "lib-1.0.dist-info/RECORD").write_text(record)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(f"{tmp_path}{end}")
     names = ("lib/part.py", "alone.py", "library.py", "train.py", "own/lib/part.py")
     mine = [name for name in names if user_code.is_user_code(str(tmp_path / name))]
     assert mine == ["library.py", "train.py", "own/lib/part.py"]
