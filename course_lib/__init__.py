@@ -10,6 +10,8 @@
 import importlib
 from typing import Any
 
+from course_lib.versions import old_python
+
 # Everything public, by the module that has it. Each is imported when it is first used, so that
 # ``import course_lib`` brings no matplotlib and no torchvision, and ``python -m course_lib doctor``
 # can say what is wrong with a torch that does not import.
@@ -32,6 +34,8 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'course_lib' has no attribute {name!r}")
+    if problem := old_python():
+        raise ImportError(problem)
     module = importlib.import_module(f"course_lib.{_HOME[name]}")
     return module if name == "draw" else getattr(module, name)
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from course_lib.versions import old_python
+
 
 class _Parser(argparse.ArgumentParser):
     """argparse, with one line for a mistake."""
@@ -68,6 +70,9 @@ def _add_instructors_commands(command) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
+    if args.command != "doctor" and (problem := old_python()):
+        print(problem, file=sys.stderr)
+        return 2
     try:
         return int(importlib.import_module(args.module).main(args))
     except KeyboardInterrupt:

@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import io
+import linecache
 import os
 import re
 import shutil
@@ -21,9 +22,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-OLDEST_PYTHON = (3, 11)
+from course_lib.versions import OLDEST_PYTHON, UPGRADE, old_torch
+
 GIB = 1 << 30
 CGROUP = Path("/sys/fs/cgroup")
+# What a container may use, and what it uses: in version 2 of cgroups, and in version 1.
+LIMITS = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+# Typed in as a learner would, so that it travels as what a cell defines does; a Hazard in its last
+# line has to be told.
+MISTAKE = """\
+import torch
+import torch.distributed as dist
+
+def forgets_to_wait():
+    dist.all_reduce(torch.ones(1), async_op=True)
+"""
 PLACES = {  # by a variable that each of them sets: what cannot be done there
     "COLAB_RELEASE_TAG": "Colab: one GPU, so one rank with NCCL; files go with the session",
     "KAGGLE_KERNEL_RUN_TYPE": "Kaggle: two GPUs; nothing can be installed with Internet off",
@@ -77,8 +93,9 @@ def modes(states: dict[str, str]) -> str:
     simulated = "on simulated ranks"
     if states.get("simulate") != "ok":
         simulated = "but cells with simulate() end in an error, and checks use real ranks alone"
+    page = "" if states.get("JupyterLab") == "ok" else " Open them in VS Code, Colab or the like."
     gpus = ', on the GPUs wherever you write backend="nccl"' if states.get("NCCL") == "ok" else ""
-    return f"Every lesson runs here: on real ranks with gloo, {simulated}{gpus}."
+    return f"Every lesson runs here: on real ranks with gloo, {simulated}{gpus}.{page}"
 
 
 def examine(question: Question, states: dict[str, str]) -> Finding:
@@ -110,7 +127,7 @@ def python() -> str:
 def torch_itself() -> str:
     import torch
 
-    if tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2]) < (2, 14):
+    if old_torch(torch.__version__):
         raise Problem(f"{torch.__version__} is too old")
     if not torch.distributed.is_available():
         raise Problem(f"{torch.__version__} was built without torch.distributed")
@@ -160,11 +177,34 @@ def gloo() -> str:
     return f"2 ranks found one another and did an all_reduce, recorded, in {seconds:.1f} s"
 
 
+def mistakes() -> str:
+    from course_lib import run
+
+    return _told_by(run)
+
+
 def simulation() -> str:
     from course_lib import simulate
 
     _sum_of(simulate(add_up, world_size=8))
-    return "8 simulated ranks did an all_reduce"
+    return f"8 simulated ranks did an all_reduce, and {_told_by(simulate)}"
+
+
+def _told_by(engine: Callable) -> str:
+    """Make a mistake on purpose: a diagnosis that is off would look like a right program."""
+    from course_lib import Hazard
+
+    file, lines = "<doctor>", MISTAKE.splitlines(True)
+    linecache.cache[file] = (len(MISTAKE), None, lines, file)
+    space = {"__name__": "__main__"}
+    exec(compile(MISTAKE, file, "exec"), space)
+    try:
+        engine(space["forgets_to_wait"], world_size=2)
+    except Hazard as error:
+        if f"{file}, line {len(lines)}:  {lines[-1].strip()}" in str(error):
+            return "a mistake was told with its line"
+        raise Problem("a mistake was made, and told without its line") from None
+    raise Problem("a mistake was made, and nobody told it")
 
 
 def nccl() -> str:
@@ -191,9 +231,10 @@ def memory() -> str:
     with contextlib.suppress(OSError, LookupError):
         fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         free.append(int(fields["MemAvailable"].split()[0]) << 10)
-    with contextlib.suppress(OSError, ValueError):  # no container, or none with a limit
-        limit, used = (int((CGROUP / f"memory.{of}").read_text()) for of in ("max", "current"))
-        free.append(limit - used)
+    for names in LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # no container, or none with a limit
+            limit, used = (int((CGROUP / name).read_text()) for name in names)
+            free.append(limit - used)
     if not free:
         return "this system does not say how much is free"
     if min(free) < 2 * GIB:
@@ -201,17 +242,36 @@ def memory() -> str:
     return f"{min(free) / GIB:.1f} GiB free"
 
 
+PINNED = "install the versions that requirements.txt names"
 QUESTIONS = (
     Question("Python", python, "install Python 3.11 or later, and everything else for it"),
-    Question("torch", torch_itself, "pip install --upgrade torch torchvision, then a new kernel"),
-    Question("packages", packages, "pip install --upgrade torchvision matplotlib numpy cloudpickle",
-             after="torch"),
-    Question("JupyterLab", jupyterlab, "pip install 'course_lib[lab]'"),
+    Question("torch", torch_itself, UPGRADE),
+    Question(
+        "packages",
+        packages,
+        "pip install --upgrade torchvision matplotlib numpy cloudpickle",
+        after="torch",
+    ),
+    Question(
+        "JupyterLab",
+        jupyterlab,
+        "pip install 'course_lib[lab]', where nothing else opens notebooks",
+        needed=False,
+    ),
     Question("memory", memory, "run fewer ranks; give the container --shm-size=1g", needed=False),
-    Question("gloo", gloo, "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1",
-             after="torch"),
-    Question("simulate", simulation, "use the torch that requirements.txt names", needed=False,
-             after="torch"),
-    Question("NCCL", nccl, "on a machine with NVIDIA GPUs: see that nvidia-smi lists them",
-             needed=False, after="torch"),
-)  # fmt: skip
+    Question(
+        "gloo",
+        gloo,
+        "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1",
+        after="torch",
+    ),
+    Question("mistakes", mistakes, PINNED, after="gloo"),
+    Question("simulate", simulation, PINNED, needed=False, after="torch"),
+    Question(
+        "NCCL",
+        nccl,
+        "on a machine with NVIDIA GPUs: see that nvidia-smi lists them",
+        needed=False,
+        after="torch",
+    ),
+)

@@ -11,9 +11,11 @@ import functools
 import importlib
 import inspect
 import io
+import linecache
 import pickle
 import sys
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ import cloudpickle
 import torch
 
 from course_lib.errors import CourseError
+from course_lib.user_code import claim, is_user_code, kept_source, say_if_lines_are_lost, show_lines
 
 _Cached = type(functools.lru_cache(int))
 LARGEST = 2_000_000_000  # bytes that may be sent at once
@@ -46,6 +49,7 @@ class _Pickler(cloudpickle.Pickler):
         self.buffer = io.BytesIO()
         super().__init__(self.buffer, protocol=5)
         self._left = self._most = most
+        self._sources: dict[str, str] = {}  # by file, each carried once
 
     def dump(self, value: Any) -> None:
         super().dump(value)
@@ -53,6 +57,12 @@ class _Pickler(cloudpickle.Pickler):
             raise TooLarge(self.buffer.tell(), self._most)
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.CodeType):
+            file = obj.co_filename
+            if file not in self._sources:
+                self._sources[file] = kept_source(obj)
+            make, parts = self.dispatch_table[types.CodeType](obj)
+            return _code, (make, parts, file, self._sources[file])
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
         if isinstance(obj, _Cached) and not _can_be_imported(obj):
@@ -64,13 +74,57 @@ class _Pickler(cloudpickle.Pickler):
             light = _light(obj)
             if light is not obj:
                 return light.__reduce_ex__(4)
-        return super().reducer_override(obj)
+        if type(obj) is functools.cached_property:  # before Python 3.12 it holds a lock
+            return _cached_property, (obj.func, obj.attrname)
+        if type(obj) is weakref.WeakKeyDictionary:  # functools.singledispatch has one
+            return weakref.WeakKeyDictionary, (dict(obj),)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, types.FunctionType) and reduced is not NotImplemented:
+            return _at_home(obj, reduced)
+        return reduced
+
+
+def _at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a function travels by value, but with a library's globals by reference: a decorator's
+    wrapper would drag along whatever else that has.
+    """
+    name = function.__globals__.get("__name__", "")
+    home = sys.modules.get(name)
+    file = getattr(home, "__file__", None)
+    if file is None or is_user_code(file) or _goes_by_value(name):
+        return reduced
+    if vars(home) is not function.__globals__:
+        return reduced
+    _, (code, _, _, _, closure), (state, slots), *rest = reduced
+    return _function, (code, name, closure), (state, slots | {"__globals__": {}}), *rest
+
+
+def _function(code: types.CodeType, module: str, closure: tuple[Any, ...] | None) -> Callable:
+    return types.FunctionType(code, vars(importlib.import_module(module)), None, None, closure)
+
+
+def _goes_by_value(module: str) -> bool:
+    """Whether what is in a module travels by value: as nobody else can import it, or by wish."""
+    names = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
+    return any(module == name or module.startswith(name + ".") for name in names)
+
+
+def _cached_property(function: Callable, name: str | None) -> functools.cached_property:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> types.CodeType:
+    """Code that knows where it comes from, which some versions of cloudpickle forget."""
+    if source and file not in linecache.cache:
+        show_lines(file, source)
+    return make(*parts).replace(co_filename=file)
 
 
 def _can_be_imported(function: Any) -> bool:
-    name, by_value = function.__module__, cloudpickle.list_registry_pickle_by_value()
-    known = getattr(sys.modules.get(name), function.__qualname__, None)
-    return known is function and name not in {"__main__", *by_value}
+    known = getattr(sys.modules.get(function.__module__), function.__qualname__, None)
+    return known is function and not _goes_by_value(function.__module__)
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:
@@ -112,6 +166,7 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
             f"ranks need a function, and were given {type(fn).__name__}: write f, not f()"
         )
     _check_signature(fn, args)
+    claim(fn)
     names = ["the function"]
     names += [f"argument {at} ({type(arg).__name__})" for at, arg in enumerate(args)]
     pickler = _Pickler(LARGEST)
@@ -126,6 +181,9 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
                 f"{name} cannot be sent to the ranks ({reason}): "
                 "create it inside the function, where each rank makes its own"
             ) from None
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is not None:
+        say_if_lines_are_lost(code.co_filename)
     return pickler.buffer.getvalue()
 
 
@@ -162,6 +220,7 @@ def unpack_call(pickled: bytes) -> list[Any]:
             parts.append(unpickler.load())
         except Exception as error:
             raise CannotTravel(name, error) from None
+    claim(parts[0])
     return parts
 
 

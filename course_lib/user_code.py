@@ -13,9 +13,11 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
+from importlib.metadata import distributions
 from traceback import walk_tb
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from course_lib.trace import Line
 
@@ -23,41 +25,112 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = (sysconfig.get_paths()["stdlib"] + os.sep, os.path.dirname(os.__file__) + os.sep)
 # Where pip installs: into an environment, the system, or a home directory (pip install --user).
 _INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+# What libraries call code that they make up, whatever module they make it for.
+_GENERATED = (
+    "<frozen ",
+    "<eval_with_key>",
+    "<attrs generated ",
+    "<__array_function__ ",
+    "<decorator-",
+)
+_NEVER_CLAIMED = {"torch", "course_lib", "__main__", *sys.stdlib_module_names}
 _cells: dict[str, str] = {}
+_claimed = "\0"  # no path has this character
 
 
 def name_cells(names: dict[str, str]) -> None:
     """Call these files by these names from now on: ``{"/tmp/…/123.py": "cell [7]"}``."""
     _cells.update(names)
-    _line_at.cache_clear()
+    _line_at.cache_clear()  # for these; and what is typed at a prompt is often called the same
 
 
-def notebook_cells() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Find and name this notebook's cells: file name → "cell [7]", and file name → source lines."""
+def notebook_cells() -> dict[str, str]:
+    """Find and name this notebook's cells: file name → "cell [7]"."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None:
-        return {}, {}
-    numbers: dict[str, int] = getattr(shell.compile, "_filename_map", {})
+    numbers: dict[str, int] = getattr(shell.compile, "_filename_map", {}) if shell else {}
     names = {name: f"cell [{number}]" for name, number in numbers.items()}
     name_cells(names)
-    return names, {name: linecache.getlines(name) for name in names}
+    return names
+
+
+def claim(function: Any) -> None:
+    """Count the package of a function that ranks are given as the reader's from now on, and no
+    other, though it be installed; but torch, this library and Python's own stay what they are.
+    """
+    global _claimed
+    while isinstance(function, partial):
+        function = function.func
+    top = (getattr(function, "__module__", None) or "").partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if file is None or top in _NEVER_CLAIMED:
+        claimed = "\0"
+    else:
+        folder, name = os.path.split(os.path.abspath(file))
+        claimed = folder + os.sep if name == "__init__.py" else file
+    if claimed != _claimed:
+        _claimed = claimed
+        is_user_code.cache_clear()
+        _is_installed.cache_clear()
 
 
 @lru_cache(maxsize=4096)
-def is_user_code(filename: str) -> bool:
-    """Whether a file is the reader's own: neither a library's, nor ours, nor the interpreter's."""
+def is_user_code(filename: str, module: str | None = "__main__") -> bool:
+    """Whether code is the reader's own: all is, but what is known to be a library's, ours or the
+    interpreter's.
+
+    Every front end calls its input as it likes, "<stdin>" or "<command-12>", so a name that is
+    on no disk says nothing; then ``module``, as which the code's globals know themselves, does.
+    """
     if filename in _cells:
         return True
-    if filename.startswith("<") and not filename.startswith(("<stdin", "<ipython", "<string")):
+    if filename.startswith(_GENERATED) or _is_librarys(module):
         return False
-    path = os.path.abspath(filename)
-    return not (path.startswith((_HERE, *_PYTHON)) or any(name in path for name in _INSTALLED))
+    return filename.startswith("<") or not _is_installed(filename)
+
+
+def is_user_frame(frame: FrameType) -> bool:
+    """Whether a frame runs the reader's own code."""
+    code = frame.f_code
+    if code.co_qualname.startswith("__create_fn__."):  # of a dataclass, in the reader's module
+        return False
+    return is_user_code(code.co_filename, frame.f_globals.get("__name__"))
+
+
+def _is_librarys(module: str | None) -> bool:
+    """Whether a module belongs to an installed package: one of torch's may lie in a folder for
+    what the compiler has made.
+    """
+    file = getattr(sys.modules.get(str(module).partition(".")[0]), "__file__", None)
+    return module != "__main__" and file is not None and _is_installed(file)
+
+
+@lru_cache(maxsize=4096)
+def _is_installed(file: str) -> bool:
+    path = os.path.abspath(file)
+    return not path.startswith(_claimed) and (
+        path.startswith((_HERE, *_PYTHON))
+        or any(name in path for name in _INSTALLED)
+        or any(_has_put(folder, path) for folder in sys.path)
+    )
+
+
+def _has_put(folder: str, path: str) -> bool:
+    """Whether pip has put a file, or its package, into a folder of any name (pip install -t)."""
+    prefix = folder.rstrip(os.sep) + os.sep
+    if prefix == os.sep or not path.startswith(prefix):
+        return False
+    first = path.removeprefix(prefix).split(os.sep)[0]
+    return any(
+        line.startswith((first + ",", first + "/"))
+        for found in distributions(path=[folder])
+        for line in (found.read_text("RECORD") or "").splitlines()
+    )
 
 
 @lru_cache(maxsize=4096)
 def _line_at(filename: str, number: int, function: str) -> Line:
     where = _cells.get(filename) or os.path.basename(filename)
-    return Line(where, number, linecache.getline(filename, number).strip(), function)
+    return Line(where, number, linecache.getline(filename, number).strip(), sys.intern(function))
 
 
 def show_lines(file: str, source: str) -> None:
@@ -65,10 +138,36 @@ def show_lines(file: str, source: str) -> None:
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
 
 
+def kept_source(code: CodeType) -> str:
+    """The text of the file that code comes from, where the file is on no disk and the front end
+    has kept the text; "" otherwise.
+    """
+    file = code.co_filename
+    if os.path.exists(file):
+        return ""
+    lines = linecache.getlines(file)
+    # Python 3.13 keeps its input by code, and "<string>" is the name of much else
+    by_code = getattr(linecache, "_getlines_from_code", None)
+    if not lines and by_code and file != "<string>" and (lines := by_code(code)):
+        show_lines(file, "".join(lines))
+    return "".join(lines)
+
+
+@lru_cache
+def say_if_lines_are_lost(file: str) -> None:
+    """Say once of a file whose lines nobody has kept that they can be named, and not shown."""
+    if not linecache.getlines(file):
+        print(
+            f"course_lib: nobody keeps the text of {file}, so its lines are named by their "
+            "numbers alone; write the code into a file or a notebook to see them",
+            file=sys.stderr,
+        )
+
+
 def find_frame(depth: int = 1) -> FrameType | None:
     """The reader's frame that led to this call, or None where none is the reader's."""
     frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and not is_user_code(frame.f_code.co_filename):
+    while frame is not None and not is_user_frame(frame):
         frame = frame.f_back
     return frame
 
@@ -80,9 +179,15 @@ def line_of(frame: FrameType) -> Line:
 
 def stack_lines(traceback: TracebackType | None) -> list[Line]:
     """The reader's lines in a traceback, outermost first."""
+    return frame_lines(walk_tb(traceback))
+
+
+def frame_lines(frames: Iterable[tuple[FrameType, int]]) -> list[Line]:
+    """The reader's lines among these frames, each with its line number, outermost first."""
     return user_lines(
         (frame.f_code.co_filename, number, frame.f_code.co_name)
-        for frame, number in walk_tb(traceback)
+        for frame, number in frames
+        if is_user_frame(frame)
     )
 
 

@@ -17,12 +17,13 @@ import torch
 import torch.distributed as dist
 
 import course_lib
-from course_lib import CourseError, doctor
-from course_lib.doctor import QUESTIONS, Finding, Problem, Question, examine, main, modes
+from course_lib import CourseError, doctor, pickling, user_code
+from course_lib.doctor import LIMITS, QUESTIONS, Finding, Problem, Question, examine, main, modes
+from course_lib.simulated import records
 
 ROOT = Path(__file__).resolve().parents[1]
 BY_NAME = {question.name: question for question in QUESTIONS}
-NOT_NEEDED = {"memory", "simulate", "NCCL"}
+NOT_NEEDED = {"JupyterLab", "memory", "simulate", "NCCL"}
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -73,10 +74,33 @@ def gpus_that_do_not_talk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(course_lib, "run", fails(CourseError("no group\nformed")), raising=False)
 
 
-def small_container(patch: pytest.MonkeyPatch) -> None:
-    sizes = {"memory.max": 3 << 30, "memory.current": 2 << 30}
-    files = {name: SimpleNamespace(read_text=lambda n=n: str(n)) for name, n in sizes.items()}
-    patch.setattr(doctor, "CGROUP", type("Folder", (), {"__truediv__": lambda _, n: files[n]})())
+def small_container(limit: str, used: str) -> Break:
+    files = {name: SimpleNamespace(read_text=lambda: "no number") for name in sum(LIMITS, ())}
+    files[limit] = SimpleNamespace(read_text=lambda: str(3 << 30))
+    files[used] = SimpleNamespace(read_text=lambda: str(2 << 30))
+    folder = type("Folder", (), {"__truediv__": lambda _, name: files[name]})()
+    return lambda patch: patch.setattr(doctor, "CGROUP", folder)
+
+
+def nobody_tells(patch: pytest.MonkeyPatch) -> None:
+    """Ranks that find nothing wrong."""
+    for name in ("run", "simulate"):
+        patch.setattr(course_lib, name, lambda *_args, **_settings: None, raising=False)
+
+
+def names_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """As by cloudpickle 3.1.3, where nobody remembers them for it."""
+    patch.setattr(pickling, "_code", forget)
+
+
+def forget(make: Callable, parts: tuple, _file: str, _source: str) -> object:
+    return make(*parts).replace(co_filename="<dynamic-code>")
+
+
+def lists_what_is_the_readers(patch: pytest.MonkeyPatch) -> None:
+    """As by the names of files that were once thought of."""
+    patch.setattr(user_code, "is_user_frame", lambda frame: frame.f_code.co_filename == "<stdin>")
+    patch.setattr(records, "is_user_frame", user_code.is_user_frame)
 
 
 # A question, a way to break what it looks at, and words that the finding must hold.
@@ -90,12 +114,17 @@ BROKEN: list[tuple[str, Break, str]] = [
         importlib.metadata.PackageNotFoundError("ipykernel"))), "ipykernel"),
     ("memory", lambda p: p.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20)),
      "/dev/shm has 1 MiB"),
-    ("memory", small_container, "1.0 GiB free, and 2 are wanted"),
+    ("memory", small_container("memory.max", "memory.current"), "1.0 GiB free, and 2 are wanted"),
+    ("memory", small_container("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+     "1.0 GiB free, and 2 are wanted"),
     ("gloo", lambda p: p.setenv("GLOO_SOCKET_IFNAME", "nosuchinterface0"), "process group"),
     ("gloo", comes_back([3.0, 2.0]), "came back wrong"),
     ("gloo", comes_back([3.0, 3.0], ops=()), "the trace shows []"),
     ("gloo", slow_names, "took 12 s"),
+    ("mistakes", nobody_tells, "a mistake was made, and nobody told it"),
+    ("mistakes", names_are_forgotten, "a mistake was made, and told without its line"),
     ("simulate", comes_back([1.0] * 8), "came back wrong"),
+    ("simulate", lists_what_is_the_readers, "a mistake was made, and nobody told it"),
     ("NCCL", lambda p: p.setattr(torch.cuda, "device_count", lambda: 0), "no GPU is visible"),
     ("NCCL", gpus_without_nccl, "without NCCL"),
     ("NCCL", gpus_that_do_not_talk, "CourseError: no group"),
@@ -140,6 +169,9 @@ def test_it_says_in_which_mode_lessons_run():
     fine = dict.fromkeys(BY_NAME, "ok")
     assert modes(fine) == ("Every lesson runs here: on real ranks with gloo, on simulated ranks, "
                            'on the GPUs wherever you write backend="nccl".')  # fmt: skip
+    assert modes(fine | {"JupyterLab": "note"}).endswith(
+        ". Open them in VS Code, Colab or the like."
+    )
     assert "GPU" not in modes(fine | {"NCCL": "note"})
     assert "simulate() end in an error" in modes(fine | {"simulate": "note"})
     assert modes(fine | {"gloo": "MISSING"}).endswith("mended: gloo.")

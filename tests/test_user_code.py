@@ -1,9 +1,12 @@
 """Which files are the reader's own."""
 
 import sysconfig
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import attrs
 import pytest
+import torch.fx
 
 from course_lib import user_code
 
@@ -28,3 +31,68 @@ def test_frames_of_libraries_are_not_the_readers(library):
 @pytest.mark.parametrize("own", [Path.home() / "course/work/train.py", "relative.py", "<stdin>"])
 def test_files_of_the_readers_are(own):
     assert user_code.is_user_code(str(own))
+
+
+NAMES = ["<stdin>", "<python-input-3>", "<input>", "<console>", "<pyshell#3>", "<command-12>"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "<string>", "<unknown>", "Untitled-1", ""])
+@pytest.mark.parametrize("module", ["__main__", "answer", "__console__", None])
+def test_input_is_the_readers_whatever_a_front_end_calls_it(name, module):
+    assert user_code.is_user_code(name, module)
+
+
+def test_code_that_a_library_makes_for_itself_is_not_the_readers():
+    folder = "/tmp/torchinductor_me/ab/cab.py"  # where torch's compiler puts what it has made
+    assert not user_code.is_user_code(folder, "torch._inductor.runtime.compile_tasks.cab")
+    assert not user_code.is_user_code("<string>", "torch.fx.graph")
+    assert not user_code.is_user_code("<string>", "collections")
+    assert user_code.is_user_code(folder, "__main__")
+
+
+def caller() -> str:
+    """The function of the reader's, as which this file counts, that has called."""
+    return user_code.line_of(user_code.find_frame(2)).function
+
+
+def test_frames_that_libraries_make_for_the_reader_are_passed_over():
+    @dataclass
+    class Config:
+        found: str = field(default_factory=caller)
+
+    def made_by_dataclass():
+        return Config().found
+
+    @attrs.define
+    class Other:
+        found: str = attrs.field(factory=caller)
+
+    def made_by_attrs():
+        return Other().found
+
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(caller))
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+
+    def made_by_fx():
+        return module()
+
+    for function in (made_by_dataclass, made_by_attrs, made_by_fx):
+        assert function() == function.__name__
+
+
+def test_the_readers_own_exec_is_not_passed_over():
+    space = {"caller": caller}
+    exec("def made_by_exec(): return caller()", space)
+    assert space["made_by_exec"]() == "made_by_exec"
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_where_pip_has_put_a_package_beside_the_readers_files(end, tmp_path, monkeypatch):
+    (tmp_path / "lib-1.0.dist-info").mkdir()
+    record = "lib/__init__.py,sha256=0,1\nalone.py,,\n"
+    (tmp_path / "lib-1.0.dist-info/RECORD").write_text(record)
+    monkeypatch.syspath_prepend(f"{tmp_path}{end}")
+    names = ("lib/part.py", "alone.py", "library.py", "train.py", "own/lib/part.py")
+    mine = [name for name in names if user_code.is_user_code(str(tmp_path / name))]
+    assert mine == ["library.py", "train.py", "own/lib/part.py"]

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib.errors import CourseError
+from course_lib.versions import old_torch
 
 MOST_RANKS = 64
 DEFAULT_RANKS = 4
@@ -41,7 +42,6 @@ class Job(NamedTuple):
     path: list[str]
     record: bool
     cells: dict[str, str]  # file name → "cell [7]"
-    sources: dict[str, list[str]]  # file name → its lines
 
 
 class Deadline:
@@ -59,8 +59,8 @@ class Deadline:
 
 def make_plan(world_size: int | None, backend: str | None, init: bool) -> Plan:
     """Fill in the defaults; raises CourseError for a world that cannot be."""
-    if not hasattr(dist.ProcessGroup, "register_pre_hook"):
-        raise CourseError(f"run() needs torch 2.14 or later, and this is torch {torch.__version__}")
+    if problem := old_torch(torch.__version__):
+        raise CourseError(f"run() cannot start ranks: {problem}")
     backend = (backend or "gloo").lower()
     if backend not in ("gloo", "nccl"):
         raise CourseError(f"backend={backend!r} is not one that run() starts: use 'gloo' or 'nccl'")

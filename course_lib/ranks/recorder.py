@@ -29,7 +29,7 @@ import typing_extensions
 from course_lib import context
 from course_lib.explain import FILL_IN_ORDER
 from course_lib.ranks.log import Writer
-from course_lib.user_code import find_frame, is_user_code, line_of
+from course_lib.user_code import find_frame, is_user_frame, line_of
 
 # HookOpName → the name that a reader of torch.distributed's documentation knows, where it is not
 # the same in small letters.
@@ -157,7 +157,7 @@ class Recorder(context.Context):
         known = self._lines.get(place)
         if known is None:
             with self._lock:
-                number = len(self._lines) if is_user_code(code.co_filename) else -1
+                number = len(self._lines) if is_user_frame(frame) else -1
                 known = self._lines[place] = number, code
                 if number >= 0:
                     at = line_of(frame)

@@ -31,7 +31,7 @@ from course_lib.pickling import CannotTravel, TooLarge, pack, unpack_call, why
 from course_lib.ranks import recorder, wrappers
 from course_lib.ranks.log import Writer
 from course_lib.ranks.plan import Job, Plan
-from course_lib.user_code import name_cells, show_lines
+from course_lib.user_code import name_cells
 
 # What ranks may share. The compiler starts processes of its own when it is imported.
 _SHARED = re.compile(r"(torch|torchvision|course_lib)\.(?!_inductor|_C)")
@@ -142,8 +142,6 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
     os.chdir(job.cwd)
     sys.path[:] = job.path
     name_cells(job.cells)
-    for name, lines in job.sources.items():
-        show_lines(name, "".join(lines))
     recording.t0 = job.t0
     if job.record:
         recorder.begin(recording)

@@ -111,7 +111,7 @@ class World:
     def work(self, call: bytes, deadline: Deadline, record: bool) -> Run:
         """Give every rank its job, and wait for all of them."""
         t0 = time.perf_counter()
-        self._order(Job(call, t0, os.getcwd(), list(sys.path), record, *notebook_cells()))
+        self._order(Job(call, t0, os.getcwd(), list(sys.path), record, notebook_cells()))
         for rank in self.ranks:
             rank.wake()
         detector = DeadlockDetector(self.ranks, self._matcher)

@@ -1,7 +1,7 @@
 """Simulated ranks: a thousand of them in one process, on a modelled network, the same every time.
 
 README.md follows one call through the files.
-Nothing but ``Network`` and ``Run`` is imported before the first simulation.
+Nothing of torch is imported before the first simulation.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from course_lib.errors import CourseError
 from course_lib.simulated.network import Network
 from course_lib.trace import Run
 
@@ -54,6 +55,11 @@ def simulate(
         RankFailed, RankDied, Deadlock, Mismatch, Hazard, Hang: see ``course_lib.errors``;
         CourseError for bad arguments, and where this torch cannot simulate.
     """
+    from course_lib.simulated import compat
+
+    if problem := compat.missing():
+        raise CourseError(problem)
+
     from course_lib.simulated import engine
 
     return engine.simulate(fn, args, world_size, network, buffered, seed, limit, backend)

@@ -28,6 +28,8 @@ import torch.distributed as dist
 import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before any rank does
 from torch.distributed import distributed_c10d as c10d
 
+from course_lib.versions import old_torch
+
 
 def missing() -> str | None:
     """Why this torch cannot simulate, or None if it can."""
@@ -45,6 +47,8 @@ def missing() -> str | None:
     gone = [name for name, there in wanted if not there]
     if not gone:
         return None
+    if problem := old_torch(torch.__version__):
+        return f"simulate() cannot start ranks: {problem}"
     return f"simulate() does not know torch {torch.__version__}: {', '.join(gone)} is not there"
 
 

@@ -32,7 +32,7 @@ from course_lib.simulated.private import Privacy, current
 from course_lib.simulated.records import LazyEvents, line_of_thread, to_events
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 from course_lib.trace import Run, Trace, many_events
-from course_lib.user_code import is_user_code, notebook_cells, user_lines
+from course_lib.user_code import frame_lines, is_user_code, notebook_cells
 
 MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
@@ -55,8 +55,6 @@ class Program:
 
     def __post_init__(self) -> None:
         n, limit = self.world_size, self.limit
-        if (reason := compat.missing()) is not None:
-            raise CourseError(reason)
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise CourseError(f"world_size={n!r}: a world needs a whole number of ranks, 1 or more")
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -203,9 +201,7 @@ class Play:
         )
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
-        stack = [(f.f_code.co_filename, number, f.f_code.co_name)
-                 for f, number in walk_stack(frame)] if frame else []  # fmt: skip
-        lines = user_lines(reversed(stack))
+        lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []
         text = [f"rank {rank.number} did not return within {self.program.limit:g} s.",
                 *(f"    {line}" for line in lines)]  # fmt: skip
         if stuck:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from course_lib.simulated import compat
 from course_lib.trace import Event, Line
-from course_lib.user_code import is_user_code, line_of
+from course_lib.user_code import is_user_frame, line_of
 
 # In a process of real ranks, frames of their recorder are on the way as well.
 _OURS = tuple(str(Path(__file__).parents[1] / part) + os.sep for part in ("simulated", "ranks"))
@@ -64,14 +64,14 @@ def _is_way_in(filename: str) -> bool:
 
 def _user_frame(frame: FrameType | None) -> FrameType | None:
     """The first frame from here outwards that is the user's own, or None."""
-    while frame is not None and not is_user_code(frame.f_code.co_filename):
+    while frame is not None and not is_user_frame(frame):
         frame = frame.f_back
     return frame
 
 
-def is_callers(filename: str) -> bool:
-    """Whether a file is the user's, or torch.distributed's own, which works on its behalf."""
-    return is_user_code(filename) or filename in compat.call_files()
+def is_callers(frame: FrameType) -> bool:
+    """Whether a frame is the user's, or torch.distributed's own, which works on its behalf."""
+    return is_user_frame(frame) or frame.f_code.co_filename in compat.call_files()
 
 
 def line_of_thread(thread: Any) -> Line | None:

@@ -208,7 +208,7 @@ def _looks(original: Any) -> Any:
     @functools.wraps(original)
     def look(*args: Any, **kwargs: Any) -> Any:
         rank = current()
-        if rank is not None and is_callers(sys._getframe(1).f_code.co_filename):
+        if rank is not None and is_callers(sys._getframe(1)):
             rank.gpu.current.synchronize()
         return original(*args, **kwargs)
 
