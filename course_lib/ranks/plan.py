@@ -39,6 +39,7 @@ class Job(NamedTuple):
     t0: float  # time.perf_counter() that counts as zero
     cwd: str
     path: list[str]
+    argv: list[str]
     record: bool
     cells: dict[str, str]  # file name → "cell [7]"
     sources: dict[str, list[str]]  # file name → its lines

@@ -41,6 +41,8 @@ def missing() -> str | None:
               ("new_group of a process group",  # dist.new_group asks the default group for it
                "new_group" in c10d._new_group_with_tag.__code__.co_names),
               ("split_group of a process group", hasattr(dist.ProcessGroup, "split_group")),
+              ("distributed_c10d._new_process_group_helper",
+               hasattr(c10d, "_new_process_group_helper")),
               ("all_gather_single", hasattr(dist, "all_gather_single"))]  # fmt: skip
     gone = [name for name, there in wanted if not there]
     if not gone:
@@ -85,14 +87,25 @@ def separate_worlds() -> Iterator[None]:
         c10d._world = original
 
 
-def enter_world(group: Any, ranks: dict[int, int]) -> None:
-    """Give the calling thread a fresh world, with ``group`` as its default group."""
+def enter_world(group: Any = None, ranks: dict[int, int] | None = None) -> None:
+    """Give the calling thread a fresh world, with ``group`` as its default group, if there is one
+    already.
+    """
     world = c10d._world
     for name in _world_fields():
-        if name != "default_pg":
-            setattr(world, name, type(getattr(world, name))())
-    world.default_pg, world.group_count = group, 1
-    add_group(group, ranks)
+        setattr(world, name, None if name == "default_pg" else type(getattr(world, name))())
+    if group is not None:
+        world.default_pg, world.group_count = group, 1
+        add_group(group, ranks or {})
+
+
+# what init_process_group makes a group with, and what it leaves behind in the process
+MAKE_GROUP = (c10d, "_new_process_group_helper")
+LEFT_BY_INIT: list[tuple[Any, str]] = [
+    (c10d, "_backend"),
+    (c10d, "_default_pg_init_method"),
+    (sys, "excepthook"),
+]
 
 
 def add_group(group: Any, ranks: dict[int, int]) -> None:
@@ -177,6 +190,20 @@ def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any]) -> Any:
         return loads(parcel)
     finally:
         by_value._DYNAMIC_CLASS_TRACKER_BY_ID = known
+
+
+def as_callers(error: BaseException | None) -> None:
+    """Make an exception one of the caller's class, where a rank has imported that for itself."""
+    while error is not None:
+        kind = type(error)
+        known = getattr(sys.modules.get(kind.__module__), kind.__qualname__, kind)
+        if (
+            known is not kind
+            and isinstance(known, type)
+            and known.__basicsize__ == kind.__basicsize__
+        ):
+            error.__class__ = known
+        error = error.__cause__
 
 
 def swap_environ(data: Any) -> None:

@@ -3,6 +3,7 @@
     function, globals, arguments    a pickled copy for each rank
     torch's random generator        one for all: its state is swapped when the baton changes hands
     random's and numpy.random's     functions that ask the calling rank's own generator
+    the user's own modules          each rank imports them anew: see modules.py
     os.environ                      the mapping behind it is swapped
     time                            sleep spends, and the clocks show, virtual time
     sys.stdout, sys.stderr          written to the rank's own pages
@@ -28,10 +29,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from course_lib import context
-from course_lib.simulated import compat
+from course_lib import context, rendezvous
+from course_lib.simulated import compat, store
+from course_lib.simulated.modules import Modules
 from course_lib.simulated.scheduler import Rank, Scheduler
+from course_lib.terminal import arguments
 
 PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
               "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
@@ -47,13 +51,17 @@ def current() -> Rank | None:
 class Privacy:
     """Swaps what is private when the baton changes hands, and puts all back at the end."""
 
-    def __init__(self, scheduler: Scheduler, more: Sequence[Place] = ()) -> None:
+    def __init__(
+        self, scheduler: Scheduler, modules: dict[str, Any], more: Sequence[Place] = ()
+    ) -> None:
+        """``modules``: the user's own, which each rank imports for itself."""
+        self.modules = Modules(modules, current)
         self._ranks, self._places = scheduler.ranks, [*_places(), *more]
         self._generator = torch.default_generator
         self._caller = Rank(scheduler, -1)  # stands for the caller of simulate()
         self._caller.environ = os.environ._data  # type: ignore[attr-defined]
         for rank in self._ranks:
-            names = torchrun_names(rank.number, len(self._ranks)).items()
+            names = rendezvous.torchrun_names(rank.number, len(self._ranks)).items()
             rank.environ = self._caller.environ | {
                 os.environ.encodekey(name): os.environ.encodevalue(value) for name, value in names
             }
@@ -65,6 +73,7 @@ class Privacy:
         if following.torch_state is not None:
             self._generator.set_state(following.torch_state)
         compat.swap_environ(following.environ)
+        self.modules.swap(before or self._caller, following)
 
     def enter(self, rank: Rank) -> None:
         """First thing in a rank's own thread."""
@@ -82,8 +91,10 @@ class Privacy:
             for owner, name, replace in self._places:
                 setattr(owner, name, replace(getattr(owner, name)))
             torch.set_num_threads(1)
+            self.modules.put_aside()
             yield
         finally:
+            self.modules.put_back()
             for owner, name, original in originals:
                 if original is _INHERITED:
                     delattr(owner, name)
@@ -128,7 +139,42 @@ def _places() -> list[Place]:
     out += [(os, name, for_ranks(lambda *_: None)) for name in ("putenv", "unsetenv")]
     no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
     out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
-    return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
+    return [*out, *_group_places(), (sys, "argv", lambda _: arguments()),
+            (sys, "stdout", _Pages), (sys, "stderr", _Pages)]  # fmt: skip
+
+
+def _group_places() -> list[Place]:
+    """What forms a default group, and the stores in which ranks may meet before that."""
+    out: list[Place] = [(owner, "init_process_group", _init) for owner in (dist, compat.c10d)]
+    out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
+    out += [(dist, name, for_ranks(make)) for name, make in store.MAKERS.items()]
+    out.append((*rendezvous.CREATE_STORE, for_ranks(_meeting_place)))
+    return [*out, (*compat.MAKE_GROUP, for_ranks(_form_group))]
+
+
+def _init(original: Any) -> Any:
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        rank = current()
+        if rank is not None and rank.groups.formed_for(rank) and dist.is_initialized():
+            raise ValueError(rendezvous.formed_already("simulate()"))
+        original(*args, **kwargs)
+
+    return init_process_group
+
+
+def _meeting_place(rank: Rank, *_: Any, **__: Any) -> Any:
+    """Who has no store of their own has nothing to look up in ours: the world is there."""
+    return compat.store()
+
+
+def _form_group(
+    rank: Rank, size: int, asked: int, _ranks: Any, backend: Any, found: Any, *_: Any, **__: Any
+) -> Any:
+    rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
+    group = rank.groups.form_again(rank, str(backend))
+    compat.add_group(group, {r: r for r in range(size)})
+    return group, found
 
 
 def _sleep(rank: Rank, seconds: float) -> None:
@@ -137,13 +183,6 @@ def _sleep(rank: Rank, seconds: float) -> None:
     scheduler = rank.scheduler
     scheduler.check(rank)
     scheduler.spend(rank, seconds)
-
-
-def torchrun_names(rank: int, world_size: int) -> dict[str, str]:
-    """What torchrun tells a rank on a machine that holds them all."""
-    size, number = str(world_size), str(rank)
-    return {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size,
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
 
 
 def for_ranks(replacement: Callable[..., Any]) -> Replace:
