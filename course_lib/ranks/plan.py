@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib.errors import CourseError
+from course_lib.terminal import LoggerSettings
 
 MOST_RANKS = 64
 DEFAULT_RANKS = 4
@@ -40,6 +41,7 @@ class Job(NamedTuple):
     cwd: str
     path: list[str]
     argv: list[str]
+    loggers: list[LoggerSettings]
     record: bool
     cells: dict[str, str]  # file name → "cell [7]"
     sources: dict[str, list[str]]  # file name → its lines

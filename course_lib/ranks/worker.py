@@ -6,8 +6,10 @@ has not read yet.
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import faulthandler
+import functools
 import io
 import os
 import pickle
@@ -20,12 +22,13 @@ import types
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing import process, util
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 
-from course_lib import context, rendezvous
+from course_lib import context, rendezvous, terminal
 from course_lib.failures import Outcome
 from course_lib.pickling import CannotTravel, unpack_call
 from course_lib.ranks import recorder, wrappers
@@ -40,7 +43,26 @@ LARGEST_RESULT = 1 << 28  # bytes
 _hosted: list[dist.TCPStore] = []  # here, for a function that forms its group itself
 
 
-prepare = wrappers.install  # in the fork server, before any rank
+def prepare() -> None:
+    """In the fork server, before any rank."""
+    wrappers.install()
+    builtins.input = sys.breakpointhook = lambda *_, **__: terminal.no_keyboard()
+    for name in ("spawn", "start_processes"):
+        setattr(torch.multiprocessing, name, _spawning(getattr(torch.multiprocessing, name)))
+
+
+def _spawning(original: Callable) -> Callable:
+    """``mp.spawn``, of which a function from a cell cannot be a target: it says what to do."""
+
+    @functools.wraps(original)
+    def spawn(fn: Callable, *args: Any, **kwargs: Any) -> Any:
+        try:
+            pickle.dumps(fn)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            terminal.no_spawn(fn)
+        return original(fn, *args, **kwargs)
+
+    return spawn
 
 
 def main(fds: Sequence[int], scratch: str) -> NoReturn:
@@ -140,6 +162,7 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
     os.chdir(job.cwd)
     sys.path[:] = job.path
     sys.argv[:] = job.argv
+    terminal.set_loggers(job.loggers)
     name_cells(job.cells)
     for name, lines in job.sources.items():
         show_lines(name, "".join(lines))

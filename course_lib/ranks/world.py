@@ -27,7 +27,7 @@ from course_lib.ranks.log import nameless_file
 from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.plan import Deadline, Job, Plan
 from course_lib.ranks.rank import Rank, to_trace
-from course_lib.terminal import arguments, show
+from course_lib.terminal import arguments, log_settings, show
 from course_lib.trace import Run, many_events
 from course_lib.user_code import notebook_cells
 
@@ -111,9 +111,8 @@ class World:
     def work(self, call: bytes, deadline: Deadline, record: bool) -> Run:
         """Give every rank its job, and wait for all of them."""
         t0 = time.perf_counter()
-        self._order(
-            Job(call, t0, os.getcwd(), list(sys.path), arguments(), record, *notebook_cells())
-        )
+        surroundings = os.getcwd(), list(sys.path), arguments(), log_settings()
+        self._order(Job(call, t0, *surroundings, record, *notebook_cells()))
         for rank in self.ranks:
             rank.wake()
         detector = DeadlockDetector(self.ranks, self._matcher)

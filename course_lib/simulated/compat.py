@@ -211,6 +211,53 @@ def swap_environ(data: Any) -> None:
     os.environ._data = data  # type: ignore[attr-defined]
 
 
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it has been removed
+        return None
+
+
+def _go_to(folder: str | None) -> None:
+    if folder is not None:
+        os.chdir(folder)
+
+
+def _deterministic() -> tuple[bool, bool]:
+    asked = torch.are_deterministic_algorithms_enabled()
+    return asked, torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _checks_gradients() -> tuple[bool, bool]:
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+# What is one for the whole process, where a rank expects it to be its own: how to read and set it.
+# Whether gradients are kept, inference, autocast, modes and the default device are each thread's.
+SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (_deterministic, lambda on: torch.use_deterministic_algorithms(on[0], warn_only=on[1])),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (_checks_gradients, lambda on: torch.autograd.set_detect_anomaly(*on)),
+    (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), vars(torch._tensor_str.PRINT_OPTS).update),
+    (_folder, _go_to),
+]
+
+
+def settings() -> list[Any]:
+    return [read() for read, _ in SETTINGS]
+
+
+def change_settings(wanted: list[Any]) -> list[Any]:
+    """Put these in force; returns those that were."""
+    before = settings()
+    if wanted != before:
+        for (_, put), old, new in zip(SETTINGS, before, wanted, strict=True):
+            if new != old:
+                put(new)
+    return before
+
+
 def shared_generators() -> list[tuple[Any, dict[str, str], Callable[[], Any]]]:
     """Modules whose functions draw from one hidden generator: the module, its functions with the
     method that each stands for, and how to make another such generator.

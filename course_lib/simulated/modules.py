@@ -13,7 +13,8 @@ from __future__ import annotations
 import importlib.abc
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -71,18 +72,19 @@ class Modules(importlib.abc.MetaPathFinder):
         self._specs: dict[str, ModuleSpec | None] = {}
         self._code: dict[str, CodeType] = {}
 
-    def put_aside(self) -> None:
-        """Before the first rank: none of them has imported anything."""
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside, none of them has been imported yet."""
         for name in self.callers:
             sys.modules.pop(name, None)
         sys.meta_path.insert(0, self)
-
-    def put_back(self) -> None:
-        """After the last one."""
-        sys.meta_path.remove(self)
-        for name in self._loaded:
-            sys.modules.pop(name, None)
-        sys.modules.update(self.callers)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(self)
+            for name in self._loaded:
+                sys.modules.pop(name, None)
+            sys.modules.update(self.callers)
 
     def swap(self, before: Rank, rank: Rank) -> None:
         """One rank's modules out, another's in."""

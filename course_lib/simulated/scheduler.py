@@ -90,6 +90,9 @@ class Rank(Context):
         self.torch_state: Any = None
         self.generators: dict[int, Any] = {}
         self.environ: dict[Any, Any] = {}
+        self.logging: dict[tuple[int, str], Any] = {}  # see log_settings.py
+        self.handlers: dict[int, Any] = {}  # of signals, which nobody sends
+        self.settings: list[Any] = []  # see compat.SETTINGS
         self.modules: dict[str, Any] = {}  # the user's own that it has imported
         self.pages = io.StringIO()
 

@@ -248,7 +248,7 @@ def test_a_module_that_cannot_be_imported_twice_is_shared_and_named_once():
     importlib.import_module("once")
     with pytest.warns(RuntimeWarning, match=r"share the module once, .*registered twice") as seen:
         assert simulate(asks_once, world_size=SIZE).results == [(42, "once")] * SIZE
-    assert len(seen) == 1
+    assert len([w for w in seen if "share the module" in str(w.message)]) == 1
 
 
 def test_libraries_are_not_imported_again():
