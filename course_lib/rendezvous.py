@@ -7,6 +7,7 @@ environment, its ranks meet in a store that is there already: no port has to be 
 from __future__ import annotations
 
 import importlib
+import os
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,9 @@ import torch.distributed as dist
 # where torch's ``env://`` and ``tcp://`` make the store in which ranks meet; ``dist.rendezvous`` is
 # the function of that name
 CREATE_STORE = (importlib.import_module("torch.distributed.rendezvous"), "_create_c10d_store")
+
+
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # says that a store is hosted at MASTER_PORT
 
 
 def torchrun_names(rank: int, world_size: int) -> dict[str, str]:
@@ -66,8 +70,14 @@ def meet_in(store: dist.Store, rank: int, world_size: int) -> Callable[..., dist
     those of the others, in a part of ``store`` that is theirs alone.
     """
     times: Counter[int] = Counter()
+    usual, process = getattr(*CREATE_STORE), os.getpid()
 
-    def create(_host: str, port: int, asked_rank: int, asked_size: int, *_: Any, **__: Any) -> Any:
+    def create(
+        host: str, port: int, asked_rank: int, asked_size: int, *more: Any, **how: Any
+    ) -> Any:
+        if os.getpid() != process:  # the rank has started ranks of its own, whom nobody serves
+            os.environ.pop(AGENT_STORE, None)
+            return usual(host, port, asked_rank, asked_size, *more, **how)
         check_place(rank, world_size, asked_rank, asked_size)
         times[port] += 1
         return dist.PrefixStore(f"port {port}, group {times[port]}", store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import runpy
 import socket
 import sys
 import threading
@@ -13,6 +14,7 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
@@ -287,3 +289,66 @@ def reads_its_arguments():
 def test_a_script_reads_the_arguments_that_this_process_was_given(engine, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train.py", "--epochs", "5"])
     assert engine(reads_its_arguments).results == [5] * SIZE
+
+
+def runs_a_file(path, *arguments):
+    sys.argv = [path, *arguments]
+    runpy.run_path(path, run_name="__main__")
+
+
+FILE = """
+import argparse, logging, os, sys
+import torch.distributed as dist
+import torch.multiprocessing
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--name", default="nobody")
+options = parser.parse_args()
+logging.basicConfig(level=logging.INFO, format=f"{os.environ['RANK']} %(message)s",
+                    stream=sys.stdout)
+
+def main():
+    global world
+    dist.init_process_group("gloo")
+    world = dist.get_world_size()
+    everybody = [None] * world
+    dist.all_gather_object(everybody, options.name + os.environ["RANK"])
+    logging.info("%s of %d", everybody, sys.modules["__main__"].world)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+def test_a_file_runs_as_it_is(engine, tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(FILE)
+    main = sys.modules["__main__"]
+    done = engine(runs_a_file, str(path), "--name", "rank", init=False)
+    lines = [f"[{r}] {r} ['rank0', 'rank1', 'rank2'] of 3\n" for r in range(SIZE)]
+    assert done.output == "".join(lines)
+    assert sys.modules["__main__"] is main
+
+
+def starts_processes():
+    """As a script does that brings its own launcher."""
+    processes = [torch.multiprocessing.Process(target=its_rank, args=(r,)) for r in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]
+
+
+def its_rank(rank):
+    os.environ["MASTER_PORT"] = os.environ["FREE_PORT"]
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    assert total() == 2.0
+
+
+def test_a_rank_may_start_a_world_of_its_own(monkeypatch):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("FREE_PORT", str(probe.getsockname()[1]))
+    assert run(starts_processes, world_size=1, init=False, timeout=40).results == [[0, 0]]

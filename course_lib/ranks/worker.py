@@ -60,6 +60,7 @@ def _spawning(original: Callable) -> Callable:
             pickle.dumps(fn)
         except (pickle.PicklingError, AttributeError, TypeError):
             terminal.no_spawn(fn)
+        os.environ.pop(rendezvous.AGENT_STORE, None)  # those ranks host a store of their own
         return original(fn, *args, **kwargs)
 
     return spawn
@@ -155,7 +156,7 @@ def _host_store(store: dist.Store, rank: int) -> None:
         _hosted.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
         store.set("port", str(_hosted[0].port))
     os.environ["MASTER_PORT"] = store.get("port").decode()
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    os.environ[rendezvous.AGENT_STORE] = "True"
 
 
 def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Outcome:

@@ -26,8 +26,16 @@ def _begin(owner: Any, name: str) -> Any:
     if name == "_cache":
         return {}
     if name == "handlers":
-        return [for_a_rank(handler) or handler for handler in value]
+        kept = [h for h in value if owner is not logging.root or _is_pythons(h)]
+        return [for_a_rank(handler) or handler for handler in kept]
     return list(value) if isinstance(value, list) else value
+
+
+def _is_pythons(handler: logging.Handler) -> bool:
+    """Whether its class is one of Python's: a front end's or a test runner's at the root would make
+    a rank believe that a program has set up logging.
+    """
+    return type(handler).__module__.partition(".")[0] == "logging"
 
 
 class _RanksOwn:

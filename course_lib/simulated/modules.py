@@ -66,9 +66,10 @@ class Modules(importlib.abc.MetaPathFinder):
     """What each rank has imported of them; ``asking`` tells whether a rank imports."""
 
     def __init__(self, callers: dict[str, ModuleType], asking: Callable[[], Any]) -> None:
+        self.main = {"__main__": sys.modules["__main__"]}  # which runpy replaces for a while
         self.callers, self._asking = callers, asking
         self.shared: dict[str, str] = {}  # by name: why
-        self._loaded: set[str] = set()  # that ranks have for themselves
+        self._loaded = set(self.main)  # what ranks have for themselves
         self._specs: dict[str, ModuleSpec | None] = {}
         self._code: dict[str, CodeType] = {}
 
@@ -84,14 +85,13 @@ class Modules(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
             for name in self._loaded:
                 sys.modules.pop(name, None)
-            sys.modules.update(self.callers)
+            sys.modules.update(self.callers | self.main)
 
     def swap(self, before: Rank, rank: Rank) -> None:
         """One rank's modules out, another's in."""
-        if self._loaded:
-            known = sys.modules
-            before.modules = {name: known.pop(name) for name in self._loaded if name in known}
-            known.update(rank.modules)
+        known = sys.modules
+        before.modules = {name: known.pop(name) for name in self._loaded if name in known}
+        known.update(rank.modules)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: Any = None

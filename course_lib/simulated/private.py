@@ -70,7 +70,7 @@ class Privacy:
         self._caller.environ = os.environ._data  # type: ignore[attr-defined]
         self._caller.settings = settings = compat.settings()
         for rank in self._ranks:
-            rank.settings = settings
+            rank.settings, rank.modules = settings, dict(self.modules.main)
             names = rendezvous.torchrun_names(rank.number, len(self._ranks)).items()
             rank.environ = self._caller.environ | {
                 os.environ.encodekey(name): os.environ.encodevalue(value) for name, value in names
@@ -346,7 +346,7 @@ class _Pages(io.TextIOBase):
 
 def _shown(rank: Rank) -> str:
     text = rank.pages.getvalue()
-    lines = text[:MOST_OUTPUT].splitlines()
+    lines = text[:MOST_OUTPUT].removesuffix("\n").split("\n") if text else []
     if len(text) > MOST_OUTPUT:
         lines.append(f"… {MOST_OUTPUT:,} of {len(text):,} characters shown")
     return "".join(f"[{rank.number}] {line}\n" for line in lines)
