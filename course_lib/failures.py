@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from course_lib import explain
-from course_lib.errors import CourseError, RankDied, RankFailed, Wait
+from course_lib.errors import CourseError, Deadlock, RankDied, RankFailed, Wait
+from course_lib.pickling import LARGEST, TooLarge, pack, unpack, why
 from course_lib.trace import Event, Line
-from course_lib.user_code import stack_lines
+from course_lib.user_code import line_at, stack_lines
 
 # How torch and gloo complain when the other side of a connection has gone.
 _LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo/transport", re.I)
@@ -48,9 +49,40 @@ class Outcome:
         # one that was raised in another process has brought its lines along
         lines = getattr(error, "__lines__", None) or stack_lines(error.__traceback__)
         if isinstance(error, SystemExit):
-            code = error.code if isinstance(error.code, int) else int(error.code is not None)
-            return cls(rank, "left", at, lines=lines, code=code)
+            code, said = error.code, ""
+            if not isinstance(code, int):  # sys.exit("why") prints that, and stands for 1
+                code, said = int(code is not None), str(code or "")
+            return cls(rank, "left", at, lines=lines, code=code, last_words=said)
         return cls(rank, "raised", at, type(error).__name__, str(error), lines, exception=error)
+
+    @classmethod
+    def of_result(
+        cls, rank: int, at: float, result: object, function: object, most: int = LARGEST
+    ) -> Self:
+        """That of a rank whose function has returned; a failure if its result cannot travel."""
+        kind, code = type(result).__name__, getattr(function, "__code__", None)
+        line = code and line_at(code.co_filename, code.co_firstlineno, code.co_name)
+        try:
+            return cls(rank, "returned", at, kind, result=pack(result, most))
+        except TooLarge as error:
+            said = f"returned {error}: return a summary of it (a shape, a norm, a slice)"
+        except Exception as error:
+            said = f"returned a {kind}, which cannot travel ({why(error)}): return plain data"
+        return cls(rank, "raised", at, message=said, lines=[line] if line else [])
+
+    def value(self) -> object:
+        """What the function returned."""
+        try:
+            return unpack(self.result) if self.state == "returned" else None
+        except Exception as error:
+            message = f"rank {self.rank} returned a {self.kind}, which cannot be unpickled here"
+            message = f"{message} ({why(error)}): return plain data"
+            raise RankFailed(message, rank=self.rank, kind=self.kind) from error
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it returned, or called ``sys.exit()`` as a script does at its end."""
+        return self.state == "returned" or (self.state == "left" and self.code == 0)
 
     @property
     def lost_its_peer(self) -> bool:
@@ -111,7 +143,7 @@ def _raised(first: Outcome, same: Sequence[int], others: Sequence[Outcome]) -> R
     return error
 
 
-def _died(first: Outcome, others: Sequence[Outcome]) -> RankDied:
+def _died(first: Outcome, others: Sequence[Outcome], waits: Sequence[str] = ()) -> RankDied:
     manner, advice = _end(first)
     lines = [f"rank {first.rank} {manner}"]
     event = first.last_call
@@ -120,7 +152,7 @@ def _died(first: Outcome, others: Sequence[Outcome]) -> RankDied:
     elif event is not None:
         lines.append(f"  the last thing it did: {explain.call_text(event)}   {event.line or ''}")
     lines += [f"  it said: {' '.join(first.last_words.split())}"] if first.last_words else []
-    lines += [*_consequences(others), advice]
+    lines += [*waits, *_consequences(others), advice]
     fell = tuple(s.rank for s in others)
     return RankDied("\n".join(lines), rank=first.rank, exit_code=first.code, consequences=fell)
 
@@ -142,7 +174,9 @@ def _end(outcome: Outcome) -> tuple[str, str]:
     code, left = outcome.code, outcome.state == "left"
     if left or code >= 0:
         how = f"it called sys.exit({code})" if left else f"its process ended with exit code {code}"
-        advice = "A rank has to return from the function: the others may still need it."
+        advice = "A rank must not end before the others have what they need from it."
+        if not left or code:
+            advice = "A rank has to return from the function: the others may still need it."
         return f"left early: {how}.", advice
     name = {int(known): known.name for known in signal.Signals}.get(-code, "")
     manner = f"was killed by {name} (signal {-code})." if name else f"was killed by signal {-code}."
@@ -153,6 +187,20 @@ def _end(outcome: Outcome) -> tuple[str, str]:
 
 
 # ---- ranks that wait in vain ---------------------------------------------------------------
+
+
+def who_left(error: CourseError, outcomes: Iterable[Outcome]) -> CourseError:
+    """The same error; or the RankDied of a rank that called ``sys.exit()`` while others still
+    wait for it in vain.
+    """
+    waits = error.waits if isinstance(error, Deadlock) else ()
+    awaited = {rank for wait in waits for rank in wait.on}
+    left = [o for o in outcomes if o.state == "left" and o.rank in awaited]
+    if not left:
+        return error
+    victims = [wait for wait in waits if not {o.rank for o in left}.isdisjoint(wait.on)]
+    text = [f"  rank {w.rank} waits for it in {w.call}   {w.line or ''}" for w in victims]
+    return _died(min(left, key=lambda o: o.rank), [], text)
 
 
 def deadlock_error(

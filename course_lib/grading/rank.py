@@ -46,8 +46,9 @@ from course_lib.checks.in_rank import AtImport, call_all
 from course_lib.grading import walls
 from course_lib.grading.far import Asker, Groups, Own, plain_line
 from course_lib.grading.wire import Ended, Talk, bytes_of, encode
+from course_lib.rendezvous import torchrun_names
 from course_lib.simulated import compat
-from course_lib.simulated.private import PROCESSES, torchrun_names
+from course_lib.simulated.private import PROCESSES
 from course_lib.simulated.scheduler import Abandoned
 from course_lib.user_code import show_lines, stack_lines
 

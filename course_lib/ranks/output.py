@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 
 MOST = 100_000  # bytes shown of one rank
 _BLOCK = 1 << 16
@@ -69,10 +68,3 @@ class RankOutput:
                 text += f"[{self.rank}] {line}\n"
         self.text += text
         return text
-
-
-def show(text: str) -> None:
-    """Print from the cell's own thread, where Jupyter and nbval both look."""
-    if text:
-        sys.stdout.write(text)
-        sys.stdout.flush()

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib.errors import CourseError
+from course_lib.terminal import LoggerSettings
 from course_lib.versions import old_torch
 
 MOST_RANKS = 64
@@ -40,6 +41,8 @@ class Job(NamedTuple):
     t0: float  # time.perf_counter() that counts as zero
     cwd: str
     path: list[str]
+    argv: list[str]
+    loggers: list[LoggerSettings]
     record: bool
     cells: dict[str, str]  # file name → "cell [7]"
 

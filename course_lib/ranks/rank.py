@@ -71,7 +71,7 @@ class Rank:
 
     @property
     def returned(self) -> bool:
-        return self.outcome is not None and self.outcome.state == "returned"
+        return self.outcome is not None and self.outcome.ended_well
 
     @property
     def stack(self) -> str:

@@ -78,6 +78,7 @@ class Recorder(context.Context):
         self._log = log
         self._lock = threading.Lock()  # numbers go into the log in order
         self._on_nccl = False
+        self._worlds = 0  # that were formed: a group is formed again under the name of the last
         self._main = threading.main_thread().ident
         self._count = 0
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
@@ -170,7 +171,8 @@ class Recorder(context.Context):
         """Record everything that is said in this group from now on."""
         if not isinstance(group, dist.ProcessGroup):
             return  # this rank is not in it
-        name, ranks = str(group.group_name), tuple(dist.get_process_group_ranks(group))
+        self._worlds += group is dist.group.WORLD
+        name, ranks = self.name_of(group), tuple(dist.get_process_group_ranks(group))
         if len(ranks) == 1 and group is not dist.group.WORLD:
             name = f"{name}:{ranks[0]}"  # each rank may make one for itself, of one name
         if dist.get_backend(group) == "nccl":
@@ -178,6 +180,11 @@ class Recorder(context.Context):
         self._log.append("group", name, ranks)
         group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
         group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
+
+    def name_of(self, group: Any) -> str:
+        """Its name in the trace; torch counts anew after destroy_process_group()."""
+        again = f"#{self._worlds}" if self._worlds > 1 else ""
+        return group.group_name + again
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
         peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look

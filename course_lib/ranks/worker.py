@@ -6,8 +6,10 @@ has not read yet.
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import faulthandler
+import functools
 import io
 import os
 import pickle
@@ -17,17 +19,18 @@ import signal
 import sys
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing import process, util
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 
-from course_lib import context
+from course_lib import context, rendezvous, terminal
 from course_lib.failures import Outcome
-from course_lib.pickling import CannotTravel, TooLarge, pack, unpack_call, why
+from course_lib.pickling import CannotTravel, unpack_call
 from course_lib.ranks import recorder, wrappers
 from course_lib.ranks.log import Writer
 from course_lib.ranks.plan import Job, Plan
@@ -40,7 +43,27 @@ LARGEST_RESULT = 1 << 28  # bytes
 _hosted: list[dist.TCPStore] = []  # here, for a function that forms its group itself
 
 
-prepare = wrappers.install  # in the fork server, before any rank
+def prepare() -> None:
+    """In the fork server, before any rank."""
+    wrappers.install()
+    builtins.input = sys.breakpointhook = lambda *_, **__: terminal.no_keyboard()
+    for name in ("spawn", "start_processes"):
+        setattr(torch.multiprocessing, name, _spawning(getattr(torch.multiprocessing, name)))
+
+
+def _spawning(original: Callable) -> Callable:
+    """``mp.spawn``, of which a function from a cell cannot be a target: it says what to do."""
+
+    @functools.wraps(original)
+    def spawn(fn: Callable, *args: Any, **kwargs: Any) -> Any:
+        try:
+            pickle.dumps(fn)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            terminal.no_spawn(fn)
+        os.environ.pop(rendezvous.AGENT_STORE, None)  # those ranks host a store of their own
+        return original(fn, *args, **kwargs)
+
+    return spawn
 
 
 def main(fds: Sequence[int], scratch: str) -> NoReturn:
@@ -103,15 +126,14 @@ def _redirect(output_fd: int) -> None:
 
 
 def _set_up(plan: Plan, rank: int, device: str, store_fd: int) -> None:
-    size = str(plan.world_size)
     os.environ.clear()
-    os.environ.update(plan.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size,
-                      LOCAL_WORLD_SIZE=size)  # fmt: skip
+    os.environ.update(plan.environ | rendezvous.torchrun_names(rank, plan.world_size))
     dist.set_debug_level_from_env()  # which torch has read in the fork server
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if device != "cpu":
         torch.cuda.set_device(device)
     store = dist.FileStore(f"/proc/self/fd/{store_fd}", plan.world_size)
+    setattr(*rendezvous.CREATE_STORE, rendezvous.meet_in(store, rank, plan.world_size))
     if plan.init:
         dist.init_process_group(
             plan.backend,
@@ -121,26 +143,28 @@ def _set_up(plan: Plan, rank: int, device: str, store_fd: int) -> None:
             timeout=GROUP_TIMEOUT,  # the notebook keeps the time
             device_id=None if device == "cpu" else torch.device(device),
         )
+        wrappers.formed = dist.group.WORLD
         # The first call takes longest: it connects the ranks.
         dist.all_reduce(torch.zeros(1, device=device))
     else:
-        _set_torchruns(store, rank)
+        _host_store(store, rank)
     context.seed_rank(rank)
 
 
-def _set_torchruns(store: dist.Store, rank: int) -> None:
-    """For ``env://``, what torchrun sets: where a store is already hosted."""
+def _host_store(store: dist.Store, rank: int) -> None:
+    """As torchrun does, for a function that speaks to the store itself."""
     if rank == 0:
         _hosted.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
         store.set("port", str(_hosted[0].port))
-    port = store.get("port").decode()
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TORCHELASTIC_RESTART_COUNT="0",
-                      TORCHELASTIC_USE_AGENT_STORE="True")  # fmt: skip
+    os.environ["MASTER_PORT"] = store.get("port").decode()
+    os.environ[rendezvous.AGENT_STORE] = "True"
 
 
 def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Outcome:
     os.chdir(job.cwd)
     sys.path[:] = job.path
+    sys.argv[:] = job.argv
+    terminal.set_loggers(job.loggers)
     name_cells(job.cells)
     recording.t0 = job.t0
     if job.record:
@@ -149,9 +173,8 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
     try:
         function, *args = unpack_call(job.call)
         began = time.perf_counter()
-        result = function(*args)
+        outcome = _finish(rank, began, function, args)
         recording.settle()
-        outcome = _returned(rank, began, result)
     except CannotTravel as error:
         outcome = _failed(
             rank,
@@ -161,7 +184,7 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
     except BaseException as error:
         outcome = Outcome.of_exception(rank, time.perf_counter(), error)
         outcome.exception = None  # it may not be able to travel: its words say as much
-    if device != "cpu" and dist.is_initialized() and outcome.state == "returned":
+    if device != "cpu" and dist.is_initialized() and outcome.ended_well:
         torch.cuda.synchronize()
         dist.destroy_process_group()
     for stream in (sys.stdout, sys.stderr):
@@ -170,17 +193,17 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
     return outcome
 
 
-def _returned(rank: int, began: float, result: object) -> Outcome:
-    """For a result, which may be too large to travel, or unable to."""
-    at, kind = time.perf_counter(), type(result).__name__
+def _finish(rank: int, began: float, function: Callable, args: Sequence[object]) -> Outcome:
+    """Call the function, which may also end as scripts do: ``sys.exit(main())``."""
     try:
-        pickled = pack(result, LARGEST_RESULT)
-    except TooLarge as error:
-        return _failed(rank, f"returned {error}: return a summary of it (a shape, a norm, a slice)")
-    except Exception as error:
-        message = f"returned a {kind}, which cannot travel ({why(error)}): return plain data"
-        return _failed(rank, message)
-    return Outcome(rank, "returned", at, kind, began=began, result=pickled)
+        result = function(*args)
+        at = time.perf_counter()
+        outcome = Outcome.of_result(rank, at, result, function, LARGEST_RESULT)
+    except SystemExit as error:
+        outcome = Outcome.of_exception(rank, time.perf_counter(), error)
+        outcome.exception = None
+    outcome.began = began
+    return outcome
 
 
 def _failed(rank: int, message: str) -> Outcome:

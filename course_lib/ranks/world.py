@@ -18,16 +18,15 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from course_lib import explain
-from course_lib.errors import CourseError, Hang, RankFailed
-from course_lib.failures import Outcome, root_cause
-from course_lib.pickling import unpack, why
+from course_lib.errors import CourseError, Hang
+from course_lib.failures import Outcome, root_cause, who_left
 from course_lib.ranks.deadlock import DeadlockDetector, hang_error
 from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.matching import CallMatcher
-from course_lib.ranks.output import show
 from course_lib.ranks.plan import Deadline, Job, Plan
 from course_lib.ranks.rank import Rank, to_trace
+from course_lib.terminal import arguments, log_settings, show
 from course_lib.trace import Run, many_events
 from course_lib.user_code import notebook_cells
 
@@ -111,7 +110,8 @@ class World:
     def work(self, call: bytes, deadline: Deadline, record: bool) -> Run:
         """Give every rank its job, and wait for all of them."""
         t0 = time.perf_counter()
-        self._order(Job(call, t0, os.getcwd(), list(sys.path), record, notebook_cells()))
+        surroundings = os.getcwd(), list(sys.path), arguments(), log_settings()
+        self._order(Job(call, t0, *surroundings, record, notebook_cells()))
         for rank in self.ranks:
             rank.wake()
         detector = DeadlockDetector(self.ranks, self._matcher)
@@ -123,12 +123,12 @@ class World:
                         self._settle()
                         raise self._matcher.mismatch() or root_cause(self._failures())
                     if error := detector.look():
-                        raise error
+                        raise who_left(error, filter(None, (r.outcome for r in self.ranks)))
                     if deadline.passed and (running := self._ask_for_stacks()):
                         raise hang_error(running, deadline.seconds)
                 self._check_calls()
             ends = [rank.outcome for rank in self.ranks if rank.outcome]
-            results = [_result(end) for end in ends]
+            results = [end.value() for end in ends]
         except CourseError as error:
             error.run = self._make_run([None] * len(self.ranks), 0.0, record)
             raise
@@ -226,12 +226,3 @@ class World:
             self._read_logs()
             if all(map(has_spoken, self.ranks)):
                 return
-
-
-def _result(end: Outcome) -> Any:
-    try:
-        return unpack(end.result)
-    except Exception as error:
-        message = f"rank {end.rank} returned a {end.kind}, which cannot be unpickled here"
-        message = f"{message} ({why(error)}): return plain data"
-        raise RankFailed(message, rank=end.rank, kind=end.kind) from error

@@ -19,7 +19,9 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.ranks import recorder
+from course_lib.rendezvous import formed_already
 
+formed: Any = None  # the group that run() has formed
 _OPERATIONS = (
     "send", "recv", "recv_anysource", "broadcast", "allreduce", "allreduce_coalesced", "reduce",
     "allgather", "allgather_coalesced", "all_gather_single", "all_gather_single_coalesced",
@@ -89,6 +91,8 @@ def _operation(method: Callable) -> Callable:
 
 def _init(function: Callable) -> Callable:
     def init_process_group(*args: Any, **kwargs: Any) -> None:
+        if formed is not None and dist.group.WORLD is formed:
+            raise ValueError(formed_already("run()"))
         function(*args, **kwargs)
         if recorder.active_recorder is not None:
             recorder.active_recorder.watch(dist.group.WORLD)
@@ -104,7 +108,7 @@ def _new_group(function: Callable) -> Callable:
         if kwargs.get("use_local_synchronization"):  # only members call it, who meet in it
             made = function(ranks, *args, **kwargs)
         else:
-            world = dist.group.WORLD.group_name  # type: ignore[union-attr]
+            world = active.name_of(dist.group.WORLD)
             members = ranks if isinstance(ranks, Sequence) else ()
             shape = tuple(int(rank) for rank in members if hasattr(rank, "__index__"))
             seq = active.issued("new_group", world, None, (), (), False, shape)

@@ -27,11 +27,13 @@ def simulate(
     seed: int = 0,
     limit: float = 60.0,
     backend: str = "gloo",
+    init: bool = True,
 ) -> Run:
     """Run ``fn(*args)`` on every rank of a simulated world, in virtual time.
 
     ``fn`` is the same plain torch.distributed code that ``run`` takes; inside it the default
-    process group is ready. Each rank has its own copy of the function, its globals and arguments.
+    process group is ready, unless ``init`` is False. Each rank has its own copy of the function,
+    its globals and arguments, and imports the user's own modules for itself.
 
     Args:
         fn: called once on every rank.
@@ -46,6 +48,8 @@ def simulate(
             the machine busy they pass more slowly.
         backend: whose rules are modelled: "gloo", or "nccl", with a GPU and its streams for each
             rank; tensors stay on the CPU, as ``device()`` says.
+        init: False leaves ``dist.init_process_group`` to ``fn``; the ranks are started with what
+            torchrun would set.
 
     Returns:
         A Run: ``results`` by rank, ``trace``, ``output``, and ``seconds``, the last rank's clock.
@@ -62,4 +66,4 @@ def simulate(
 
     from course_lib.simulated import engine
 
-    return engine.simulate(fn, args, world_size, network, buffered, seed, limit, backend)
+    return engine.simulate(fn, args, world_size, network, buffered, seed, limit, backend, init)

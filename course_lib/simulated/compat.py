@@ -43,6 +43,8 @@ def missing() -> str | None:
               ("new_group of a process group",  # dist.new_group asks the default group for it
                "new_group" in c10d._new_group_with_tag.__code__.co_names),
               ("split_group of a process group", hasattr(dist.ProcessGroup, "split_group")),
+              ("distributed_c10d._new_process_group_helper",
+               hasattr(c10d, "_new_process_group_helper")),
               ("all_gather_single", hasattr(dist, "all_gather_single"))]  # fmt: skip
     gone = [name for name, there in wanted if not there]
     if not gone:
@@ -89,14 +91,25 @@ def separate_worlds() -> Iterator[None]:
         c10d._world = original
 
 
-def enter_world(group: Any, ranks: dict[int, int]) -> None:
-    """Give the calling thread a fresh world, with ``group`` as its default group."""
+def enter_world(group: Any = None, ranks: dict[int, int] | None = None) -> None:
+    """Give the calling thread a fresh world, with ``group`` as its default group, if there is one
+    already.
+    """
     world = c10d._world
     for name in _world_fields():
-        if name != "default_pg":
-            setattr(world, name, type(getattr(world, name))())
-    world.default_pg, world.group_count = group, 1
-    add_group(group, ranks)
+        setattr(world, name, None if name == "default_pg" else type(getattr(world, name))())
+    if group is not None:
+        world.default_pg, world.group_count = group, 1
+        add_group(group, ranks or {})
+
+
+# what init_process_group makes a group with, and what it leaves behind in the process
+MAKE_GROUP = (c10d, "_new_process_group_helper")
+LEFT_BY_INIT: list[tuple[Any, str]] = [
+    (c10d, "_backend"),
+    (c10d, "_default_pg_init_method"),
+    (sys, "excepthook"),
+]
 
 
 def add_group(group: Any, ranks: dict[int, int]) -> None:
@@ -183,9 +196,70 @@ def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any]) -> Any:
         by_value._DYNAMIC_CLASS_TRACKER_BY_ID = known
 
 
+def as_callers(error: BaseException | None) -> None:
+    """Make an exception one of the caller's class, where a rank has imported that for itself."""
+    while error is not None:
+        kind = type(error)
+        known = getattr(sys.modules.get(kind.__module__), kind.__qualname__, kind)
+        if (
+            known is not kind
+            and isinstance(known, type)
+            and known.__basicsize__ == kind.__basicsize__
+        ):
+            error.__class__ = known
+        error = error.__cause__
+
+
 def swap_environ(data: Any) -> None:
     """Put another mapping behind ``os.environ``."""
     os.environ._data = data  # type: ignore[attr-defined]
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it has been removed
+        return None
+
+
+def _go_to(folder: str | None) -> None:
+    if folder is not None:
+        os.chdir(folder)
+
+
+def _deterministic() -> tuple[bool, bool]:
+    asked = torch.are_deterministic_algorithms_enabled()
+    return asked, torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _checks_gradients() -> tuple[bool, bool]:
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+# What is one for the whole process, where a rank expects it to be its own: how to read and set it.
+# Whether gradients are kept, inference, autocast, modes and the default device are each thread's.
+SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (_deterministic, lambda on: torch.use_deterministic_algorithms(on[0], warn_only=on[1])),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (_checks_gradients, lambda on: torch.autograd.set_detect_anomaly(*on)),
+    (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), vars(torch._tensor_str.PRINT_OPTS).update),
+    (_folder, _go_to),
+]
+
+
+def settings() -> list[Any]:
+    return [read() for read, _ in SETTINGS]
+
+
+def change_settings(wanted: list[Any]) -> list[Any]:
+    """Put these in force; returns those that were."""
+    before = settings()
+    if wanted != before:
+        for (_, put), old, new in zip(SETTINGS, before, wanted, strict=True):
+            if new != old:
+                put(new)
+    return before
 
 
 def shared_generators() -> list[tuple[Any, dict[str, str], Callable[[], Any]]]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,16 +23,18 @@ import cloudpickle
 
 from course_lib import explain
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
-from course_lib.failures import Outcome, deadlock_error, root_cause
-from course_lib.pickling import pack, pack_call, unpack, unpack_call
+from course_lib.failures import Outcome, deadlock_error, root_cause, who_left
+from course_lib.pickling import pack_call, unpack_call
 from course_lib.simulated import ahead, compat, hazards, nccl, streams
 from course_lib.simulated.group import Groups
+from course_lib.simulated.modules import is_imported, users_modules
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.private import Privacy, current
 from course_lib.simulated.records import LazyEvents, line_of_thread, to_events
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.terminal import show
 from course_lib.trace import Run, Trace, many_events
-from course_lib.user_code import frame_lines, is_user_code, notebook_cells
+from course_lib.user_code import frame_lines, notebook_cells
 
 MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
@@ -52,6 +54,7 @@ class Program:
     seed: int
     limit: float
     backend: str
+    init: bool
 
     def __post_init__(self) -> None:
         n, limit = self.world_size, self.limit
@@ -78,6 +81,7 @@ class Program:
             raise CourseError("a simulated rank cannot simulate a world of its own")
         notebook_cells()  # names them, for the lines in events and errors
         with _by_value(self.fn):
+            self.modules = users_modules()
             self.parcel = pack_call(self.fn, self.args)
 
 
@@ -86,7 +90,13 @@ def simulate(*args: Any) -> Run:
     """See course_lib.simulated.simulate; the arguments are those of Program."""
     program = Program(*args)
     play = play_fast(program)
-    print(play.output, end="", flush=True)
+    show(play.output)
+    for name, reason in play.privacy.modules.shared.items():
+        warnings.warn(
+            f"all ranks share the module {name}, which cannot be imported once for each: {reason}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
     error, note = play.error, None
     poisoned = hazards.MOST - play.poisons.left
     if poisoned > hazards.MOST:
@@ -107,19 +117,19 @@ def simulate(*args: Any) -> Run:
 @contextmanager
 def _by_value(fn: Any) -> Iterator[None]:
     """Pickle the module that a function of the user's own comes from by value, so that each
-    rank gets its own globals, as in a process of its own.
+    rank gets the globals that the caller sees, as those of a cell. Where other modules of the
+    user's import it, ranks do so, too, as all the others: see modules.py.
     """
-    module = sys.modules.get(getattr(fn, "__module__", None) or "__main__")
-    known = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
-    file = getattr(module, "__file__", None)
-    if module is None or module.__name__ in known or not file or not is_user_code(file):
+    name = getattr(fn, "__module__", None) or "__main__"
+    own = users_modules()
+    if name not in own or is_imported(own[name], own):
         yield
         return
-    cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(own[name])
     try:
         yield
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        cloudpickle.unregister_pickle_by_value(own[name])
 
 
 def play_fast(program: Program, **poison: Any) -> Play:
@@ -137,6 +147,7 @@ class Play:
     def __init__(self, program: Program, poisons: hazards.Poisons, run_ahead: bool = False) -> None:
         self.program, self.poisons = program, poisons
         self._failed: list[Outcome] = []
+        self._left: list[Outcome] = []  # by sys.exit(), which is as good as returning
         n = program.world_size
         with _one_at_a_time, many_events():
             scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
@@ -147,12 +158,15 @@ class Play:
             self.scheduler = scheduling(n, program.seed, self._stopped)
             self.ranks = self.scheduler.ranks
             self.fabric = Fabric(program.network, n, program.seed)
-            self.privacy = Privacy(self.scheduler, places)
+            self.privacy = Privacy(self.scheduler, program.modules, places)
             self.scheduler.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
                 self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
+                self.groups.init = program.init
                 self.scheduler.run(self._live, program.limit, self._overdue)
             self.error = self.scheduler.error
+            if self.error is None:
+                self._take_results()
             if self.error is None and self._failed:
                 self.error = root_cause(self._failed)
             self.error = self.error or self.groups.unfinished()
@@ -160,28 +174,45 @@ class Play:
             if run_ahead and self.error is None:  # then find the times
                 replay = ahead.Replay(self.groups, program.seed, self._stopped)
                 self.conclusive = replay.run_logs()
+        for failed in self._failed:
+            compat.as_callers(failed.exception)
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
 
     def _live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""
         self.privacy.enter(rank)
-        _, _, members = self.groups.world
-        group = self.groups.join(rank, "0", range(len(self.ranks)))
-        compat.enter_world(group, members)
+        rank.groups = self.groups
+        if self.program.init:
+            compat.enter_world(self.groups.form(rank), self.groups.world[2])
+        else:
+            compat.enter_world()
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
-            rank.result = unpack(pack(function(*args)))  # as it comes back from a process
+            result = function(*args)
+            # as it comes back from a process
+            rank.outcome = Outcome.of_result(rank.number, self.scheduler.now, result, function)
+            if not rank.outcome.ended_well:
+                self._failed.append(rank.outcome)
             self.scheduler.finish(rank)
         except Abandoned:
             raise
         except BaseException as error:
             if self.scheduler.error is None:
-                self._failed.append(Outcome.of_exception(rank.number, self.scheduler.now, error))
+                outcome = Outcome.of_exception(rank.number, self.scheduler.now, error)
+                (self._left if outcome.ended_well else self._failed).append(outcome)
         finally:
             rank.clock = self.scheduler.now
             if not rank.gone:  # left behind in compiled code: its world has long been taken down
                 compat.leave_world()
+
+    def _take_results(self) -> None:
+        """The ranks' results, of the caller's classes."""
+        try:
+            for rank in self.ranks:
+                rank.result = rank.outcome and rank.outcome.value()
+        except CourseError as error:
+            self.error = error
 
     def _stopped(self, parked: list[Rank]) -> BaseException:
         """Nobody can go on: the error that says why."""
@@ -191,7 +222,7 @@ class Play:
             return unfinished
         cause = self.groups.cause
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
-        return deadlock_error(
+        error = deadlock_error(
             blocked={r: w.record.op for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
@@ -199,6 +230,7 @@ class Play:
             groups=self.groups.names,
             advice=self.groups.advice(parked),
         )
+        return who_left(error, self._left)
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
         lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []

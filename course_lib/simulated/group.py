@@ -12,6 +12,7 @@ It turns what c10d passes (lists of lists, options) into tensors that a rank giv
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -222,6 +223,11 @@ for _op, _names, _sides in _COLLECTIVES:
         setattr(SimulatedGroup, _name, _method(_op, _name, _sides))
 
 
+def name_of(rank: Rank, name: str) -> str:
+    """A group's name in the trace; torch counts anew after destroy_process_group()."""
+    return f"{name}#{rank.worlds}" if rank.worlds > 1 else name
+
+
 class Groups:
     """All groups of one simulation, and the order in which ranks make them."""
 
@@ -231,11 +237,13 @@ class Groups:
         self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
     ) -> None:
         self.scheduler, self.fabric, self.buffered = scheduler, fabric, buffered
+        self.init = True  # whether the default group is there before the function begins
         self.wires, self.store, self.poisons = [0.0] * len(scheduler.ranks), compat.store(), poisons
         self.shared: dict[tuple[str, tuple[int, ...]], tuple[Mail, Calls, dict[int, int]]] = {}
         self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
         self._counts = [0] * len(scheduler.ranks)
         self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks))).shared
+        self.tables: defaultdict[object, dict[str, bytes]] = defaultdict(dict)  # see store.py
 
     def check(self, rank: Rank) -> None:
         """Raise if this rank's groups may not be used now."""
@@ -246,12 +254,33 @@ class Groups:
         """Each group's ranks, by the name that its Events carry."""
         return {mail.name: tuple(mail.ranks) for mail, _, _ in self.shared.values()}
 
+    def form(self, rank: Rank) -> SimulatedGroup:
+        """The rank's end of a new default group; its groups from now on are those of this world."""
+        rank.worlds += 1
+        return self.join(rank, "0", range(len(self.scheduler.ranks)))
+
+    def formed_for(self, rank: Rank) -> bool:
+        """Whether the rank's default group is the one that was there before its function began."""
+        return self.init and rank.worlds == 1
+
+    def form_again(self, rank: Rank, backend: str) -> SimulatedGroup:
+        """What ``init_process_group`` asks for."""
+        ours = self.end.backend
+        if backend != "undefined" and ours not in backend:  # as in "cpu:gloo,cuda:nccl"
+            raise RuntimeError(
+                f"init_process_group({backend!r}): this world is simulated with backend={ours!r}, "
+                "which simulate() takes as an argument"
+            )
+        self._compare(rank, "init_process_group", tuple(self.world[0].ranks), call_site())
+        return self.form(rank)
+
     def join(self, rank: Rank, name: str, ranks: Sequence[int]) -> SimulatedGroup:
         """This rank's own object for a group."""
-        key = (name, tuple(ranks))
+        known = name_of(rank, name)
+        key = (known, tuple(ranks))
         if key not in self.shared:
-            taken = any(n == name for n, _ in self.shared)  # split_group: equal names, other ranks
-            label = f"{name}:{ranks[0]}" if taken else name
+            taken = any(n == known for n, _ in self.shared)  # split_group: equal names, other ranks
+            label = f"{known}:{ranks[0]}" if taken else known
             args = (self.scheduler, self.fabric, label, key[1])
             self.shared[key] = (
                 self.mail(*args, self.buffered, self.poisons),
@@ -275,7 +304,7 @@ class Groups:
         group = self.join(rank, name, ranks)
         _, calls, members = group.shared
         calls.issue(
-            rank, members[rank.number], op, [], [], site=site, group=self.world[0].name
+            rank, members[rank.number], op, [], [], site=site, group=name_of(rank, "0")
         ).wait()
         return group
 
@@ -284,7 +313,7 @@ class Groups:
         self._counts[rank.number] += 1
         if k == len(self._made):
             self._made.append({})
-        op = op_of(name, rank.number, None, self.world[0].name, 0, 0, None, site)
+        op = op_of(name, rank.number, None, name_of(rank, "0"), 0, 0, None, site)
         if rank.number not in ranks:
             self.scheduler.note(rank, op)
         for theirs, other in self._made[k].values():

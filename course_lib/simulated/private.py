@@ -3,10 +3,13 @@
     function, globals, arguments    a pickled copy for each rank
     torch's random generator        one for all: its state is swapped when the baton changes hands
     random's and numpy.random's     functions that ask the calling rank's own generator
+    the user's own modules          each rank imports them anew: see modules.py
     os.environ                      the mapping behind it is swapped
-    time                            sleep spends, and the clocks show, virtual time
+    torch's settings, the folder    swapped: default dtype, determinism, …: see compat.SETTINGS
+    time                            sleep spends, and the clocks show, virtual time, but for dates
+    logging                         levels and handlers of its own: see log_settings.py
     sys.stdout, sys.stderr          written to the rank's own pages
-    processes, threads, CUDA        refused
+    processes, threads, CUDA        refused; signals and a keyboard, too
 
 All of it is put in place when a simulation starts and taken back when it ends. Threads that are
 no ranks see the originals throughout.
@@ -14,24 +17,33 @@ no ranks see the originals throughout.
 
 from __future__ import annotations
 
+import builtins
 import functools
+import importlib
 import io
 import math
 import multiprocessing.process
 import os
+import selectors
+import signal
 import subprocess
 import sys
 import threading
 import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.multiprocessing
 
-from course_lib import context
-from course_lib.simulated import compat
+from course_lib import context, rendezvous
+from course_lib.simulated import compat, log_settings, store
+from course_lib.simulated.modules import Modules
 from course_lib.simulated.scheduler import Rank, Scheduler
+from course_lib.terminal import arguments, no_keyboard, no_spawn
 
 PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
               "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
@@ -47,24 +59,32 @@ def current() -> Rank | None:
 class Privacy:
     """Swaps what is private when the baton changes hands, and puts all back at the end."""
 
-    def __init__(self, scheduler: Scheduler, more: Sequence[Place] = ()) -> None:
+    def __init__(
+        self, scheduler: Scheduler, modules: dict[str, Any], more: Sequence[Place] = ()
+    ) -> None:
+        """``modules``: the user's own, which each rank imports for itself."""
+        self.modules = Modules(modules, current)
         self._ranks, self._places = scheduler.ranks, [*_places(), *more]
         self._generator = torch.default_generator
         self._caller = Rank(scheduler, -1)  # stands for the caller of simulate()
         self._caller.environ = os.environ._data  # type: ignore[attr-defined]
+        self._caller.settings = settings = compat.settings()
         for rank in self._ranks:
-            names = torchrun_names(rank.number, len(self._ranks)).items()
+            rank.settings, rank.modules = settings, dict(self.modules.main)
+            names = rendezvous.torchrun_names(rank.number, len(self._ranks)).items()
             rank.environ = self._caller.environ | {
                 os.environ.encodekey(name): os.environ.encodevalue(value) for name, value in names
             }
 
     def switch(self, before: Rank | None, rank: Rank | None) -> None:
         """The baton goes from one rank to another; None is the caller of simulate()."""
-        (before or self._caller).torch_state = self._generator.get_state()
-        following = rank or self._caller
+        leaving, following = before or self._caller, rank or self._caller
+        leaving.torch_state = self._generator.get_state()
         if following.torch_state is not None:
             self._generator.set_state(following.torch_state)
         compat.swap_environ(following.environ)
+        leaving.settings = compat.change_settings(following.settings)
+        self.modules.swap(leaving, following)
 
     def enter(self, rank: Rank) -> None:
         """First thing in a rank's own thread."""
@@ -80,9 +100,10 @@ class Privacy:
                      for owner, name, _ in self._places]  # fmt: skip
         try:
             for owner, name, replace in self._places:
-                setattr(owner, name, replace(getattr(owner, name)))
+                setattr(owner, name, replace(getattr(owner, name, None)))
             torch.set_num_threads(1)
-            yield
+            with self.modules.in_place():
+                yield
         finally:
             for owner, name, original in originals:
                 if original is _INHERITED:
@@ -92,6 +113,7 @@ class Privacy:
             torch.set_num_threads(threads)
             self._generator.set_state(state)
             compat.swap_environ(self._caller.environ)
+            compat.change_settings(self._caller.settings)
 
     def output(self) -> str:
         """What all ranks printed, rank by rank, each line with its [rank]."""
@@ -110,11 +132,16 @@ def _places() -> list[Place]:
     """Owner, name and replacement of everything that is replaced: the same in every simulation."""
 
     def clock(scale: float, kind: type) -> Replace:
-        return for_ranks(lambda rank: kind(rank.scheduler.read_clock() * scale))
+        return for_ranks(lambda rank, *_: kind(rank.scheduler.read_clock() * scale))
 
     out: list[Place] = [(time, "sleep", for_ranks(_sleep))]
-    for name in ("time", "monotonic", "perf_counter"):
+    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
         out += [(time, name, clock(1.0, float)), (time, name + "_ns", clock(1e9, int))]
+    out.append((time, "clock_gettime", clock(1.0, float)))
+    out.append((time, "clock_gettime_ns", clock(1e9, int)))
+    out.append((timeit, "default_timer", clock(1.0, float)))
+    out.append((timeit.Timer, "__init__", _timer))
+    out += [(kind, "select", _select) for kind in _SELECTORS]
     for number, (module, names, make) in enumerate(compat.shared_generators()):
         out += [(module, name, for_ranks(functools.partial(_draw, number, make, method)))
                 for name, method in names.items()]  # fmt: skip
@@ -124,11 +151,132 @@ def _places() -> list[Place]:
     out += [(owner, name, what) for owner, name in processes]
     what = for_ranks(_refuse("cannot start threads: use run(), where ranks are processes"))
     out.append((threading.Thread, "start", what))
+    out += [*_signal_places(), *_keyboard_places(), *log_settings.places(current)]
+    with suppress(ImportError):  # its progress bars start a thread
+        out.append((importlib.import_module("tqdm.std").tqdm, "monitor_interval", lambda _: 0))
     # os.environ tells C of what is set in it, whose environment is one for all ranks
     out += [(os, name, for_ranks(lambda *_: None)) for name in ("putenv", "unsetenv")]
+    out += [(torch.multiprocessing, name, for_ranks(lambda _, fn=None, *__, **___: no_spawn(fn)))
+            for name in ("spawn", "start_processes")]  # fmt: skip
+    out += _no_gpu_places()
     no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
     out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
-    return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
+    return [*out, *_group_places(), (sys, "argv", lambda _: arguments()),
+            (sys, "stdout", _Pages), (sys, "stderr", _Pages)]  # fmt: skip
+
+
+def _group_places() -> list[Place]:
+    """What forms a default group, and the stores in which ranks may meet before that."""
+    out: list[Place] = [(owner, "init_process_group", _init) for owner in (dist, compat.c10d)]
+    out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
+    out += [(dist, name, for_ranks(make)) for name, make in store.MAKERS.items()]
+    out.append((*rendezvous.CREATE_STORE, for_ranks(_meeting_place)))
+    return [*out, (*compat.MAKE_GROUP, for_ranks(_form_group))]
+
+
+def _init(original: Any) -> Any:
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        rank = current()
+        if rank is not None and rank.groups.formed_for(rank) and dist.is_initialized():
+            raise ValueError(rendezvous.formed_already("simulate()"))
+        original(*args, **kwargs)
+
+    return init_process_group
+
+
+def _meeting_place(rank: Rank, *_: Any, **__: Any) -> Any:
+    """Who has no store of their own has nothing to look up in ours: the world is there."""
+    return compat.store()
+
+
+def _form_group(
+    rank: Rank, size: int, asked: int, _ranks: Any, backend: Any, found: Any, *_: Any, **__: Any
+) -> Any:
+    rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
+    group = rank.groups.form_again(rank, str(backend))
+    compat.add_group(group, {r: r for r in range(size)})
+    return group, found
+
+
+_perf_counter = time.perf_counter
+_SELECTORS = [kind for name in ("SelectSelector", "PollSelector", "EpollSelector")
+              if (kind := getattr(selectors, name, None))]  # fmt: skip
+
+
+def _timer(original: Any) -> Any:
+    """``timeit`` and torch's benchmarks have bound their clock when they were imported."""
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if self.timer is _perf_counter:
+            self.timer = timeit.default_timer
+
+    return init
+
+
+def _select(original: Any) -> Any:
+    """To wait for files with nothing to read is to sleep: ``asyncio`` does it."""
+
+    @functools.wraps(original)
+    def select(self: Any, timeout: float | None = None) -> Any:
+        rank = current()
+        if rank is None or timeout is None or timeout <= 0:
+            return original(self, timeout)
+        ready = original(self, 0)
+        if not ready:
+            rank.scheduler.check(rank)
+            rank.scheduler.spend(rank, timeout)
+            ready = original(self, 0)
+        return ready
+
+    return select
+
+
+def _signal_places() -> list[Place]:
+    """A handler may be set, as for a job that is about to be stopped; nobody sends a signal."""
+    refuse = for_ranks(_refuse("gets and sends no signals: use run(), where ranks are processes"))
+    names = ("alarm", "setitimer", "pause", "sigwait", "sigtimedwait", "raise_signal",
+             "pthread_kill", "set_wakeup_fd")  # fmt: skip
+    out: list[Place] = [(signal, name, refuse) for name in names if hasattr(signal, name)]
+    out += [(os, name, refuse) for name in ("kill", "killpg")]
+    out.append((signal, "signal", for_ranks(_set_handler)))
+    return [*out, (signal, "getsignal", for_ranks(_handler))]
+
+
+def _set_handler(rank: Rank, number: int, handler: Any) -> Any:
+    before, rank.handlers[number] = _handler(rank, number), handler
+    return before
+
+
+def _handler(rank: Rank, number: int) -> Any:
+    return rank.handlers.get(number, signal.SIG_DFL)
+
+
+def _no_gpu_places() -> list[Place]:
+    """A script that asks for one is told what it would be told on a machine without."""
+    answers: list[tuple[Any, str, Any]] = [
+        (torch.cuda, "is_available", False),
+        (torch.cuda, "device_count", 0),
+        (torch.accelerator, "is_available", False),
+        (torch.accelerator, "device_count", 0),
+        (torch.accelerator, "current_accelerator", None),
+    ]
+    return [
+        (owner, name, for_ranks(functools.partial(_answer, answer)))
+        for owner, name, answer in answers
+    ]
+
+
+def _answer(answer: Any, *_: Any, **__: Any) -> Any:
+    return answer
+
+
+def _keyboard_places() -> list[Place]:
+    owners: list[tuple[Any, str]] = [(builtins, "input"), (sys, "breakpointhook")]
+    owners.append((importlib.import_module("pdb"), "set_trace"))
+    return [(owner, name, for_ranks(lambda *_, **__: no_keyboard())) for owner, name in owners]
 
 
 def _sleep(rank: Rank, seconds: float) -> None:
@@ -137,13 +285,6 @@ def _sleep(rank: Rank, seconds: float) -> None:
     scheduler = rank.scheduler
     scheduler.check(rank)
     scheduler.spend(rank, seconds)
-
-
-def torchrun_names(rank: int, world_size: int) -> dict[str, str]:
-    """What torchrun tells a rank on a machine that holds them all."""
-    size, number = str(world_size), str(rank)
-    return {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size,
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
 
 
 def for_ranks(replacement: Callable[..., Any]) -> Replace:
@@ -189,6 +330,9 @@ class _Pages(io.TextIOBase):
             return self._original.write(text)
         return rank.pages.write(text)
 
+    def close(self) -> None:
+        """The stream behind it stays as it is."""
+
     def flush(self) -> None:
         if current() is None:
             self._original.flush()
@@ -202,7 +346,7 @@ class _Pages(io.TextIOBase):
 
 def _shown(rank: Rank) -> str:
     text = rank.pages.getvalue()
-    lines = text[:MOST_OUTPUT].splitlines()
+    lines = text[:MOST_OUTPUT].removesuffix("\n").split("\n") if text else []
     if len(text) > MOST_OUTPUT:
         lines.append(f"… {MOST_OUTPUT:,} of {len(text):,} characters shown")
     return "".join(f"[{rank.number}] {line}\n" for line in lines)

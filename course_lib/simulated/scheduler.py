@@ -30,6 +30,7 @@ from typing import Any, NoReturn, Protocol
 from course_lib import load_factor
 from course_lib.context import Context
 from course_lib.errors import CourseError
+from course_lib.failures import Outcome
 from course_lib.simulated.records import Record, Site
 from course_lib.trace import Event, Span
 
@@ -77,8 +78,11 @@ class Rank(Context):
         self.waits: Waitable | None = None
         self.records: list[Record] = []
         self.spans: list[Span] = []
+        self.outcome: Outcome | None = None
         self.result: Any = None
         self.log: Any = None  # what it has done ahead of time: see ahead.py
+        self.groups: Any = None  # those of all ranks: see group.py
+        self.worlds = 0  # default groups that it has formed
         self.gpu: Any = None  # its streams, where it has a modelled GPU: see streams.py
         self.poisoned: list[Record] = []  # the call that fills each poisoned buffer
         self.digests: list[tuple[int, int]] = []  # of what it sent: how many calls before, digest
@@ -86,6 +90,10 @@ class Rank(Context):
         self.torch_state: Any = None
         self.generators: dict[int, Any] = {}
         self.environ: dict[Any, Any] = {}
+        self.logging: dict[tuple[int, str], Any] = {}  # see log_settings.py
+        self.handlers: dict[int, Any] = {}  # of signals, which nobody sends
+        self.settings: list[Any] = []  # see compat.SETTINGS
+        self.modules: dict[str, Any] = {}  # the user's own that it has imported
         self.pages = io.StringIO()
 
     def now(self) -> float:

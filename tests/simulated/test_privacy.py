@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import io
+import logging
 import os
 import random
+import signal
+import subprocess
 import sys
+import threading
 import time
+import timeit
 from typing import ClassVar
 
 import numpy
 import pytest
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
+from torch.utils import benchmark as torch_benchmark
 
-from course_lib import RankFailed, compute, device, run, span
-from course_lib.simulated import simulate
+from course_lib import CourseError, RankFailed, compute, device, run, span
+from course_lib.simulated import private, simulate
 
 COUNTER = [0]
 
@@ -165,3 +174,233 @@ def test_nothing_stays_replaced():
     with pytest.raises(RankFailed):
         simulate(fail, world_size=2)
     assert ([getattr(o, n) for o, n in names], torch.get_num_threads()) == before
+
+
+def test_torchs_settings_and_the_folder_are_each_ranks_own(tmp_path):
+    def settings():
+        return (
+            torch.get_default_dtype(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.get_float32_matmul_precision(),
+            torch.is_anomaly_enabled(),
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            torch.is_autocast_enabled("cpu"),
+            str(torch.get_default_device()),
+            repr(torch.tensor(1 / 3, device="cpu")),
+            os.getcwd(),
+        )
+
+    def change(folder):
+        odd = dist.get_rank() == 1
+        before = settings()
+        os.chdir(folder if odd else "/")
+        torch.set_default_dtype(torch.float64 if odd else torch.float16)
+        torch.use_deterministic_algorithms(odd, warn_only=True)
+        torch.set_float32_matmul_precision("high" if odd else "medium")
+        torch.autograd.set_detect_anomaly(odd)
+        torch.set_grad_enabled(odd)
+        torch.set_autocast_enabled("cpu", odd)
+        torch.set_default_device("meta" if odd else "cpu")
+        torch.set_printoptions(precision=2 + dist.get_rank())
+        mine = settings()
+        for _ in range(2):
+            dist.all_reduce(torch.ones(1, device="cpu", dtype=torch.float32))
+            assert settings() == mine
+        return before, mine
+
+    before = settings()
+    real, simulated = (how(change, str(tmp_path), world_size=3).results for how in (run, simulate))
+    assert simulated == real
+    assert settings() == before
+
+
+def measure():
+    """How much a barrier takes, by every clock there is."""
+    out = []
+    clocks = [
+        timeit.default_timer,
+        time.process_time,
+        time.thread_time,
+        time.time,
+        lambda: time.clock_gettime(time.CLOCK_MONOTONIC),
+        lambda: time.time_ns() / 1e9,
+    ]
+    for clock in clocks:
+        start = clock()
+        compute(0.25)
+        out.append(round(clock() - start, 6))
+    timer = torch_benchmark.Timer("wait()", globals={"wait": lambda: compute(0.25)})
+    return [*out, timeit.timeit(lambda: compute(0.25), number=2) / 2, timer.timeit(2).mean]
+
+
+def test_every_clock_is_virtual():
+    begin = time.perf_counter()
+    assert simulate(measure, world_size=2).results == [pytest.approx([0.25] * 8, abs=2e-6)] * 2
+    assert time.perf_counter() - begin < 8 * 0.25
+
+
+async def naps(seconds):
+    await asyncio.gather(*(asyncio.sleep(seconds) for _ in range(3)))
+    return dist.get_rank()
+
+
+def sleeps_in_a_loop():
+    start = time.perf_counter()
+    rank = asyncio.run(naps(20.0 * (dist.get_rank() + 1)))
+    dist.barrier()
+    return rank, round(time.perf_counter() - start, 3)
+
+
+def test_asyncio_sleeps_in_virtual_time():
+    begin = time.perf_counter()
+    assert simulate(sleeps_in_a_loop, world_size=2).results == [(0, 40.0), (1, 40.0)]
+    assert time.perf_counter() - begin < 20.0
+
+
+def handles_signals():
+    first = signal.signal(signal.SIGTERM, print)
+    return first == signal.SIG_DFL, signal.getsignal(signal.SIGTERM) is print
+
+
+def test_a_handler_of_signals_may_be_set_and_does_not_stay():
+    before = signal.getsignal(signal.SIGTERM)
+    assert simulate(handles_signals, world_size=2).results == [(True, True)] * 2
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("send", [
+    lambda: signal.alarm(1), lambda: os.kill(os.getpid(), signal.SIGTERM),
+    lambda: signal.setitimer(signal.ITIMER_REAL, 1.0), lambda: signal.raise_signal(signal.SIGTERM),
+])  # fmt: skip
+def test_signals_are_refused_as_what_they_are(send):
+    with pytest.raises(RankFailed, match=r"a simulated rank gets and sends no signals: use run"):
+        simulate(send, world_size=2)
+
+
+LOG = logging.getLogger("a_script")
+
+
+def logs():
+    rank = dist.get_rank()
+    LOG.info("as the caller has set it up")
+    logging.basicConfig(level=logging.INFO, format=f"%(levelname)s of {rank}: %(message)s")
+    logging.getLogger().setLevel(logging.INFO if rank else logging.ERROR)
+    dist.barrier()
+    logging.getLogger("b").info("from rank %d", rank)
+    logging.getLogger("b").error("an error")
+    if rank:
+        logging.disable(logging.CRITICAL)
+    dist.barrier()
+    logging.getLogger("b").critical("the last")
+
+
+LOGGED = """\
+[0] caller: as the caller has set it up
+[0] ERROR of 0: an error
+[0] CRITICAL of 0: the last
+[1] caller: as the caller has set it up
+[1] INFO of 1: from rank 1
+[1] ERROR of 1: an error
+"""
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_logging_is_each_ranks_own_and_begins_as_the_caller_has_it(engine, monkeypatch):
+    root = logging.getLogger()
+    before = list(root.handlers), root.level, root.manager.disable
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("caller: %(message)s"))
+    for name, value in (("handlers", [handler]), ("level", logging.INFO), ("propagate", False)):
+        monkeypatch.setattr(LOG, name, value)
+    LOG._cache.clear()
+    monkeypatch.setattr(root, "handlers", [])  # as in a notebook; pytest has some of its own
+    assert engine(logs, world_size=2).output == LOGGED
+    assert root.handlers == [] and LOG.handlers == [handler]
+    monkeypatch.undo()
+    assert (list(root.handlers), root.level, root.manager.disable) == before
+
+
+def asks():
+    return input("how many? ")
+
+
+def stops():
+    breakpoint()
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+@pytest.mark.parametrize("function", [asks, stops])
+def test_a_rank_has_no_keyboard(engine, function):
+    with pytest.raises(RankFailed, match="a rank has no keyboard: pass what it asks for"):
+        engine(function, world_size=2)
+
+
+async def speaks_async():
+    return 1
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_an_async_def_is_refused_in_a_line(engine):
+    with pytest.raises(CourseError, match=r"speaks_async is an async def: .*asyncio.run\(speaks"):
+        engine(speaks_async, world_size=2)
+
+
+def returns_a_lock():
+    return threading.Lock()
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_a_result_that_cannot_travel_names_the_function(engine):
+    with pytest.raises(RankFailed, match="returned a lock, which cannot travel") as caught:
+        engine(returns_a_lock, world_size=2)
+    assert "def returns_a_lock():" in str(caught.value)
+
+
+def spawns():
+    torch.multiprocessing.spawn(lambda rank: None, nprocs=2)
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_a_rank_that_would_spawn_ranks_is_told_what_to_call(engine):
+    with pytest.raises(RankFailed, match=r"the ranks are there already, .*RANK.* init=False"):
+        engine(spawns, world_size=2)
+
+
+def asks_for_a_gpu():
+    return (torch.cuda.is_available(), torch.cuda.device_count(), torch.accelerator.is_available(),
+            torch.accelerator.current_accelerator())  # fmt: skip
+
+
+def test_a_rank_that_asks_whether_there_is_a_gpu_is_told_that_there_is_none(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert simulate(asks_for_a_gpu, world_size=2).results == [(False, 0, False, None)] * 2
+
+
+ASCII = """
+from course_lib import run, simulate
+for how in (run, simulate):
+    print(how(lambda: print("\\u00fc \\u2713") or 7, world_size=2).results)
+"""
+
+
+def test_output_that_the_stream_cannot_show_costs_no_results(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(ASCII)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "COURSE_LIB_STANDBY": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[0] \\xfc \\u2713\n[1] \\xfc \\u2713\n[7, 7]\n" * 2
+
+
+def test_a_stream_that_a_rank_kept_is_silent_when_it_goes():
+    """io's own finalizer closes it: what is behind it may be closed by then."""
+    closed = io.StringIO()
+    pages = private._Pages(closed)
+    closed.close()
+    pages.close()

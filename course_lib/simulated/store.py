@@ -1,0 +1,83 @@
+"""The stores of torch.distributed in simulated ranks: those that name one place share a table.
+
+Whoever waits for a key looks again after a while, in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from course_lib.simulated.scheduler import Rank
+
+_FIRST_LOOK, _LONGEST_PAUSE = 1e-4, 1.0  # seconds
+_Store: Any = dist.Store
+
+
+class SharedStore(_Store):
+    """One rank's end of a store; ``place`` is a port or a file's name."""
+
+    def __init__(self, rank: Rank, place: object, timeout: timedelta | None) -> None:
+        super().__init__()
+        self._rank, self._table = rank, rank.groups.tables[place]
+        self.set_timeout(timeout or timedelta(seconds=300))
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._seconds = timeout.total_seconds()
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._table[key] = value.encode() if isinstance(value, str) else bytes(value)
+
+    def get(self, key: str) -> bytes:
+        self.wait([key])
+        return self._table[key]
+
+    def add(self, key: str, amount: int) -> int:
+        total = int(self._table.get(key, b"0")) + amount
+        self._table[key] = b"%d" % total
+        return total
+
+    def compare_set(self, key: str, expected: str, wanted: str) -> bytes:
+        held = self._table.get(key)
+        if held == expected.encode() or (held is None and not expected):
+            self.set(key, wanted)
+        return self._table.get(key, expected.encode())
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return all(key in self._table for key in keys)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        scheduler, seconds = self._rank.scheduler, self._seconds
+        if timeout is not None:
+            seconds = timeout.total_seconds()
+        pause = _FIRST_LOOK
+        while not self.check(keys):
+            if seconds <= 0:
+                raise dist.DistStoreError(f"wait timeout, keys: {', '.join(keys)}")
+            scheduler.check(self._rank)
+            scheduler.spend(self._rank, pause)
+            seconds, pause = seconds - pause, min(2 * pause, _LONGEST_PAUSE)
+
+    def delete_key(self, key: str) -> bool:
+        return self._table.pop(key, None) is not None
+
+    def num_keys(self) -> int:
+        return len(self._table)
+
+
+def _tcp(
+    rank: Rank, host_name: str, port: int, world_size: int | None = None, is_master: bool = False,
+    timeout: timedelta | None = None, *_: Any, **__: Any,
+) -> SharedStore:  # fmt: skip
+    return SharedStore(rank, port, timeout)
+
+
+def _file(rank: Rank, file_name: str, world_size: int = -1) -> SharedStore:
+    return SharedStore(rank, file_name, None)
+
+
+# what stands in ranks for a class of torch.distributed
+MAKERS: dict[str, Callable[..., SharedStore]] = {"TCPStore": _tcp, "FileStore": _file}

@@ -1,0 +1,100 @@
+"""What ranks print, and what they would ask for: the terminal, as both engines stand in for it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple, NoReturn
+
+_LIBRARIES = {"torch"}  # they set up handlers in every process
+
+
+def show(text: str) -> None:
+    """Print from the cell's own thread, where Jupyter and nbval both look; what the stream cannot
+    show is written as its code.
+    """
+    if text:
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+
+
+def for_a_rank(handler: logging.Handler) -> logging.Handler | None:
+    """The like of a log handler that writes to the terminal, for a rank, whose output is its own;
+    None for one that writes elsewhere.
+    """
+    stream = getattr(handler, "stream", None)
+    if type(handler) is not logging.StreamHandler or not _is_terminal(stream):
+        return None
+    own: logging.Handler = logging.StreamHandler()  # sys.stderr, which is the rank's
+    own.setLevel(handler.level)
+    own.setFormatter(handler.formatter)
+    own.filters = list(handler.filters)
+    return own
+
+
+class LoggerSettings(NamedTuple):
+    """What a program has set of a logger: of its handlers those that write to the terminal."""
+
+    name: str
+    level: int
+    propagate: bool
+    handlers: list[tuple[int, logging.Formatter | None]]
+
+
+def log_settings() -> list[LoggerSettings]:
+    """This process's, for ranks that begin without: their INFO lines shall not vanish."""
+    out = []
+    loggers = (logging.getLogger(name) for name in list(logging.root.manager.loggerDict))
+    for logger in (logging.root, *loggers):
+        handlers = [
+            (h.level, h.formatter if type(h.formatter) is logging.Formatter else None)
+            for h in logger.handlers
+            if for_a_rank(h) and logger.name.partition(".")[0] not in _LIBRARIES
+        ]
+        if handlers or logger.level:
+            out.append(LoggerSettings(logger.name, logger.level, logger.propagate, handlers))
+    return out
+
+
+def set_loggers(settings: Iterable[LoggerSettings]) -> None:
+    """Give this process's loggers what those of another had."""
+    for name, level, propagate, handlers in settings:
+        logger = logging.getLogger(None if name == "root" else name)
+        logger.setLevel(level)
+        logger.propagate = propagate
+        for its_level, formatter in handlers:
+            handler = logging.StreamHandler()
+            handler.setLevel(its_level)
+            handler.setFormatter(formatter)
+            logger.addHandler(handler)
+
+
+def _is_terminal(stream: object) -> bool:
+    streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    return any(stream is own or stream is getattr(own, "_original", own) for own in streams)
+
+
+def no_spawn(function: object) -> NoReturn:
+    """What is said where a rank would start ranks, as ``mp.spawn`` does in scripts."""
+    name = getattr(function, "__name__", "the function")
+    raise RuntimeError(
+        f"the ranks are there already, and mp.spawn({name}) would start more: call {name} itself, "
+        f'with int(os.environ["RANK"]) as its first argument, and give init=False if it forms the '
+        "group"
+    )
+
+
+def no_keyboard() -> NoReturn:
+    """What a rank does that asks for input, or stops at a breakpoint."""
+    raise RuntimeError(
+        "a rank has no keyboard: pass what it asks for as an argument; to step through the "
+        "function, call it in the notebook itself, where it is the only rank"
+    )
+
+
+def arguments() -> list[str]:
+    """The script's name and arguments; only a name in a notebook, whose kernel has its own."""
+    is_script = hasattr(sys.modules["__main__"], "__file__")
+    return list(sys.argv) if is_script else sys.argv[:1]
