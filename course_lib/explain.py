@@ -282,3 +282,14 @@ def written_into(event: Event, twice: bool = False) -> Hazard:
         what = "calls {}, and another message fills the same tensor."
         advice = "Whichever comes last stays: give each message a tensor of its own."
     return _hazard("written before wait", what, advice, event)
+
+
+def received_into(send: Event, writer: Event) -> Hazard:
+    """The error for a call that fills a tensor which another one is still sending."""
+    what = f"rank {send.rank} fills a tensor that its {call_text(send)} is still sending."
+    advice = (
+        "torch forbids to change a tensor between isend and its wait(), even where what comes is "
+        "an answer to what was sent: wait for the Work first, or receive into another tensor."
+    )
+    text = _text(what, [_row(writer), _row(send)], advice)
+    return Hazard(text, kind="written before wait", rank=send.rank, line=writer.line)

@@ -17,13 +17,14 @@ import math
 from collections.abc import Callable
 from ctypes import memmove, string_at
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from course_lib import explain
 from course_lib.errors import Hang, Hazard
 from course_lib.simulated.scheduler import Rank
+from course_lib.trace import Event
 
 if TYPE_CHECKING:
     from course_lib.simulated.engine import Play
@@ -64,6 +65,16 @@ class Poison:
         return now == self.held
 
 
+class Filled(NamedTuple):
+    """What a call has put somewhere, and the number of the rank's calls when it was called and when
+    the values came.
+    """
+
+    op: Event
+    called: int
+    came: int
+
+
 class Poisons:
     """Which poison each buffer gets. ``side`` 0 or 1; ``flip`` (rank, k): the other side for the
     first k buffers of that rank.
@@ -72,6 +83,7 @@ class Poisons:
     def __init__(self, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> None:
         self.side, self.flip = side, flip
         self.left = MOST  # once they are used up, nothing will be compared
+        self.filled: dict[tuple[int, int], Filled] = {}  # by rank and address: what came there last
 
     def put(self, rank: Rank, buffer: torch.Tensor) -> Poison | None:
         """Poison the buffer that the rank's last call will fill."""
@@ -100,6 +112,21 @@ def fill(tensor: torch.Tensor, data: bytes) -> None:
             raise RuntimeError("a tensor must keep its memory until its recv is over")
         return
     memmove(address, data, len(data))
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the stretches of memory that two tensors span have something in common."""
+    (start, end), (other_start, other_end) = _stretch(a), _stretch(b)
+    return start < other_end and other_start < end
+
+
+def _stretch(tensor: torch.Tensor) -> tuple[int, int]:
+    start = tensor.data_ptr()
+    if not tensor.numel():
+        return start, start
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * step for size, step in steps)
+    return start, start + (last + 1) * tensor.element_size()
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -19,7 +19,7 @@ import torch
 
 from course_lib import explain
 from course_lib.errors import CourseError, Deadlock, Wait
-from course_lib.simulated import group, mail, scheduler
+from course_lib.simulated import collective, group, hazards, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
 from course_lib.simulated.records import Site
@@ -82,12 +82,35 @@ class Scheduler(scheduler.Scheduler):
         self.check(rank)
         if record.completed is None:
             self.park(rank, work)
-        rank.gpu.unwaited.pop(work, None)
         assert record.completed is not None
+        self._deliver_before(work)
         self.not_before(rank, record.completed)
         if record.op.op == "barrier" and not record.op.async_op:
             rank.gpu.current.synchronize()
         return None
+
+    def _deliver_before(self, work: Any) -> None:
+        """A communicator runs its calls in order: who waits for one has waited for those before."""
+        unwaited, group = work.rank.gpu.unwaited, work.record.op.group
+        if work not in unwaited:
+            return
+        for earlier in [other for other in unwaited if other.record.op.group == group]:
+            del unwaited[earlier]
+            if earlier is work:
+                return
+            earlier.record.waited = True
+            earlier.deliver()
+
+    def finish_before(self, rank: Rank, group: str, tensors: Tensors) -> None:
+        """A call of this group is about to use these tensors. What earlier calls of the same
+        communicator do with them is done by then: the thread goes on once their values are there.
+        """
+        for work in [work for work in rank.gpu.unwaited if work.record.op.group == group]:
+            if any(hazards.overlap(a, b) for a in work.memory for b in tensors):
+                self.check(rank)
+                if work.record.completed is None:
+                    self.park(rank, work)
+                work.deliver()
 
     def poll(self, work: Any) -> None:
         """Asking is enough for the values to be there, unlike on gloo."""
@@ -100,6 +123,8 @@ class Scheduler(scheduler.Scheduler):
 
 
 class Mail(mail.Mail):
+    scheduler: Scheduler
+
     def _op(self, kind: str, *args: Any) -> tuple[Event, mail.Key]:
         op, (to, other, _) = super()._op(kind, *args)
         return op, (to, other, 0)
@@ -110,11 +135,17 @@ class Mail(mail.Mail):
 
     def begin(self, send: SendWork) -> None:
         """Whoever is posted last need not be the later one: threads run ahead of streams."""
-        both = max(send.record.issued, send.partner.record.issued)
+        both = max(send.record.issued, send._partner.record.issued)
         if both > self.scheduler.now:
             self.scheduler.at(both, lambda: self.begin(send))
         else:
             super().begin(send)
+
+    def send(
+        self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site
+    ) -> SendWork:
+        self.scheduler.finish_before(rank, self.name, [tensor])
+        return super().send(rank, me, tensor, dst, tag, site)
 
     def recv(
         self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site
@@ -122,7 +153,18 @@ class Mail(mail.Mail):
         if src < 0:
             op, _ = self._op("recv", rank, me, src, tensor, tag, site)
             self.scheduler.fail(explain.no_source(op))
+        self.scheduler.finish_before(rank, self.name, [tensor])
         return super().recv(rank, me, tensor, src, tag, site)
+
+
+class Calls(collective.Calls):
+    scheduler: Scheduler
+
+    def issue(
+        self, rank: Rank, me: int, name: str, ins: Tensors, outs: Tensors, **more: Any
+    ) -> collective.CollectiveWork:
+        self.scheduler.finish_before(rank, self.name, [*ins, *outs])
+        return super().issue(rank, me, name, ins, outs, **more)
 
 
 class NcclGroup(group.SimulatedGroup):
@@ -149,6 +191,8 @@ class NcclGroup(group.SimulatedGroup):
 class Batch(torch.distributed.Work):
     """The calls of a batch are waited for as one."""
 
+    __slots__ = ("_works",)
+
     def __init__(self, works: list[Any]) -> None:
         super().__init__()
         self._works = works
@@ -164,7 +208,7 @@ class Batch(torch.distributed.Work):
 
 
 class Groups(group.Groups):
-    mail, end = Mail, NcclGroup
+    mail, calls, end = Mail, Calls, NcclGroup
 
     def cause(self, work: Waitable) -> Waitable:
         """What a rank waits for in the end: the call before it on its communicator."""
