@@ -95,8 +95,8 @@ class Hang(Blocked):
 class Mismatch(CourseError):
     """Two ranks called operations that do not fit together. ``ranks`` and ``lines`` name them.
 
-    ``what`` is the property that differs: op, shape, dtype, reduce op, root, peer, tag, group
-    or stride.
+    ``what`` is the property that differs: op, shape, splits, dtype, reduce op, root, peer, tag,
+    group or stride.
     """
 
     what: str

@@ -7,8 +7,9 @@ clock or a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 
 from course_lib.errors import Deadlock, Hazard, Mismatch, Wait
 from course_lib.trace import Event, Line
@@ -18,6 +19,7 @@ _READS_EQUAL = {"gather", "reduce_scatter",
                 "reduce_scatter_single", "all_reduce", "reduce", "broadcast"}  # fmt: skip
 _WRITES_EQUAL = {"scatter", "all_gather", "all_gather_single"}
 _MOST_ROWS = 16
+Row = tuple[str, Line | None]  # what a rank does, and where
 
 
 def call_text(event: Event) -> str:
@@ -41,16 +43,46 @@ def ranks_text(ranks: Collection[int]) -> str:
     return f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _text(headline: str, rows: Sequence[tuple[str, Line | None]], advice: str) -> str:
-    """What happened; in two aligned columns what each rank does, and its line; the way out."""
+def _text(headline: str, rows: Sequence[Row], advice: str, parted: Sequence[str] = ()) -> str:
+    """What happened; in two columns what each rank does, and its line; where the ranks had
+    ``parted``; the way out.
+    """
+    return "\n".join([headline, *_table(rows), *parted, advice])
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
     width = max(len(what) for what, _ in rows)
     lines = [f"  {what:<{width}}   {line or ''}".rstrip() for what, line in rows[:_MOST_ROWS]]
     if len(rows) > _MOST_ROWS:
         lines.append(f"  … and {len(rows) - _MOST_ROWS} more ranks")
-    return "\n".join([headline, *lines, advice])
+    return lines
 
 
-def _row(event: Event, how: str = "") -> tuple[str, Line | None]:
+def parted(calls: Mapping[int, Sequence[Event]], at: int) -> list[str]:
+    """Where ranks began to go different ways, who at last, at call number ``at`` (from 0) of a
+    group, did not meet; [] if that was only there. ``calls`` are each rank's collectives of the
+    group. Calls of one number from different lines are no fault, as an ``if`` has two branches: it
+    is only said where one follows them.
+    """
+    start = at
+    while start > 0 and len(_lines_at(calls, start - 1)) > 1:
+        start -= 1
+    if start == at:
+        return []
+    rows = [(ranks_text(ranks), line) for line, ranks in _lines_at(calls, start).items()]
+    return [f"They had parted before, at collective call {start + 1}:", *_table(rows)]
+
+
+def _lines_at(calls: Mapping[int, Sequence[Event]], at: int) -> dict[Line, list[int]]:
+    """Who makes their call of this number at which line."""
+    ranks: dict[Line, list[int]] = {}
+    for rank, events in sorted(calls.items()):
+        if len(events) > at and (line := events[at].line) is not None:
+            ranks.setdefault(line, []).append(rank)
+    return ranks
+
+
+def _row(event: Event, how: str = "") -> Row:
     return f"rank {event.rank} calls {call_text(event)}{how}", event.line
 
 
@@ -74,7 +106,11 @@ def _find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
 
 
 def deadlock(
-    waits: Sequence[Wait], returned: Collection[int], world_size: int, advice: str = ""
+    waits: Sequence[Wait],
+    returned: Collection[int],
+    world_size: int,
+    advice: str = "",
+    parted: Sequence[str] = (),
 ) -> Deadlock:
     """The error for ranks that wait only for one another, or for ranks that have ``returned``.
     ``advice`` is the way out, where there is a better one than the calls' names tell.
@@ -84,7 +120,7 @@ def deadlock(
     cycle = () if gone else _find_cycle(waits)
     rows = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
     headline = _headline(waits, gone, world_size)
-    text = _text(headline, rows, advice or _way_out(waits, gone, cycle))
+    text = _text(headline, rows, advice or _way_out(waits, gone, cycle), parted)
     return Deadlock(text, waits=waits, cycle=cycle)
 
 
@@ -102,10 +138,11 @@ def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> st
 def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
     if gone:
         first = next(w for w in waits if set(w.on) & set(gone))
-        return f"{first.call} needs {ranks_text(gone)} to call its counterpart before it returns."
+        return f"{first.call} needs {ranks_text(gone)} to call its counterpart before returning."
     arrows = " → ".join(map(str, (*cycle, *cycle[:1])))
-    kinds = {w.call.split("(")[0] for w in waits if w.rank in cycle}
-    if not kinds & {"send", "isend", "recv", "irecv"}:
+    kinds = {_kind(w) for w in waits if w.rank in cycle}
+    messages = [w for w in waits if w.rank in cycle and _kind(w) in _COUNTERPARTS]
+    if not messages:
         advice = "Every rank of the group has to make the same calls in the same order."
         if len({w.group for w in waits}) > 1:
             advice = "Ranks that share groups have to use them in the same order."
@@ -116,21 +153,62 @@ def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -
     elif kinds <= {"send", "isend"}:
         advice = "A send waits for its recv: one of them has to receive before it sends."
     else:
-        advice = "Reorder the calls so that each one meets its counterpart."
+        advice = _counterpart_missing(messages[0], {w.rank: w for w in waits})
     return f"{arrows}. {advice}" if cycle else advice
+
+
+_COUNTERPARTS = {"send": "recv", "isend": "recv", "recv": "send", "irecv": "send"}
+
+
+def _counterpart_missing(wait: Wait, waits: Mapping[int, Wait]) -> str:
+    other = waits[next(rank for rank in wait.on if rank in waits)]
+    return (
+        f"rank {other.rank} has called no {_COUNTERPARTS[_kind(wait)]} for rank {wait.rank}'s "
+        f"{wait.call}: call it before {other.call}, or leave out what it is for."
+    )
+
+
+def _kind(wait: Wait) -> str:
+    return wait.call.split("(")[0]
 
 
 # ---- mismatch -------------------------------------------------------------------------------
 
 
-def mismatch(a: Event, b: Event) -> Mismatch | None:
+def mismatch(a: Event, b: Event, parted: Sequence[str] = ()) -> Mismatch | None:
     """The error if two calls that met, or were meant to (a send and its recv, or two ranks' calls
-    of the same collective), do not fit together; None if they do.
+    of the same collective), do not fit together; None if they do. What nobody has told (of a call
+    that C++ makes, the reduce op) differs from nothing.
     """
     for what, left, right in _compared(a, b):
-        if left != right:
-            return _pair(a, b, what, left, right)
+        if left != right and left is not None and right is not None:
+            return _pair(a, b, what, left, right, parted)
     return None
+
+
+def splits_differ(
+    calls: Iterable[Event], others: Iterable[Event], members: Sequence[int]
+) -> Mismatch | None:
+    """The error if, of collective calls that met, one of ``calls`` gives one of ``others`` more or
+    fewer elements than that one expects, or the other way round; None if every two fit.
+    ``members`` are the group's ranks.
+    """
+    for one, other in product(calls, others):
+        for giver, taker in (one, other), (other, one):
+            if giver.in_splits is None or taker.out_splits is None:
+                continue
+            given = giver.in_splits[members.index(taker.rank)]
+            expected = taker.out_splits[members.index(giver.rank)]
+            if given != expected:
+                return _split_differs(giver, taker, given, expected)
+    return None
+
+
+def _split_differs(giver: Event, taker: Event, given: int, expected: int) -> Mismatch:
+    to = "itself and" if giver.rank == taker.rank else f"rank {taker.rank}, which"
+    headline = f"rank {giver.rank} sends {_seen((given,))} to {to} expects {expected}."
+    events = [giver] if giver is taker else sorted((giver, taker), key=lambda e: e.rank)
+    return _mismatch(headline, "splits", events, _RULES["splits"])
 
 
 def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
@@ -139,7 +217,8 @@ def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
         yield "op", a.op, b.op
         yield "root", a.peer, b.peer
     if a.op == "new_group":  # of real ranks, where its shape is the list of members
-        yield "group", str(list(a.shape)), str(list(b.shape))
+        if max(len(a.shape), len(b.shape)) > 1:  # each rank may make one for itself
+            yield "group", str(list(a.shape)), str(list(b.shape))
         return
     if a.is_collective:
         yield "reduce op", a.reduce_op, b.reduce_op
@@ -164,6 +243,8 @@ _RULES = {
     "reduce op": "All ranks of one call have to use the same reduce op.",
     "dtype": "Convert one of them, so that both sides use the same dtype.",
     "shape": "Both sides have to use the same number of elements.",
+    "splits": "What a rank sends another has to be as long as what that one expects from it: "
+    "exchange the lengths first.",
     "tag on NCCL": "NCCL ignores tags: between two ranks, the first send meets the first recv. "
     "Call them in the same order.",
     "tag": "A send and its recv have to use the same tag.",
@@ -171,17 +252,25 @@ _RULES = {
 }
 
 
-def _pair(a: Event, b: Event, what: str, left: object, right: object) -> Mismatch:
+def _pair(
+    a: Event, b: Event, what: str, left: object, right: object, parted: Sequence[str] = ()
+) -> Mismatch:
     a, b, left, right = (a, b, left, right) if a.rank <= b.rank else (b, a, right, left)
     said = [f" with {_seen(v)}" if what in ("dtype", "shape") else "" for v in (left, right)]
     headline = f"{_who(a, b)} on the {what}: {_seen(left)} and {_seen(right)}."
-    return _mismatch(headline, what, (a, b), _RULES[what], said)
+    return _mismatch(headline, what, (a, b), _RULES[what], said, parted)
 
 
 def _mismatch(
-    headline: str, what: str, events: Sequence[Event], advice: str, said: Sequence[str] = ("", "")
+    headline: str,
+    what: str,
+    events: Sequence[Event],
+    advice: str,
+    said: Sequence[str] = ("", ""),
+    parted: Sequence[str] = (),
 ) -> Mismatch:
-    text = _text(headline, [_row(e, how) for e, how in zip(events, said, strict=False)], advice)
+    rows = [_row(event, how) for event, how in zip(events, said, strict=False)]
+    text = _text(headline, rows, advice, parted)
     ranks, lines = tuple(e.rank for e in events), tuple(e.line for e in events)
     return Mismatch(text, what=what, ranks=ranks, lines=lines)
 
@@ -221,11 +310,11 @@ def peers_differ(send: Event, recv: Event) -> Mismatch:
     return _mismatch(what, "peer", (send, recv), advice)
 
 
-def absent(event: Event, ranks: Collection[int]) -> Mismatch:
+def absent(event: Event, ranks: Collection[int], parted: Sequence[str] = ()) -> Mismatch:
     """The error for a collective that some members of its group never called, though all ended."""
     what = f"rank {event.rank} calls {event.op}, and {ranks_text(ranks)} never did."
     advice = "Every rank of a group has to make the same calls; for new_group, that is every rank."
-    error = _mismatch(what, "op", [event], advice)
+    error = _mismatch(what, "op", [event], advice, parted=parted)
     error.ranks += tuple(ranks)
     return error
 

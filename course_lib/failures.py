@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -140,11 +140,13 @@ def deadlock_error(
     returned: Collection[int],
     groups: Mapping[str, tuple[int, ...]],
     advice: str = "",
+    calls: Callable[[str], Mapping[int, Sequence[Event]]] = lambda group: {},
 ) -> CourseError:
     """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
     Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
     in vain, ``returned`` who will call nothing more, and ``groups`` each group's ranks. Where they
     wait in several groups, each wait says in which. ``advice`` is as explain.deadlock's.
+    ``calls`` has, of a group, each rank's collectives in order.
     """
     events = {r: blocked[r] for r in sorted(on)}
     if found := _near_miss(events, on, returned):
@@ -155,7 +157,21 @@ def deadlock_error(
         Wait(r, explain.call_text(e) + among[e.group], lines.get(r) or e.line, on[r], e.group)
         for r, e in events.items()
     ]
-    return explain.deadlock(waits, returned, max(map(len, groups.values())), advice)
+    parted = _parted(events.values(), calls)
+    return explain.deadlock(waits, returned, max(map(len, groups.values())), advice, parted)
+
+
+def _parted(
+    waiting: Iterable[Event], calls: Callable[[str], Mapping[int, Sequence[Event]]]
+) -> list[str]:
+    """Where those had parted who wait in collectives, if they had done so before."""
+    for event in waiting:
+        by_rank = calls(event.group) if event.is_collective else {}
+        own = by_rank.get(event.rank, ())
+        at = next((k for k, call in enumerate(own) if call.seq == event.seq), 0)
+        if told := explain.parted(by_rank, at):
+            return told
+    return []
 
 
 def _near_miss(

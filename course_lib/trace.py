@@ -60,6 +60,9 @@ class Event:
 
     ``nbytes`` is the larger of what the call reads and what it writes on this rank, in bytes
     (the size S of the nccl-tests); ``dtype`` and ``shape`` are those of its first tensor.
+    ``in_splits`` and ``out_splits`` are, where each pair of ranks may have a size of its own
+    (all_to_all), how many elements this rank gives to each rank of the group, and how many it
+    expects from each.
     Times are seconds since the run began. ``completed`` is None where nothing ever said that
     the operation was done.
     """
@@ -84,6 +87,8 @@ class Event:
     seq: int = 0  # position among this rank's events, in order of issue
     called: float | None = None  # on a modelled GPU: when the host called; ``issued`` is when its
     # stream began the operation
+    in_splits: tuple[int, ...] | None = None  # None: not known, or the op has no such sizes
+    out_splits: tuple[int, ...] | None = None
 
     @property
     def is_send(self) -> bool:

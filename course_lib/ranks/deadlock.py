@@ -26,14 +26,16 @@ class DeadlockDetector:
     """Looks for a deadlock every now and then, and believes one that lasts.
 
     Where the code of any rank speaks from several threads nobody is judged, as another thread may
-    free it.
+    free it. A rank that C++ lets wait is believed to if it computes nothing, says nothing and
+    stands inside torch.
     """
 
     def __init__(self, ranks: Sequence[Rank], matcher: CallMatcher) -> None:
         self._ranks, self._matcher = ranks, matcher
         self.next_look = time.perf_counter() + LOOK_SECONDS
-        self._lost_calls: dict[int, int] = {}  # rank → number of the call it is lost in
+        self._seen: object = None  # what keeps ranks waiting, and how far they had come
         self._since = 0.0
+        self._asked = False  # for stacks
 
     def look(self) -> CourseError | None:
         """Read what the ranks have written down; the error, if some have been lost for long."""
@@ -45,19 +47,43 @@ class DeadlockDetector:
             rank.read_log()
         if any(rank.has_threads for rank in self._ranks):
             return None
-        blocked = {rank.number: call for rank in self._ranks if (call := rank.blocked_in)}
+        blocked = {rank.number: call for rank in self._ranks if (call := rank.waits_for)}
         returned = [rank.number for rank in self._ranks if rank.returned]
-        lost = find_deadlock(self._matcher, blocked, returned)
         mismatch = self._matcher.mismatch()
-        if mismatch and not lost:  # what they wait for came, and does not fit
-            lost = dict.fromkeys(blocked, ())
-        calls = {r: blocked[r].seq for r in lost}
-        if calls != self._lost_calls:
-            self._lost_calls, self._since = calls, now
-        if not lost or now - self._since < DEADLOCK_SECONDS:
+        lost = {} if mismatch else find_deadlock(self._matcher, blocked, returned)
+        seen = str(mismatch) if mismatch else {r: self._progress(r) for r in lost}
+        if not seen or seen != self._seen:
+            self._seen, self._since, self._asked = seen, now, False
+        if not seen or now - self._since < DEADLOCK_SECONDS:
+            return None
+        if mismatch:
+            return mismatch
+        if not self._all_wait(lost):
             return None
         lines = {r: self._ranks[r].blocked_at for r in lost}
-        return mismatch or deadlock_error(blocked, lines, lost, returned, self._matcher.groups)
+        groups, calls = self._matcher.groups, self._matcher.collectives
+        return deadlock_error(blocked, lines, lost, returned, groups, calls=calls)
+
+    def _progress(self, number: int) -> object:
+        """What changes when a rank that is lost does anything."""
+        rank = self._ranks[number]
+        if rank.blocked_in:
+            return rank.blocked_in.seq
+        cpu = rank.cpu_seconds()
+        # what it takes to answer a signal, and threads of gloo that look around, is no computing
+        return len(rank.events), object() if cpu is None else round(cpu, 1)
+
+    def _all_wait(self, lost: Collection[int]) -> bool:
+        """Whether those of them that stand in no call of Python's wait in one of C++."""
+        silent = [rank for r in lost if not (rank := self._ranks[r]).blocked_in]
+        if silent and not self._asked:
+            self._asked = True
+            for rank in silent:
+                rank.ask_for_stack()
+            return False  # the next look finds what they answer
+        for rank in silent:
+            rank.blocked_at = next(reversed(rank.stack_lines), None)
+        return all(rank.is_in_torch for rank in silent)
 
 
 def find_deadlock(
@@ -87,6 +113,7 @@ def hang_error(running: Sequence[Rank], timeout: float) -> Hang:
     for rank in running:
         path, event = rank.stack_lines, rank.blocked_in
         doing = "was running" if rank.stack else "did not answer: it may be stopped"
+        doing += _unmet(rank)
         wait = Wait(rank.number, "", path[-1] if path else None)
         if event is not None:
             on = tuple(r for r in rank.matcher.groups.get(event.group, ()) if r != event.rank)
@@ -100,3 +127,12 @@ def hang_error(running: Sequence[Rank], timeout: float) -> Hang:
         lines += [f"    {line}" for line in path or filter(None, [wait.line])]
     lines.append("If it is only slow, give it longer: run(…, timeout=seconds).")
     return Hang("\n".join(lines), waits=tuple(waits))
+
+
+def _unmet(rank: Rank) -> str:
+    """Which of its calls that are under way others have not made."""
+    for event in rank.in_flight.values():
+        if missing := rank.matcher.missing(event):
+            call = explain.call_text(event)
+            return f"; {explain.ranks_text(missing)} have not called its {call}"
+    return ""

@@ -37,6 +37,7 @@ class CallMatcher:
         # the smallest place of those that do not fit: a program always gets the same answer
         self._bad: tuple[Key, int] | None = None
         self._strided: Event | None = None
+        self._given_up: set[tuple[int, int]] = set()  # rank and number of calls not waited out
 
     def add(self, event: Event) -> None:
         """Take in the next call of a rank."""
@@ -57,12 +58,16 @@ class CallMatcher:
 
     def withdraw(self, event: Event) -> None:
         """torch has refused this call, which meets nobody then: begin again without it."""
-        known, groups = self.known, self.groups
+        known, groups, given_up = self.known, self.groups, self._given_up
         self.__init__()  # type: ignore[misc]
-        self.groups = groups
+        self.groups, self._given_up = groups, given_up
         for other in known:
             if other is not event:
                 self.add(other)
+
+    def give_up(self, event: Event) -> None:
+        """A rank has waited for this call in vain, and gone on: nobody need meet it any more."""
+        self._given_up.add((event.rank, event.seq))
 
     def _take_place(self, event: Event) -> None:
         key = _key(event)
@@ -71,10 +76,27 @@ class CallMatcher:
         calls.append(event)
         if len(first) < len(calls):
             first.append(event)
-        elif place <= (self._bad or place) and explain.mismatch(first[place[1]], event):
+        elif place <= (self._bad or place) and self._misfit(place, event):
             self._bad = place
         if not event.contiguous and event.op in explain.NEED_DENSE:
             self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
+
+    def _misfit(self, place: tuple[Key, int], event: Event) -> bool:
+        """Whether a call does not fit those that it meets."""
+        key, k = place
+        return bool(
+            explain.mismatch(self._first[key][k], event)
+            or (event.in_splits and explain.splits_differ([event], *self._met(key, k)))
+        )
+
+    def _met(self, key: Key, k: int) -> tuple[list[Event], tuple[int, ...]]:
+        """The k-th calls with this key, as far as they are known; and the group's ranks."""
+        by_rank = sorted(self._calls[key].items())
+        return [calls[k] for _, calls in by_rank if len(calls) > k], self.groups.get(key[1], ())
+
+    def collectives(self, group: str) -> dict[int, list[Event]]:
+        """Each rank's collective calls of a group, in order."""
+        return self._calls["call", group]
 
     # -- who is missing -----------------------------------------------------------------------
 
@@ -113,8 +135,9 @@ class CallMatcher:
             by_rank = {r: self._calls["call", group][r] for r in members}
             k = min(map(len, by_rank.values()), default=0)
             calls = [calls[k] for calls in by_rank.values() if len(calls) > k]
-            if calls:
-                return explain.absent(calls[0], [r for r, c in by_rank.items() if len(c) <= k])
+            if any((call.rank, call.seq) not in self._given_up for call in calls):
+                absent = [r for r, c in by_rank.items() if len(c) <= k]
+                return explain.absent(calls[0], absent, explain.parted(by_rank, k))
         return None
 
     # -- what does not fit ----------------------------------------------------------------------
@@ -123,9 +146,10 @@ class CallMatcher:
         """The first calls that met and do not fit together, or None."""
         if self._bad:
             key, k = self._bad
-            by_rank = sorted(self._calls[key].items())
-            first, *others = (calls[k] for _, calls in by_rank if len(calls) > k)
-            return next(filter(None, (explain.mismatch(first, other) for other in others)))
+            calls, members = self._met(key, k)
+            parted = explain.parted(self._calls[key], k) if key[0] == "call" else ()
+            found = (explain.mismatch(calls[0], other, parted) for other in calls[1:])
+            return next(filter(None, found), None) or explain.splits_differ(calls, calls, members)
         return explain.strided(self._strided) if self._strided else None
 
 

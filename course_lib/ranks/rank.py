@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from course_lib.failures import Outcome
 from course_lib.pickling import unpack
@@ -18,6 +22,7 @@ from course_lib.trace import Event, Line, Span, Trace
 from course_lib.user_code import user_lines
 
 _set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 
 
@@ -45,6 +50,8 @@ class Rank:
         self._log, self._stack_fd, self.matcher = Reader(log), stack, matcher
         self.blocked_in: Event | None = None  # the call that it has entered and not come out of
         self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
+        # asynchronous collectives that are not done, by number: C++ may wait for them
+        self.in_flight: dict[int, Event] = {}
         self._lines: dict[int, Line] = {}
         self.wake(number)
 
@@ -72,14 +79,47 @@ class Rank:
         return os.pread(self._stack_fd, size, 0).decode("utf-8", "replace")
 
     @property
-    def stack_lines(self) -> list[Line]:
-        """The reader's lines of that in the main thread, outermost first.
-
-        faulthandler lists the threads with the main one last, and each thread innermost first.
+    def _frames(self) -> list[tuple[str, int, str]]:
+        """File, line number and function of that in the main thread, innermost first: faulthandler
+        lists the main one last.
         """
         main = re.split(r"^(?:Current thread|Thread) .*$", self.stack, flags=re.M)[-1]
-        frames = [(file, int(number), function) for file, number, function in _FRAME.findall(main)]
-        return user_lines(frames[::-1])
+        return [(file, int(number), function) for file, number, function in _FRAME.findall(main)]
+
+    @property
+    def stack_lines(self) -> list[Line]:
+        """The reader's lines of that, outermost first."""
+        return user_lines(self._frames[::-1])
+
+    # -- where it stands, if it does ------------------------------------------------------------
+
+    @property
+    def waits_for(self) -> Event | None:
+        """The call that it stands in; or else the oldest of those under way, for which C++ may
+        wait, as DDP does in ``backward``: see ``is_idle_in_torch``.
+        """
+        return self.blocked_in or next(iter(self.in_flight.values()), None)
+
+    def ask_for_stack(self) -> None:
+        """Have it write down where it stands; nothing that it does is disturbed."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
+
+    def cpu_seconds(self) -> float | None:
+        """What it has computed so far; None while its main thread runs, or nobody knows."""
+        try:
+            words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        state, user, system = words[0], int(words[11]), int(words[12])
+        return None if state == "R" else (user + system) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def is_in_torch(self) -> bool:
+        """Whether its main thread was inside torch when it was last asked, and not in a function
+        of the reader's that torch has called, or in one that torch waits by, as for a file.
+        """
+        return bool(self._frames) and self._frames[0][0].startswith(_TORCH)
 
     # -- its log ------------------------------------------------------------------------------
 
@@ -101,6 +141,8 @@ class Rank:
         self.events.append(event)
         if not event.async_op:
             self.blocked_in, self.blocked_at = event, line
+        elif event.is_collective:
+            self.in_flight[event.seq] = event
         self.matcher.add(event)
 
     def _read_waiting(self, seq: int, line: int) -> None:
@@ -110,6 +152,7 @@ class Rank:
         event = self.events[seq]
         if event.completed is None:
             _set(event, "completed", at)
+        self.in_flight.pop(seq, None)
         if event.is_recv and event.peer is None and source is not None:
             _set(event, "peer", source)
             self.matcher.found_source(event)
@@ -118,9 +161,23 @@ class Rank:
             if self.blocked_in is event:
                 self.blocked_in = None
 
+    def _read_taken(self, seq: int) -> None:
+        event = self.events[seq]
+        _set(event, "waited", True)
+        if self.blocked_in is event:
+            self.blocked_in = None
+
+    def _read_gave_up(self, seq: int) -> None:
+        event = self.events[seq]
+        _set(event, "waited", True)
+        self.blocked_in = None
+        self.in_flight.pop(seq, None)
+        self.matcher.give_up(event)
+
     def _read_refused(self, seq: int) -> None:
         event = self.events[seq]
         self.blocked_in = None
+        self.in_flight.pop(seq, None)
         _set(event, "waited", True)
         self.matcher.withdraw(event)
 

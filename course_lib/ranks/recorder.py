@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -55,6 +55,8 @@ class Call(threading.local):
     op = ""
     is_async = False
     by_user = False  # the reader's own code calls, and gets the Work if there is one
+    splits: Sequence[Any] | None = None  # of all_to_all_single: rows out and in, by rank
+    memory = 0  # where torch's own asynchronous call writes
     seq = -1  # between its hooks its number: torch may refuse it
 
 
@@ -81,6 +83,8 @@ class Recorder(context.Context):
         # with its number, whether that is for the caller to do, and its possible sources
         self._live: dict[int, tuple[Any, int, bool, tuple[int, ...]]] = {}
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
+        # those whose Work has no future, by the memory of what they write: only who waits will tell
+        self._unheard: dict[int, int] = {}
         # by instruction, as looking up the line takes long, and by the id of its code, as hashing
         # that does, too; the code is kept alive. −1 is none of the reader's
         self._lines: dict[tuple[int, int], tuple[int, CodeType]] = {}
@@ -101,14 +105,15 @@ class Recorder(context.Context):
         tensors = (*reads, *writes)
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
-            dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
+            dtype, shape = _dtype(tensors[0].dtype), _shape(tensors[0])
             fills = op in FILL_IN_ORDER
             for tensor in writes if fills else tensors:
                 dense = dense and (tensor.is_contiguous() or (not fills and _is_dense(tensor)))
             for tensor in reads:
-                bytes_in += tensor.nbytes
+                bytes_in += _nbytes(tensor)
             for tensor in writes:
-                bytes_out += tensor.nbytes
+                bytes_out += _nbytes(tensor)
+        splits = _splits(op, reads, writes, call.splits)
         if by_user and threading.get_ident() != self._main:
             self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
@@ -116,9 +121,11 @@ class Recorder(context.Context):
             seq = self._count
             self._count = seq + 1
             # Event's fields from op on, but for ``completed``: see Rank._read_issued
-            self._log.append("issued", op, peer, group, max(bytes_in, bytes_out), dtype, shape,
-                             self.now(), line, call.tag, call.reduce_op, is_async, waited,
-                              bytes_in, bytes_out, dense, seq)  # fmt: skip
+            self._log.append(
+                *("issued", op, peer, group, max(bytes_in, bytes_out), dtype, shape, self.now()),
+                *(line, call.tag, call.reduce_op, is_async, waited, bytes_in, bytes_out, dense),
+                *(seq, None, *splits),  # no GPU is modelled here, where a host calls
+            )
         return seq
 
     def refused(self, seq: int) -> None:
@@ -160,7 +167,9 @@ class Recorder(context.Context):
         """Record everything that is said in this group from now on."""
         if not isinstance(group, dist.ProcessGroup):
             return  # this rank is not in it
-        name, ranks = group.group_name, tuple(dist.get_process_group_ranks(group))
+        name, ranks = str(group.group_name), tuple(dist.get_process_group_ranks(group))
+        if len(ranks) == 1 and group is not dist.group.WORLD:
+            name = f"{name}:{ranks[0]}"  # each rank may make one for itself, of one name
         if dist.get_backend(group) == "nccl":
             self._on_nccl = True
         self._log.append("group", name, ranks)
@@ -169,9 +178,12 @@ class Recorder(context.Context):
 
     def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
         peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look
-        current_call.seq = self.issued(
-            _op(args.name), group, peer, args.input_tensors, args.output_tensors, args.async_op
+        call, writes = current_call, args.output_tensors
+        call.seq = self.issued(
+            _op(args.name), group, peer, args.input_tensors, writes, args.async_op
         )
+        if call.is_async and writes and not call.by_user:
+            call.memory = _memory(writes[0])
 
     def _after(self, ranks: tuple[int, ...], args: Any) -> None:
         call, work = current_call, args.work
@@ -182,9 +194,11 @@ class Recorder(context.Context):
         self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
         if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
             key = None if call.by_user else id(work)
-            with suppress(RuntimeError):  # some of gloo's have no future: only wait() will tell
+            try:
                 self._futures[seq] = future = _get_future(work)
                 future.then(functools.partial(self._done, seq, key))
+            except RuntimeError:  # some of gloo's have no future: only who waits can tell
+                self._unheard[call.memory] = seq
 
     def _done(self, seq: int, key: int | None, _future: Any) -> None:
         """An asynchronous collective is done; nobody may ever wait for one of torch's own."""
@@ -204,8 +218,8 @@ class Recorder(context.Context):
     def waiting(self, work: Any) -> None:
         """Somebody begins to wait for this Work; if that never ends, here is where it stood."""
         _, seq, is_async, _ = self._live.get(id(work), (None, 0, False, ()))
-        if is_async and threading.get_ident() == self._main:  # else its own record says where
-            self._log.append("waiting", seq, self._line(find_frame()))
+        if is_async:  # else its own record says where
+            self.waiting_for(seq)
 
     def waited(self, work: Any) -> None:
         """Somebody's ``wait()`` on this Work has returned."""
@@ -215,11 +229,30 @@ class Recorder(context.Context):
             self.completed(seq, ranks[work._source_rank()] if ranks else None)
 
     def taken(self, work: Any) -> None:
-        """Somebody took this Work's future, heard that it is complete, or waited in vain: as good
-        as waiting."""
+        """Somebody took this Work's future, or heard that it is complete: as good as waiting."""
         entry = self._live.get(id(work))
         if entry is not None:
-            self._log.append("ended", entry[1], None, None, True)
+            self._log.append("taken", entry[1])
+
+    def gave_up(self, work: Any) -> None:
+        """Somebody has waited for this Work in vain: past its timeout, or its peer has gone."""
+        entry = self._live.get(id(work))
+        if entry is not None:
+            self.gave_up_on(entry[1])
+
+    def gave_up_on(self, seq: int) -> None:
+        self._log.append("gave_up", seq)
+
+    def calls_that_write(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """The calls that write these, where only who waits for that can tell their end."""
+        plain = [t for t in tensors if self._unheard and type(t) is torch.Tensor]
+        found = (self._unheard.pop(_memory(tensor), None) for tensor in plain)
+        return [seq for seq in found if seq is not None]
+
+    def waiting_for(self, seq: int) -> None:
+        """Somebody begins to wait for what a call writes."""
+        if threading.get_ident() == self._main:
+            self._log.append("waiting", seq, self._line(find_frame()))
 
 
 def _caller() -> tuple[FrameType | None, str]:
@@ -243,8 +276,48 @@ def _op(name: Any) -> str:
     return _OPS.get(name.name, name.name.lower())
 
 
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one block of memory: neither sparse nor nested."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    return () if tensor.is_nested else tuple(tensor.shape)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    """Of a sparse tensor what its values take, and the indices are not counted."""
+    if _is_plain(tensor):
+        return tensor.nbytes
+    return tensor._nnz() * tensor.element_size() if tensor.layout is torch.sparse_coo else 0
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if _is_plain(tensor) else 0
+
+
+def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple[Any, Any]:
+    """An Event's ``in_splits`` and ``out_splits``, where this op may have them and they are known;
+    ``rows`` are those that all_to_all_single was given for what it writes and what it reads.
+    """
+    if op == "all_to_all":
+        return tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))
+    if op == "reduce_scatter" and len(writes) == 1:
+        return tuple(map(torch.numel, reads)), (writes[0].numel(),) * len(reads)
+    if op == "all_to_all_single" and rows is not None:
+        return _elements(reads[0], rows[1]), _elements(writes[0], rows[0])
+    return None, None
+
+
+def _elements(tensor: torch.Tensor, rows: Sequence[int]) -> tuple[int, ...]:
+    """How many elements each block of so many rows has."""
+    return tuple(count * tensor[:1].numel() for count in rows)
+
+
 def _is_dense(tensor: torch.Tensor) -> bool:
     """Whether the elements lie side by side in some order, as those of a transpose do."""
+    if not _is_plain(tensor):
+        return True
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     return tensor.permute(order).is_contiguous()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import socket
 import sys
 import time
@@ -213,7 +212,7 @@ class World:
         """Have every rank that still runs write down where it stands; returns those ranks."""
         running = [rank for rank in self.ranks if rank.outcome is None]
         for rank in running:
-            os.kill(rank.pid, signal.SIGUSR1)
+            rank.ask_for_stack()
         self._listen(lambda rank: rank.outcome or rank.stack)
         return [rank for rank in running if rank.outcome is None]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.ranks import recorder
@@ -31,6 +32,8 @@ def install() -> None:
     _wrap(dist.ProcessGroup, _operation, *_OPERATIONS)
     _wrap(dist.Work, _wait, "wait")
     _wrap(dist.Work, _taking, "get_future", "is_completed")
+    _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
+    _wrap(functional, _wait_for_written, "wait_tensor", "wait_tensors")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
     for wrapper, name in ((_init, "init_process_group"), (_new_group, "new_group")):
         original = getattr(c10d, name)
@@ -53,6 +56,7 @@ _name_of = functools.cache(operator.attrgetter("name"))  # as asking for it take
 def _operation(method: Callable) -> Callable:
     """Those of ProcessGroup: (…, options), and for messages (tensors, rank in the group, tag)."""
     is_message = method.__name__ in ("send", "recv", "recv_anysource")
+    has_splits = method.__name__ == "all_to_all_single"
 
     def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
         call = recorder.current_call
@@ -64,6 +68,11 @@ def _operation(method: Callable) -> Callable:
             call.tag = int(kwargs.get("tag", 0) if kwargs else last)
         elif op := getattr(last, "reduceOp", None):
             call.reduce_op = _name_of(op.op)
+        elif has_splits and len(args) > 3:
+            n = self.size()
+            written, read, *given = args[:4]
+            both = zip((written, read), given, strict=True)
+            call.splits = [rows or [len(tensor) // n] * n for tensor, rows in both]
         try:
             return method(self, *args, **kwargs)
         except BaseException:
@@ -71,7 +80,7 @@ def _operation(method: Callable) -> Callable:
                 recorder.active_recorder.refused(call.seq)
             raise
         finally:
-            call.tag, call.reduce_op, call.seq = 0, None, -1
+            call.tag, call.reduce_op, call.splits, call.seq = 0, None, None, -1
 
     return operation
 
@@ -117,13 +126,50 @@ def _wait(method: Callable) -> Callable:
         active.waiting(self)
         try:
             result = method(self, *args, **kwargs)
-        except RuntimeError:  # its timeout, or a peer that has gone
-            active.taken(self)
+        except RuntimeError:
+            active.gave_up(self)
             raise
         active.waited(self)
         return result
 
     return wait
+
+
+def _wait_for_written(function: Callable) -> Callable:
+    """Functional collectives are waited for by what they write: a tensor, or a list of them."""
+
+    def wait(tensors: Any) -> Any:
+        active = recorder.active_recorder
+        if active is None:
+            return function(tensors)
+        calls = active.calls_that_write(tensors if isinstance(tensors, list) else [tensors])
+        for seq in calls:
+            active.waiting_for(seq)
+        result = function(tensors)
+        for seq in calls:
+            active.completed(seq)
+        return result
+
+    return wait
+
+
+def _monitored_barrier(method: Callable) -> Callable:
+    """The hooks say nothing of it."""
+
+    def monitored_barrier(self: Any, *args: Any, **kwargs: Any) -> None:
+        active = recorder.active_recorder
+        if active is None:
+            return method(self, *args, **kwargs)
+        seq = active.issued("monitored_barrier", self.group_name, None, (), (), False)
+        try:
+            method(self, *args, **kwargs)
+        except RuntimeError:
+            active.gave_up_on(seq)
+            raise
+        active.completed(seq)
+        return None
+
+    return monitored_barrier
 
 
 def _taking(method: Callable) -> Callable:
