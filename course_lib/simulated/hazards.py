@@ -114,16 +114,11 @@ def fill(tensor: torch.Tensor, data: bytes) -> None:
     memmove(address, data, len(data))
 
 
-def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the stretches of memory that two tensors span have something in common."""
-    (start, end), (other_start, other_end) = _stretch(a), _stretch(b)
-    return start < other_end and other_start < end
-
-
-def _stretch(tensor: torch.Tensor) -> tuple[int, int]:
+def stretch(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses between which a tensor lies."""
     start = tensor.data_ptr()
-    if not tensor.numel():
-        return start, start
+    if tensor.is_contiguous():
+        return start, start + tensor.nbytes
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((size - 1) * step for size, step in steps)
     return start, start + (last + 1) * tensor.element_size()

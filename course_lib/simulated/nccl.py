@@ -91,11 +91,11 @@ class Scheduler(scheduler.Scheduler):
 
     def _deliver_before(self, work: Any) -> None:
         """A communicator runs its calls in order: who waits for one has waited for those before."""
-        unwaited, group = work.rank.gpu.unwaited, work.record.op.group
-        if work not in unwaited:
+        lane = _lane(work)
+        if lane is None or work not in lane.unwaited:
             return
-        for earlier in [other for other in unwaited if other.record.op.group == group]:
-            del unwaited[earlier]
+        for earlier in list(lane.unwaited):
+            del lane.unwaited[earlier]
             if earlier is work:
                 return
             earlier.record.waited = True
@@ -105,12 +105,17 @@ class Scheduler(scheduler.Scheduler):
         """A call of this group is about to use these tensors. What earlier calls of the same
         communicator do with them is done by then: the thread goes on once their values are there.
         """
-        for work in [work for work in rank.gpu.unwaited if work.record.op.group == group]:
-            if any(hazards.overlap(a, b) for a in work.memory for b in tensors):
+        lane = rank.gpu.lanes.get(group)
+        if lane is None or not lane.unwaited:
+            return
+        mine = [hazards.stretch(tensor) for tensor in tensors]
+        for work, theirs in list(lane.unwaited.items()):
+            if any(a < d and c < b for a, b in mine for c, d in theirs):
                 self.check(rank)
                 if work.record.completed is None:
                     self.park(rank, work)
                 work.deliver()
+                lane.unwaited[work] = []
 
     def poll(self, work: Any) -> None:
         """Asking is enough for the values to be there, unlike on gloo."""

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from course_lib.simulated import hazards
 from course_lib.simulated.private import Place, Replace, current, for_ranks
 from course_lib.simulated.records import is_callers
 from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
@@ -91,6 +92,8 @@ class Lane:
         self._scheduler = scheduler
         self._line: deque[tuple[float, list[Waitable]]] = deque()
         self.under_way: list[Waitable] = []  # begun, and their end is not known
+        # Whose values are not in place, in the order of the calls; between which addresses they go.
+        self.unwaited: dict[Any, list[tuple[int, int]]] = {}
         self.last: Any = None
         self._free = 0.0
 
@@ -127,7 +130,6 @@ class Gpu:
         self.streams: list[Stream] = []
         self.lanes: dict[str, Lane] = {}
         self.batches: dict[str, list[Waitable]] = {}  # by group, while they are put together
-        self.unwaited: dict[Any, None] = {}  # Works whose values are not in place
 
     @functools.cached_property
     def compute(self) -> Stream:
@@ -147,12 +149,16 @@ class Gpu:
         self._launch()
         return end
 
-    def give(self, lane: str, works: list[Waitable]) -> None:
+    def give(self, group: str, works: list[Any]) -> None:
         """Hand calls to a communicator; they wait for what the current stream was given so far."""
+        lane = self.lanes.get(group)
+        if lane is None:
+            lane = self.lanes[group] = Lane(self.scheduler)
         for work in works:
             work.record.called = self.scheduler.now
-            self.unwaited[work] = None
-        self.lanes.setdefault(lane, Lane(self.scheduler)).put(self.reached(), works)
+            is_open = work.record.op.async_op
+            lane.unwaited[work] = [hazards.stretch(t) for t in work.memory] if is_open else []
+        lane.put(self.reached(), works)
         self._launch()
 
     def _launch(self) -> None:
@@ -164,8 +170,9 @@ class Gpu:
 
     def synchronize(self) -> None:
         """The host waits for all streams; what has come by then is in place."""
-        for work in list(self.unwaited):
-            work.wait()
+        for lane in self.lanes.values():
+            for work in list(lane.unwaited):
+                work.wait()
         self.finish()
 
     def finish(self) -> None:
