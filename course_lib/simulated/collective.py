@@ -20,7 +20,13 @@ import torch.distributed as dist
 
 from course_lib import explain
 from course_lib.simulated import compat, costs, hazards
-from course_lib.simulated.combine import Tensors, as_it_lies, combine, refuse
+from course_lib.simulated.combine import (
+    Tensors,
+    as_it_lies,
+    combine,
+    refuse,
+    splits,
+)
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Site, call_site, op_of
 from course_lib.simulated.scheduler import Rank, Scheduler
@@ -28,6 +34,13 @@ from course_lib.trace import Event
 
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
 _WRITE_WHAT_THEY_READ = (*_IN_PLACE, "all_reduce_coalesced")
+_FILL_A_LIST = (
+    "all_gather",
+    "all_gather_coalesced",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "gather",
+)
 _AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
 
 
@@ -150,7 +163,12 @@ class Part:
         zeros = self.calls.fabric.network.zeros
         with torch.no_grad():
             for out, value in zip(places, values, strict=True):
-                out.detach().copy_(torch.zeros_like(out) if zeros else value.view(out.shape))
+                if zeros:
+                    value = torch.zeros_like(out)
+                if out.is_sparse:  # a detached one would get memory of its own
+                    out.copy_(value)
+                    continue
+                out.detach().copy_(value.view(out.shape))
                 self.calls.poisons.filled[self.rank.number, out.data_ptr()] = hazards.Filled(
                     self.record.op, self.number, len(self.rank.records)
                 )
@@ -227,8 +245,21 @@ class Call:
         self.eager: set[int] = set()  # who only waits until all have called
 
 
+def _nbytes(tensor: torch.Tensor) -> int:
+    """Of a sparse tensor what it would take if it were none: ranks may fill it differently."""
+    return tensor.numel() * tensor.element_size()
+
+
+def _lies_dense(name: str, ins: Tensors, outs: Tensors) -> bool:
+    """Whether all elements of what a call touches lie side by side, in the order that it needs."""
+    lying = outs if name in explain.FILL_IN_ORDER else map(as_it_lies, (*ins, *outs))
+    return all(t.is_sparse or t.is_contiguous() for t in lying)
+
+
 class Calls:
     """All collective calls of one group."""
+
+    uneven: Collection[str] = ("all_to_all_single", "reduce_scatter")  # each block its own length
 
     def __init__(
         self, scheduler: Scheduler, fabric: Fabric, name: str, ranks: Sequence[int],
@@ -248,20 +279,19 @@ class Calls:
         is the tensor to write down where that is not the first of them.
         """
         self.scheduler.check(rank)
-        read = sum(t.nbytes for t in ins)
-        written = 0 if name in _WRITE_WHAT_THEY_READ else sum(t.nbytes for t in outs)
-        first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
-        lying = outs if name in explain.FILL_IN_ORDER else [as_it_lies(t) for t in (*ins, *outs)]
+        n = len(self.ranks)
         op = op_of(
-            name, rank.number, None if root < 0 else self.ranks[root], group or self.name, read,
-            written, first, site, 0, reduce_op, async_op,
-            all(t.is_contiguous() for t in lying),
+            name, rank.number, None if root < 0 else self.ranks[root], group or self.name,
+            sum(map(_nbytes, ins)),
+            0 if name in _WRITE_WHAT_THEY_READ else sum(map(_nbytes, outs)),
+            first if first is not None else next(iter((*ins, *outs)), None),
+            site, 0, reduce_op, async_op, _lies_dense(name, ins, outs), splits(name, ins, outs, n),
         )  # fmt: skip
-        if any(not t.is_cpu for t in (*ins, *outs)):
-            raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
-        refuse(name, ins, outs, me, len(self.ranks), reduce_op)
+        refuse(name, ins, outs, me, n, reduce_op, self.uneven)
         if name in explain.NEED_DENSE and not op.contiguous:
             self.scheduler.fail(explain.strided(op))
+        if name in _FILL_A_LIST and (shared := explain.shared_memory(outs)):
+            self.scheduler.fail(explain.outputs_shared(op, shared))
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
@@ -271,12 +301,26 @@ class Calls:
                 self.scheduler.fail(error)
             break  # the others are like the first
         call.parts[me] = part
+        if op.in_splits is not None:
+            self._compare_splits(part)
         self._take(part, site, ins, outs)
         if len(call.parts) == len(self.ranks):
             del self._calls[number]
             self._combine(call)
         self.scheduler.post(part)
         return CollectiveWork(part, outs)
+
+    def _compare_splits(self, part: Part) -> None:
+        """With every rank that has called: each two have a number of elements of their own."""
+        op, me = part.record.op, part.me
+        for other in part.met:
+            theirs, their = other.record.op, other.me
+            if not op.in_splits or not op.out_splits or not theirs.in_splits:
+                continue
+            fits = op.out_splits[their] == theirs.in_splits[me]
+            if not fits or op.in_splits[their] != (theirs.out_splits or ())[me]:
+                error = explain.splits_differ([op], [theirs], self.ranks)
+                self.scheduler.fail(error or explain.strided(op))
 
     def _take(self, part: Part, site: Site, ins: Tensors, outs: Tensors) -> None:
         """What a rank passes in is kept as it is now; its buffers are the call's until ``wait``."""
@@ -293,11 +337,11 @@ class Calls:
             rank.digests += [(len(rank.records), hash(hazards.contents(t))) for t in part.given]
         if part.record.waited:
             return
-        owned = {t.untyped_storage().data_ptr() for t in outs}
         if op.op in _WRITE_WHAT_THEY_READ and outs and not (op.op == "broadcast" and gives):
             part.poisons = [self.poisons.put(rank, t) for t in outs]  # nobody reads what it was
             return
         part.inputs = ins
+        owned = {t.untyped_storage().data_ptr() for t in outs}
         if not any(t.untyped_storage().data_ptr() in owned for t in ins):
             part.poisons = [self.poisons.put(rank, t) for t in outs]
 

@@ -12,7 +12,7 @@ It turns what c10d passes (lists of lists, options) into tensors that a rank giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from course_lib import explain
 from course_lib.errors import CourseError
 from course_lib.simulated import compat, hazards
 from course_lib.simulated.collective import Calls, CollectiveWork
-from course_lib.simulated.combine import Tensors
+from course_lib.simulated.combine import Tensors, refuse_memory
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Site, call_site, op_of
@@ -211,6 +211,15 @@ _COLLECTIVES: list[tuple[str, str, Callable[..., tuple]]] = [
 _OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
 
 
+def _flat(args: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists of lists."""
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from _flat(arg)
+
+
 def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., Any]:
     torchs = getattr(_ProcessGroup, name)
 
@@ -219,6 +228,7 @@ def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., An
             return torchs(self, *args, **named)  # makes lists and options of them, and comes back
         if compat.has_modes():
             return compat.outside_of_modes(call, self, *args)
+        refuse_memory(self.backend, op, _flat(args[:-1]))
         ins, outs, *first = sides(self, *args)
         return self._issue(op, list(ins), list(outs), args[-1], first=first[0] if first else None)
 

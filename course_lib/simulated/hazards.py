@@ -92,7 +92,7 @@ class Poisons:
             return None
         other = rank.number == self.flip[0] and len(rank.poisoned) < self.flip[1]
         rank.poisoned.append(rank.records[-1])
-        if not buffer.numel():
+        if not buffer.numel() or buffer.is_sparse:
             return None
         return Poison(buffer, self.side ^ other)
 
@@ -114,23 +114,15 @@ def fill(tensor: torch.Tensor, data: bytes) -> None:
     memmove(address, data, len(data))
 
 
-def stretch(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses between which a tensor lies."""
-    start = tensor.data_ptr()
-    if tensor.is_contiguous():
-        return start, start + tensor.nbytes
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * step for size, step in steps)
-    return start, start + (last + 1) * tensor.element_size()
-
-
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one shape and dtype hold equal values, NaN equal to NaN."""
-    return torch.equal(a, b) or contents(a) == contents(b)
+    return (not a.is_sparse and torch.equal(a, b)) or contents(a) == contents(b)
 
 
 def contents(tensor: torch.Tensor) -> bytes:
     """What a tensor holds, element by element."""
+    if tensor.is_sparse:
+        tensor = tensor.to_dense()
     return raw(tensor.detach().resolve_conj().resolve_neg().contiguous())
 
 
@@ -158,7 +150,7 @@ def find_read(first: Play, again: Callable[..., Play]) -> Hazard | None:
     record = first.ranks[rank].poisoned[high - 1]
     if record.waited or record.op.op == "recv":
         return explain.read_before_wait(record.op)
-    return explain.unwaited(record.op)  # of a sum that nobody waits for, what is returned
+    return explain.unwaited(record.event())  # of a sum that nobody waits for, what is returned
 
 
 def _difference(a: Play, b: Play) -> int | None:

@@ -31,12 +31,14 @@ import torch.distributed as dist
 from course_lib import explain
 from course_lib.errors import CourseError, Hazard
 from course_lib.simulated import compat, hazards
+from course_lib.simulated.combine import refuse_memory
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Record, Site, op_of
 from course_lib.simulated.scheduler import Rank, Scheduler
 from course_lib.trace import Event
 
 Key = tuple[int, int, int]
+_DENSE = torch.strided
 
 
 class _Message:
@@ -282,11 +284,14 @@ class Mail:
         scheduler = self.scheduler
         if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
             scheduler.check(rank)
-        if not (tensor.is_cpu and tensor.is_contiguous()):
-            _refuse(tensor)
+        if not tensor.is_cpu or tensor.layout is not _DENSE or tensor.is_nested:
+            refuse_memory("gloo", kind, [tensor])
+        if not tensor.is_contiguous():
+            raise RuntimeError("input tensor has to be contiguous: communicate one that is")
         like = site, me, kind, peer, tag, tensor.dtype, tensor.shape
         known = self._ops.get(like)
         if known is None:
+            refuse_memory("gloo", kind, [tensor])
             if tag < 0:
                 raise RuntimeError(f"tag={tag}: a tag is a whole number, zero or more")
             if me == peer:  # torch refuses it of a send; in a batch, and of a recv, gloo does
@@ -358,12 +363,3 @@ class Mail:
     def _coming(self, dst: int, tag: int) -> list[SendWork]:
         queues = (self.sends.get((dst, src, tag)) for src in range(len(self.ranks)))
         return [queue[0] for queue in queues if queue]
-
-
-def _refuse(tensor: torch.Tensor) -> None:
-    if not tensor.is_contiguous():
-        raise RuntimeError("input tensor has to be contiguous: communicate one that is")
-    raise RuntimeError(
-        f"simulated ranks have no {tensor.device.type}: use course_lib.device(), "
-        "which is the CPU here"
-    )

@@ -1,7 +1,8 @@
-"""NCCL's rules, where they differ from gloo's: calls are handed to a communicator's stream.
+"""NCCL's rules, where they differ from gloo's: calls are handed to streams, and one after another.
 
     dist.all_reduce(x)   host ─► Gpu.give ─► the group's Lane ─ in order, once the input is ready ─►
-                                             the call takes place, at that time
+                                             the call takes place, at that time: in the current
+                                             stream, or, with async_op=True, in the communicator's
     wait()               the thread waits for the values, the current stream for the end; the host's
                          clock stands only in barrier() and in what looks at values
 
@@ -19,7 +20,7 @@ import torch
 
 from course_lib import explain
 from course_lib.errors import CourseError, Deadlock, Wait
-from course_lib.simulated import collective, group, hazards, mail, scheduler
+from course_lib.simulated import collective, group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
 from course_lib.simulated.records import Site
@@ -33,6 +34,10 @@ _CROSSED = (
     "start, even where this run came through. Use groups in the same order on all ranks."
 )
 _TOGETHER = "Start them together: dist.batch_isend_irecv."
+_ASSUMED = (
+    "That is so where a group has one communicator, as is modelled here; torch's backend "
+    "'nccl-lazy' makes one for each pair of ranks, and there these two calls do not meet. "
+)
 _SAME_ORDER = "Call them in the same order on all ranks, or give one of them a group of its own."
 _BITWISE = ("BAND", "BOR", "BXOR")
 
@@ -108,7 +113,7 @@ class Scheduler(scheduler.Scheduler):
         lane = rank.gpu.lanes.get(group)
         if lane is None or not lane.unwaited:
             return
-        mine = [hazards.stretch(tensor) for tensor in tensors]
+        mine = [explain.stretch(tensor) for tensor in tensors]
         for work, theirs in list(lane.unwaited.items()):
             if any(a < d and c < b for a, b in mine for c, d in theirs):
                 self.check(rank)
@@ -164,6 +169,7 @@ class Mail(mail.Mail):
 
 class Calls(collective.Calls):
     scheduler: Scheduler
+    uneven = (*collective.Calls.uneven, "all_gather", "all_to_all")
 
     def issue(
         self, rank: Rank, me: int, name: str, ins: Tensors, outs: Tensors, **more: Any
@@ -251,9 +257,11 @@ class Groups(group.Groups):
                 first = lane.under_way[0]
                 behind, before = (explain.call_text(work.record.op) for work in (other, first))
                 messages = {type(first), type(other)} <= {SendWork, RecvWork}
+                peers = {work.record.op.peer for work in (first, other)}
                 return (
                     f"On a communicator, calls run one after another: on rank {other.rank.number}, "
                     f"{behind} is called, and stands behind {before}. "
+                    + (_ASSUMED if messages and len(peers) == 2 else "")
                     + (_TOGETHER if messages else _SAME_ORDER)
                 )
         return ""

@@ -7,7 +7,7 @@
 
 The rank's clock is the host's. A Stream is one number: when it will have done all that it was
 given. That is always known, because a rank's thread goes on from a wait only once it is: threads
-wait for values, clocks do not. What may still be open is a Lane, a communicator's stream.
+wait for values, clocks do not. What may still be open is a Lane.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from course_lib.simulated import hazards
+from course_lib import explain
 from course_lib.simulated.private import Place, Replace, current, for_ranks
 from course_lib.simulated.records import is_callers
 from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
@@ -33,8 +33,9 @@ class Stream:
     """What torch.cuda.Stream and torch.cpu.Stream are in a rank with a GPU."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.free = 0.0
-        mine().streams.append(self)
+        streams = mine().streams
+        self.free, self.name = 0.0, f"side {len(streams) + 1}"
+        streams.append(self)
 
     def wait_event(self, event: Event) -> None:
         self.wait_until(event.at)
@@ -86,7 +87,9 @@ class Event:
 
 
 class Lane:
-    """One rank's end of a communicator: what it is given begins when all before it is over."""
+    """One rank's end of a communicator: what it is given begins when all before it is over, in
+    whichever stream that is.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -133,7 +136,9 @@ class Gpu:
 
     @functools.cached_property
     def compute(self) -> Stream:
-        return Stream()
+        stream = Stream()
+        stream.name = "compute"
+        return stream
 
     @functools.cached_property
     def current(self) -> Stream:
@@ -150,14 +155,18 @@ class Gpu:
         return end
 
     def give(self, group: str, works: list[Any]) -> None:
-        """Hand calls to a communicator; they wait for what the current stream was given so far."""
+        """Hand calls to a communicator; they wait for what the current stream was given so far.
+        Those that are not asynchronous run in that stream, which has to wait for them at once.
+        """
         lane = self.lanes.get(group)
         if lane is None:
             lane = self.lanes[group] = Lane(self.scheduler)
         for work in works:
+            op = work.record.op
+            in_current = op.is_collective and not op.async_op  # torch's send does not know
             work.record.called = self.scheduler.now
-            is_open = work.record.op.async_op
-            lane.unwaited[work] = [hazards.stretch(t) for t in work.memory] if is_open else []
+            work.record.stream = self.current.name if in_current else "communicator"
+            lane.unwaited[work] = [] if in_current else [explain.stretch(t) for t in work.memory]
         lane.put(self.reached(), works)
         self._launch()
 
