@@ -7,9 +7,11 @@ clock or a log.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
+from typing import Any
 
 from course_lib.errors import Deadlock, Hazard, Mismatch, Wait
 from course_lib.trace import Event, Line
@@ -342,6 +344,52 @@ def strided(event: Event) -> Mismatch:
     return _mismatch(f"{what}side by side.", "stride", [event], advice)
 
 
+def stretch(tensor: Any) -> tuple[int, int]:
+    """The addresses between which a tensor lies."""
+    start = tensor.data_ptr()
+    if tensor.is_contiguous():
+        return start, start + tensor.nbytes
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * step for size, step in steps)
+    return start, start + (last + 1) * tensor.element_size()
+
+
+def shared_memory(tensors: Sequence[Any]) -> str:
+    """What a call is given to fill, in words, where two of its tensors have an element in common:
+    "one tensor 3 times", "tensors that share memory"; "" where each has memory of its own. All are
+    dense or strided tensors on one device.
+    """
+    stretches = sorted(stretch(tensor) for tensor in tensors if tensor.numel())
+    if all(end <= start for (_, end), (start, _) in pairwise(stretches)):
+        return ""
+    most = max(Counter((t.data_ptr(), t.shape, t.stride()) for t in tensors if t.numel()).values())
+    if most > 1:
+        return f"one tensor {most} times"
+    elements = [address for tensor in tensors for address in _addresses(tensor)]
+    return "tensors that share memory" if len(set(elements)) < len(elements) else ""
+
+
+def _addresses(tensor: Any) -> list[int]:
+    """Where each element of a tensor lies."""
+    out = [tensor.data_ptr()]
+    for size, step in zip(tensor.shape, tensor.stride(), strict=True):
+        far = range(0, size * step * tensor.element_size(), step * tensor.element_size())
+        out = [start + more for start in out for more in (far if step else [0] * size)]
+    return out
+
+
+def outputs_shared(event: Event, what: str) -> Mismatch:
+    """The error for a call whose list of outputs is ``what`` shared_memory says."""
+    advice = (
+        "What is filled last stays in all of them: use [torch.empty(2) for _ in range(n)], "
+        "not [torch.empty(2)] * n."
+    )
+    if not what.startswith("one"):
+        advice = "What is filled last stays where they meet: give each rank's part its own memory."
+    headline = f"rank {event.rank} lets {event.op} fill {what}."
+    return _mismatch(headline, "outputs", [event], advice)
+
+
 # ---- hazard: the error for a call … -------------------------------------------------------------
 
 
@@ -352,11 +400,6 @@ def _hazard(kind: str, what: str, advice: str, event: Event) -> Hazard:
 
 
 _Telling = Callable[[Event], Hazard]
-# … whose Work went to the reader's code and was never waited for
-unwaited: _Telling = partial(
-    _hazard, "never waited for", "never waits for its {}.",
-    "Until wait() returns, nobody knows whether the data has moved: keep the Work and wait.",
-)  # fmt: skip
 # … that still read the buffer when it was changed
 written_before_wait: _Telling = partial(
     _hazard, "written before wait", "writes to a buffer that {} is still sending.",
@@ -379,3 +422,24 @@ def written_into(event: Event, twice: bool = False) -> Hazard:
         what = "calls {}, and another message fills the same tensor."
         advice = "Whichever comes last stays: give each message a tensor of its own."
     return _hazard("written before wait", what, advice, event)
+
+
+def unwaited(event: Event) -> Hazard:
+    """The error for a call whose Work went to the reader's code and was never waited for."""
+    why = "Until wait() returns, nobody knows whether the data has moved"
+    if event.called is not None:  # on a modelled GPU
+        why = "wait() makes the current stream wait for the data; without it, nothing does"
+    what = "never waits for its {}."
+    return _hazard("never waited for", what, f"{why}: keep the Work and wait.", event)
+
+
+def received_into(send: Event, writer: Event) -> Hazard:
+    """The error for a call that fills a tensor which another one is still sending."""
+    given = call_text(send)
+    what = f"rank {send.rank} fills a tensor that it has given to {given} and not waited for."
+    advice = (
+        "torch forbids to change a tensor between isend and its wait(), even where what comes is "
+        "an answer to what was sent: wait for the Work first, or fill another tensor."
+    )
+    text = _text(what, [_row(writer), _row(send)], advice)
+    return Hazard(text, kind="written before wait", rank=send.rank, line=writer.line)

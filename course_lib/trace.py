@@ -89,6 +89,7 @@ class Event:
     # stream began the operation
     in_splits: tuple[int, ...] | None = None  # None: not known, or the op has no such sizes
     out_splits: tuple[int, ...] | None = None
+    stream: str | None = None  # of a modelled GPU: "compute", "side 1" or "communicator"
 
     @property
     def is_send(self) -> bool:

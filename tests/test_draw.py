@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -178,6 +179,19 @@ def test_ranks_of_a_collective_are_tied_when_the_last_came_or_when_they_left() -
     lines = draw.timeline(a_run(calls)).axes[0].lines
     ties = [list(line.get_xdata()) for line in lines if len(line.get_xdata()) == 4]
     assert ties == [[3.0, 4.0, 4.0, 4.0]]
+
+
+def test_a_call_in_the_stream_that_computes_stands_in_its_band() -> None:
+    """Down to the lane's bottom where it is alone; a call of another stream lies below."""
+    band, lane = lanes.COMPUTING, 0.38
+    alone, first, beside = (
+        replace(event(0, "all_reduce", None, at, at + 2.0, seq), stream=stream)
+        for seq, (at, stream) in enumerate([(0, "compute"), (3, "compute"), (4, "communicator")])
+    )
+    places = lanes.boxes(a_run([alone, first, beside]).trace)
+    boxes = [places[id(e)] for e in (alone, first, beside)]
+    assert [(box.top, box.bottom) for box in boxes[:2]] == [pytest.approx((band[0], lane)), band]
+    assert boxes[2].top >= band[1]
 
 
 def test_an_unknown_end_is_an_open_stub_and_no_box() -> None:

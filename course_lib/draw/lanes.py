@@ -14,6 +14,7 @@ from course_lib.trace import Event, Trace
 
 _FROM_ROOT = ("broadcast", "scatter")  # whoever is not the root waits for the root alone
 _TOP, _BOTTOM = -0.2, 0.38  # a lane's boxes, in lanes from its middle: names of spans go above
+COMPUTING = (-0.41, -0.22)  # on a modelled GPU, the band of the stream that computes
 _TOUCHING = 1e-9  # seconds: ends this close are one moment, and a float's last digits
 
 
@@ -47,13 +48,23 @@ def boxes(trace: Trace) -> dict[int, Box]:
         lanes[event.rank].append(event)
     for rank, events in lanes.items():
         for event, row, rows in _rows(events):
-            height = (_BOTTOM - _TOP) / rows
-            top = rank + _TOP + row * height
+            top, bottom = _heights(event, row, rows)
             left, right, until = event.issued, event.completed, ready.get(id(event), event.issued)
             if right is None or not left < until <= right:  # over before the other side came
                 until = left
-            placed[id(event)] = Box(event, left, until, right, top, top + height)
+            placed[id(event)] = Box(event, left, until, right, rank + top, rank + bottom)
     return placed
+
+
+def _heights(event: Event, row: int, rows: int) -> tuple[float, float]:
+    """Top and bottom of a box, in lanes from the lane's middle. What runs in the stream that
+    computes stands in its band, and, where nothing runs beside it, down to the bottom.
+    """
+    height = (_BOTTOM - _TOP) / rows
+    top, bottom = _TOP + row * height, _TOP + (row + 1) * height
+    if event.stream != "compute":
+        return top, bottom
+    return COMPUTING if rows > 1 else (COMPUTING[0], bottom)
 
 
 def _ready_times(trace: Trace) -> dict[int, float]:

@@ -7,7 +7,9 @@
     rank 1                             ┌───────╲───────────┐
 
 On a modelled GPU the host's calls are marks above a lane, each tied to the box of what its stream
-began later; computing is a band of its own between the two, so that an overlap is seen as one.
+began later. The stream that computes is a band of its own between the two, so that an overlap is
+seen as one: calls that run beside it have their boxes below, one that runs in it, as a call with
+async_op=False does, has its box in the band.
 
 Times are those of the trace. Where nothing ever told that a call was done, its box stays open.
 """
@@ -25,7 +27,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
-from course_lib.draw.lanes import Box, boxes, collectives
+from course_lib.draw.lanes import COMPUTING, Box, boxes, collectives
 from course_lib.draw.style import (
     COMPUTE,
     FAINT,
@@ -114,7 +116,9 @@ def _draw_spans(sheet: _Sheet) -> None:
     for span in sheet.trace.spans:
         width, waits = span.end - span.start, span.name == "waiting"
         on_stream = sheet.gpus and span.name == "compute"
-        top, height, alpha = (-0.41, 0.19, 0.9) if on_stream else (-0.45, 0.9, 0.3)
+        top, height, alpha = (-0.45, 0.9, 0.3)
+        if on_stream:
+            top, height, alpha = COMPUTING[0], COMPUTING[1] - COMPUTING[0], 0.9
         name = 0.36 if sheet.gpus and not on_stream else top + 0.02
         sheet.axes.broken_barh([(span.start, width)], (span.rank + top, height), alpha=alpha,
                                facecolor=WAITING if waits else COMPUTE, edgecolor=FAINT,
@@ -265,6 +269,7 @@ def _words(run: Run) -> str:
     if run.backend == "simulated":
         places = boxes(run.trace)
         if any(e.called is not None for e in run.trace.events):
+            columns["stream"] = lambda e: e.stream or ""
             columns[f"called, {unit}"] = lambda e: f"{(e.called or 0.0) * scale:.6g}"
         columns |= {
             f"issued, {unit}": lambda e: f"{e.issued * scale:.6g}",

@@ -12,6 +12,7 @@ the ranks passed in when they called.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,13 @@ import torch.distributed as dist
 
 from course_lib import explain
 from course_lib.simulated import compat, costs, hazards
-from course_lib.simulated.combine import Tensors, as_it_lies, combine, refuse
+from course_lib.simulated.combine import (
+    Tensors,
+    as_it_lies,
+    combine,
+    refuse,
+    splits,
+)
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Site, call_site, op_of
 from course_lib.simulated.scheduler import Rank, Scheduler
@@ -27,23 +34,90 @@ from course_lib.trace import Event
 
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
 _WRITE_WHAT_THEY_READ = (*_IN_PLACE, "all_reduce_coalesced")
+_FILL_A_LIST = (
+    "all_gather",
+    "all_gather_coalesced",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "gather",
+)
 _AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
 
 
 class CollectiveWork(dist.Work):
-    """One rank's part in one call; the Work that the user's code, or DDP, holds."""
+    """The Work that the user's code, or DDP, holds. It keeps the outputs, as gloo's own does; of
+    ours nothing keeps the Work.
+    """
+
+    __slots__ = ("_outputs", "_part")
+
+    def __init__(self, part: Part, outputs: Tensors) -> None:
+        super().__init__()
+        self._part, self._outputs = part, outputs
+
+    def wait(self, timeout: Any = None) -> bool:
+        return self._part.wait(timeout)
+
+    def is_completed(self) -> bool:
+        return self._part.is_completed()
+
+    def is_success(self) -> bool:
+        return self._part.delivered
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> Tensors:
+        return self._outputs
+
+    def settle(self) -> float:
+        """Have the values as soon as all ranks have called; returns when they would be there."""
+        return self._part.settle()
+
+    def get_future(self) -> torch.futures.Future:
+        """A future of the outputs. What the user's own code asks for waits when it is waited
+        for. DDP's reducer, and who asks on its behalf, waits in C++, where the baton cannot be
+        handed on: it gets the values at once, and its clock pays after backward.
+        """
+        if call_site().direct and not compat.in_comm_hook():
+            return Future(self)
+        end, rank = self.settle(), self._part.rank
+        pay = partial(rank.scheduler.not_before, rank, end)
+        if not compat.after_backward(pay):
+            pay()
+        future: torch.futures.Future = torch.futures.Future()
+        future.set_result(self._outputs)
+        return future
+
+
+class Part:
+    """One rank's part in one call. Once its values are in place it holds no tensor any more."""
+
+    __slots__ = (
+        "call",
+        "calls",
+        "given",
+        "inputs",
+        "me",
+        "number",
+        "places",
+        "poisons",
+        "posted",
+        "rank",
+        "record",
+        "values",
+    )
 
     def __init__(
         self, calls: Calls, call: Call, rank: Rank, op: Event, site: Site, me: int
     ) -> None:
-        super().__init__()
         self.calls, self.call, self.rank, self.me = calls, call, rank, me
         self.record = rank.record(op, site)
+        self.number = len(rank.records)  # of calls of the rank, this one included
         self.given: Tensors = []  # what the rank passed in, as it was then
         self.inputs: Tensors = []  # the same tensors, as they are now
-        self.outputs: Tensors = []
-        self.places: Tensors = []  # the same memory, as the values go into it
-        self.values: Tensors | None = []
+        self.places: Tensors = []  # the outputs' memory, as the values go into it
+        self.values: Tensors | None = []  # None once they are in place
         self.posted = False
         self.poisons: list[Any] = []
 
@@ -57,33 +131,52 @@ class CollectiveWork(dist.Work):
         self.calls.join(self)
 
     @property
-    def met(self) -> Collection[CollectiveWork]:
-        return self.call.works.values()
+    def met(self) -> Collection[Part]:
+        return self.call.parts.values()
 
     @property
     def ready(self) -> bool:
-        return len(self.call.works) == len(self.calls.ranks)
+        return self.call.complete
+
+    @property
+    def memory(self) -> Tensors:
+        """What the call reads and writes, as long as it is not over."""
+        return [*self.inputs, *self.places]
+
+    @property
+    def delivered(self) -> bool:
+        return self.values is None
 
     def deliver(self) -> None:
         """Put the values into place, and see that nobody touched the buffers meanwhile."""
-        if self.values is None:
-            return
-        values, self.values = self.values, None
-        pairs = zip(self.poisons, self.places, strict=False)
+        if not self.delivered:
+            compat.outside_of_modes(self._put_into_place)
+
+    def _put_into_place(self) -> None:
+        values, places = self.values or [], self.places
+        pairs = zip(self.poisons, places, strict=False)
         touched = any(poison and not poison.intact(place) for poison, place in pairs)
         pairs = zip(self.given, self.inputs, strict=False)
         if touched or not all(hazards.same(before, now) for before, now in pairs):
             hazard = explain.written_into if touched else explain.written_before_wait
             self.calls.scheduler.fail(hazard(self.record.op))
-        self.given = []
+        zeros = self.calls.fabric.network.zeros
         with torch.no_grad():
-            for out, value in zip(self.places, values, strict=True):
-                zeros = self.calls.fabric.network.zeros
-                out.detach().copy_(torch.zeros_like(out) if zeros else value.view(out.shape))
+            for out, value in zip(places, values, strict=True):
+                if zeros:
+                    value = torch.zeros_like(out)
+                if out.is_sparse:  # a detached one would get memory of its own
+                    out.copy_(value)
+                    continue
+                out.detach().copy_(value.view(out.shape))
+                self.calls.poisons.filled[self.rank.number, out.data_ptr()] = hazards.Filled(
+                    self.record.op, self.number, len(self.rank.records)
+                )
+        self.values, self.given, self.inputs, self.places, self.poisons = None, [], [], [], []
 
     @property
     def on(self) -> tuple[int, ...]:
-        joined = {work.me for work in self.met if work.posted}
+        joined = {part.me for part in self.met if part.posted}
         return tuple(r for k, r in enumerate(self.calls.ranks) if k not in joined)
 
     def is_completed(self) -> bool:
@@ -94,31 +187,7 @@ class CollectiveWork(dist.Work):
         self.deliver()
         return True
 
-    def is_success(self) -> bool:
-        return self.values is None
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> Tensors:
-        return self.outputs
-
-    def get_future(self) -> torch.futures.Future:
-        """A future of the outputs. What the user's own code asks for waits when it is waited
-        for. DDP's reducer, and who asks on its behalf, waits in C++, where the baton cannot be
-        handed on: it gets the values at once, and its clock pays after backward.
-        """
-        if call_site().direct and not compat.in_comm_hook():
-            return Future(self)
-        end, scheduler = self.settle(), self.calls.scheduler
-        if not compat.after_backward(lambda: scheduler.not_before(self.rank, end)):
-            scheduler.not_before(self.rank, end)
-        future: torch.futures.Future = torch.futures.Future()
-        future.set_result(self.outputs)
-        return future
-
     def settle(self) -> float:
-        """Have the values as soon as all ranks have called; returns when they would be there."""
         self.record.waited = True
         scheduler = self.calls.scheduler
         scheduler.check(self.rank)
@@ -140,7 +209,7 @@ class Future(torch.futures.Future):
     def wait(self) -> Any:
         self._work.wait()
         if not super(Future, self._first).done():
-            self._first.set_result(self._work.outputs)
+            self._first.set_result(self._work.result())
         return super().wait()
 
     value = wait
@@ -166,17 +235,31 @@ class Future(torch.futures.Future):
 class Call:
     """The k-th call of a group, as far as its ranks have come."""
 
-    __slots__ = ("eager", "end", "joined", "works")
+    __slots__ = ("complete", "eager", "end", "joined", "parts")
 
     def __init__(self) -> None:
-        self.works: dict[int, CollectiveWork] = {}  # of who has called, in whatever order
+        self.parts: dict[int, Part] = {}  # of who has called, in whatever order, until the end
+        self.complete = False  # whether all have called, and the values are there
         self.end: float | None = None  # when everybody is done; None until all have called
         self.joined = 0  # how many of them have been posted
         self.eager: set[int] = set()  # who only waits until all have called
 
 
+def _nbytes(tensor: torch.Tensor) -> int:
+    """Of a sparse tensor what it would take if it were none: ranks may fill it differently."""
+    return tensor.numel() * tensor.element_size()
+
+
+def _lies_dense(name: str, ins: Tensors, outs: Tensors) -> bool:
+    """Whether all elements of what a call touches lie side by side, in the order that it needs."""
+    lying = outs if name in explain.FILL_IN_ORDER else map(as_it_lies, (*ins, *outs))
+    return all(t.is_sparse or t.is_contiguous() for t in lying)
+
+
 class Calls:
     """All collective calls of one group."""
+
+    uneven: Collection[str] = ("all_to_all_single", "reduce_scatter")  # each block its own length
 
     def __init__(
         self, scheduler: Scheduler, fabric: Fabric, name: str, ranks: Sequence[int],
@@ -196,86 +279,102 @@ class Calls:
         is the tensor to write down where that is not the first of them.
         """
         self.scheduler.check(rank)
-        read = sum(t.nbytes for t in ins)
-        written = 0 if name in _WRITE_WHAT_THEY_READ else sum(t.nbytes for t in outs)
-        first = first if first is not None else (ins or outs or [None])[0]  # type: ignore[list-item]
-        lying = outs if name in explain.FILL_IN_ORDER else [as_it_lies(t) for t in (*ins, *outs)]
+        n = len(self.ranks)
         op = op_of(
-            name, rank.number, None if root < 0 else self.ranks[root], group or self.name, read,
-            written, first, site, 0, reduce_op, async_op,
-            all(t.is_contiguous() for t in lying),
+            name, rank.number, None if root < 0 else self.ranks[root], group or self.name,
+            sum(map(_nbytes, ins)),
+            0 if name in _WRITE_WHAT_THEY_READ else sum(map(_nbytes, outs)),
+            first if first is not None else next(iter((*ins, *outs)), None),
+            site, 0, reduce_op, async_op, _lies_dense(name, ins, outs), splits(name, ins, outs, n),
         )  # fmt: skip
-        if any(not t.is_cpu for t in (*ins, *outs)):
-            raise RuntimeError("simulated ranks have only the CPU: use course_lib.device()")
-        refuse(name, ins, outs, me, len(self.ranks), reduce_op)
+        refuse(name, ins, outs, me, n, reduce_op, self.uneven)
         if name in explain.NEED_DENSE and not op.contiguous:
             self.scheduler.fail(explain.strided(op))
+        if name in _FILL_A_LIST and (shared := explain.shared_memory(outs)):
+            self.scheduler.fail(explain.outputs_shared(op, shared))
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
-        work = CollectiveWork(self, call, rank, op, site, me)
-        for other in call.works.values():
+        part = Part(self, call, rank, op, site, me)
+        for other in call.parts.values():
             if error := explain.mismatch(other.record.op, op):
                 self.scheduler.fail(error)
             break  # the others are like the first
-        call.works[me] = work
-        self._take(work, site, ins, outs)
-        if work.ready:
+        call.parts[me] = part
+        if op.in_splits is not None:
+            self._compare_splits(part)
+        self._take(part, site, ins, outs)
+        if len(call.parts) == len(self.ranks):
             del self._calls[number]
             self._combine(call)
-        self.scheduler.post(work)
-        return work
+        self.scheduler.post(part)
+        return CollectiveWork(part, outs)
 
-    def _take(self, work: CollectiveWork, site: Site, ins: Tensors, outs: Tensors) -> None:
+    def _compare_splits(self, part: Part) -> None:
+        """With every rank that has called: each two have a number of elements of their own."""
+        op, me = part.record.op, part.me
+        for other in part.met:
+            theirs, their = other.record.op, other.me
+            if not op.in_splits or not op.out_splits or not theirs.in_splits:
+                continue
+            fits = op.out_splits[their] == theirs.in_splits[me]
+            if not fits or op.in_splits[their] != (theirs.out_splits or ())[me]:
+                error = explain.splits_differ([op], [theirs], self.ranks)
+                self.scheduler.fail(error or explain.strided(op))
+
+    def _take(self, part: Part, site: Site, ins: Tensors, outs: Tensors) -> None:
         """What a rank passes in is kept as it is now; its buffers are the call's until ``wait``."""
-        op, rank = work.record.op, work.rank
-        work.outputs = outs
+        op, rank = part.record.op, part.rank
         if op.op in _AS_IT_LIES:
             ins, outs = [as_it_lies(t) for t in ins], [as_it_lies(t) for t in outs]
-        work.places = outs
+        part.places = outs
         # what is only combined may be used as it is if nobody can change it before all have called
         keep = op.reduce_op is not None and not op.async_op
-        work.given = ins if keep else [t.detach().clone() for t in ins]
+        part.given = ins if keep else [t.detach().clone() for t in ins]
         gives = op.op != "broadcast" or op.rank == op.peer
         # others get to see it
         if gives and not site.carries and rank.poisoned and self.poisons.left > 0:
-            rank.digests += [(len(rank.records), hash(hazards.contents(t))) for t in work.given]
-        if work.record.waited:
+            rank.digests += [(len(rank.records), hash(hazards.contents(t))) for t in part.given]
+        if part.record.waited:
             return
-        owned = {t.untyped_storage().data_ptr() for t in outs}
         if op.op in _WRITE_WHAT_THEY_READ and outs and not (op.op == "broadcast" and gives):
-            work.poisons = [self.poisons.put(rank, t) for t in outs]  # nobody reads what it was
+            part.poisons = [self.poisons.put(rank, t) for t in outs]  # nobody reads what it was
             return
-        work.inputs = ins
+        part.inputs = ins
+        owned = {t.untyped_storage().data_ptr() for t in outs}
         if not any(t.untyped_storage().data_ptr() in owned for t in ins):
-            work.poisons = [self.poisons.put(rank, t) for t in outs]
+            part.poisons = [self.poisons.put(rank, t) for t in outs]
 
-    def join(self, work: CollectiveWork) -> None:
+    def join(self, part: Part) -> None:
         """The rank joins the call now; the last one lets it begin."""
-        call, scheduler = work.call, self.scheduler
-        work.posted, work.record.issued = True, scheduler.now
+        call, scheduler = part.call, self.scheduler
+        part.posted, part.record.issued = True, scheduler.now
         call.joined += 1
         if call.joined < len(self.ranks):
             return
-        call.end = self._end(work.record.op, call)
-        for other in call.works.values():
+        call.end = self._end(part.record.op, call)
+        parts, call.parts = call.parts, {}  # nobody waits for them any more
+        for other in parts.values():
             scheduler.over(other, call.end, other.me in call.eager)
 
     def _combine(self, call: Call) -> None:
-        works = [call.works[r] for r in range(len(self.ranks))]
-        op = works[0].record.op
-        values = combine(op.op, [w.given for w in works], self._root(op), op.reduce_op)
-        for work, value in zip(works, values, strict=True):
-            work.values = value
-            if not work.inputs:
-                work.given = []
+        """Of the thread that calls last nothing may show: what it is in (modes, a graph)."""
+        parts = [call.parts[r] for r in range(len(self.ranks))]
+        op = parts[0].record.op
+        with torch.no_grad():
+            values = combine(op.op, [p.given for p in parts], self._root(op), op.reduce_op)
+        for part, value in zip(parts, values, strict=True):
+            part.values = value
+            if not part.inputs:
+                part.given = []
+        call.complete = True
 
     def _root(self, op: Event) -> int:
         return 0 if op.peer is None else self.ranks.index(op.peer)
 
     def _end(self, op: Event, call: Call) -> float:
-        nbytes = max(work.record.op.nbytes for work in call.works.values())
-        issued = (work.record.issued for work in call.works.values())
+        nbytes = max(part.record.op.nbytes for part in call.parts.values())
+        issued = (part.record.issued for part in call.parts.values())
         start = max(*issued, *(self.wires[r] for r in self.ranks))
         if self.fabric.network.collectives == "messages":
             end = self._last_message(op.op, nbytes, self._root(op), start)

@@ -8,15 +8,17 @@ Nothing here knows of ranks, groups or time: lists of tensors go in, lists of te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce as fold
 from itertools import cycle
+from typing import Any
 
 import torch
 
 Tensors = list[torch.Tensor]
 _DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8,
            torch.int32, torch.int64, torch.bool}  # fmt: skip
+_OF_COMPLEX = ("SUM", "AVG")  # of what torch does not hand on as real numbers
 _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum,
     "MAX": torch.maximum, "BAND": torch.bitwise_and, "BOR": torch.bitwise_or,
@@ -25,10 +27,10 @@ _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
-    """Combine one tensor of each rank, in rank order, into a flat one."""
+    """Combine one tensor of each rank, in rank order, into a flat one; a sparse one stays one."""
     if op == "SUM" and tensors[0].dtype == torch.bool:
         op = "BOR"
-    total = fold(_FOLDS[op], [t.reshape(-1) for t in tensors])
+    total = fold(_FOLDS[op], [t if t.is_sparse else t.reshape(-1) for t in tensors])
     if op == "AVG":
         total = total / len(tensors)
     return total.clone() if len(tensors) == 1 else total
@@ -36,20 +38,62 @@ def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
 
 def as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous view of a dense tensor, as of a transposed one; of others the tensor itself."""
-    if tensor.is_contiguous():
+    if tensor.is_sparse or tensor.is_contiguous():
         return tensor
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     lying = tensor.permute(order)
     return lying if lying.is_contiguous() else tensor
 
 
-def refuse(op: str, ins: Tensors, outs: Tensors, me: int, n: int, reduce_op: str | None) -> None:
-    """Raise where gloo raises: for a dtype, a reduce op, or tensors that differ on one rank."""
+def refuse_memory(backend: str, op: str, tensors: Iterable[torch.Tensor]) -> None:
+    """Raise for a tensor that is no block of memory on the CPU. Of sparse ones gloo has a sum."""
+    for tensor in tensors:
+        kind = _kind(tensor)
+        if kind and (kind, op, backend) != ("sparse", "all_reduce", "gloo"):
+            raise RuntimeError(f"{backend} has no {op} of a {kind} tensor: {_INSTEAD[kind]}")
+        if not tensor.is_cpu:
+            raise RuntimeError(
+                f"simulated ranks have no {tensor.device.type}: use course_lib.device(), "
+                "which is the CPU here"
+            )
+
+
+_INSTEAD = {
+    "nested": "communicate its parts, x.unbind()",
+    "quantized": "communicate x.int_repr() and its scale",
+    "sparse": "communicate x.to_dense(), or its indices and values",
+    "compressed sparse": "communicate x.to_dense(), or its indices and values",
+}
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    """What a tensor is that does not simply lie in memory; "" if it does."""
+    if tensor.is_nested:
+        return "nested"
+    if tensor.is_quantized:
+        return "quantized"
+    if tensor.layout is torch.strided:
+        return ""
+    return "sparse" if tensor.is_sparse else "compressed sparse"
+
+
+def refuse(
+    op: str,
+    ins: Tensors,
+    outs: Tensors,
+    me: int,
+    n: int,
+    reduce_op: str | None,
+    uneven: Collection[str],
+) -> None:
+    """Raise where gloo raises: for a dtype, a reduce op, or tensors that differ on one rank, but
+    for calls that take blocks of ``uneven`` lengths.
+    """
     for tensor in (ins or outs)[:1]:
-        if tensor.dtype not in _DTYPES:
+        if tensor.dtype not in _DTYPES and not (tensor.is_complex() and reduce_op in _OF_COMPLEX):
             raise RuntimeError(f"gloo has no {op} of {tensor.dtype}: convert the tensor first")
         if reduce_op is not None:
-            _refuse_reducing(reduce_op, tensor.dtype)
+            _refuse_reducing(reduce_op, tensor)
     if op.startswith(("all_gather", "gather")):
         one, each = ins, [outs]
     elif "scatter" in op:
@@ -61,16 +105,33 @@ def refuse(op: str, ins: Tensors, outs: Tensors, me: int, n: int, reduce_op: str
     for many in each:
         if len(many) != n * len(one) and (many or op not in ("gather", "scatter")):
             raise ValueError(f"{op} needs {n} tensors or blocks, one per rank, not {len(many)}")
-        compared = [ins[me]] if op == "reduce_scatter" else many
-        for a, b in zip(compared, cycle(one)) if op != "all_to_all_single" else ():
-            if a.shape != b.shape or a.dtype != b.dtype:
+        for a, b in zip([many[me]] if op == "reduce_scatter" else many, cycle(one)):
+            of_own_length = op in uneven and (op == "all_to_all_single" or a.numel() != b.numel())
+            if a.dtype != b.dtype or (a.shape != b.shape and not of_own_length):
                 raise RuntimeError(
                     f"{op}: what a rank gives and what it gets from each must have one shape and "
                     f"dtype, not {list(a.shape)} of {a.dtype} and {list(b.shape)} of {b.dtype}"
                 )
 
 
-def _refuse_reducing(op: str, dtype: torch.dtype) -> None:
+def splits(op: str, ins: Tensors, outs: Tensors, n: int) -> tuple[Any, Any]:
+    """How many elements a rank gives each rank, and expects from each: two tuples, where each pair
+    may have a number of its own; (None, None) where it may not.
+    """
+    given, expected = tuple(map(torch.numel, ins)), tuple(map(torch.numel, outs))
+    if op in ("all_to_all", "all_to_all_single"):
+        return given, expected
+    if op == "reduce_scatter":
+        return given, expected * n
+    if op == "all_gather" and len(set(expected)) > 1:
+        return given * n, expected
+    return None, None
+
+
+def _refuse_reducing(op: str, tensor: torch.Tensor) -> None:
+    dtype = tensor.dtype
+    if tensor.is_sparse and op != "SUM":
+        raise RuntimeError(f"gloo has no {op} of sparse tensors: it can only sum them")
     if op not in _FOLDS:
         raise RuntimeError(f"gloo has no reduce op {op}: use one of {', '.join(_FOLDS)}")
     integral = not dtype.is_floating_point

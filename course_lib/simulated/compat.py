@@ -26,6 +26,8 @@ import cloudpickle.cloudpickle as by_value
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before any rank does
+import torch.overrides as function_modes
+import torch.utils._python_dispatch as dispatch_modes
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.versions import old_torch
@@ -176,6 +178,34 @@ def store() -> dist.Store:
     made = dist.HashStore()
     made.set_timeout(timedelta(milliseconds=10))
     return made
+
+
+# ---- modes of the rank's own --------------------------------------------------------------------
+
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+
+
+def has_modes() -> bool:
+    """Whether the calling thread is in a TorchDispatchMode or a TorchFunctionMode. What we do with
+    tensors would be seen there, as nothing is that a backend does in C++.
+    """
+    return _dispatch_modes() > 0 or _function_modes() > 0
+
+
+def outside_of_modes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function outside of the modes that the calling thread is in."""
+    if not has_modes():
+        return function(*args, **kwargs)
+    modes: Any
+    left = []
+    for modes, depth in ((dispatch_modes, _dispatch_modes), (function_modes, _function_modes)):
+        left += [(modes, modes._pop_mode()) for _ in range(depth())]
+    try:
+        return function(*args, **kwargs)
+    finally:
+        for modes, mode in reversed(left):
+            modes._push_mode(mode)
 
 
 # ---- private copies ---------------------------------------------------------------------------

@@ -246,7 +246,7 @@ class Play:
         """The Hazard for the first Work that nobody waited for, in time."""
         left = [record for rank in self.ranks for record in rank.records if not record.waited]
         first = min(left, key=lambda record: record.issued, default=None)
-        return explain.unwaited(first.op) if first else None
+        return explain.unwaited(first.event()) if first else None
 
     def run(self, note: str | None = None) -> Run:
         calls = [rank.records for rank in self.ranks]

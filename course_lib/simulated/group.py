@@ -13,7 +13,7 @@ It turns what c10d passes (lists of lists, options) into tensors that a rank giv
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from course_lib import explain
 from course_lib.errors import CourseError
 from course_lib.simulated import compat, hazards
 from course_lib.simulated.collective import Calls, CollectiveWork
-from course_lib.simulated.combine import Tensors
+from course_lib.simulated.combine import Tensors, refuse_memory
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.records import Site, call_site, op_of
@@ -123,9 +123,13 @@ class SimulatedGroup(_ProcessGroup):
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
+        if compat.has_modes():
+            return compat.outside_of_modes(self.send, tensors, dst, tag)
         return self._mail.send(self._rank, self._me, tensors[0], self._peer(dst), tag, call_site())
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
+        if compat.has_modes():
+            return compat.outside_of_modes(self.recv, tensors, src, tag)
         return self._mail.recv(self._rank, self._me, tensors[0], self._peer(src), tag, call_site())
 
     def _peer(self, rank: int) -> int:
@@ -135,6 +139,8 @@ class SimulatedGroup(_ProcessGroup):
         raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self._size - 1}")
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
+        if compat.has_modes():
+            return compat.outside_of_modes(self.recv_anysource, tensors, tag)
         return self._mail.recv(self._rank, self._me, tensors[0], -1, tag, call_site())
 
     # -- collectives ---------------------------------------------------------------------------
@@ -206,12 +212,24 @@ _COLLECTIVES: list[tuple[str, str, Callable[..., tuple]]] = [
 _OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
 
 
+def _flat(args: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists of lists."""
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from _flat(arg)
+
+
 def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., Any]:
     torchs = getattr(_ProcessGroup, name)
 
     def call(self: SimulatedGroup, *args: Any, **named: Any) -> Any:
         if not args or type(args[-1]) not in _OPTIONS:  # plain ones, as broadcast(tensor, 0) has
             return torchs(self, *args, **named)  # makes lists and options of them, and comes back
+        if compat.has_modes():
+            return compat.outside_of_modes(call, self, *args)
+        refuse_memory(self.backend, op, _flat(args[:-1]))
         ins, outs, *first = sides(self, *args)
         return self._issue(op, list(ins), list(outs), args[-1], first=first[0] if first else None)
 

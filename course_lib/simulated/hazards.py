@@ -17,13 +17,14 @@ import math
 from collections.abc import Callable
 from ctypes import memmove, string_at
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from course_lib import explain
 from course_lib.errors import Hang, Hazard
 from course_lib.simulated.scheduler import Rank
+from course_lib.trace import Event
 
 if TYPE_CHECKING:
     from course_lib.simulated.engine import Play
@@ -64,6 +65,16 @@ class Poison:
         return now == self.held
 
 
+class Filled(NamedTuple):
+    """What a call has put somewhere, and the number of the rank's calls when it was called and when
+    the values came.
+    """
+
+    op: Event
+    called: int
+    came: int
+
+
 class Poisons:
     """Which poison each buffer gets. ``side`` 0 or 1; ``flip`` (rank, k): the other side for the
     first k buffers of that rank.
@@ -72,6 +83,7 @@ class Poisons:
     def __init__(self, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> None:
         self.side, self.flip = side, flip
         self.left = MOST  # once they are used up, nothing will be compared
+        self.filled: dict[tuple[int, int], Filled] = {}  # by rank and address: what came there last
 
     def put(self, rank: Rank, buffer: torch.Tensor) -> Poison | None:
         """Poison the buffer that the rank's last call will fill."""
@@ -80,7 +92,7 @@ class Poisons:
             return None
         other = rank.number == self.flip[0] and len(rank.poisoned) < self.flip[1]
         rank.poisoned.append(rank.records[-1])
-        if not buffer.numel():
+        if not buffer.numel() or buffer.is_sparse:
             return None
         return Poison(buffer, self.side ^ other)
 
@@ -104,11 +116,13 @@ def fill(tensor: torch.Tensor, data: bytes) -> None:
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one shape and dtype hold equal values, NaN equal to NaN."""
-    return torch.equal(a, b) or contents(a) == contents(b)
+    return (not a.is_sparse and torch.equal(a, b)) or contents(a) == contents(b)
 
 
 def contents(tensor: torch.Tensor) -> bytes:
     """What a tensor holds, element by element."""
+    if tensor.is_sparse:
+        tensor = tensor.to_dense()
     return raw(tensor.detach().resolve_conj().resolve_neg().contiguous())
 
 
@@ -136,7 +150,7 @@ def find_read(first: Play, again: Callable[..., Play]) -> Hazard | None:
     record = first.ranks[rank].poisoned[high - 1]
     if record.waited or record.op.op == "recv":
         return explain.read_before_wait(record.op)
-    return explain.unwaited(record.op)  # of a sum that nobody waits for, what is returned
+    return explain.unwaited(record.event())  # of a sum that nobody waits for, what is returned
 
 
 def _difference(a: Play, b: Play) -> int | None:

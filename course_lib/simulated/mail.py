@@ -29,14 +29,16 @@ import torch
 import torch.distributed as dist
 
 from course_lib import explain
-from course_lib.errors import CourseError
-from course_lib.simulated import hazards
+from course_lib.errors import CourseError, Hazard
+from course_lib.simulated import compat, hazards
+from course_lib.simulated.combine import refuse_memory
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.records import Site, op_of
+from course_lib.simulated.records import Record, Site, op_of
 from course_lib.simulated.scheduler import Rank, Scheduler
 from course_lib.trace import Event
 
 Key = tuple[int, int, int]
+_DENSE = torch.strided
 
 
 class _Message:
@@ -46,51 +48,96 @@ class _Message:
     to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
     """
 
-    __slots__ = ("buffer", "data", "key", "mail", "number", "partner", "posted", "rank", "record")
+    __slots__ = (
+        "_buffer",
+        "_data",
+        "_key",
+        "_mail",
+        "_number",
+        "_partner",
+        "_posted",
+        "_rank",
+        "_record",
+    )
 
     def __init__(
         self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key, buffer: Any,
         data: bytes | None,
     ) -> None:  # fmt: skip
-        self.mail, self.rank, self.key = mail, rank, key
-        self.buffer = buffer  # None once it has been waited for
-        self.data = data  # the message: of a send what was in the buffer, of a recv what has come
-        self.record = rank.record(op, site)
-        self.number = len(rank.records)  # of calls of the rank, this one included
-        self.partner: Any = None  # the other side, once both have called
-        self.posted = False
+        self._mail, self._rank, self._key = mail, rank, key
+        self._buffer = buffer  # None once it has been waited for
+        self._data = data  # the message: of a send what was in the buffer, of a recv what has come
+        self._record = rank.record(op, site)
+        self._number = len(rank.records)  # of calls of the rank, this one included
+        self._partner: Any = None  # the other side, once both have called
+        self._posted = False
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return dist.Work
 
+    # to be read by all: like torch's own, a Work takes no attributes
+
+    @property
+    def rank(self) -> Rank:
+        return self._rank
+
+    @property
+    def record(self) -> Record:
+        return self._record
+
+    @property
+    def posted(self) -> bool:
+        return self._posted
+
     @property
     def on(self) -> tuple[int, ...]:
-        op = self.record.op
+        op = self._record.op
         if op.peer is not None:
             return (op.peer,)
-        return tuple(r for r in self.mail.ranks if r != self.rank.number)
+        return tuple(r for r in self._mail.ranks if r != self._rank.number)
+
+    @property
+    def memory(self) -> Sequence[torch.Tensor]:
+        return () if self._buffer is None else (self._buffer,)
 
     @property
     def ready(self) -> bool:
-        return self.data is not None
+        return self._data is not None
 
     @property
     def met(self) -> Sequence[_Message]:
-        return () if self.partner is None else (self.partner,)
+        return () if self._partner is None else (self._partner,)
 
     def post(self) -> None:
-        self.posted, self.record.issued = True, self.mail.scheduler.now
-        if self.partner is not None and self.partner.posted:
-            self.mail.begin(self if isinstance(self, SendWork) else self.partner)
+        self._posted, self._record.issued = True, self._mail.scheduler.now
+        if self._partner is not None and self._partner._posted:
+            self._mail.begin(self if isinstance(self, SendWork) else self._partner)
+
+    def wait(self, timeout: Any = None) -> bool:
+        if self._buffer is None and self._record.waited:
+            return True
+        if compat.has_modes():
+            return compat.outside_of_modes(self.wait, timeout)
+        self._mail.scheduler.wait_for(self, timeout)
+        self._record.waited = True
+        self.deliver()
+        return True
+
+    def deliver(self) -> None:
+        """The rank's buffer is its own again; it is what it has to be."""
+        raise NotImplementedError
+
+    def _place(self, buffer: torch.Tensor) -> tuple[int, int]:
+        return self._rank.number, buffer.data_ptr()
 
     def is_completed(self) -> bool:
         """False until ``wait()``, as on gloo."""
-        self.mail.scheduler.poll(self)
-        return self.buffer is None
+        self._mail.scheduler.poll(self)
+        return self._buffer is None
 
     def is_success(self) -> bool:
-        return self.buffer is None
+        return self._buffer is None
 
     def exception(self) -> None:
         return None
@@ -108,46 +155,50 @@ class SendWork(_Message):
 
     def post(self) -> None:
         """There is a message for a recv."""
-        mail, scheduler = self.mail, self.mail.scheduler
+        mail, scheduler = self._mail, self._mail.scheduler
         self.delivered, self.order = None, scheduler.next_order()
-        self.there = scheduler.now + mail.fabric.late(self.record.op.nbytes)
+        self.there = scheduler.now + mail.fabric.late(self._record.op.nbytes)
         if mail.buffered:
             self.set_off()
         super().post()
-        if self.partner is None and mail.anys:
-            mail.serve(self.key[0], self.key[2])
+        if self._partner is None and mail.anys:
+            mail.serve(self._key[0], self._key[2])
 
     def set_off(self) -> None:
-        mail, op = self.mail, self.record.op
+        mail, op = self._mail, self._record.op
         assert op.peer is not None
         left, self.there = mail.fabric.send(
             mail.scheduler.now, op.rank, op.peer, op.nbytes, mail.scheduler.at, self.arrived,
-            already_late=self.partner is not None and self.partner.key[1] < 0,
+            already_late=self._partner is not None and self._partner._key[1] < 0,
         )  # fmt: skip
         mail.scheduler.over(self, left)
 
     def arrived(self, at: float) -> None:
         """The network knows at what time the last byte is in."""
         self.delivered = at
-        if self.partner is not None and self.partner.posted:
-            self.mail.scheduler.over(self.partner, at)
+        if self._partner is not None and self._partner._posted:
+            self._mail.scheduler.over(self._partner, at)
 
-    def wait(self, timeout: Any = None) -> bool:
-        buffer, record = self.buffer, self.record
+    def deliver(self) -> None:
+        """From now on the buffer is the rank's again; until now nobody may have written to it."""
+        buffer, mail = self._buffer, self._mail
         if buffer is None:
-            return True
-        self.mail.scheduler.wait_for(self, timeout)
-        record.waited = True
-        if record.op.async_op and hazards.raw(buffer) != self.data:
-            place = self.rank.number, buffer.data_ptr()
-            irecv, called, came = self.mail.filled.get(place, (record.op, 0, 0))
-            if called < self.number <= came:  # what was to be sent had not come
-                self.mail.scheduler.fail(explain.read_before_wait(irecv))
-            self.mail.scheduler.fail(explain.written_before_wait(record.op))
-        self.buffer = None
-        if self.partner is not None:  # its recv has the bytes, and this Work may live on
-            self.data = None
-        return True
+            return
+        if self._record.op.async_op and hazards.raw(buffer) != self._data:
+            mail.scheduler.fail(self._who_wrote(mail.poisons.filled.get(self._place(buffer))))
+        self._buffer = None
+        if self._partner is not None:  # its recv has the bytes, and this Work may live on
+            self._data = None
+
+    def _who_wrote(self, filled: hazards.Filled | None) -> Hazard:
+        """What was last put there: it may have come after it was to be sent, or into a buffer that
+        was being sent."""
+        op = self._record.op
+        if filled is None or filled.came < self._number:
+            return explain.written_before_wait(op)
+        if filled.called < self._number:
+            return explain.read_before_wait(filled.op)
+        return explain.received_into(op, filled.op)
 
 
 class RecvWork(_Message):
@@ -158,27 +209,26 @@ class RecvWork(_Message):
     def post(self) -> None:
         """From now on there is a place for a message."""
         super().post()
-        if self.key[1] < 0:
-            self.mail.serve(self.key[0], self.key[2])
+        if self._key[1] < 0:
+            self._mail.serve(self._key[0], self._key[2])
 
-    def wait(self, timeout: Any = None) -> bool:
-        buffer, mail = self.buffer, self.mail
+    def deliver(self) -> None:
+        """Put into place what has come."""
+        buffer, mail = self._buffer, self._mail
         if buffer is None:
-            return True
-        mail.scheduler.wait_for(self, timeout)
-        self.record.waited = True
-        place = self.rank.number, buffer.data_ptr()
+            return
+        filled, place = mail.poisons.filled, self._place(buffer)
         if self.poison is not None and not self.poison.intact(buffer):
-            came = mail.filled.get(place, (None, 0, 0))[2]
-            mail.scheduler.fail(explain.written_into(self.record.op, came >= self.number))
-        data = self.data or b""
+            before = filled.get(place)
+            twice = before is not None and before.came >= self._number
+            mail.scheduler.fail(explain.written_into(self._record.op, twice))
+        data = self._data or b""
         hazards.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)
-        mail.filled[place] = self.record.op, self.number, len(self.rank.records)
-        self.buffer = self.data = None
-        return True
+        filled[place] = hazards.Filled(self._record.op, self._number, len(self._rank.records))
+        self._buffer = self._data = self.poison = None
 
     def source_rank(self) -> int:
-        return self.mail.ranks.index(self.record.op.peer)
+        return self._mail.ranks.index(self._record.op.peer)
 
     _source_rank = source_rank
 
@@ -196,9 +246,6 @@ class Mail:
         self.recvs: defaultdict[Key, deque[RecvWork]] = defaultdict(deque)
         self.anys: defaultdict[tuple[int, int], deque[RecvWork]] = defaultdict(deque)
         self._looks: dict[tuple[int, int], float] = {}  # when serve() is called next
-        # By rank and place in memory: the last recv there, and the number of the rank's calls when
-        # it was called, and when the message came.
-        self.filled: dict[tuple[int, int], tuple[Event, int, int]] = {}
         self._ops: dict[Any, tuple[Event, Key]] = {}  # of all calls so far
 
     def send(
@@ -237,11 +284,14 @@ class Mail:
         scheduler = self.scheduler
         if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
             scheduler.check(rank)
-        if not (tensor.is_cpu and tensor.is_contiguous()):
-            _refuse(tensor)
+        if not tensor.is_cpu or tensor.layout is not _DENSE or tensor.is_nested:
+            refuse_memory("gloo", kind, [tensor])
+        if not tensor.is_contiguous():
+            raise RuntimeError("input tensor has to be contiguous: communicate one that is")
         like = site, me, kind, peer, tag, tensor.dtype, tensor.shape
         known = self._ops.get(like)
         if known is None:
+            refuse_memory("gloo", kind, [tensor])
             if tag < 0:
                 raise RuntimeError(f"tag={tag}: a tag is a whole number, zero or more")
             if me == peer:  # torch refuses it of a send; in a batch, and of a recv, gloo does
@@ -262,20 +312,20 @@ class Mail:
         """Match what waits under a key, as far as no recv from any source was called before."""
         sends, recvs = self.sends[key], self.recvs[key]
         anys = self.anys.get((key[0], key[2])) if self.anys else None
-        while sends and recvs and not (anys and anys[0].number < recvs[0].number):
+        while sends and recvs and not (anys and anys[0]._number < recvs[0]._number):
             self._match(sends.popleft(), recvs.popleft())
 
     def _match(self, send: SendWork, recv: RecvWork) -> None:
         """The bytes change hands, if they fit."""
-        op = recv.record.op
+        op = recv._record.op
         if op.peer is None:
-            recv.record.op = op = replace(op, peer=send.record.op.rank)
-        if error := self.misfit(send.record.op, op):
+            recv._record.op = op = replace(op, peer=send._record.op.rank)
+        if error := self.misfit(send._record.op, op):
             self.scheduler.fail(error)
-        send.partner, recv.partner, recv.data = recv, send, send.data
-        if send.buffer is None:  # nobody will compare them any more
-            send.data = None
-        if send.posted and recv.posted:
+        send._partner, recv._partner, recv._data = recv, send, send._data
+        if send._buffer is None:  # nobody will compare them any more
+            send._data = None
+        if send._posted and recv._posted:
             self.begin(send)
 
     def misfit(self, send: Event, recv: Event) -> CourseError | None:
@@ -286,8 +336,8 @@ class Mail:
 
     def begin(self, send: SendWork) -> None:
         """Both sides have been posted."""
-        recv = send.partner
-        recv.partner = None  # two that know each other would live until they are searched for
+        recv = send._partner
+        recv._partner = None  # two that know each other would live until they are searched for
         if not self.buffered:
             self.scheduler.at_last(send.order, send.set_off)
         elif send.delivered is not None:
@@ -305,20 +355,11 @@ class Mail:
                     looks[dst, tag] = first.there
                     self.scheduler.at(first.there, lambda: self.serve(dst, tag))
                 return
-            self.sends[first.key].popleft()
+            self.sends[first._key].popleft()
             self._match(first, anys.popleft())
             for send in self._coming(dst, tag):  # those that were kept for it
-                self._meet(send.key)
+                self._meet(send._key)
 
     def _coming(self, dst: int, tag: int) -> list[SendWork]:
         queues = (self.sends.get((dst, src, tag)) for src in range(len(self.ranks)))
         return [queue[0] for queue in queues if queue]
-
-
-def _refuse(tensor: torch.Tensor) -> None:
-    if not tensor.is_contiguous():
-        raise RuntimeError("input tensor has to be contiguous: communicate one that is")
-    raise RuntimeError(
-        f"simulated ranks have no {tensor.device.type}: use course_lib.device(), "
-        "which is the CPU here"
-    )

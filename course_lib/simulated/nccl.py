@@ -1,7 +1,8 @@
-"""NCCL's rules, where they differ from gloo's: calls are handed to a communicator's stream.
+"""NCCL's rules, where they differ from gloo's: calls are handed to streams, and one after another.
 
     dist.all_reduce(x)   host ─► Gpu.give ─► the group's Lane ─ in order, once the input is ready ─►
-                                             the call takes place, at that time
+                                             the call takes place, at that time: in the current
+                                             stream, or, with async_op=True, in the communicator's
     wait()               the thread waits for the values, the current stream for the end; the host's
                          clock stands only in barrier() and in what looks at values
 
@@ -19,7 +20,7 @@ import torch
 
 from course_lib import explain
 from course_lib.errors import CourseError, Deadlock, Wait
-from course_lib.simulated import group, mail, scheduler
+from course_lib.simulated import collective, group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
 from course_lib.simulated.records import Site
@@ -33,6 +34,10 @@ _CROSSED = (
     "start, even where this run came through. Use groups in the same order on all ranks."
 )
 _TOGETHER = "Start them together: dist.batch_isend_irecv."
+_ASSUMED = (
+    "That is so where a group has one communicator, as is modelled here; torch's backend "
+    "'nccl-lazy' makes one for each pair of ranks, and there these two calls do not meet. "
+)
 _SAME_ORDER = "Call them in the same order on all ranks, or give one of them a group of its own."
 _BITWISE = ("BAND", "BOR", "BXOR")
 
@@ -82,12 +87,40 @@ class Scheduler(scheduler.Scheduler):
         self.check(rank)
         if record.completed is None:
             self.park(rank, work)
-        rank.gpu.unwaited.pop(work, None)
         assert record.completed is not None
+        self._deliver_before(work)
         self.not_before(rank, record.completed)
         if record.op.op == "barrier" and not record.op.async_op:
             rank.gpu.current.synchronize()
         return None
+
+    def _deliver_before(self, work: Any) -> None:
+        """A communicator runs its calls in order: who waits for one has waited for those before."""
+        lane = _lane(work)
+        if lane is None or work not in lane.unwaited:
+            return
+        for earlier in list(lane.unwaited):
+            del lane.unwaited[earlier]
+            if earlier is work:
+                return
+            earlier.record.waited = True
+            earlier.deliver()
+
+    def finish_before(self, rank: Rank, group: str, tensors: Tensors) -> None:
+        """A call of this group is about to use these tensors. What earlier calls of the same
+        communicator do with them is done by then: the thread goes on once their values are there.
+        """
+        lane = rank.gpu.lanes.get(group)
+        if lane is None or not lane.unwaited:
+            return
+        mine = [explain.stretch(tensor) for tensor in tensors]
+        for work, theirs in list(lane.unwaited.items()):
+            if any(a < d and c < b for a, b in mine for c, d in theirs):
+                self.check(rank)
+                if work.record.completed is None:
+                    self.park(rank, work)
+                work.deliver()
+                lane.unwaited[work] = []
 
     def poll(self, work: Any) -> None:
         """Asking is enough for the values to be there, unlike on gloo."""
@@ -100,6 +133,8 @@ class Scheduler(scheduler.Scheduler):
 
 
 class Mail(mail.Mail):
+    scheduler: Scheduler
+
     def _op(self, kind: str, *args: Any) -> tuple[Event, mail.Key]:
         op, (to, other, _) = super()._op(kind, *args)
         return op, (to, other, 0)
@@ -110,11 +145,17 @@ class Mail(mail.Mail):
 
     def begin(self, send: SendWork) -> None:
         """Whoever is posted last need not be the later one: threads run ahead of streams."""
-        both = max(send.record.issued, send.partner.record.issued)
+        both = max(send.record.issued, send._partner.record.issued)
         if both > self.scheduler.now:
             self.scheduler.at(both, lambda: self.begin(send))
         else:
             super().begin(send)
+
+    def send(
+        self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site
+    ) -> SendWork:
+        self.scheduler.finish_before(rank, self.name, [tensor])
+        return super().send(rank, me, tensor, dst, tag, site)
 
     def recv(
         self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site
@@ -122,7 +163,19 @@ class Mail(mail.Mail):
         if src < 0:
             op, _ = self._op("recv", rank, me, src, tensor, tag, site)
             self.scheduler.fail(explain.no_source(op))
+        self.scheduler.finish_before(rank, self.name, [tensor])
         return super().recv(rank, me, tensor, src, tag, site)
+
+
+class Calls(collective.Calls):
+    scheduler: Scheduler
+    uneven = (*collective.Calls.uneven, "all_gather", "all_to_all")
+
+    def issue(
+        self, rank: Rank, me: int, name: str, ins: Tensors, outs: Tensors, **more: Any
+    ) -> collective.CollectiveWork:
+        self.scheduler.finish_before(rank, self.name, [*ins, *outs])
+        return super().issue(rank, me, name, ins, outs, **more)
 
 
 class NcclGroup(group.SimulatedGroup):
@@ -149,6 +202,8 @@ class NcclGroup(group.SimulatedGroup):
 class Batch(torch.distributed.Work):
     """The calls of a batch are waited for as one."""
 
+    __slots__ = ("_works",)
+
     def __init__(self, works: list[Any]) -> None:
         super().__init__()
         self._works = works
@@ -164,7 +219,7 @@ class Batch(torch.distributed.Work):
 
 
 class Groups(group.Groups):
-    mail, end = Mail, NcclGroup
+    mail, calls, end = Mail, Calls, NcclGroup
 
     def cause(self, work: Waitable) -> Waitable:
         """What a rank waits for in the end: the call before it on its communicator."""
@@ -202,9 +257,11 @@ class Groups(group.Groups):
                 first = lane.under_way[0]
                 behind, before = (explain.call_text(work.record.op) for work in (other, first))
                 messages = {type(first), type(other)} <= {SendWork, RecvWork}
+                peers = {work.record.op.peer for work in (first, other)}
                 return (
                     f"On a communicator, calls run one after another: on rank {other.rank.number}, "
                     f"{behind} is called, and stands behind {before}. "
+                    + (_ASSUMED if messages and len(peers) == 2 else "")
                     + (_TOGETHER if messages else _SAME_ORDER)
                 )
         return ""

@@ -83,25 +83,26 @@ def line_of_thread(thread: Any) -> Line | None:
 def op_of(
     op: str, rank: int, peer: int | None, group: str, read: int, written: int, tensor: Any,
     site: Site, tag: int = 0, reduce_op: str | None = None, async_op: bool = False,
-    contiguous: bool = True,
+    contiguous: bool = True, splits: tuple[Any, Any] = (None, None),
 ) -> Event:  # fmt: skip
     """An Event that says what a call is, and no times."""
     dtype = None if tensor is None else str(tensor.dtype).removeprefix("torch.")
     shape = () if tensor is None else tuple(tensor.shape)
     return Event(
         rank, op, peer, group, max(read, written), dtype, shape, 0.0, None, site.line, tag,
-        reduce_op, async_op, True, read, written, contiguous,
+        reduce_op, async_op, True, read, written, contiguous, 0, None, *splits,
     )  # fmt: skip
 
 
 class Record:
     """One call of one rank: what it is, and its times."""
 
-    __slots__ = ("called", "completed", "issued", "op", "waited")
+    __slots__ = ("called", "completed", "issued", "op", "stream", "waited")
 
     def __init__(self, op: Event, site: Site | None = None) -> None:
         self.op = op
         self.called: float | None = None  # by the host, where a stream of a GPU issues it
+        self.stream: str | None = None
         self.issued = 0.0
         self.completed: float | None = None
         # True also where nobody has to wait: a Work inside torch is torch's business
@@ -113,6 +114,7 @@ class Record:
             op.rank, op.op, op.peer, op.group, op.nbytes, op.dtype, op.shape, self.issued,
             self.completed, op.line, op.tag, op.reduce_op, op.async_op, self.waited,
             op.bytes_in, op.bytes_out, op.contiguous, seq, self.called,
+            op.in_splits, op.out_splits, self.stream,
         )  # fmt: skip
 
 

@@ -46,9 +46,17 @@ class Abandoned(BaseException):
 class Waitable(Protocol):
     """A call that a rank makes, and may wait for."""
 
-    rank: Rank
-    record: Record
-    posted: bool  # whether it has taken place
+    @property
+    def rank(self) -> Rank:
+        """Whose call it is."""
+
+    @property
+    def record(self) -> Record:
+        """What is written down of it."""
+
+    @property
+    def posted(self) -> bool:
+        """Whether it has taken place."""
 
     def post(self) -> None:
         """It takes place now, on the rank's clock."""

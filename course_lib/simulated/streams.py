@@ -7,7 +7,7 @@
 
 The rank's clock is the host's. A Stream is one number: when it will have done all that it was
 given. That is always known, because a rank's thread goes on from a wait only once it is: threads
-wait for values, clocks do not. What may still be open is a Lane, a communicator's stream.
+wait for values, clocks do not. What may still be open is a Lane.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from course_lib import explain
 from course_lib.simulated.private import Place, Replace, current, for_ranks
 from course_lib.simulated.records import is_callers
 from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
@@ -32,8 +33,9 @@ class Stream:
     """What torch.cuda.Stream and torch.cpu.Stream are in a rank with a GPU."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.free = 0.0
-        mine().streams.append(self)
+        streams = mine().streams
+        self.free, self.name = 0.0, f"side {len(streams) + 1}"
+        streams.append(self)
 
     def wait_event(self, event: Event) -> None:
         self.wait_until(event.at)
@@ -85,12 +87,16 @@ class Event:
 
 
 class Lane:
-    """One rank's end of a communicator: what it is given begins when all before it is over."""
+    """One rank's end of a communicator: what it is given begins when all before it is over, in
+    whichever stream that is.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._line: deque[tuple[float, list[Waitable]]] = deque()
         self.under_way: list[Waitable] = []  # begun, and their end is not known
+        # Whose values are not in place, in the order of the calls; between which addresses they go.
+        self.unwaited: dict[Any, list[tuple[int, int]]] = {}
         self.last: Any = None
         self._free = 0.0
 
@@ -127,11 +133,12 @@ class Gpu:
         self.streams: list[Stream] = []
         self.lanes: dict[str, Lane] = {}
         self.batches: dict[str, list[Waitable]] = {}  # by group, while they are put together
-        self.unwaited: dict[Any, None] = {}  # Works whose values are not in place
 
     @functools.cached_property
     def compute(self) -> Stream:
-        return Stream()
+        stream = Stream()
+        stream.name = "compute"
+        return stream
 
     @functools.cached_property
     def current(self) -> Stream:
@@ -147,12 +154,20 @@ class Gpu:
         self._launch()
         return end
 
-    def give(self, lane: str, works: list[Waitable]) -> None:
-        """Hand calls to a communicator; they wait for what the current stream was given so far."""
+    def give(self, group: str, works: list[Any]) -> None:
+        """Hand calls to a communicator; they wait for what the current stream was given so far.
+        Those that are not asynchronous run in that stream, which has to wait for them at once.
+        """
+        lane = self.lanes.get(group)
+        if lane is None:
+            lane = self.lanes[group] = Lane(self.scheduler)
         for work in works:
+            op = work.record.op
+            in_current = op.is_collective and not op.async_op  # torch's send does not know
             work.record.called = self.scheduler.now
-            self.unwaited[work] = None
-        self.lanes.setdefault(lane, Lane(self.scheduler)).put(self.reached(), works)
+            work.record.stream = self.current.name if in_current else "communicator"
+            lane.unwaited[work] = [] if in_current else [explain.stretch(t) for t in work.memory]
+        lane.put(self.reached(), works)
         self._launch()
 
     def _launch(self) -> None:
@@ -164,8 +179,9 @@ class Gpu:
 
     def synchronize(self) -> None:
         """The host waits for all streams; what has come by then is in place."""
-        for work in list(self.unwaited):
-            work.wait()
+        for lane in self.lanes.values():
+            for work in list(lane.unwaited):
+                work.wait()
         self.finish()
 
     def finish(self) -> None:

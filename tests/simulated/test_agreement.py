@@ -200,7 +200,7 @@ def refused():
         # and what is well: gloo takes it
         "all_reduce, another shape": lambda: dist.all_reduce(flat.view((2, 6) if rank else (3, 4))),
         "reduce_scatter, uneven": lambda: dist.reduce_scatter(uneven[rank], uneven),
-        "all_gather into strided": lambda: dist.all_gather([torch.ones(8)[::2]] * n, x),
+        "all_gather into strided": lambda: dist.all_gather(list(torch.ones(4, n).t()), x),
         "all_reduce_coalesced, strided": lambda: dist.all_reduce_coalesced([flat[::2]]),
         "all_gather_single of nothing": lambda: dist.all_gather_single(flat[:0], x[:0]),
         "reduce_scatter_single, 2-d": lambda: dist.reduce_scatter_single(
@@ -219,6 +219,99 @@ def refused():
 def test_what_is_refused_is_refused_by_both():
     real, simulated = (f(refused, world_size=3).results for f in (run, simulate))
     assert simulated == real and len(real[0]) == 26
+
+
+def sparse_sums():
+    """Each rank fills another element, and one that is everybody's."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    x = torch.sparse_coo_tensor([[0, rank + 1]], [1.0, 2.0], (n + 1,))
+    dist.all_reduce(x)
+    y = torch.eye(n).to_sparse()
+    dist.all_reduce(y, async_op=True).wait()
+    return x.to_dense().tolist(), y.to_dense().tolist()
+
+
+def complex_values():
+    n, x = dist.get_world_size(), torch.full((2,), complex(dist.get_rank(), 1))
+    dist.broadcast(a := x.clone(), 1)
+    dist.reduce(b := x.clone(), 0)
+    dist.all_gather(c := [torch.empty_like(x) for _ in range(n)], x)
+    dist.reduce_scatter(d := torch.empty_like(x), [x + k for k in range(n)])
+    dist.all_to_all_single(e := torch.empty_like(x), x)
+    dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
+    return [t.tolist() for t in (a, *([] if dist.get_rank() else [b]), *c, d, e, x)]
+
+
+@pytest.mark.parametrize("program", [sparse_sums, complex_values])
+def test_tensors_that_are_not_plain_give_the_same_values(program):
+    assert simulate(program, world_size=2).results == run(program, world_size=2).results
+
+
+def unusual(kind):
+    if kind == "sparse":
+        return torch.eye(4).to_sparse()
+    if kind == "compressed sparse":
+        return torch.eye(4).to_sparse_csr()
+    if kind == "quantized":
+        return torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8)
+    parts = [torch.ones(2), torch.ones(3)]
+    return torch.nested.nested_tensor(parts, layout=torch.jagged if kind == "jagged" else None)
+
+
+def refused_kinds(kind):
+    """What each call says of such a tensor."""
+    rank, n, x = dist.get_rank(), dist.get_world_size(), unusual(kind)
+    calls = [
+        lambda: dist.broadcast(x, 0), lambda: dist.reduce(x, 0), lambda: dist.isend(x, 1 - rank),
+        lambda: dist.irecv(x, 1 - rank), lambda: dist.all_gather([x] * n, x),
+        lambda: dist.gather(x, None if rank else [x] * n),
+        lambda: dist.all_to_all([x] * n, [x] * n),
+        lambda: dist.scatter(x, None if rank else [x] * n),
+        lambda: dist.reduce_scatter(x, [x] * n),
+    ]  # fmt: skip
+    if kind != "compressed sparse":  # there torch's own is_contiguous raises
+        calls += [lambda: dist.all_gather_single(x, x), lambda: dist.reduce_scatter_single(x, x),
+                  lambda: dist.all_to_all_single(x, x)]  # fmt: skip
+    if kind != "sparse":
+        calls.append(lambda: dist.all_reduce(x))
+    out = []
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            out.append(f"{type(error).__name__}: {error}")
+    return out, len(calls)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "compressed sparse", "quantized", "nested", "jagged"])
+def test_a_tensor_that_gloo_does_not_take_is_refused_in_a_line(kind):
+    told, many = simulate(refused_kinds, kind, world_size=2).results[0]
+    name = "nested" if kind == "jagged" else kind
+    assert len(told) == many
+    assert all(f"of a {name} tensor: communicate " in text for text in told), told
+
+
+def named_works():
+    """What is said where a Work is given an attribute, one of ours too."""
+    rank, x = dist.get_rank(), torch.ones(2)
+    pair = [dist.P2POp(op, x.clone(), 1 - rank) for op in (dist.isend, dist.irecv)]
+    works = [dist.all_reduce(x.clone(), async_op=True), *dist.batch_isend_irecv(pair)]
+    out = []
+    for work in works:
+        for name in ("label", "rank", "record", "posted", "buffer", "outputs"):
+            try:
+                setattr(work, name, 1)
+                out.append(name)
+            except AttributeError:
+                pass
+        work.wait()
+    return out
+
+
+def test_a_work_takes_no_attributes():
+    assert run(named_works, world_size=2).results == [[], []]
+    for backend in ("gloo", "nccl"):
+        assert simulate(named_works, world_size=2, backend=backend).results == [[], []]
 
 
 def train(hook=None):

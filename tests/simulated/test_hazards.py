@@ -158,6 +158,34 @@ def test_writing_before_wait_is_found(program):
         assert "writes to a buffer that all_reduce(SUM) is still filling." in said
 
 
+def answer_into_what_was_sent(op="recv"):
+    """The answer cannot come before the message has, and torch forbids it all the same."""
+    x, rank = torch.ones(3), dist.get_rank()
+    if rank:
+        dist.recv(x, 0)
+    else:
+        work = dist.isend(x, 1)
+    if op == "recv":
+        dist.send(x + 1, 0) if rank else dist.recv(x, 1)  # writes
+    elif op == "irecv":
+        (dist.isend(x + 1, 0) if rank else dist.irecv(x, 1)).wait()  # writes
+    elif op == "broadcast":
+        dist.broadcast(x.mul_(2) if rank else x, 1)  # writes
+    else:
+        dist.all_reduce(x)  # writes
+    if not rank:
+        work.wait()
+
+
+@pytest.mark.parametrize("op", ["recv", "irecv", "broadcast", "all_reduce"])
+def test_a_call_that_fills_what_is_being_sent_is_the_line_that_is_named(op):
+    with pytest.raises(Hazard, match="torch forbids to change a tensor between isend") as caught:
+        simulate(answer_into_what_was_sent, op, world_size=2)
+    error = caught.value
+    assert error.kind == "written before wait" and error.line.source.endswith("# writes")
+    assert "dist.isend(x, 1)" in str(error)
+
+
 def unwaited_send():
     x = torch.ones(3)
     if dist.get_rank() == 0:
@@ -244,6 +272,64 @@ def strided():
 def scattered_into_gaps():
     rows = None if dist.get_rank() else [torch.ones(4)] * 2
     dist.scatter(torch.zeros(8)[::2], rows)
+
+
+def filled_list(op, out):
+    rank, x = dist.get_rank(), torch.full((2,), float(dist.get_rank()))
+    if op == "all_gather":
+        dist.all_gather(out, x)
+    elif op == "gather":
+        dist.gather(x, None if rank else out)
+    elif op == "all_to_all":
+        dist.all_to_all(out, [x] * len(out))
+    elif op == "all_gather_coalesced":
+        dist.all_gather_coalesced([[t] for t in out], [x])
+    else:
+        dist.all_reduce_coalesced(out)
+    return [t.tolist() for t in out]
+
+
+def one_tensor():
+    return [torch.zeros(2)] * 3
+
+
+def views_that_overlap():
+    return [torch.zeros(4)[k : k + 2] for k in range(1)] + list(torch.zeros(3).unfold(0, 2, 1))
+
+
+def every_other_that_overlap():
+    base = torch.zeros(6)
+    return [base[0:4:2], base[1:5:2], base[2:6:2]]
+
+
+def rows_of_one():
+    return list(torch.zeros(3, 2))
+
+
+def columns_of_one():
+    return list(torch.zeros(2, 3).t())
+
+
+FILLING = ["all_gather", "gather", "all_to_all", "all_gather_coalesced", "all_reduce_coalesced"]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+@pytest.mark.parametrize("op", FILLING)
+def test_a_list_of_outputs_that_share_memory_is_refused(op, backend):
+    for make, what in (
+        (one_tensor, "one tensor 3 times"),
+        (views_that_overlap, "tensors that share memory"),
+        (every_other_that_overlap, "tensors that share memory"),
+    ):
+        with pytest.raises(Mismatch, match=f"rank 0 lets {op} fill {what}") as caught:
+            simulate(lambda op, make: filled_list(op, make()), op, make, world_size=3,
+                     backend=backend)  # fmt: skip
+        assert caught.value.what == "outputs" and "filled_list" in caught.value.lines[0].function
+        assert ("for _ in range(n)]" in str(caught.value)) == (make is one_tensor)
+    for make in (rows_of_one, columns_of_one):
+        if make is rows_of_one or op != "all_to_all":  # gloo's all_to_all wants dense ones
+            simulate(lambda op, make: filled_list(op, make()), op, make, world_size=3,
+                     backend=backend)  # fmt: skip
 
 
 def reduced_into_a_transpose():
@@ -382,3 +468,78 @@ def test_what_lies_behind_an_object_is_not_compared(monkeypatch):
         monkeypatch.setattr(module, "hash", compared.append, raising=False)
     simulate(objects_behind_an_irecv, world_size=2)
     assert set(compared) == {torch.ones(300).numpy().tobytes()}
+
+
+# ---- sizes of each pair's own -------------------------------------------------------------------
+
+
+def in_blocks(given, expected):
+    """``given[r][k]`` elements go from rank r to rank k, which expects ``expected[k][r]``."""
+    rank = dist.get_rank()
+    out = torch.empty(sum(expected[rank]))
+    x = torch.full((sum(given[rank]),), float(rank))
+    dist.all_to_all_single(out, x, expected[rank], given[rank])
+    return out.tolist()
+
+
+def in_lists(given, expected):
+    rank = dist.get_rank()
+    out = [torch.empty(many) for many in expected[rank]]
+    dist.all_to_all(out, [torch.full((many,), float(rank)) for many in given[rank]])
+    return torch.cat(out).tolist()
+
+
+def scattered_sums(given, expected):
+    rank = dist.get_rank()
+    out = torch.empty(expected[rank][0])
+    dist.reduce_scatter(out, [torch.ones(many) for many in given[rank]])
+
+
+def gathered(given, expected):
+    rank = dist.get_rank()
+    dist.all_gather([torch.empty(many) for many in expected[rank]], torch.ones(given[rank][0]))
+
+
+GIVEN = [[1, 2, 3], [4, 0, 1], [2, 2, 5]]
+EXPECTED = [list(column) for column in zip(*GIVEN, strict=True)]
+
+
+@pytest.mark.parametrize(("program", "backend"), [
+    (in_blocks, "gloo"), (in_blocks, "nccl"), (in_lists, "nccl")])  # fmt: skip
+def test_each_pair_may_have_a_size_of_its_own(program, backend):
+    run = simulate(program, GIVEN, EXPECTED, world_size=3, backend=backend)
+    assert run.results[0] == [0.0] + [1.0] * 4 + [2.0] * 2
+    assert [e.in_splits for e in run.trace.by_rank] == [tuple(row) for row in GIVEN]
+    assert [e.out_splits for e in run.trace.by_rank] == [tuple(row) for row in EXPECTED]
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (1, 2), (2, 0), (2, 2)])
+@pytest.mark.parametrize(("program", "backend"), [
+    (in_blocks, "gloo"), (in_blocks, "nccl"), (in_lists, "nccl")])  # fmt: skip
+def test_each_pair_that_does_not_fit_is_told(program, backend, pair):
+    """Also one in which the first to call has no part."""
+    giver, taker = pair
+    expected = [list(row) for row in EXPECTED]
+    expected[taker][giver] += 7
+    with pytest.raises(Mismatch) as caught:
+        simulate(program, GIVEN, expected, world_size=3, backend=backend)
+    many, to = GIVEN[giver][taker], f"rank {taker}, which" if giver != taker else "itself and"
+    elements = "1 element" if many == 1 else f"{many} elements"
+    assert f"rank {giver} sends {elements} to {to} expects {many + 7}." in str(caught.value)
+    assert caught.value.what == "splits"
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "expected", "backend", "told"),
+    [(scattered_sums, [[1, 2]] * 2, [[1], [3]], "gloo", "to rank 1, which expects 3"),
+     (scattered_sums, [[1, 2]] * 2, [[2], [2]], "gloo", "rank 0 sends 1 element to itself and"),
+     (gathered, [[1], [3]], [[1, 2]] * 2, "nccl", "sends 3 elements to")],
+)  # fmt: skip
+def test_lists_of_blocks_that_do_not_fit_are_told(program, given, expected, backend, told):
+    with pytest.raises(Mismatch, match=told):
+        simulate(program, given, expected, world_size=2, backend=backend)
+
+
+def test_blocks_of_one_length_need_no_sizes():
+    run = simulate(gathered, [[2]] * 2, [[2, 2]] * 2, world_size=2)
+    assert [e.in_splits for e in run.trace.events] == [None, None]

@@ -245,6 +245,33 @@ def test_everything_is_put_back():
     assert all(a is b for a, b in zip(before, found(), strict=True))
 
 
+def in_streams():
+    """One call after another, in each kind of stream."""
+    x, side = torch.ones(1 << 20), torch.cuda.Stream()
+    compute(0.01)
+    dist.all_reduce(x)
+    works = [dist.all_reduce(x, async_op=True)]
+    with torch.cuda.stream(side):
+        side.wait_stream(torch.cuda.current_stream())
+        dist.all_reduce(x)
+    pair = [dist.P2POp(op, x.clone(), 1 - dist.get_rank()) for op in (dist.isend, dist.irecv)]
+    for work in [*works, *dist.batch_isend_irecv(pair)]:
+        work.wait()
+    dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
+    synchronize()
+
+
+def test_a_call_runs_in_the_current_stream_and_an_asynchronous_one_in_the_communicators():
+    run = play(in_streams)
+    for rank in range(2):
+        events = run.trace.of(rank)
+        beside = "communicator"
+        assert [e.stream for e in events] == ["compute", beside, "side 1", beside, beside, beside]
+        ends = [e.completed for e in events[:3]]
+        assert [e.issued for e in events[:3]] == [exactly(t) for t in (0.01, *ends[:2])]
+    assert all(e.stream is None for e in simulate(barriers, world_size=2).trace.events)
+
+
 # ---- what hangs, and what luck hides ------------------------------------------------------------
 
 
@@ -388,6 +415,114 @@ def test_a_sum_that_is_used_too_early_is_found(backend, use, finish, kind):
     with pytest.raises(Hazard) as caught:
         play(sum_and, use, finish, backend=backend)
     assert caught.value.kind == kind and "all_reduce(x, async_op" in caught.value.line.source
+
+
+def twice(x):
+    works = [dist.all_reduce(x, async_op=True) for _ in range(2)]
+    for work in works:
+        work.wait()
+
+
+def many_times(x):
+    works = [dist.all_reduce(x, async_op=True) for _ in range(4)]
+    works[-1].wait()
+
+
+def last_one_waited(x):
+    works = [dist.all_reduce(part, async_op=True) for part in (x, torch.ones(2))]
+    works[-1].wait()
+
+
+def plain_call_behind(x):
+    dist.all_reduce(x, async_op=True)
+    dist.all_reduce(torch.ones(2))
+
+
+def parts_of_one(x):
+    dist.all_reduce(x[:3], async_op=True)
+    dist.all_reduce(x[2:], async_op=True).wait()
+
+
+def input_of_the_next(x):
+    whole = torch.empty(2 * len(x))
+    dist.all_gather_single(whole, x, async_op=True)
+    dist.reduce_scatter_single(x, whole, async_op=True).wait()
+
+
+def there_and_back(x):
+    if dist.get_rank() == 0:
+        work = dist.isend(x, 1)
+        dist.recv(x, 1)
+        work.wait()
+    else:
+        dist.recv(x, 0)
+        dist.send(x + 1, 0)
+
+
+def looked_at(program):
+    x = torch.full((4,), float(dist.get_rank() + 1))
+    program(x)
+    return x.tolist()
+
+
+@pytest.mark.parametrize(
+    ("program", "result"),
+    [(twice, [6.0] * 4), (many_times, [24.0] * 4), (last_one_waited, [3.0] * 4),
+     (plain_call_behind, [3.0] * 4), (parts_of_one, [3.0, 3.0, 6.0, 3.0]),
+     (input_of_the_next, [2.0] * 4), (there_and_back, [2.0] * 4)],
+)  # fmt: skip
+def test_one_communicator_keeps_the_order_of_its_calls_and_gloo_does_not(program, result):
+    assert play(looked_at, program).results[0] == result
+    with pytest.raises(Hazard):
+        play(looked_at, program, backend="gloo")
+
+
+def in_two_groups(x):
+    works = [dist.all_reduce(x, group=group, async_op=True) for group in (None, dist.new_group())]
+    for work in works:
+        work.wait()
+
+
+def scaled_between(x):
+    works = [dist.all_reduce(x, async_op=True)]
+    x.mul_(2)
+    works.append(dist.all_reduce(x, async_op=True))
+    for work in works:
+        work.wait()
+
+
+def read_before_the_last(x):
+    dist.all_reduce(x, async_op=True)
+    total = x.sum()
+    dist.all_reduce(torch.ones(2), async_op=True).wait()
+    x.fill_(total.item())
+
+
+def nobody_waits(x):
+    dist.all_reduce(x, async_op=True)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [(in_two_groups, "written before wait"), (scaled_between, "written before wait"),
+     (read_before_the_last, "read before wait"), (nobody_waits, "never waited for")],
+)  # fmt: skip
+def test_what_no_communicator_orders_is_found(program, kind, backend):
+    with pytest.raises(Hazard) as caught:
+        play(looked_at, program, backend=backend)
+    if backend == "nccl" or program is not read_before_the_last:
+        assert caught.value.kind == kind
+    said = "makes the current stream wait" in str(caught.value)
+    assert said == (backend == "nccl" and program is nobody_waits)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_an_unbatched_ring_is_told_with_what_the_model_assumes(n):
+    """Between two ranks there is one communicator either way."""
+    with pytest.raises(Deadlock, match=r"dist\.batch_isend_irecv") as caught:
+        play(ring, n=n)
+    assert ("'nccl-lazy' makes one for each pair of ranks" in str(caught.value)) == (n == 3)
 
 
 def test_after_synchronize_everything_is_in_place():

@@ -1,0 +1,315 @@
+"""A rank's memory under simulate is what it is under run: nothing of the simulator's is counted,
+and nothing of the rank's is held."""
+
+from __future__ import annotations
+
+import time
+import weakref
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from course_lib import compute, run, simulate
+
+LAYERS, WIDTH = 4, 64
+
+
+class Memory(TorchDispatchMode):
+    """Bytes of all storages that operators have made here and that are still alive, each once,
+    with the bytes of the moment: FSDP empties storages behind every dispatch.
+    """
+
+    def __init__(self, *given):
+        super().__init__()
+        self._alive = {}
+        self.peak = 0
+        self._see(given)
+
+    def _see(self, values):
+        for value in tree_iter(values):
+            if isinstance(value, torch.Tensor):
+                local = getattr(value, "_local_tensor", value)
+                storage = local.untyped_storage()
+                self._alive[storage._cdata] = weakref.ref(storage)
+
+    def count(self):
+        storages = [ref() for ref in self._alive.values()]
+        return sum(storage.nbytes() for storage in storages if storage is not None)
+
+    def at_rest(self):
+        """Under run, gloo's thread holds tensors for some milliseconds after wait()."""
+        time.sleep(0.03)
+        return self.count()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self._see(out)
+        self.peak = max(self.peak, self.count())
+        return out
+
+
+# ---- programs that hold a known number of bytes -------------------------------------------------
+
+
+def layers():
+    torch.manual_seed(0)
+    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)])
+
+
+def trained(prepare):
+    """Bytes between forward and backward, and at rest, of each of two steps."""
+    model = layers()
+    with Memory(list(model.parameters())) as memory:
+        model, optimizer, reduce = prepare(model)
+        seen = []
+        for _ in range(2):
+            loss = model(torch.ones(1, WIDTH)).sum()
+            seen.append(memory.at_rest())
+            loss.backward()
+            reduce()
+            optimizer.step()
+            optimizer.zero_grad()
+            del loss
+            seen.append(memory.at_rest())
+    return seen
+
+
+def nothing():
+    """The wrapper reduces."""
+
+
+def by_hand():
+    def prepare(model):
+        def reduce():
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad, dist.ReduceOp.AVG)
+
+        return model, torch.optim.Adam(model.parameters()), reduce
+
+    return trained(prepare)
+
+
+def in_the_background():
+    def prepare(model):
+        def reduce():
+            grads = [parameter.grad for parameter in model.parameters()]
+            works = [dist.all_reduce(grad, dist.ReduceOp.AVG, async_op=True) for grad in grads]
+            for work in works:
+                work.wait()
+
+        return model, torch.optim.Adam(model.parameters()), reduce
+
+    return trained(prepare)
+
+
+def with_ddp():
+    def prepare(model):
+        model = DistributedDataParallel(model)
+        return model, torch.optim.Adam(model.parameters()), nothing
+
+    return trained(prepare)
+
+
+def with_zero_1():
+    def prepare(model):
+        model = DistributedDataParallel(model)
+        return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam), nothing
+
+    return trained(prepare)
+
+
+def sharded(again):
+    def prepare(model):
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for part in [*model, model]:
+            fully_shard(part, mesh=mesh, reshard_after_forward=again)
+        return model, torch.optim.Adam(model.parameters()), nothing
+
+    return trained(prepare)
+
+
+def with_fully_shard():
+    return sharded(True)
+
+
+def with_fully_shard_kept():
+    return sharded(False)
+
+
+def prefetched():
+    """Each layer's weights are gathered while the one before computes: two layers are alive."""
+    n = dist.get_world_size()
+    shards = [torch.full((WIDTH * WIDTH // n,), 0.01) for _ in range(6)]
+    layer = WIDTH * WIDTH * 4
+    with Memory(shards) as memory:
+        at_first, x, most = memory.at_rest(), torch.ones(1, WIDTH), 0.0
+
+        def gather(shard):
+            whole = torch.empty(WIDTH * WIDTH)
+            return whole, dist.all_gather_single(whole, shard, async_op=True)
+
+        following = gather(shards[0])
+        for number in range(len(shards)):
+            (whole, work), following = following, None
+            work.wait()
+            if number + 1 < len(shards):
+                following = gather(shards[number + 1])
+            x = x @ whole.view(WIDTH, WIDTH)
+            compute(1e-3)
+            most = max(most, memory.count() - at_first)
+            del whole, work
+    return [most // layer, (memory.at_rest() - at_first) // layer]
+
+
+def other_calls():
+    """Every call once, its tensors dropped: what is left is nothing."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    with Memory() as memory:
+        x, flat = torch.ones(64 * n), torch.empty(64)
+        lists = [torch.empty(64) for _ in range(n)]
+        dist.all_gather(lists, flat.fill_(1))
+        dist.gather(flat, lists if rank == 0 else None, dst=0)
+        dist.scatter(flat, lists if rank == 0 else None, src=0)
+        dist.reduce_scatter(flat, lists)
+        dist.reduce_scatter_single(flat, x)
+        dist.all_to_all(lists, [torch.ones(64) for _ in range(n)])
+        dist.all_to_all_single(torch.empty_like(x), x)
+        dist.broadcast(x, 0)
+        dist.reduce(x, 0)
+        works = []
+        if dist.get_backend() == "gloo":  # NCCL wants a batch
+            works = [dist.isend(flat, (rank + 1) % n), dist.irecv(torch.empty(64), (rank - 1) % n)]
+        pair = [dist.P2POp(dist.isend, flat, (rank + 1) % n),
+                dist.P2POp(dist.irecv, torch.empty(64), (rank - 1) % n)]  # fmt: skip
+        for work in [*works, *dist.batch_isend_irecv(pair)]:
+            work.wait()
+        things = [None] * n
+        dist.all_gather_object(things, "thing")
+        del x, flat, lists, work, works, pair
+        return memory.at_rest()
+
+
+PROGRAMS = [by_hand, in_the_background, with_ddp, with_zero_1, with_fully_shard,
+            with_fully_shard_kept, prefetched, other_calls]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_rank_holds_as_many_bytes_as_in_a_process_of_its_own(program):
+    real = run(program, world_size=2).results
+    for backend in ("gloo", "nccl"):
+        assert simulate(program, world_size=2, backend=backend).results == real
+
+
+def test_of_prefetched_layers_two_are_alive():
+    for backend in ("gloo", "nccl"):
+        assert simulate(prefetched, world_size=2, backend=backend).results == [[2, 0]] * 2
+
+
+def test_in_large_worlds_nothing_is_held_either():
+    assert simulate(other_calls, world_size=32).results == [0] * 32
+
+
+# ---- what modes of the rank's own see -----------------------------------------------------------
+
+
+class Listener(TorchDispatchMode):
+    """Writes down every operator, and lets time pass in each: others have their turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func))
+        compute(1e-6 * (1 + dist.get_rank()))
+        return func(*args, **(kwargs or {}))
+
+
+class FunctionListener(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        # torch.distributed's own lines, as in a process, and the program's
+        self.seen.append(getattr(func, "__name__", str(func)))
+        compute(1e-6 * (1 + dist.get_rank()))
+        return func(*args, **(kwargs or {}))
+
+
+def calls(x, outs, inbox):
+    """Every kind of call, without one operator of the program's own."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    dist.all_reduce(x)
+    dist.all_gather_single(outs[0], x)
+    dist.reduce_scatter_single(x, outs[0])
+    dist.all_to_all_single(outs[1], outs[0])
+    dist.broadcast(x, 0)
+    work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    dist.all_reduce(x, async_op=True).get_future().wait()
+    if dist.get_backend() == "gloo":
+        works = [dist.isend(x, (rank + 1) % n), dist.irecv(inbox, (rank - 1) % n)]
+        for work in works:
+            work.wait()
+    dist.barrier()
+
+
+def listened(mode):
+    n = dist.get_world_size()
+    x, outs, inbox = torch.ones(8), [torch.ones(8 * n), torch.ones(8 * n)], torch.ones(8)
+    with mode() as listener:
+        calls(x, outs, inbox)
+    return listener.seen, x.tolist()
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+@pytest.mark.parametrize("n", [3, 32])
+def test_no_operator_of_ours_is_seen(n, backend):
+    seen = [seen for seen, _ in simulate(listened, Listener, world_size=n, backend=backend).results]
+    # torch.distributed itself makes a tensor for its barrier
+    assert {name for names in seen for name in names} <= {"aten.empty.memory_format"}
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_no_function_of_ours_is_seen(backend):
+    of_torch = {seen for seen, _ in run(listened, FunctionListener, world_size=2).results[:1]
+                for seen in seen}  # fmt: skip
+    results = simulate(listened, FunctionListener, world_size=2, backend=backend).results
+    assert {name for seen, _ in results for name in seen} <= of_torch
+    assert results[0][1] == simulate(listened, Listener, world_size=2).results[0][1]
+
+
+def on_another_device():
+    with torch.device("meta"):
+        inbox = torch.zeros(3, dtype=torch.float64, device="cpu")
+        if dist.get_rank() == 0:
+            dist.send(inbox + 2, 1)
+        else:
+            dist.irecv(inbox, 0).wait()
+    return inbox.tolist()
+
+
+def test_a_device_that_the_rank_has_chosen_is_not_ours():
+    assert simulate(on_another_device, world_size=2).results[1] == [2.0] * 3
+
+
+def test_the_graph_of_what_is_given_is_not_held():
+    def program():
+        weight = nn.Parameter(torch.ones(4))
+        y = weight * 2
+        alive = weakref.ref(y.untyped_storage())
+        dist.all_reduce(y)
+        del y
+        return alive() is None
+
+    assert simulate(program, world_size=2).results == [True, True]
