@@ -206,7 +206,7 @@ QUESTIONS = (
     Question("torch", torch_itself, "pip install --upgrade torch torchvision, then a new kernel"),
     Question("packages", packages, "pip install --upgrade torchvision matplotlib numpy cloudpickle",
              after="torch"),
-    Question("JupyterLab", jupyterlab, "pip install 'course_lib[lab]'"),
+    Question("JupyterLab", jupyterlab, "pip install 'jupyterlab>=4' 'nbval>=0.11'"),
     Question("memory", memory, "run fewer ranks; give the container --shm-size=1g", needed=False),
     Question("gloo", gloo, "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1",
              after="torch"),
