@@ -35,6 +35,10 @@ BROWSER_FLAGS = (
     "--disable-dev-shm-usage",
 )
 
+SECONDS = (
+    180  # after which a test that stands still is ended, where neither it nor anybody says more
+)
+
 # Examples are the same each time: `make test` says today what it said yesterday.
 hypothesis.settings.register_profile("course", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("course")
@@ -48,6 +52,14 @@ TOGETHER = (
     "tests/ranks/test_kernel.py",
     "tests/test_browser_",
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Here and not in pyproject.toml, whose settings hold for ``pytest --nbval`` on the solved
+    notebooks, too: who has requirements.txt alone has no plugin that ends tests."""
+    if config.option.timeout is None:
+        config.option.timeout = SECONDS
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -73,9 +85,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def allowed_time(item: pytest.Item) -> tuple[float, bool]:
     """Seconds after which a test that stands still is ended, and whether it is a slow one."""
-    usual = float(item.config.getini("timeout"))
     own = item.get_closest_marker("timeout")
-    return max(usual, own.args[0] if own else usual), bool(item.get_closest_marker("slow"))
+    seconds = max(SECONDS, own.args[0]) if own else SECONDS
+    return float(seconds), bool(item.get_closest_marker("slow"))
 
 
 @pytest.fixture(scope="session")

@@ -75,6 +75,17 @@ def test_every_command_is_there():
     assert [name for name in named if name not in parser().format_help()] == []
 
 
+def test_nbval_by_itself_finds_the_lessons_without_our_plugins():
+    """By nothing but what requirements.txt brings. What it then finds: test_lessons.py."""
+    (command,) = re.findall(r"`python (-m pytest --nbval [^`]+)`", README.read_text())
+    alone = ["--disable-plugin-autoload", "-p", "nbval.plugin", "-p", "no:cacheprovider"]
+    words = [sys.executable, *command.split(), *alone, "--collect-only", "-q"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = set(re.findall(r"^notebooks/solutions/(\w+\.ipynb)", done.stdout, re.M))
+    assert found == {path.name for path in ROOT.glob("notebooks/[0-9]*.ipynb")}
+
+
 @pytest.mark.slow
 def test_the_exercise_check_on_the_command_line_works_as_said(tmp_path, capsys):
     (command,) = re.findall(r"`python -m course_lib (check \w+ answer\.py --json)`",
