@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 from course_lib.notebooks.execute import clean_environment
+from course_lib.notebooks.wheel import make_wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
@@ -98,17 +99,8 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The course's wheel, made in a folder of its own of what a fresh checkout holds, as pip does
-    without isolation."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "course_lib", tree / "course_lib", ignore=ignored)
-    build = "import sys, setuptools.build_meta as made; made.build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, out], cwd=tree, check=True, capture_output=True)
-    [made] = out.glob("*.whl")
-    return made
+    """The course's wheel."""
+    return make_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")
