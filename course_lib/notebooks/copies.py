@@ -29,12 +29,14 @@ import base64
 import hashlib
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
+from course_lib.notebooks.folders import replace_file
 from course_lib.notebooks.lesson import Cell, Lesson
 
 _LINK = re.compile(r"""(\]\(|\b(?:src|href)=["'])\.\./\.\./""")
@@ -51,6 +53,7 @@ if importlib.util.find_spec("course_lib") is None:
         print("pip fetches what the library needs and is not here: gigabytes, without {torch}")
         done = subprocess.run(pip, capture_output=True, text=True)
         print(done.stderr.partition("\\n")[0] if done.returncode else "installed")"""
+_WORDS_AND_TARGET = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"(?<=\]\()\.\./(figures/[\w.-]+\.png)(?=\))")
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?")
 
@@ -141,6 +144,34 @@ def with_pictures(text: str, root: Path) -> str:
         return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
 
     return _PICTURE.sub(inside, text)
+
+
+def with_living_links(text: str, target: Callable[[str], str | None]) -> str:
+    """The text with each link leading where ``target`` says; None makes it plain words."""
+
+    def kept(found: re.Match[str]) -> str:
+        words, to = found[1], target(found[2])
+        return f"[{words}]({to})" if to else words
+
+    return _WORDS_AND_TARGET.sub(kept, text)
+
+
+def drop_dead_links(file: Path) -> None:
+    """Make words of what a page or a learner's notebook links to where that is not handed out."""
+
+    def target(link: str) -> str | None:
+        there = "://" in link or (file.parent / link.partition("#")[0]).exists()
+        return link if there else None
+
+    if file.suffix == ".md":
+        replace_file(file, with_living_links(file.read_text(encoding="utf-8"), target))
+        return
+    notebook = nbformat.read(file, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = with_living_links(cell.source, target)
+            cell.metadata["given"] = fingerprint(cell.source)
+    replace_file(file, to_text(notebook))
 
 
 def project_of(root: Path) -> dict[str, Any]:
