@@ -42,10 +42,17 @@ SETTINGS = {
     "nb_render_markdown_format": "myst",
     "myst_heading_anchors": 3,
     "html_extra_path": ["extra"],
+    "html_static_path": ["static"],
+    "html_css_files": ["course.css"],
     "html_copy_source": False,
     "html_show_copyright": False,
     "exclude_patterns": ["extra", "course_lib/**/*.md"],
 }
+# Code has lines of up to 100 characters, and the theme's page has room for 90: the rest is margin.
+STYLE = """\
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+@media (min-width: 67em) { .content { width: 51em; padding: 0 0.5em; } }
+"""
 
 
 def main() -> int:
@@ -66,8 +73,9 @@ def main() -> int:
 
 def write_source(source: Path) -> None:
     """The pages that Sphinx reads, from nothing."""
-    for folder in ("lessons", "extra/learners"):
+    for folder in ("lessons", "extra/learners", "static"):
         (source / folder).mkdir(parents=True)
+    (source / "static" / "course.css").write_text(STYLE, encoding="utf-8")
     shutil.copytree(ROOT / "figures", source / "figures", ignore=shutil.ignore_patterns("*.py"))
     shutil.copytree(ROOT / "course_lib" / "jobs", source / "course_lib" / "jobs")
     names = [path.stem for path in sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))]
