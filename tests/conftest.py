@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -141,17 +142,19 @@ def jupyterlab(
 ) -> Iterator[Callable[[Path], str]]:
     """One JupyterLab for all tests: gives the address of a notebook in a test's own folder."""
     top, settings = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("settings")
+    sockets = tempfile.TemporaryDirectory()  # no port that another process could take
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"),
         "--LabApp.expose_app_in_browser=True",
         "--LabApp.news_url=",
+        "--KernelManager.transport=ipc",
         f"--ServerApp.root_dir={top}",
     ]
     server = subprocess.Popen(
         command,
         cwd=top,
         env=clean_environment(installed, settings)
-        | {"JUPYTER_RUNTIME_DIR": str(settings), "JUPYTER_DATA_DIR": str(settings)},
+        | {"JUPYTER_RUNTIME_DIR": sockets.name, "JUPYTER_DATA_DIR": str(settings)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -167,6 +170,7 @@ def jupyterlab(
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+        sockets.cleanup()
 
 
 def _address(server: subprocess.Popen) -> str:

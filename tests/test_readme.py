@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -12,6 +14,7 @@ import zoo
 from nbclient import NotebookClient
 
 from course_lib.__main__ import main, parser
+from course_lib.notebooks.execute import listening_in
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "course_lib"
@@ -46,8 +49,9 @@ def test_every_link_leads_somewhere(page: Path):
 @pytest.mark.slow
 def test_the_example_ends_as_shown():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(block("python"))])
-    folder = {"metadata": {"path": str(ROOT)}}
-    NotebookClient(notebook, timeout=120, allow_errors=True, resources=folder).execute()
+    client = partial(NotebookClient, notebook, timeout=120, allow_errors=True)
+    with tempfile.TemporaryDirectory() as short:
+        client(resources={"metadata": {"path": str(ROOT)}}, config=listening_in(short)).execute()
     (error,) = (o for o in notebook.cells[0].outputs if o.output_type == "error")
     assert "\n".join(error.traceback) == block("text").strip()
 

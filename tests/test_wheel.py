@@ -31,7 +31,8 @@ import sys, nbformat
 from nbclient import NotebookClient
 from traitlets.config import Config
 notebook = nbformat.read(sys.argv[1], as_version=4)
-config = Config(KernelManager=dict(transport="ipc"))  # no port that another process could take
+kernel = dict(transport="ipc", ip=sys.argv[2])  # no port that another process could take
+config = Config(KernelManager=kernel)
 NotebookClient(notebook, timeout=150, config=config).execute()
 nbformat.write(notebook, sys.argv[1])
 """
@@ -64,22 +65,16 @@ class Place:
         }
 
     def run(self, *words: object) -> str:
-        with tempfile.TemporaryDirectory(prefix="kernels-") as short:  # a socket's path has a limit
-            done = subprocess.run(
-                [self.python, *words],
-                cwd=self.content,
-                env=self.variables | {"JUPYTER_RUNTIME_DIR": short},
-                capture_output=True,
-                text=True,
-                timeout=600,
-            )
+        done = subprocess.run([self.python, *words], cwd=self.content, env=self.variables,
+                              capture_output=True, text=True, timeout=600)  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def execute(self, notebook: Path) -> list[dict]:
         """The code cells of a learner's notebook, copied here and executed, all of them."""
         copy = shutil.copy(notebook, self.content)
-        self.run("-c", RUN, copy)
+        with tempfile.TemporaryDirectory() as short:  # the path of a socket has a limit
+            self.run("-c", RUN, copy, f"{short}/kernel")
         cells = json.loads(Path(copy).read_text())["cells"]
         return [cell for cell in cells if cell["cell_type"] == "code"]
 
