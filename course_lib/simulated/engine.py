@@ -25,6 +25,7 @@ from course_lib import explain
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
 from course_lib.failures import Outcome, deadlock_error, root_cause
 from course_lib.pickling import pack, pack_call, unpack, unpack_call
+from course_lib.progress_line import ProgressLine
 from course_lib.simulated import ahead, compat, hazards, nccl, streams
 from course_lib.simulated.group import Groups
 from course_lib.simulated.network import Fabric, Network
@@ -139,8 +140,9 @@ class Play:
     def __init__(self, program: Program, poisons: hazards.Poisons, run_ahead: bool = False) -> None:
         self.program, self.poisons = program, poisons
         self._failed: list[Outcome] = []
+        self.ranks: list[Rank] = []
         n = program.world_size
-        with _one_at_a_time, many_events():
+        with ProgressLine(self._progress), _one_at_a_time, many_events():
             scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
             grouping: Any = Groups
             places: list[Any] = []
@@ -164,6 +166,13 @@ class Play:
                 self.conclusive = replay.run_logs()
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
+
+    def _progress(self) -> str:
+        """How far it is. Ranks that run ahead have no time yet."""
+        calls = sum(len(rank.records) for rank in self.ranks)
+        time = max((rank.clock for rank in self.ranks), default=0.0)
+        at = f" at {time:.3g} s of their time" if time else ""
+        return f"simulating {self.program.world_size:,} ranks{at}: {calls:,} calls"
 
     def _live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""
