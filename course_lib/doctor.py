@@ -255,7 +255,7 @@ QUESTIONS = (
     Question(
         "JupyterLab",
         jupyterlab,
-        "pip install 'course_lib[lab]', where nothing else opens notebooks",
+        "pip install 'jupyterlab>=4' 'nbval>=0.11', where nothing else opens notebooks",
         needed=False,
     ),
     Question("memory", memory, "run fewer ranks; give the container --shm-size=1g", needed=False),

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import hypothesis
 import pytest
 
 from course_lib.notebooks.execute import clean_environment
+from course_lib.notebooks.wheel import make_wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
@@ -35,6 +37,10 @@ BROWSER_FLAGS = (
     "--disable-dev-shm-usage",
 )
 
+SECONDS = (
+    180  # after which a test that stands still is ended, where neither it nor anybody says more
+)
+
 # Examples are the same each time: `make test` says today what it said yesterday.
 hypothesis.settings.register_profile("course", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("course")
@@ -48,6 +54,14 @@ TOGETHER = (
     "tests/ranks/test_kernel.py",
     "tests/test_browser_",
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Here and not in pyproject.toml, whose settings hold for ``pytest --nbval`` on the solved
+    notebooks, too: who has requirements.txt alone has no plugin that ends tests."""
+    if config.option.timeout is None:
+        config.option.timeout = SECONDS
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -73,9 +87,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def allowed_time(item: pytest.Item) -> tuple[float, bool]:
     """Seconds after which a test that stands still is ended, and whether it is a slow one."""
-    usual = float(item.config.getini("timeout"))
     own = item.get_closest_marker("timeout")
-    return max(usual, own.args[0] if own else usual), bool(item.get_closest_marker("slow"))
+    seconds = max(SECONDS, own.args[0]) if own else SECONDS
+    return float(seconds), bool(item.get_closest_marker("slow"))
 
 
 @pytest.fixture(scope="session")
@@ -86,17 +100,8 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The course's wheel, made in a folder of its own of what a fresh checkout holds, as pip does
-    without isolation."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "course_lib", tree / "course_lib", ignore=ignored)
-    build = "import sys, setuptools.build_meta as made; made.build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, out], cwd=tree, check=True, capture_output=True)
-    [made] = out.glob("*.whl")
-    return made
+    """The course's wheel."""
+    return make_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")
@@ -137,17 +142,19 @@ def jupyterlab(
 ) -> Iterator[Callable[[Path], str]]:
     """One JupyterLab for all tests: gives the address of a notebook in a test's own folder."""
     top, settings = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("settings")
+    sockets = tempfile.TemporaryDirectory()  # no port that another process could take
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"),
         "--LabApp.expose_app_in_browser=True",
         "--LabApp.news_url=",
+        "--KernelManager.transport=ipc",
         f"--ServerApp.root_dir={top}",
     ]
     server = subprocess.Popen(
         command,
         cwd=top,
         env=clean_environment(installed, settings)
-        | {"JUPYTER_RUNTIME_DIR": str(settings), "JUPYTER_DATA_DIR": str(settings)},
+        | {"JUPYTER_RUNTIME_DIR": sockets.name, "JUPYTER_DATA_DIR": str(settings)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -163,6 +170,7 @@ def jupyterlab(
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+        sockets.cleanup()
 
 
 def _address(server: subprocess.Popen) -> str:

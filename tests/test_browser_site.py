@@ -68,6 +68,32 @@ def test_every_link_inside_leads_somewhere_and_nothing_comes_from_elsewhere(site
     assert not dead
 
 
+CLIPPED = """() => [...document.querySelectorAll('pre')]
+    .filter(box => box.scrollWidth > box.clientWidth).map(box => box.textContent.slice(0, 80))"""
+FOLDED = """() => [...document.querySelectorAll('.cell_input pre')].filter(box => {
+    const line = parseFloat(getComputedStyle(box).lineHeight), style = getComputedStyle(box);
+    const room = box.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+    return room > (box.textContent.trimEnd().split('\\n').length + 0.5) * line;
+}).map(box => box.textContent.slice(0, 80))"""
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_no_line_of_code_is_cut_off_and_on_a_desktop_cells_have_the_lines_as_written(
+    site: Path, browser, width: int
+):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    clipped, folded = {}, {}
+    for file in sorted(site.rglob("*.html")):
+        page.goto(f"file://{file}")
+        if found := page.evaluate(CLIPPED):
+            clipped[file.name] = found
+        if found := page.evaluate(FOLDED):
+            folded[file.name] = found
+    page.close()
+    assert clipped == {}
+    assert bool(folded) == (width == PHONE), folded
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")])
 def test_pages_are_whole_in_a_browser_and_ask_no_other_host(site: Path, browser, width, scheme):
     wrong: list[str] = []

@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -12,6 +14,7 @@ import zoo
 from nbclient import NotebookClient
 
 from course_lib.__main__ import main, parser
+from course_lib.notebooks.execute import listening_in
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "course_lib"
@@ -46,8 +49,9 @@ def test_every_link_leads_somewhere(page: Path):
 @pytest.mark.slow
 def test_the_example_ends_as_shown():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(block("python"))])
-    folder = {"metadata": {"path": str(ROOT)}}
-    NotebookClient(notebook, timeout=120, allow_errors=True, resources=folder).execute()
+    client = partial(NotebookClient, notebook, timeout=120, allow_errors=True)
+    with tempfile.TemporaryDirectory() as short:
+        client(resources={"metadata": {"path": str(ROOT)}}, config=listening_in(short)).execute()
     (error,) = (o for o in notebook.cells[0].outputs if o.output_type == "error")
     assert "\n".join(error.traceback) == block("text").strip()
 
@@ -73,6 +77,17 @@ def test_every_command_is_there():
     named = set(re.findall(r"python -m course_lib (\w+)", README.read_text()))
     assert named
     assert [name for name in named if name not in parser().format_help()] == []
+
+
+def test_nbval_by_itself_finds_the_lessons_without_our_plugins():
+    """By nothing but what requirements.txt brings. What it then finds: test_lessons.py."""
+    (command,) = re.findall(r"`python (-m pytest --nbval [^`]+)`", README.read_text())
+    alone = ["--disable-plugin-autoload", "-p", "nbval.plugin", "-p", "no:cacheprovider"]
+    words = [sys.executable, *command.split(), *alone, "--collect-only", "-q"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = set(re.findall(r"^notebooks/solutions/(\w+\.ipynb)", done.stdout, re.M))
+    assert found == {path.name for path in ROOT.glob("notebooks/[0-9]*.ipynb")}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ Python prefix, an empty home, an empty folder called content, no checkout, no ma
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -27,19 +29,25 @@ OURS = ("course_lib", "__editable__")
 RUN = """\
 import sys, nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
 notebook = nbformat.read(sys.argv[1], as_version=4)
-NotebookClient(notebook, timeout=150).execute()
+kernel = dict(transport="ipc", ip=sys.argv[2])  # no port that another process could take
+config = Config(KernelManager=kernel)
+NotebookClient(notebook, timeout=150, config=config).execute()
 nbformat.write(notebook, sys.argv[1])
 """
 
 
 class Place:
-    """A fresh environment in ``folder``, in which ``pip install course_lib`` finds the wheel."""
+    """A fresh environment in ``folder``, with the wheel beside the notebooks, if there is one, and
+    with no registry to ask: pip finds nothing but what lies there."""
 
-    def __init__(self, folder: Path, wheel: Path):
+    def __init__(self, folder: Path, wheel: Path | None):
         there, env, self.content = (folder / name for name in ("dist-packages", "env", "content"))
         for path in (there, self.content):
             path.mkdir()
+        if wheel:
+            shutil.copy(wheel, self.content)
         for path in Path(sysconfig.get_path("purelib")).iterdir():
             if not path.name.startswith(OURS) and path.suffix != ".pth":
                 (there / path.name).symlink_to(path)
@@ -47,12 +55,14 @@ class Place:
         [self.site] = env.glob("lib/python*/site-packages")
         (self.site / "dist-packages.pth").write_text(f"{there}\n")
         self.python = env / "bin" / "python"
-        dropped = ("PYTHON", "PYTEST", "JUPYTER", "VIRTUAL_ENV")
+        dropped = ("PYTHON", "PYTEST", "JUPYTER", "VIRTUAL_ENV", "PIP")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         self.variables = kept | {
-            "HOME": str(folder), "PIP_FIND_LINKS": str(wheel.parent), "PIP_NO_INDEX": "1",
-            "JUPYTER_PREFER_ENV_PATH": "1", "COLAB_RELEASE_TAG": "as in Colab",
-        }  # fmt: skip
+            "HOME": str(folder),
+            "PIP_NO_INDEX": "1",
+            "JUPYTER_PREFER_ENV_PATH": "1",
+            "COLAB_RELEASE_TAG": "as in Colab",
+        }
 
     def run(self, *words: object) -> str:
         done = subprocess.run([self.python, *words], cwd=self.content, env=self.variables,
@@ -63,7 +73,8 @@ class Place:
     def execute(self, notebook: Path) -> list[dict]:
         """The code cells of a learner's notebook, copied here and executed, all of them."""
         copy = shutil.copy(notebook, self.content)
-        self.run("-c", RUN, copy)
+        with tempfile.TemporaryDirectory() as short:  # the path of a socket has a limit
+            self.run("-c", RUN, copy, f"{short}/kernel")
         cells = json.loads(Path(copy).read_text())["cells"]
         return [cell for cell in cells if cell["cell_type"] == "code"]
 
@@ -82,20 +93,158 @@ def test_a_notebook_alone_installs_the_library_beside_the_torch_that_is_there(
     wheel: Path, tmp_path: Path
 ):
     place = Place(tmp_path, wheel)
-    cells = json.loads(LESSONS[1].read_text())
-    cells["cells"] = [*cells["cells"][:2], {
-        "cell_type": "code", "id": "run", "execution_count": None, "metadata": {}, "outputs": [],
-        "source": "import torch, course_lib\nprint(course_lib.__file__, torch.__file__)\n"
-                  "course_lib.run(lambda: print('hello'), world_size=2)\n"
-                  "from course_lib import doctor; print(doctor.main())",
-    }]  # fmt: skip
-    (tmp_path / "one.ipynb").write_text(json.dumps(cells))
-    install, run = place.execute(tmp_path / "one.ipynb")
+    install, run = place.execute(first_cells(tmp_path / "one.ipynb"))
     assert install["outputs"] == []
-    said = "".join(line for output in run["outputs"] for line in output["text"])
+    said = text_of(run)
     assert f"{place.site}/course_lib/__init__.py {tmp_path}/dist-packages/torch/__init__.py" in said
     assert "[0] hello\n[1] hello\nok      Python" in said
     assert "in Colab" in said and "Every lesson runs here" in said and said.endswith("\n0\n")
+
+
+def first_cells(path: Path) -> Path:
+    """A notebook of a cover, the cell that installs, and one that tries what is installed."""
+    notebook = json.loads(LESSONS[1].read_text())
+    lines = (
+        "import torch, course_lib",
+        "print(course_lib.__file__, torch.__file__)",
+        "course_lib.run(lambda: print('hello'), world_size=2)",
+        "from course_lib import doctor; print(doctor.main())",
+    )
+    trial = {"cell_type": "code", "id": "run", "execution_count": None, "metadata": {}}
+    trial |= {"outputs": [], "source": "\n".join(lines)}
+    install = notebook["cells"][1] | {"source": install_cell("01", ROOT).source}
+    notebook["cells"] = [notebook["cells"][0], install, trial]
+    path.write_text(json.dumps(notebook))
+    return path
+
+
+def text_of(cell: dict) -> str:
+    return "".join(line for output in cell["outputs"] for line in output["text"])
+
+
+# ---- what the first cell says and asks pip for ---------------------------------------------------
+
+HERE, OLDER = "course_lib-0.1.0-py3-none-any.whl", "course_lib-0.0.9-py3-none-any.whl"
+RENAMED = "course_lib-0.1.0-py3-none-any (1).whl"  # as a browser calls what it has fetched twice
+GITHUB = "git+https://github.com/us/course@v0.1.0"
+MISSING = f"{HERE} is not beside this notebook"
+AGAIN = "put it there, and run this cell again\n"
+FETCHES = "pip fetches what the library needs and is not here: gigabytes, without torch>=2.14\n"
+OLD_TORCH = "ERROR: No matching distribution found for torch>=2.14"
+NO_RIGHT = "ERROR: Could not install packages due to an OSError: [Errno 13] Permission denied"
+NO_PIP = "/usr/bin/python3: No module named pip"
+
+# What lies beside the notebook, the repository, how pip ends each time that it is called;
+# what the cell asks it for, and what the cell says.
+CELLS = {
+    "the wheel": ([HERE], "", [""], [HERE], ""),
+    "the wheel and another": ([OLDER, HERE], "", [""], [HERE], ""),
+    "the wheel and a repository": ([HERE], "us/course", [""], [HERE], ""),
+    "an older torch": ([HERE], "", [OLD_TORCH, ""], [HERE] * 2, f"{FETCHES}installed\n"),
+    "no right to write": (
+        [HERE],
+        "",
+        [NO_RIGHT, f"{NO_RIGHT}\nCheck the permissions."],
+        [HERE] * 2,
+        f"{FETCHES}{NO_RIGHT}\n",
+    ),
+    "no pip": ([HERE], "", [NO_PIP] * 2, [HERE] * 2, f"{FETCHES}{NO_PIP}\n"),
+    "nothing": ([], "", [], [], f"{MISSING}: {AGAIN}"),
+    "an older wheel": ([OLDER], "", [], [], f"{MISSING}, but {OLDER}: {AGAIN}"),
+    "a renamed wheel": ([RENAMED], "", [], [], f"{MISSING}, but {RENAMED}: {AGAIN}"),
+    "a repository": ([], "us/course", [""], [GITHUB], f"{MISSING}: taking {GITHUB}\n"),
+    "a repository and an older wheel": (
+        [OLDER],
+        "us/course",
+        [""],
+        [GITHUB],
+        f"{MISSING}, but {OLDER}: taking {GITHUB}\n",
+    ),
+}
+
+
+def project(folder: Path, repository: str = "") -> Path:
+    urls = f'urls = {{Repository = "https://github.com/{repository}"}}' if repository else ""
+    text = f'[project]\nversion = "0.1.0"\ndependencies = ["torch>=2.14", "numpy"]\n{urls}\n'
+    (folder / "pyproject.toml").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("beside", "repository", "ends", "asked", "says"), CELLS.values(), ids=CELLS.keys()
+)
+def test_the_first_cell_asks_pip_for_a_wheel_or_an_address_and_for_no_name(
+    beside, repository, ends, asked, says, tmp_path: Path, monkeypatch, capsys
+):
+    calls: list[list[str]] = []
+    left = iter(ends)
+
+    def pip(command, **_):
+        calls.append(command)
+        error = next(left)
+        return subprocess.CompletedProcess(command, bool(error), "", error)
+
+    for name in beside:
+        (tmp_path / name).touch()
+    source = install_cell("00_a", project(tmp_path, repository)).source
+    assert len(source.splitlines()) <= 12
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", pip)
+    exec(compile(source, "cell", "exec"), {})
+    assert capsys.readouterr().out == says
+    for command in calls:
+        assert command[:5] == [sys.executable, "-m", "pip", "install", "-qq"]
+    assert [command[5] for command in calls] == asked
+    # Only the second call may ask a registry, for what the library needs.
+    assert [command[6:] for command in calls] == [["--no-index"], []][: len(calls)]
+
+
+def test_where_the_library_is_the_first_cell_does_nothing(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", None)
+    exec(compile(install_cell("00_a", ROOT).source, "cell", "exec"), {})
+    assert capsys.readouterr().out == ""
+
+
+def test_the_first_cell_looks_for_the_wheel_that_is_made(wheel: Path):
+    assert f'"{wheel.name}"' in install_cell("00_a", ROOT).source
+
+
+# A bare name after pip's install, wheel or download: whoever takes it at a registry runs code here.
+BARE = re.compile(
+    r"\bpip3?\b.*\b(?:install|wheel|download)\b.*(?<![\w./{-])course[_-]lib(?![\w./}-])"
+)
+PLACES = ("*", ".ci/*", ".devcontainer/*", ".github/**/*", "docs/**/*", "tools/*")
+PLACES += ("course_lib/**/*", "notebooks/**/*", "tests/**/*")
+
+
+def test_nothing_of_ours_asks_a_registry_for_our_name():
+    """In no cell, no command, no page, no message: nobody has published that name."""
+    files = {file for place in PLACES for file in ROOT.glob(place) if file.is_file()}
+    files -= {Path(__file__), *ROOT.rglob("*.pyc")}
+    bare = [
+        f"{file.relative_to(ROOT)}: {line.strip()[:120]}"
+        for file in files
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
+        if BARE.search(line)
+    ]
+    assert LESSONS[0] in files
+    assert bare == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install course_lib",
+        "pip install 'course_lib[lab]'",
+        '[sys.executable, "-m", "pip", "install", "--quiet", "course_lib"], check=True)',
+        "python -m pip install --upgrade course-lib",
+        "pip download course_lib==0.1.0",
+    ],
+)
+def test_a_bare_name_is_seen(line: str):
+    assert BARE.search(line)
 
 
 def test_the_dev_container_says_what_machine_it_needs():
@@ -113,13 +262,10 @@ def test_a_repository_on_github_is_where_notebooks_open_and_install_from(tmp_pat
     assert badges("00_a", tmp_path) == ""
     project.write_text('[project]\nurls = {Repository = "https://example.org/us/course"}\n')
     assert badges("00_a", tmp_path) == ""
-    assert '"course_lib"], check' in install_cell("00_a", tmp_path).source
     project.write_text('[project]\nurls = {Repository = "https://github.com/us/course.git"}\n')
     links = re.findall(r"\((https:[^)]+)\)", badges("00_a", tmp_path))
     assert links == [
         "https://colab.research.google.com/github/us/course/blob/main/notebooks/00_a.ipynb",
         "https://codespaces.new/us/course",
     ]
-    source = install_cell("00_a", tmp_path).source
-    assert "course_lib @ git+https://github.com/us/course" in source
-    compile(source, "cell", "exec")
+    assert "git+https://github.com/us/course@v" in install_cell("00_a", tmp_path).source

@@ -16,9 +16,13 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from sphinx.application import Sphinx
+
+from course_lib.notebooks.copies import drop_dead_links, with_living_links
+from course_lib.notebooks.wheel import make_wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "site"
@@ -38,10 +42,17 @@ SETTINGS = {
     "nb_render_markdown_format": "myst",
     "myst_heading_anchors": 3,
     "html_extra_path": ["extra"],
+    "html_static_path": ["static"],
+    "html_css_files": ["course.css"],
     "html_copy_source": False,
     "html_show_copyright": False,
     "exclude_patterns": ["extra", "course_lib/**/*.md"],
 }
+# Code has lines of up to 100 characters, and the theme's page has room for 90: the rest is margin.
+STYLE = """\
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+@media (min-width: 67em) { .content { width: 51em; padding: 0 0.5em; } }
+"""
 
 
 def main() -> int:
@@ -62,15 +73,20 @@ def main() -> int:
 
 def write_source(source: Path) -> None:
     """The pages that Sphinx reads, from nothing."""
-    for folder in ("lessons", "extra/learners"):
+    for folder in ("lessons", "extra/learners", "static"):
         (source / folder).mkdir(parents=True)
+    (source / "static" / "course.css").write_text(STYLE, encoding="utf-8")
     shutil.copytree(ROOT / "figures", source / "figures", ignore=shutil.ignore_patterns("*.py"))
     shutil.copytree(ROOT / "course_lib" / "jobs", source / "course_lib" / "jobs")
     names = [path.stem for path in sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))]
+    learners = source / "extra" / "learners"
+    wheel = make_wheel(ROOT, learners).name
     for name in names:
-        shutil.copy(ROOT / "notebooks" / f"{name}.ipynb", source / "extra" / "learners")
-        notebook = lesson(json.loads(solved(name).read_text(encoding="utf-8")), name)
+        shutil.copy(ROOT / "notebooks" / f"{name}.ipynb", learners)
+        notebook = lesson(json.loads(solved(name).read_text(encoding="utf-8")), name, wheel)
         (source / "lessons" / f"{name}.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    for copy in learners.glob("*.ipynb"):
+        drop_dead_links(copy)
     pages = {
         "index": front(names),
         "glossary": "# Glossary\n" + after("## Words", read("notebooks/README.md")),
@@ -80,10 +96,11 @@ def write_source(source: Path) -> None:
     }
     for name, text in pages.items():
         there = {*PAGES.values(), *(f"lessons/{name}.ipynb" for name in names)}
-        (source / f"{name}.md").write_text(with_living_links(text, there), encoding="utf-8")
+        leads = partial(page_for, there)
+        (source / f"{name}.md").write_text(with_living_links(text, leads), encoding="utf-8")
 
 
-def lesson(notebook: dict, name: str) -> dict:
+def lesson(notebook: dict, name: str, wheel: str) -> dict:
     """A solved lesson as a page: links as seen from here, and the learner's notebook to take."""
     notebook["cells"] = [c for c in notebook["cells"] if not c["id"].endswith("-install")]
     for cell in notebook["cells"]:
@@ -93,8 +110,12 @@ def lesson(notebook: dict, name: str) -> dict:
                 text = text.replace(f"](../../{file})", f"](../{page})")
             cell["source"] = text.replace("../../", "../")
     take = f'<a href="../learners/{name}.ipynb" download>Take the notebook</a>'
+    library = f'<a href="../learners/{wheel}" download>the library</a>'
     cover = notebook["cells"][0]
-    cover["source"] += f"\n\n{take} to work on it yourself; this page has it solved, with outputs."
+    cover["source"] += (
+        f"\n\n{take} and {library}, into one folder, to work on it yourself; this page has it "
+        "solved, with outputs."
+    )
     return notebook
 
 
@@ -134,19 +155,14 @@ def read(file: str) -> str:
     return (ROOT / file).read_text(encoding="utf-8")
 
 
+def page_for(pages: set[str], link: str) -> str | None:
+    """Where a link to a file of the repository leads on the site; None where it has no page."""
+    target = PAGES.get(link, link)
+    return target if target.startswith(("http", "#")) or target in pages else None
+
+
 def after(heading: str, text: str) -> str:
     return text.split(f"{heading}\n", 1)[1]
-
-
-def with_living_links(text: str, pages: set[str]) -> str:
-    """Links to files of the repository lead to their page, or where there is none become text."""
-
-    def kept(found: re.Match[str]) -> str:
-        words, target = found[1], PAGES.get(found[2], found[2])
-        leads = target.startswith(("http", "#")) or target in pages
-        return f"[{words}]({target})" if leads else words
-
-    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", kept, text)
 
 
 if __name__ == "__main__":

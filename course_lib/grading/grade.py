@@ -35,6 +35,7 @@ from course_lib.load_factor import load_factor
 from course_lib.notebooks.execute import clean_environment
 from course_lib.notebooks.folders import Folders, replace_file
 from course_lib.notebooks.lesson import LessonError
+from course_lib.progress_line import ProgressLine
 from course_lib.simulated import compat
 
 SLACK = 60.0  # seconds for kernels to start and pictures to be drawn
@@ -124,15 +125,21 @@ def _secret(out: Path) -> str:
 def grade_all(job: Job, files: dict[str, Path], jobs: int) -> list[Marked]:
     """All submissions, some at a time, each with a line as soon as it is done."""
     graded: list[Marked] = []
-    with ThreadPoolExecutor(jobs) as pool:
+
+    def progress() -> str:
+        return f"{len(graded)} of {len(files)} submissions graded"
+
+    with ProgressLine(progress) as line, ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(grade_one, job, name, file) for name, file in files.items()]
         try:
             for number, future in enumerate(as_completed(futures), 1):
                 marked, fresh = future.result()
                 graded.append(marked)
                 more = "" if fresh else ", graded before"
+                line.hide()
                 print(f"[{number}/{len(files)}] {marked.name}: {marked.said}{more}", flush=True)
         except KeyboardInterrupt:
+            line.hide()
             print("\ninterrupted: what is being graded is brought to its end; "
                   "the same command goes on from here", flush=True)  # fmt: skip
             pool.shutdown(wait=True, cancel_futures=True)

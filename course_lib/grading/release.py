@@ -1,8 +1,10 @@
 """python -m course_lib release --lessons 00,01 --manifest FILE --out DIR
 
 A folder to hand to students: the lessons without their solutions, the library without what grades,
-and nothing else of this tree: no sources of lessons, no tests, no zoo, no history. The manifest
-goes to FILE, which stays with the instructor: it is what this release will be graded by.
+and nothing else of this tree: no sources of lessons, no tests, no zoo, no history. Beside the
+lessons lies a wheel of that library: their first cell installs it where one of them is opened
+alone. The manifest goes to FILE, which stays with the instructor: it is what this release will be
+graded by.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from pathlib import Path
 
 from course_lib.grading import manifest
 from course_lib.notebooks.build import chosen, drift
+from course_lib.notebooks.copies import drop_dead_links
 from course_lib.notebooks.folders import Folders, replace_file
 from course_lib.notebooks.lesson import Lesson, LessonError
 from course_lib.notebooks.source import read_lesson
+from course_lib.notebooks.wheel import make_wheel
 
 PLAIN = ("requirements.txt", "pyproject.toml", "LICENSE", "LICENSE-lessons", "CITATION.cff",
          ".gitignore")  # fmt: skip
@@ -26,7 +30,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 _NOTEBOOK = re.compile(r"\(([\w./-]+\.ipynb)\)")
 _ASKED = r"dist\.get_(rank|world_size)\(\)"
 _COMMON = re.compile(rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|dist\.\w+\(\w*\)"
-                     rf"|[\w, ]+ = {_ASKED}(, {_ASKED})?")  # fmt: skip
+                     rf"|\w+\.\w+\(\)|[\w, ]+ = {_ASKED}(, {_ASKED})?")  # fmt: skip
 
 
 def main(args: Namespace) -> int:
@@ -70,6 +74,9 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
     kept = [line for line in lines
             if not line.startswith("|") or names.issuperset(_NOTEBOOK.findall(line))]  # fmt: skip
     replace_file(out / "notebooks" / "README.md", "".join(kept))
+    for file in (*out.rglob("*.md"), *out.rglob("*.ipynb")):
+        drop_dead_links(file)
+    make_wheel(out, out / "notebooks")
 
 
 def _package(source: Path, target: Path, numbers: set[str]) -> None:
@@ -118,5 +125,5 @@ def _squeezed(line: str) -> str:
 
 def telling(line: str) -> bool:
     """Whether a line says something by itself: ``return total`` may stand anywhere, and so may
-    asking for the rank, or a bare ``dist.all_reduce(x)``."""
+    asking for the rank, a bare ``dist.all_reduce(x)`` or ``optimizer.step()``."""
     return len(line) >= 16 and not _COMMON.fullmatch(line)

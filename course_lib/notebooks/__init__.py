@@ -11,5 +11,6 @@ source.py   reads a source as a Lesson (lesson.py), refuses a malformed one, giv
 copies.py   makes the two notebooks out of a Lesson
 execute.py  runs a solved notebook, and cleans its outputs
 build.py    the command, and what --check compares
+wheel.py    makes the library's wheel, to lie beside notebooks that are handed out
 update.py   carries a learner's answers into a newer lesson
 """

@@ -11,10 +11,13 @@ A solved copy has the same cells with the same ids, without ``given`` and that t
 Links and pictures are written as seen from notebooks/src, which is as deep as notebooks/solutions;
 learners' copies (notebooks/ and work/) lie one folder higher, and their links are shortened by one.
 
-A notebook can stand alone, in a folder of its own on a machine without the course: its first code
-cell installs the library where it is missing, and the learner's copy has its pictures in its text,
-where Colab, too, finds them: it shows neither attachments nor files beside a notebook. If
-pyproject.toml names a repository on GitHub, the learner's cover links to places that open it there:
+A notebook can stand alone, in a folder of its own on a machine without the course. Its first code
+cell installs the library where it is missing: the wheel that lies beside it, if that is the one of
+this version. It never asks a registry for a name that anybody may take there. Pictures are in the
+learner's text, where Colab, too, finds them: it shows neither attachments nor files beside a
+notebook. If pyproject.toml names a repository on GitHub, the cell takes the library from there
+where no wheel is, at the tag of the version, as v0.1.0; and the learner's cover links to places
+that open the notebook:
 
     [project.urls]
     Repository = "https://github.com/OWNER/NAME"
@@ -26,22 +29,31 @@ import base64
 import hashlib
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
+from course_lib.notebooks.folders import replace_file
 from course_lib.notebooks.lesson import Cell, Lesson
 
 _LINK = re.compile(r"""(\]\(|\b(?:src|href)=["'])\.\./\.\./""")
 _INSTALL = """\
 #@title Installs the course's library where it is missing, as in Colab; does nothing elsewhere
-import importlib.util, subprocess, sys
-
-if not importlib.util.find_spec("course_lib"):
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "{package}"], check=True)
-    importlib.invalidate_caches()"""
+import glob, importlib.util, subprocess, sys
+wheel, address, beside = "{wheel}", "{address}", glob.glob("course_lib-*.whl")
+if importlib.util.find_spec("course_lib") is None:
+    if wheel not in beside:
+        print(", but ".join([f"{{wheel}} is not beside this notebook", *beside]) + ":",
+              f"taking {{address}}" if address else "put it there, and run this cell again")
+    pip = [sys.executable, "-m", "pip", "install", "-qq", wheel if wheel in beside else address]
+    if pip[-1] and subprocess.run([*pip, "--no-index"], capture_output=True).returncode:
+        print("pip fetches what the library needs and is not here: gigabytes, without {torch}")
+        done = subprocess.run(pip, capture_output=True, text=True)
+        print(done.stderr.partition("\\n")[0] if done.returncode else "installed")"""
+_WORDS_AND_TARGET = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"(?<=\]\()\.\./(figures/[\w.-]+\.png)(?=\))")
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?")
 
@@ -104,10 +116,14 @@ def to_text(notebook: NotebookNode) -> str:
 
 def install_cell(lesson: str, root: Path) -> NotebookNode:
     """Folded in JupyterLab and in Colab, which show what it prints if it does print something."""
-    where = _repository(root)
-    package = f"course_lib @ git+https://github.com/{where}" if where else "course_lib"
+    project, where = project_of(root), _repository(root)
+    version = project.get("version", "0")
+    source = _INSTALL.format(
+        wheel=f"course_lib-{version}-py3-none-any.whl",
+        address=f"git+https://github.com/{where}@v{version}" if where else "",
+        torch=next(iter(project.get("dependencies", ["torch"]))),
+    )
     folded = {"jupyter": {"source_hidden": True}, "cellView": "form"}
-    source = _INSTALL.format(package=package)
     return nbformat.v4.new_code_cell(source, id=f"{lesson[:2]}-install", metadata=folded)
 
 
@@ -130,9 +146,41 @@ def with_pictures(text: str, root: Path) -> str:
     return _PICTURE.sub(inside, text)
 
 
+def with_living_links(text: str, target: Callable[[str], str | None]) -> str:
+    """The text with each link leading where ``target`` says; None makes it plain words."""
+
+    def kept(found: re.Match[str]) -> str:
+        words, to = found[1], target(found[2])
+        return f"[{words}]({to})" if to else words
+
+    return _WORDS_AND_TARGET.sub(kept, text)
+
+
+def drop_dead_links(file: Path) -> None:
+    """Make words of what a page or a learner's notebook links to where that is not handed out."""
+
+    def target(link: str) -> str | None:
+        there = "://" in link or (file.parent / link.partition("#")[0]).exists()
+        return link if there else None
+
+    if file.suffix == ".md":
+        replace_file(file, with_living_links(file.read_text(encoding="utf-8"), target))
+        return
+    notebook = nbformat.read(file, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = with_living_links(cell.source, target)
+            cell.metadata["given"] = fingerprint(cell.source)
+    replace_file(file, to_text(notebook))
+
+
+def project_of(root: Path) -> dict[str, Any]:
+    """What pyproject.toml says of the library; nothing, where there is none."""
+    file = root / "pyproject.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))["project"] if file.exists() else {}
+
+
 def _repository(root: Path) -> str:
     """OWNER/NAME of the course's repository on GitHub, or ""."""
-    file = root / "pyproject.toml"
-    urls = tomllib.loads(file.read_text())["project"].get("urls", {}) if file.exists() else {}
-    found = _GITHUB.fullmatch(urls.get("Repository", ""))
+    found = _GITHUB.fullmatch(project_of(root).get("urls", {}).get("Repository", ""))
     return found[1] if found else ""

@@ -11,9 +11,11 @@ import configparser
 import os
 import re
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from nbformat import NotebookNode
+from traitlets.config import Config
 
 from course_lib.notebooks.lesson import LessonError
 
@@ -32,11 +34,13 @@ def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SE
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    with tempfile.TemporaryDirectory(prefix="lesson-") as folder:
+    temporary = partial(tempfile.TemporaryDirectory, prefix="lesson-")
+    with temporary() as folder, temporary() as sockets:
         begun: list[str] = []
         name, language = notebook.metadata.course.lesson, notebook.metadata.language_info.copy()
         client = NotebookClient(
             notebook,
+            config=listening_in(sockets),
             timeout=cell_seconds,
             kernel_name="python3",
             record_timing=False,
@@ -53,6 +57,15 @@ def execute(notebook: NotebookNode, root: Path, *, cell_seconds: float = CELL_SE
             what = str(error).strip().splitlines()[0]
             raise LessonError(f"{name}, cell {begun[-1]}: {what}") from None
     notebook.metadata.language_info = language  # the kernel's own names the builder's Python
+
+
+def listening_in(folder: str | Path) -> Config:
+    """Settings of one kernel's manager: it listens in this folder, whose path has to be short.
+
+    Of the ports that jupyter_client chooses before a kernel has started, another process may have
+    one by then.
+    """
+    return Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
 
 
 def clean_environment(root: Path, folder: Path) -> dict[str, str]:

@@ -25,6 +25,7 @@ from course_lib import explain
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
 from course_lib.failures import Outcome, deadlock_error, root_cause, who_left
 from course_lib.pickling import pack_call, unpack_call
+from course_lib.progress_line import ProgressLine
 from course_lib.simulated import ahead, compat, hazards, nccl, streams
 from course_lib.simulated.group import Groups
 from course_lib.simulated.modules import is_imported, users_modules
@@ -148,8 +149,9 @@ class Play:
         self.program, self.poisons = program, poisons
         self._failed: list[Outcome] = []
         self._left: list[Outcome] = []  # by sys.exit(), which is as good as returning
+        self.ranks: list[Rank] = []
         n = program.world_size
-        with _one_at_a_time, many_events():
+        with ProgressLine(self._progress), _one_at_a_time, many_events():
             scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
             grouping: Any = Groups
             places: list[Any] = []
@@ -178,6 +180,13 @@ class Play:
             compat.as_callers(failed.exception)
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
+
+    def _progress(self) -> str:
+        """How far it is. Ranks that run ahead have no time yet."""
+        calls = sum(len(rank.records) for rank in self.ranks)
+        time = max((rank.clock for rank in self.ranks), default=0.0)
+        at = f" at {time:.3g} s of their time" if time else ""
+        return f"simulating {self.program.world_size:,} ranks{at}: {calls:,} calls"
 
     def _live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""

@@ -6,15 +6,19 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import nbformat
 import pytest
 import zoo
 from conftest import TESTS, written
+from test_readme import links
 
 from course_lib.__main__ import main
 from course_lib.grading import manifest
 from course_lib.grading.release import leaked, telling
+from course_lib.notebooks.copies import fingerprint
 from course_lib.notebooks.source import read_lesson
 
 pytestmark = pytest.mark.slow
@@ -26,8 +30,11 @@ SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release of all lessons that there are."""
-    folder = tmp_path_factory.mktemp("release")
     numbers = ",".join(source.stem[:2] for source in SOURCES)
+    return release(numbers, tmp_path_factory.mktemp("release"))
+
+
+def release(numbers: str, folder: Path) -> Path:
     before = os.getcwd()
     os.chdir(ROOT)
     try:
@@ -68,6 +75,35 @@ def test_only_what_students_need_is_in_it(released: Path) -> None:
         assert present in names
     agents = (out / "AGENTS.md").read_text()
     assert "tutor" in agents and "do not solve" in agents
+
+
+def test_a_wheel_of_it_lies_beside_its_notebooks(released: Path) -> None:
+    out = released / "out"
+    [wheel] = (out / "notebooks").glob("*.whl")
+    for notebook in (out / "notebooks").glob("*.ipynb"):
+        install = json.loads(notebook.read_text())["cells"][1]
+        assert f'"{wheel.name}"' in "".join(install["source"])
+    inside = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("course_lib/")}
+    there = {str(p.relative_to(out)) for p in (out / "course_lib").rglob("*") if p.is_file()}
+    assert inside == there
+    assert not list(out.glob("build")) + list(out.glob("*.egg-info"))
+
+
+@pytest.mark.parametrize("numbers", ["00", "06"])
+def test_every_link_of_a_lesson_that_is_handed_out_alone_leads_somewhere(numbers, tmp_path) -> None:
+    out = release(numbers, tmp_path) / "out"
+    pages = [*out.rglob("*.md"), *out.rglob("*.ipynb")]
+    dead = [
+        f"{page.relative_to(out)}: {link}"
+        for page in pages
+        for link in links(page)
+        if not (page.parent / link).exists()
+    ]
+    assert dead == []
+    for cell in nbformat.read(out / "notebooks" / pages[-1].name, as_version=4).cells:
+        assert cell.metadata["given"] == fingerprint(cell.source), "as it was handed out"
+    text = next((out / "notebooks").glob("*.ipynb")).read_text()
+    assert "docs.pytorch.org" in text and "data:image/png" in text
 
 
 COMMANDS = """

@@ -2,12 +2,15 @@
 
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 from processes import first_child, gone, started
+
+from course_lib.notebooks.execute import listening_in
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -24,8 +27,14 @@ run(hang, %r, world_size=2, timeout=1000)
 class Kernel:
     """A notebook's kernel: execute cells, see what they show."""
 
-    def __init__(self, manager, client):
-        self.manager, self.client = manager, client
+    def __init__(self):
+        self.sockets = tempfile.TemporaryDirectory()
+        config = listening_in(self.sockets.name)
+        self.manager = KernelManager(kernel_name="python3", config=config)
+        self.manager.start_kernel(cwd=str(ROOT))
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
 
     def start(self, code):
         return self.client.execute(code)
@@ -51,6 +60,7 @@ class Kernel:
     def close(self):
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
+        self.sockets.cleanup()
 
 
 class Kernels:
@@ -61,7 +71,7 @@ class Kernels:
 
     def some(self, count):
         while len(self.open) < count:
-            one = Kernel(*start_new_kernel(kernel_name="python3", cwd=str(ROOT)))
+            one = Kernel()
             self.open.append(one)
             one.cell("import os, time, torch, torch.distributed as dist\n"
                      "from course_lib import run")  # fmt: skip
