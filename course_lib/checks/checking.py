@@ -45,7 +45,8 @@ def check(fn: Callable) -> Verdict:
     """Check an answer to an exercise, which is found by the function's name.
 
     Returns the Verdict of a right answer; raises CheckFailed, whose text is the verdict, where
-    it is wrong or not written yet. Call it from a notebook or a script, not from a rank.
+    it is wrong or not written yet, and CannotCheck where this machine cannot run it. Call it from
+    a notebook or a script, not from a rank.
 
     >>> check(ring_all_reduce)
     """
@@ -64,7 +65,8 @@ def verdict_on(
     exercise: Exercise, answer: Answer, player: Player = playing, shrink: bool = True,
     secret: str = "",
 ) -> Verdict:  # fmt: skip
-    """The verdict on an answer, right or wrong. Never raises because of the answer.
+    """The verdict on an answer, right or wrong. Never raises because of the answer; because of the
+    machine it raises CannotCheck.
 
     ``shrink``: of the first level that fails the smallest case is looked for on which the mistake
     can be seen. Where there is a ``secret``, it draws the cases, and not the answer's own text,
