@@ -71,13 +71,12 @@ def play_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
 
 
 def _play_job(answer: Answer, job: Job, ddp: bool) -> Result:
-    from course_lib.simulated import Network, simulate
+    from course_lib.simulated import simulate
 
     case, schedule, rounds = job
     try:
-        network = Network(jitter=case.jitter, zeros=case.blank)
         return simulate(_play, answer, rounds, ddp, case.busy, world_size=case.world, seed=schedule,
-                        network=network, backend=case.backend, limit=ONE_PLAY)  # fmt: skip
+                        network=case.network, backend=case.backend, limit=ONE_PLAY)  # fmt: skip
     except CourseError as error:
         return error
 

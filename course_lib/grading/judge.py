@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from course_lib import Network, load_factor, simulate
+from course_lib import load_factor, simulate
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
@@ -82,7 +82,7 @@ class CarriedPlayer:
             Stage.current = Stage(slots, play, self.files, ddp)
             with load_factor.not_counting(lambda: EVERYBODY):
                 outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
-                                   network=Network(jitter=play.case.jitter, zeros=play.case.blank),
+                                   network=play.case.network,
                                    limit=min(seconds, left))  # fmt: skip
         except Ended as error:
             outcome = NotStarted(f"no process for a rank: {error}")
