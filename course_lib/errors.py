@@ -8,6 +8,7 @@
      │    └── Hang        nothing came back within the timeout
      ├── Mismatch      ranks called operations that do not fit together
      ├── Hazard        a buffer was touched too early, or a Work was never waited for
+     ├── NotStarted    this machine did not let the ranks start: nothing of the function has run
      └── CheckFailed   an exercise's check found a wrong answer
 
 Each message is complete by itself: what happened, on which rank, at which line of the reader's
@@ -113,6 +114,10 @@ class Hazard(CourseError):
     kind: str
     rank: int
     line: Line | None = None
+
+
+class NotStarted(CourseError):
+    """The ranks did not come about, so no line of the function has run: the machine is to blame."""
 
 
 class CheckFailed(CourseError):

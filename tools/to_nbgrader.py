@@ -29,7 +29,9 @@ def put(row: dict[str, str], book: Gradebook) -> None:
     book.add_submission(lesson, student, timestamp=row["submitted"])
     for name in exercises:
         grade = book.find_grade(name, lesson, lesson, student)
-        grade.auto_score, grade.needs_manual_grade = float(row[name]), False
+        judged = row[name] != ""
+        grade.auto_score = float(row[name]) if judged else None
+        grade.needs_manual_grade = not judged
     book.db.commit()
 
 

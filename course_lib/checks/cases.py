@@ -18,7 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_lib.simulated import Network
+
 SPREAD = ("strided", "transposed", "mixed")  # layouts whose elements do not lie side by side
+SLOW = 1e6  # bytes/s: a thousand bytes take 200 times the latency
 LARGE = 1 << 57  # no float holds all integers around it
 SPECIAL = (0.0, -0.0, float("nan"), float("inf"), 1.0)
 PLAIN = {"model": ("one layer", "two layers", "four layers"), "src": (0,), "dst": (0,),
@@ -42,6 +45,12 @@ class Case:
     blank: bool = False  # messages carry zeros in place of what was sent
     backend: str = "gloo"  # or "nccl": on modelled GPUs
     busy: float = 0.0  # seconds of work that rank r's GPU has before the call, r + 1 times
+    bandwidth: float = Network.bandwidth  # of every link, in bytes/s
+
+    @property
+    def network(self) -> Network:
+        """What it is played on."""
+        return Network(bandwidth=self.bandwidth, jitter=self.jitter, zeros=self.blank)
 
     def call(self, number: int) -> Case:
         """The case of its ``number``-th call, from 0: other numbers, and what ``later`` says."""
@@ -134,6 +143,13 @@ def hostile(world: int, length: int, **rest: Any) -> list[Case]:
     return [*kinds, Case(world, length, jitter=20.0, calls=3, numbers="random", **rest)]
 
 
+def both_regimes(worlds: Iterable[int], **rest: Any) -> list[Case]:
+    """Where only latencies count, and where only bytes do: who is quick in one may stand in a queue
+    in the other."""
+    worlds = list(worlds)
+    return [*cases(worlds, (2,), **rest), *cases(worlds, (250,), bandwidth=SLOW, **rest)]
+
+
 def smaller(case: Case) -> Iterator[Case]:
     """Cases that say the same with less, smallest world first, plain before special."""
     once = replace(case, calls=1, later=(), jitter=0.0, seed=0)
@@ -178,6 +194,8 @@ FEATURES = {
               "What does it keep from one call, or take from the next?"),
     "changes": ("an argument is another one in a later call",
                 "What does it keep from the call before?"),
+    "slow": ("links are slow, and bytes take longer than latencies", "Whose link carries how many "
+             "tensors, one after another?"),
     "late": ("messages may be late", "Does it take the first message that comes, whoever sent it?"),
     "nccl": ("the backend is NCCL", "Calls return before anything has happened, and all messages "
              "of a group queue up in one stream."),
@@ -242,7 +260,7 @@ def features(case: Case) -> set[str]:
         elif not isinstance(value, str) and name in PLAIN and value not in PLAIN[name]:
             out.add(name)
     marks = {"alone": case.world == 1, "crowd": case.world > 5, "calls": case.calls > 1,
-             "late": case.jitter > 0, "changes": bool(case.later),
+             "late": case.jitter > 0, "slow": case.bandwidth <= SLOW, "changes": bool(case.later),
              "unordered": case.layout in SPREAD, "nccl": case.backend == "nccl",
              case.dtype: case.dtype != "float32"}  # fmt: skip
     return out | {name for name, there in marks.items() if there}

@@ -45,7 +45,8 @@ def check(fn: Callable) -> Verdict:
     """Check an answer to an exercise, which is found by the function's name.
 
     Returns the Verdict of a right answer; raises CheckFailed, whose text is the verdict, where
-    it is wrong or not written yet. Call it from a notebook or a script, not from a rank.
+    it is wrong or not written yet, and CannotCheck where this machine cannot run it. Call it from
+    a notebook or a script, not from a rank.
 
     >>> check(ring_all_reduce)
     """
@@ -64,7 +65,8 @@ def verdict_on(
     exercise: Exercise, answer: Answer, player: Player = playing, shrink: bool = True,
     secret: str = "",
 ) -> Verdict:  # fmt: skip
-    """The verdict on an answer, right or wrong. Never raises because of the answer.
+    """The verdict on an answer, right or wrong. Never raises because of the answer; because of the
+    machine it raises CannotCheck.
 
     ``shrink``: of the first level that fails the smallest case is looked for on which the mistake
     can be seen. Where there is a ``secret``, it draws the cases, and not the answer's own text,
@@ -73,8 +75,9 @@ def verdict_on(
     rng = random.Random(secret or _seed(answer))
     core, sturdy, complete = exercise.core(rng), exercise.sturdy(rng), player.simulator_works()
     blank = _blank(exercise, core) if complete else []
+    regimes = exercise.regimes(rng) if complete else []
     if complete:
-        plays = player.simulated(exercise, answer, core + sturdy + blank)
+        plays = player.simulated(exercise, answer, core + regimes + sturdy + blank)
     else:  # values only; the rest is named, not graded
         core, sturdy = _for_real(core)[:5], []
         plays = [p for case in core if (p := player.real(exercise, answer, case))]
@@ -84,7 +87,9 @@ def verdict_on(
     for play in plays:
         judge(exercise, play)
     rest = iter(plays)
-    in_core, in_sturdy, in_blank = (list(islice(rest, len(c))) for c in (core, sturdy, blank))
+    in_core, in_regimes, in_sturdy, in_blank = (
+        list(islice(rest, len(c))) for c in (core, regimes, sturdy, blank)
+    )
     several, ended = [p for p in in_core if p.case.world > 1], len(in_core) == len(core)
     if all(map(right_with_zeros, in_blank)):  # so the numbers came beside the messages
         for play in in_blank:
@@ -101,7 +106,8 @@ def verdict_on(
     # Counted where everything comes to its right end, so that an answer never loses points by
     # getting better. In sturdy the budget belongs to what has to be kept.
     if complete and exercise.budget:
-        over = [p for p in several if p.over_budget and first.passed]
+        several += in_regimes
+        over = [p for p in several if (p.over_budget or p.error) and first.passed]
         levels["budget"] = Level("budget", several, over, first.passed)
     if sturdy:
         failed = [p for p in in_sturdy if p.findings or p.over_budget]
@@ -140,7 +146,8 @@ def _smallest(
     less = (c for c in takewhile(lambda c: c != known.case, exercise.smaller(known.case))
             if c.size <= known.case.size and exercise.features(c) <= special
             and (exercise.fits(c) or not usual))  # fmt: skip
-    promising = islice((c for c in less if said.foretells(playing.make(exercise, c))), 24)
+    there = (c for c in less if _exists(exercise, c))
+    promising = islice((c for c in there if said.foretells(playing.make(exercise, c))), 24)
     while few := list(islice(promising, 6)):  # mostly, it shows in one of the first
         for play in player.simulated(exercise, answer, few):
             judge(exercise, play)
@@ -148,6 +155,14 @@ def _smallest(
             if fails and said.when(play):
                 return play
     return known
+
+
+def _exists(exercise: Exercise, case: Case) -> bool:
+    """Whether there are arguments for it, and an outcome. Smaller cases are made by rule."""
+    with suppress(Exception):  # whatever its makers raise
+        ends = playing.make(exercise, case).comes_to(exercise.right)
+        return all(len(end) == case.world for end in ends)
+    return False
 
 
 def _seed(answer: Answer) -> int:

@@ -5,18 +5,34 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from course_lib.checks.checking import verdict_on
-from course_lib.checks.exercise import find
+from course_lib.checks.exercise import Exercise, find
 from course_lib.checks.in_rank import Answer
+from course_lib.checks.play import CannotCheck
 from course_lib.errors import CheckFailed
 
 
 def main(args: Namespace) -> int:
-    """Print the verdict; 0 for full marks, 1 for less. Raises where there is nothing to check."""
-    verdict = verdict_on(find(args.exercise), read_answer(args.exercise, args.file))
+    """Print the verdict; 0 for full marks, 1 for less, 2 where this machine could not play it.
+    Raises where there is nothing to check."""
+    exercise = find(args.exercise)
+    try:
+        verdict = verdict_on(exercise, read_answer(args.exercise, args.file))
+    except CannotCheck as error:
+        print(json.dumps(_unknown(exercise, error), indent=2) if args.json else error)
+        return 2
     print(json.dumps(verdict.as_json(), indent=2) if args.json else verdict)
     return 0 if verdict.passed else 1
+
+
+def _unknown(exercise: Exercise, error: CannotCheck) -> dict[str, Any]:
+    """The verdict's fields where nothing is known of the answer: neither passed nor failed."""
+    return {
+        "exercise": exercise.title, "passed": None, "points": None, "levels": {},
+        "diagnosis": "could-not-run", "case": None, "hint": str(error),
+    }  # fmt: skip
 
 
 def read_answer(name: str, file: str) -> Answer:

@@ -21,6 +21,7 @@ from course_lib.checks.cases import Case, features, smaller
 from course_lib.checks.compare import FACETS, facet, leaves, left, same
 from course_lib.checks.kept import Kept
 from course_lib.errors import CheckFailed, CourseError
+from course_lib.simulated import Network
 from course_lib.trace import Run
 
 IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
@@ -194,8 +195,9 @@ class Exercise:
     """An exercise as its lesson declares it; how it is checked is the engine's business.
 
     ``inputs(case, rank)`` makes one rank's arguments. ``rules`` belong to core, ``budget`` is a
-    level of its own. ``settle(want, got)`` says what is wanted where several outcomes are right: it
-    may change ``want``. Facets in ``free`` are the answer's own affair. ``tolerance`` is relative,
+    level of its own, held on the cases of core and on ``regimes``, which it has for itself.
+    ``settle(want, got)`` says what is wanted where several outcomes are right: it may change
+    ``want``. Facets in ``free`` are the answer's own affair. ``tolerance`` is relative,
     0 for exactly equal. ``blank`` is false where the answer does not hang on what others say.
     ``ddp``: models are wrapped in DistributedDataParallel, in the rank.
     """
@@ -210,6 +212,7 @@ class Exercise:
     diagnoses: Sequence[Diagnosis] = ()
     rules: Sequence[Rule] = ()
     budget: Sequence[Rule] = ()
+    regimes: Cases = no_cases  # for the budget alone
     free: Sequence[str] = ()
     settle: Callable[[list[Seen], list[Seen]], list[Seen]] | None = None
     smaller: Callable[[Case], Iterable[Case]] = smaller
@@ -259,6 +262,7 @@ class Exercise:
         own = {"length": self.length_is}
         words += [f"then {own.get(k, k)} {v}" for more in case.later for k, v in more.items()]
         words += ["on modelled GPUs"] if case.backend == "nccl" else []
+        words += [f"links of {case.bandwidth / 1e6:g} MB/s"] * (case.bandwidth < Network.bandwidth)
         words += ["messages of uneven speed"] if case.jitter else []
         words += ["zeros in every message"] if case.blank else []
         return ", ".join(words + ([f"called {case.calls} times"] if case.calls > 1 else []))

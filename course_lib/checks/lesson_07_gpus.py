@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from course_lib.checks import rules
-from course_lib.checks.cases import Case, cases, crowd, tensor
+from course_lib.checks.cases import SLOW, Case, cases, crowd, tensor
 from course_lib.checks.diagnose import found, says
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Seen, declare, turned
 from course_lib.checks.rules import trace_of, without_a_word
@@ -27,9 +27,11 @@ LAUNCH = 5e-6  # seconds of the host for each call
 Layers = list[tuple[float, Tensor]]
 
 
-def seconds(n: int, x: Tensor) -> float:
-    """What one all_reduce of this tensor takes on the modelled network."""
-    network = Network()
+USUAL = Network()
+
+
+def seconds(n: int, x: Tensor, network: Network = USUAL) -> float:
+    """What one all_reduce of this tensor takes on a modelled network."""
     return textbook_seconds("all_reduce", n, x.nbytes, network.latency, 1 / network.bandwidth)
 
 
@@ -107,7 +109,9 @@ def ends(play: Play, overlap: bool = True) -> float:
     computed = communicated = 0.0
     for spent, grad in play.inputs[0][0][0]:
         computed = (computed if overlap else max(computed, communicated)) + spent
-        communicated = max(computed, communicated) + seconds(play.case.world, grad)
+        communicated = max(computed, communicated) + seconds(
+            play.case.world, grad, play.case.network
+        )
     return communicated
 
 
@@ -122,7 +126,7 @@ def overlapped(play: Play) -> Iterator[Finding]:
 
 def in_time(play: Play) -> Iterator[Finding]:
     """Each gradient is sent after its layer has been computed, and issued before the first has."""
-    computed = list(accumulate(spent for spent, _ in play.inputs[0][0][0]))
+    computed = list(accumulate(spent for spent, _ in play.inputs[0][0][0])) or [0.0]
     for e in trace_of(play).events if play.case.backend == "nccl" else ():
         after, called = computed[min(e.seq, len(computed) - 1)], e.called or 0.0
         times = f"begins after {e.issued * 1e3:.2f} ms, its layer ends after {after * 1e3:.2f} ms"
@@ -147,6 +151,9 @@ declare(Exercise(
         Case(3, 4, options={"layers": 0, "ms": 0.1}, backend="nccl"),
         Case(8, 9, options={"layers": 2, "ms": 0.1}, backend="nccl", calls=2)],
     smaller=lambda case: [], length_is="gradients of length", budget=[overlapped, in_time],
+    regimes=lambda rng: [  # the latency, or the bytes, take longer than a layer
+        Case(3, 9, options={"layers": 4, "ms": 0.05}, backend="nccl"),
+        Case(2, 250, options={"layers": 4, "ms": 0.05}, backend="nccl", bandwidth=SLOW * 10)],
     mistakes=[
         wrong("sum", "Every rank has the sum of all gradients: n times too large. Is it divided, "
               "and in place?", divided=False)],
@@ -160,6 +167,10 @@ declare(Exercise(
                   "When could it begin?", lambda play: found("slow")(play) and min(
                       e.issued for e in trace_of(play).events) >= sum(
                           spent for spent, _ in play.inputs[0][0][0])),
+        Diagnosis("together", "One all_reduce carries the gradients of several layers. It begins "
+                  "when the last of these is computed, though the first were there before.",
+                  lambda play: found("slow")(play) and len(trace_of(play).of(0)) < len(
+                      play.inputs[0][0][0])),
         Diagnosis("one-by-one", "A layer's computing waits for the all_reduce of an earlier one. "
                   "Which line makes the stream wait, and when is the mean needed?",
                   found("slow"))],

@@ -10,13 +10,21 @@ from typing import Any
 import torch
 
 from course_lib.checks import rules
-from course_lib.checks.cases import Case, chunked, crowd, divides, hostile, smaller, tensor
+from course_lib.checks.cases import (
+    Case,
+    both_regimes,
+    chunked,
+    crowd,
+    divides,
+    hostile,
+    smaller,
+    tensor,
+)
 from course_lib.checks.compare import same
 from course_lib.checks.diagnose import found, only
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Rule, declare, turned
 from course_lib.checks.formulas import networks
 from course_lib.checks.lesson_02_collectives import rooted_core, rooted_sturdy, worlds_and_lengths
-from course_lib.simulated import Network
 
 
 def size(play: Play) -> int:
@@ -31,7 +39,7 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
     """It ends, on the modelled network, as soon as so many messages one after the other could."""
 
     def rule(play: Play) -> Iterable[Finding]:
-        took, one = play.run.seconds if play.run else 0.0, Network().seconds(size(play))
+        took, one = play.run.seconds if play.run else 0.0, play.case.network.seconds(size(play))
         if took > limit(play) * one * (1 + 1e-9):
             yield Finding("rounds", f"it takes as long as {took / one:.6g} messages one after "
                           f"another, at most {limit(play)} are allowed")  # fmt: skip
@@ -58,6 +66,7 @@ declare(Exercise(
     "09.1", "tree_broadcast", spread,
     inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
     core=rooted_core("src"), sturdy=rooted_sturdy("src"), special=worlds_and_lengths,
+    regimes=lambda rng: both_regimes((4, 7, 16), options={"src": 1}),
     rules=[rules.no_collectives],
     budget=[rules.sends_at_most(log2_up), rules.messages_of_at_most(size), rounds_at_most(log2_up),
             rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p))],
@@ -124,10 +133,14 @@ declare(Exercise(
     sturdy=lambda rng: [Case(1, 3), Case(3, 0), Case(6, 2), Case(7, 2), Case(8, 2),
                         Case(crowd(rng), 3), *hostile(3, 6)],
     special=worlds_and_lengths, rules=[rules.no_collectives, the_same_bits],
+    regimes=lambda rng: both_regimes((3, 4, 7, 16)),
     budget=[rules.messages_of_at_most(size), rules.sends_at_most(lambda p: log2_up(p) + 1),
             rounds_at_most(lambda p: log2_up(p) + 1),
             rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size(p))],
     diagnoses=[
+        Diagnosis("star", "One rank adds up for all. Every tensor passes its link on the way in, "
+                  "and every sum on the way out, while the other links idle.",
+                  lambda p: only("sends", "rounds")(p) and rules.through_one(p)),
         Diagnosis("bits-differ", "Every rank has the sum, and not to the last bit the same one. "
                   "Which rank adds up in which order?", only("bits")),
         Diagnosis("too-many-rounds", "It takes more rounds than doubling. Do both partners send at "
@@ -234,10 +247,13 @@ def leaders_only(play: Play) -> bool:
     )
 
 
-def flat(play: Play) -> bool:
-    trace = rules.trace_of(play)
-    return only("bytes")(play) and any(e.is_collective and e.nbytes and len(
-        trace.groups.get(e.group, ())) == play.case.world for e in trace.events)  # fmt: skip
+def by_nodes(play: Play) -> Iterator[Finding]:
+    """No collective carries data over all nodes and all ranks of each: that would be the answer."""
+    trace, per_node, n = rules.trace_of(play), play.case.options["gpus_per_node"], play.case.world
+    for e in trace.events if 1 < per_node < n else ():
+        if e.is_collective and e.nbytes and len(trace.groups.get(e.group, ())) == n:
+            yield Finding("flat", f"rank {e.rank} calls {e.op} on all ranks\n  {e.line}", e.rank)
+            return
 
 
 def summed(given: list[tuple], over: Any = None, by: Any = None, part: bool = False) -> None:
@@ -268,10 +284,10 @@ declare(Exercise(
     fits=lambda case: case.world > case.options["gpus_per_node"] > 1 and divides(case),
     smaller=lambda case: (c for c in smaller(case) if c.world % c.options["gpus_per_node"] == 0),
     special=lambda case: chunked(replace(case, world=case.options["gpus_per_node"])),
-    budget=[share_between_nodes],
+    rules=[by_nodes], budget=[share_between_nodes],
     diagnoses=[
         Diagnosis("flat", "One collective joins all ranks, whatever their node. Which ranks share "
-                  "a node, and which are their counterparts elsewhere?", flat),
+                  "a node, and which are their counterparts elsewhere?", found("flat")),
         Diagnosis("leaders-only", "One rank of each node carries everything to the other nodes. "
                   "What if each of its neighbours carried a part of its own?", leaders_only),
         Diagnosis("over-share", "Some rank sends more to other nodes than its share. How much does "

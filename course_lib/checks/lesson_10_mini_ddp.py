@@ -126,6 +126,16 @@ def as_planned(play: Play) -> Iterator[Finding]:
                 break
 
 
+def by_hand_alone(play: Play) -> Iterator[Finding]:
+    """What travels is issued at lines of the answer's, and not inside of torch's own wrapper."""
+    calls = [e for e in trace_of(play).events if e.op != "barrier"]
+    inside = [e for e in calls if e.line is None]
+    if inside and len(inside) < len(calls):  # else lines cannot be found here at all
+        e = inside[0]
+        text = f"rank {e.rank}: {e.op} of {e.nbytes} bytes is called inside of torch"
+        yield Finding("torch's own", text)
+
+
 def over_plan(*one_of: str) -> OfPlay:
     return lambda p: not p.findings and found(*one_of)(p)
 
@@ -152,7 +162,8 @@ declare(Exercise(
           "no_sync nested, sync")),
         trained(3, four, 25, "sync", "on ranks 0, 1, 2"),
         trained(2, two, 16, "no_sync kept gradient, sync", "on rank 0")],
-    fits=lambda case: case.world > 1, smaller=lambda case: [], budget=[as_planned],
+    fits=lambda case: case.world > 1, smaller=lambda case: [], rules=[by_hand_alone],
+    budget=[as_planned],
     special=lambda case: {name for name in FEATURES if name in " ".join(case.options["rounds"])} | (
         {"several steps"} if sum(map(REDUCES.count, case.options["rounds"])) > 1 else set()),
     mistakes=[
@@ -175,6 +186,9 @@ declare(Exercise(
                                                    * (in_bytes(job)[-1] < job.cap_bytes), None)),
     ],
     diagnoses=[
+        Diagnosis("torchs-own", "No line of the answer issues what averages the gradients: a "
+                  "wrapper of torch's does it. That wrapper is what you build here.",
+                  found("torch's own")),
         Diagnosis("compares-tensors", "`in` and index() compare numbers. A set, a dict or `is` "
                   "asks whether it is the same parameter.", says("Boolean value of Tensor")),
         Diagnosis("not-all-written", "It calls a method that is not written yet.", lambda p: p.done

@@ -7,15 +7,15 @@ real         one case, on processes that talk by gloo
 
 from __future__ import annotations
 
+import builtins
 import math
 import os
 import pickle
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from typing import IO
 
 from course_lib.checks.cases import Case
 from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared, Seen
@@ -23,8 +23,10 @@ from course_lib.checks.in_rank import Answer, call_all, this_rank
 from course_lib.checks.kept import Kept
 from course_lib.checks.light import lightly
 from course_lib.context import compute
-from course_lib.errors import CourseError, Hang, RankDied, RankFailed
+from course_lib.errors import CourseError, Hang, NotStarted, RankDied, RankFailed
 from course_lib.load_factor import load_factor
+from course_lib.pickling import why
+from course_lib.ranks.log import nameless_file
 from course_lib.trace import Run
 
 # Seconds of an idle machine after which a play is called a hang: by the simulator; by the system,
@@ -36,6 +38,20 @@ Result = Run | CourseError
 
 class Broken(CourseError):
     """The check itself failed while the answer was played."""
+
+
+class CannotCheck(CourseError):
+    """This machine could not play the answer, of which nothing is known."""
+
+    def __init__(self, why: object) -> None:
+        super().__init__(
+            f"check could not run here: {why}\n"
+            "This says nothing about your answer. `python -m course_lib doctor` looks for what is "
+            "missing on this machine."
+        )
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()
 
 
 # ---- in the process that plays -------------------------------------------------------------------
@@ -55,13 +71,12 @@ def play_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
 
 
 def _play_job(answer: Answer, job: Job, ddp: bool) -> Result:
-    from course_lib.simulated import Network, simulate
+    from course_lib.simulated import simulate
 
     case, schedule, rounds = job
     try:
-        network = Network(jitter=case.jitter, zeros=case.blank)
         return simulate(_play, answer, rounds, ddp, case.busy, world_size=case.world, seed=schedule,
-                        network=network, backend=case.backend, limit=ONE_PLAY)  # fmt: skip
+                        network=case.network, backend=case.backend, limit=ONE_PLAY)  # fmt: skip
     except CourseError as error:
         return error
 
@@ -132,27 +147,44 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
     from course_lib import run
 
     end: list[Result] = []
-    with tempfile.NamedTemporaryFile(prefix="course-check-") as log:
+    with os.fdopen(nameless_file("results"), "rb") as log:
+        file = f"/proc/{os.getpid()}/fd/{log.fileno()}"  # no disk has to have room for it
         try:
-            run(play_all, answer, jobs, exercise.ddp, log.name, world_size=1, init=False,
+            run(play_all, answer, jobs, exercise.ddp, file, world_size=1, init=False,
                 record=False, timeout=ALL_PLAYS * load_factor())  # fmt: skip
-        except RankDied as error:
-            stuck = error.exit_code == -signal.SIGALRM
-            end = [Hang(f"nothing came back within {STUCK} s") if stuck else error]
-        except RankFailed as error:
-            end = [Broken(f"the check came to grief while it played this: {error}")]
         except CourseError as error:
-            end = [error]
-        return [*_read(Path(log.name)), *end][: len(jobs)]
+            end = [_how_it_ended(error)]
+        except (OSError, MemoryError) as error:  # nothing of this process's own is the answer's
+            end = [NotStarted(why(error))]
+        return [*_read(log), *end][: len(jobs)]
 
 
-def _read(log: Path) -> Iterator[Result]:
-    with log.open("rb") as file:
-        while True:
-            try:
-                yield pickle.load(file)
-            except (EOFError, pickle.UnpicklingError):  # the end, or a play that was cut short
-                return
+def _how_it_ended(error: CourseError) -> CourseError:
+    """What the end of the process that plays says of the answer."""
+    if isinstance(error, RankDied) and error.exit_code == -signal.SIGALRM:
+        return Hang(f"nothing came back within {STUCK} s")
+    if not isinstance(error, RankFailed):
+        return _blamed(error)
+    # the answer's own exceptions end in the simulator: this one is ours, or the system's
+    kind = getattr(builtins, error.kind, Exception)
+    blamed = NotStarted if issubclass(kind, OSError | MemoryError) else Broken
+    return blamed(f"the check came to grief while it played this: {error}")
+
+
+def _blamed(error: CourseError) -> CourseError:
+    """The error; in its place a NotStarted where it says nothing of the answer."""
+    if isinstance(error, RankDied) and error.exit_code == -signal.SIGKILL:
+        return NotStarted(f"memory ran out, or somebody ended a process of the check. {error}")
+    late = isinstance(error, Hang) and error.run is None  # the ranks had not begun
+    return NotStarted(str(error)) if late else error
+
+
+def _read(log: IO[bytes]) -> Iterator[Result]:
+    while True:
+        try:
+            yield pickle.load(log)
+        except (EOFError, pickle.UnpicklingError):  # the end, or a play that was cut short
+            return
 
 
 def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
@@ -164,13 +196,18 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
         result: Result = run(_play_real, answer, play.prepared.by_rank, exercise.ddp,
                              world_size=case.world, timeout=REAL * load_factor())  # fmt: skip
     except CourseError as error:
-        result = error
+        result = _blamed(error)
     settle(play, result)
     return play
 
 
 def settle(play: Play, result: Result) -> None:
-    """Write down in the play what became of it: of each rank its Seen by call, plain or Kept."""
+    """Write down in the play what became of it: of each rank its Seen by call, plain or Kept.
+
+    Raises CannotCheck where that says nothing of the answer.
+    """
+    if isinstance(result, NotStarted):
+        raise CannotCheck(result)
     play.run = result.run if isinstance(result, CourseError) else result
     if isinstance(result, CourseError):
         play.error = result

@@ -39,14 +39,16 @@ def gradescope(copy: Marked) -> str:
         for m in copy.marks if m.counts in ("full", "bonus") and copy.has_points
     ]  # fmt: skip
     visibility = "visible" if copy.has_points else "hidden"
-    return json.dumps({"score": copy.points, "output": " ".join(map(sentence, notes(copy))),
-                       "visibility": visibility, "tests": tests}, indent=1)  # fmt: skip
+    score = {} if copy.trouble else {"score": copy.points}  # without one, it asks its instructor
+    return json.dumps(score | {"output": " ".join(map(sentence, notes(copy))),
+                               "visibility": visibility, "tests": tests}, indent=1)  # fmt: skip
 
 
 def heading(copy: Marked, mark: Mark) -> str:
     """An exercise and what it has got, as much of that as is shown."""
     counts = {"full": "", "bonus": " (bonus)"}.get(mark.counts, " (does not count)")
-    got = _points(copy, mark) or (": passed" if mark.passed else ": not passed")
+    passed = ": not judged yet" if mark.trouble else ": passed" if mark.passed else ": not passed"
+    got = _points(copy, mark) or passed
     return f"{mark.number} {mark.exercise}{got}{counts}"
 
 
@@ -68,6 +70,9 @@ def told(mark: Mark) -> str:
 def notes(copy: Marked) -> list[str]:
     """About the whole submission."""
     said = [f"this file could not be graded: {copy.problem}" if copy.problem else "", copy.note]
+    if copy.trouble:
+        said.append("not all of it could be judged, which is no fault of yours and costs you "
+                    "nothing: your instructor will grade it again")  # fmt: skip
     if copy.shows == "nothing":
         said.append("marks and feedback come after the due date")
     elif copy.core_alone:

@@ -58,7 +58,8 @@ class Job:
 
 
 def main(args: Namespace) -> int:
-    """Exit code 0 when every submission was graded, whatever its marks; 1 where one was not."""
+    """Exit code 0 when every submission was graded, whatever its marks; 1 where one was not, or not
+    wholly: then its points are unknown."""
     if (reason := compat.missing()) is not None:  # the judge's network is the simulator's
         raise LessonError(f"nothing can be graded here: {reason}")
     files = dict(named(args.submissions))

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from course_lib import Network, load_factor, simulate
+from course_lib import load_factor, simulate
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find, no_cases
 from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import Broken, make, settle, simulator_works
 from course_lib.checks.verdict import Verdict
-from course_lib.errors import CourseError, Hang, RankDied
+from course_lib.errors import CourseError, Hang, NotStarted, RankDied
 from course_lib.grading.evidence import drawn, questions
 from course_lib.grading.namespace import CellText, Namespace, namespace
 from course_lib.grading.network import Stage, be_rank
@@ -82,10 +82,10 @@ class CarriedPlayer:
             Stage.current = Stage(slots, play, self.files, ddp)
             with load_factor.not_counting(lambda: EVERYBODY):
                 outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
-                                   network=Network(jitter=play.case.jitter, zeros=play.case.blank),
+                                   network=play.case.network,
                                    limit=min(seconds, left))  # fmt: skip
         except Ended as error:
-            outcome = Broken(f"no process for a rank: {error}")
+            outcome = NotStarted(f"no process for a rank: {error}")
         except CourseError as error:
             outcome = error
         finally:
@@ -141,7 +141,8 @@ class Order:
 
 def judge(order: Order, address: str, limits: Limits, pictures: bool = False) -> dict[str, Any]:
     """The record of one exercise. An answer that fails is tried again with reference answers for
-    those before it, where it needs any; the better verdict counts."""
+    those before it, where it needs any; the better verdict counts. Raises CannotCheck, OSError or
+    MemoryError where this machine could not play it."""
     exercise = with_hidden_cases(find(order.exercise))
     text = Answer(order.exercise, source=order.answer, file=f"{order.exercise}.py")
     answer = CellText(text.file, text.source, text.name)

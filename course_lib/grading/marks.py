@@ -25,6 +25,7 @@ class Mark:
     counts: str  # "full", "bonus" or "none"; "skipped" where it cannot be graded
     earned: dict[str, float]  # points by level, lateness taken off
     reason: str = ""  # why there are no marks, where it is not the answer's being wrong
+    trouble: str = ""  # why it could not be judged: the grader's fault, and no zero
     note: str = ""
     record: dict[str, Any] = field(default_factory=dict)
 
@@ -67,14 +68,21 @@ class Marked:
 
     @property
     def has_points(self) -> bool:
-        return SHOWS.index(self.shows) >= SHOWS.index("marks")
+        """Whether points are known and may be shown."""
+        return not self.trouble and SHOWS.index(self.shows) >= SHOWS.index("marks")
+
+    @property
+    def status(self) -> str:
+        if self.trouble:
+            return "not judged"
+        return "not gradable" if self.problem else "graded"
 
     @property
     def said(self) -> str:
         """In a line, for the instructor."""
-        if self.problem:
-            return self.problem
-        more = self.trouble or self.note or (f"late: −{self.late:.0%}" if self.late else "")
+        if self.problem or self.trouble:
+            return self.problem or f"not judged: {self.trouble}"
+        more = self.note or (f"late: −{self.late:.0%}" if self.late else "")
         return f"{self.points:g} of {self.worth:g}" + (f" ({more})" if more else "")
 
     @property
@@ -86,21 +94,23 @@ def mark(
     name: str, submission: Submission, manifest: Manifest, policy: Policy, records: Path,
     trouble: str = "", late: float = 0.0,
 ) -> Marked:  # fmt: skip
-    """The marks of one submission. What has no record is 0, and the trouble says why."""
+    """The marks of one submission. What has no verdict is not judged, and the trouble says why."""
     if not submission.lesson:
         return Marked(name, "", [], problem=submission.problem)
     marks = []
     for item in manifest.lessons[submission.lesson]:
         found, file = submission.answers[item.exercise], records / f"{item.exercise}.json"
         record = json.loads(file.read_text()) if file.exists() and not found.problem else {}
-        reason = found.problem or str(record.get("reason", trouble))
+        lost = record.get("not_judged", "" if record or found.problem else trouble)
+        reason = found.problem or str(record.get("reason", ""))
         worth = float(policy.points.get(item.exercise, item.points))
         counts = ("full" if item.required else policy.optional) if item.graded else "skipped"
         levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1
         earned = {name: worth * (1 - late) * weight / whole for name, weight in item.levels.items()
                   if levels.get(name, {}).get("state") == "passed"}  # fmt: skip
         marks.append(Mark(item.exercise, item.number, item.check_cell, worth, counts, earned,
-                          reason, found.note, record))  # fmt: skip
+                          reason, lost, found.note, record))  # fmt: skip
+    trouble = trouble or next((f"{m.exercise}: {m.trouble}" for m in marks if m.trouble), "")
     return Marked(name, submission.lesson, marks, trouble=trouble, note=submission.note, late=late)
 
 

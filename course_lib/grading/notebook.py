@@ -101,6 +101,10 @@ _order: dict[str, Any] = {}
 _answers: dict[str, str] = {}
 
 
+class NotJudged(CourseError):
+    """The machine could not play an answer: nbval counts the cell as failed, and nobody a mark."""
+
+
 class NotFullMarks(CourseError):
     """The cell of an exercise that has not got full marks: nbval counts it as failed."""
 
@@ -117,7 +121,7 @@ def answer(exercise: str, source: str) -> str:
 
 
 def check(name: str) -> None:
-    """Judge one exercise and write its record down. Raises NotFullMarks."""
+    """Judge one exercise and write its record down. Raises NotFullMarks or NotJudged."""
     own, reference = _before(name, own=True), _before(name, own=False)
     kept = Path(_order["verdicts"]) / f"{_question(name, own, reference)}.json"
     if kept.exists():
@@ -128,19 +132,26 @@ def check(name: str) -> None:
         call(os.environ[VARIABLE]).close()
         if _holds(record):
             replace_file(kept, json.dumps(record))
-    file = Path(_order["records"]) / f"{name}.json"
-    replace_file(file, json.dumps(record | {"by": _order["by"]}))
+    _write(name, record | {"by": _order["by"]})
     print(f"{name}: {record['points']} of 100")
     if not record["passed"]:
         raise NotFullMarks(record["diagnosis"] or record["reason"] or "not passed")
 
 
+def _write(name: str, record: dict[str, Any]) -> None:
+    replace_file(Path(_order["records"]) / f"{name}.json", json.dumps(record))
+
+
 def _judged(name: str, own: list[CellText], reference: list[CellText]) -> dict[str, Any]:
+    from course_lib.checks.play import CannotCheck
     from course_lib.grading.judge import Order, judge  # torch, and all of the simulator
 
     order = Order(name, _answers[name], own, reference, _order["secret"])
     try:
         return judge(order, os.environ[VARIABLE], Limits(**_order["limits"]), _order["pictures"])
+    except (CannotCheck, OSError, MemoryError) as error:  # the machine's fault, and nobody's zero
+        _write(name, {"not_judged": f"{type(error).__name__}: {error}".partition("\n")[0]})
+        raise NotJudged(str(error)) from error
     except Exception as error:
         traceback.print_exc()  # into nbval's log
         why = f"what its ranks have said could not be judged ({type(error).__name__})"

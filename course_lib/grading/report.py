@@ -25,20 +25,22 @@ def write_all(out: Path, results: list[Marked]) -> None:
 
 
 def grades(results: list[Marked]) -> list[dict[str, Any]]:
-    """One row a submission: total, then points and diagnosis of every exercise."""
+    """One row a submission: total, then points and diagnosis of every exercise. What this machine
+    could not judge has no points, not even none."""
     rows = []
     for r in results:
         row = {"submission": r.name, "student": r.student.id if r.student else "",
                "lesson": r.lesson, "submitted": r.submitted.isoformat() if r.submitted else "",
-               "late": r.late, "points": r.points, "of": r.worth,
+               "late": r.late, "status": r.status,
+               "points": "" if r.trouble else r.points, "of": r.worth,
                "problem": r.problem or r.trouble or r.note,
                "undefended": " ".join(r.undefended)}  # fmt: skip
         for m in r.marks:
             row |= {
-                m.exercise: m.points,
+                m.exercise: "" if m.trouble else m.points,
                 f"{m.exercise} of": m.worth * (m.counts == "full"),
                 f"{m.exercise} diagnosis": m.diagnosis,
-                f"{m.exercise} reason": m.reason,
+                f"{m.exercise} reason": m.reason or m.trouble,
             }
         rows.append(row)
     return rows
@@ -58,12 +60,15 @@ def moodle(results: list[Marked]) -> list[dict[str, Any]]:
             for s, points in _by_student(results).items()]  # fmt: skip
 
 
-def _by_student(results: list[Marked]) -> dict[Student, dict[str, float]]:
-    """Of each student the points by lesson; of several submissions of one, the last counts."""
-    found: dict[Student, dict[str, float]] = {}
+def _by_student(results: list[Marked]) -> dict[Student, dict[str, Any]]:
+    """Of each student the points by lesson; of several submissions of one, the last counts. An
+    empty cell, of one that was not judged, changes nothing in the LMS."""
+    found: dict[Student, dict[str, Any]] = {}
     for marked in sorted(results, key=lambda r: r.submitted.timestamp() if r.submitted else 0):
         if marked.student and marked.lesson:
-            found.setdefault(marked.student, {})[marked.lesson] = marked.points
+            found.setdefault(marked.student, {})[marked.lesson] = (
+                "" if marked.trouble else marked.points
+            )
     return found
 
 
@@ -86,18 +91,21 @@ def junit(results: list[Marked]) -> str:
     """One suite a submission, one case an exercise, with its cell's id."""
     top = xml.Element("testsuites", name="course_lib grade")
     for marked in results:
-        suite = xml.SubElement(top, "testsuite", name=marked.name, errors="0")
-        for m in marked.marks or [Mark(marked.name, "", "", 0, "none", {}, marked.problem)]:
+        suite = xml.SubElement(top, "testsuite", name=marked.name)
+        whole = Mark(marked.name, "", "", 0, "none", {}, marked.problem, marked.trouble)
+        for m in marked.marks or [whole]:
             case = xml.SubElement(suite, "testcase", classname=marked.lesson, name=m.exercise,
                                   time=str(m.record.get("seconds", 0)))  # fmt: skip
             properties = xml.SubElement(case, "properties")
             for name in ("cell", "exercise", "points", "worth"):
                 xml.SubElement(properties, "property", name=name, value=str(getattr(m, name)))
             if not m.passed:
-                why = m.diagnosis or m.reason or "not passed"
-                outcome = "skipped" if m.counts == "skipped" else "failure"
+                why = m.trouble or m.diagnosis or m.reason or "not passed"
+                outcome = "error" if m.trouble else "failure"
+                outcome = "skipped" if m.counts == "skipped" else outcome
                 xml.SubElement(case, outcome, message="".join(filter(str.isprintable, why)))
-        for count, found in (("tests", "*"), ("failures", "*/failure"), ("skipped", "*/skipped")):
+        for count, found in (("tests", "*"), ("failures", "*/failure"), ("errors", "*/error"),
+                             ("skipped", "*/skipped")):  # fmt: skip
             suite.set(count, str(len(suite.findall(found))))
     return '<?xml version="1.0" encoding="utf-8"?>\n' + xml.tostring(top, encoding="unicode") + "\n"
 
@@ -108,7 +116,8 @@ def oral(marked: Marked) -> str:
     for mark in marked.marks:
         text += f"\n## {mark.number} {mark.exercise}: {mark.points:g} of {mark.worth:g}\n"
         asked = mark.record.get("questions", [])
-        text += "" if asked else f"\nNothing was played: {mark.reason or 'no answer'}.\n"
+        why = mark.reason or mark.trouble or "no answer"
+        text += "" if asked else f"\nNothing was played: {why}.\n"
         for number, q in enumerate(asked, 1):
             text += f"\n{number}. *{q['about']}.* {q['ask']}\n   - {q['trace']}\n"
     return text
@@ -116,15 +125,17 @@ def oral(marked: Marked) -> str:
 
 def summary(results: list[Marked]) -> str:
     """How it went: by exercise the distribution, and the commonest diagnoses."""
-    lines = [f"{len(results)} submissions: {_distribution([m for m in results if not m.problem])}"]
+    judged = [m for m in results if not m.problem and not m.trouble]
+    lines = [f"{len(results)} submissions: {_distribution(judged)}"]
     for what, names in (
-        ("not gradable", [m.name for m in results if m.problem]),
+        ("not judged, by no fault of theirs", [m.name for m in results if m.trouble]),
+        ("not gradable", [m.name for m in results if m.problem and not m.trouble]),
         ("of nobody in the roster", [m.name for m in results if m.student is None]),
     ):
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         lines += [f"{len(names)} {what}: {', '.join(names[:10])}{more}"] if names else []
     by_exercise: dict[str, list[Mark]] = {}
-    for mark in (mark for marked in results for mark in marked.marks):
+    for mark in (m for marked in results for m in marked.marks if not m.trouble):
         by_exercise.setdefault(f"{mark.number} {mark.exercise}", []).append(mark)
     for name, marks in sorted(by_exercise.items()):
         if marks[0].counts == "skipped":

@@ -7,6 +7,7 @@ wakes them with a byte: nobody waits for anybody's reading.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from course_lib.errors import CourseError
+from course_lib.errors import CourseError, NotStarted
 from course_lib.terminal import LoggerSettings
 from course_lib.versions import old_torch
 
@@ -63,7 +64,8 @@ class Deadline:
 def make_plan(world_size: int | None, backend: str | None, init: bool) -> Plan:
     """Fill in the defaults; raises CourseError for a world that cannot be."""
     if problem := old_torch(torch.__version__):
-        raise CourseError(f"run() cannot start ranks: {problem}")
+        raise NotStarted(f"run() cannot start ranks: {problem}")
+    _look_at_the_system()
     backend = (backend or "gloo").lower()
     if backend not in ("gloo", "nccl"):
         raise CourseError(f"backend={backend!r} is not one that run() starts: use 'gloo' or 'nccl'")
@@ -89,6 +91,20 @@ def make_plan(world_size: int | None, backend: str | None, init: bool) -> Plan:
         )
     standby = max(0.0, float(os.environ.get("COURSE_LIB_STANDBY") or STANDBY_SECONDS))
     return Plan(size, backend, init, rank_environment(), standby)
+
+
+def _look_at_the_system() -> None:
+    """Raises NotStarted for what would otherwise keep ranks waiting for one another for minutes."""
+    if not os.path.exists("/proc/self/fd"):
+        raise NotStarted("ranks need /proc, and there is none: mount -t proc proc /proc")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(("127.0.0.1", 9))  # sends nothing: is there a way?
+        except OSError as error:
+            raise NotStarted(
+                f"ranks talk by way of 127.0.0.1, and it cannot be reached ({error.strerror}): "
+                "bring the loopback network up, as root: ip link set lo up"
+            ) from None
 
 
 def rank_environment() -> dict[str, str]:

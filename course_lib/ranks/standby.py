@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 
-from course_lib.errors import CourseError
+from course_lib.errors import CourseError, NotStarted
 from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.plan import Plan
 from course_lib.ranks.world import World
@@ -43,7 +43,10 @@ class Standby:
             self._server = self._server or ForkServer()
             return World(plan, self._server)
         except OSError as error:
-            raise CourseError(f"{plan.world_size} ranks did not start: {error.strerror}") from None
+            raise NotStarted(
+                f"the ranks did not start ({plan.world_size} in number): {error.strerror}. "
+                "How many processes and open files may you have, and how much memory (ulimit -a)?"
+            ) from None
 
     def drop_server(self) -> None:
         """Kill the fork server, if there is one."""

@@ -18,7 +18,7 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from course_lib import explain
-from course_lib.errors import CourseError, Hang
+from course_lib.errors import CourseError, Hang, NotStarted
 from course_lib.failures import Outcome, root_cause, who_left
 from course_lib.ranks.deadlock import DeadlockDetector, hang_error
 from course_lib.ranks.forkserver import ForkServer
@@ -89,7 +89,7 @@ class World:
         while not all(rank.ready for rank in self.ranks):
             self._react(deadline.at)
             if failed := self._failures():
-                raise CourseError(f"the ranks could not form a process group: {failed[0].message}")
+                raise NotStarted(f"the ranks could not form a process group: {failed[0].message}")
             if deadline.passed:
                 raise Hang(
                     f"the ranks did not start within {deadline.seconds:g} s, and the first run() "
@@ -187,7 +187,7 @@ class World:
             if isinstance(error, BlockingIOError):  # that was all, so far
                 return
         words = self._server.last_complaint()
-        raise CourseError(f"the process that starts ranks has died{words}: run the cell again")
+        raise NotStarted(f"the process that starts ranks has died{words}: run the cell again")
 
     def _died(self, pid: int, code: int) -> None:
         rank = next(rank for rank in self.ranks if rank.pid == pid)

@@ -29,7 +29,7 @@ from typing import Any, NoReturn, Protocol
 
 from course_lib import load_factor
 from course_lib.context import Context
-from course_lib.errors import CourseError
+from course_lib.errors import CourseError, NotStarted
 from course_lib.failures import Outcome
 from course_lib.simulated.records import Record, Site
 from course_lib.trace import Event, Span
@@ -399,7 +399,7 @@ class Scheduler:
             try:
                 _start(thread)
             except RuntimeError:  # the system has none left
-                self.error = CourseError(
+                self.error = NotStarted(
                     f"world_size={len(self.ranks)}: there is no thread for {name}; "
                     f"simulate at most {rank.number} ranks here"
                 )

@@ -108,7 +108,24 @@ class Gathered(nn.Module):
 
 ISSUE = "self.works.append((dist.all_reduce(flat, async_op=True), flat))"
 TRAINED = "[p for p in module.parameters() if p.requires_grad][::-1]"
+WRAPPED = """
+    def __init__(self, module, cap_bytes):
+        super().__init__()
+        self.ddp = nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
+
+    def forward(self, *args, **kwargs):
+        return self.ddp(*args, **kwargs)
+
+    def finish(self):
+        pass
+
+    def no_sync(self):
+        return self.ddp.no_sync()
+"""
 WRONG = {
+    "torchs_own": ("Countdown", "10.torchs-own", "a few lines around what is there already",
+                   ("            self.syncs = before",
+                    f"            self.syncs = before\n{WRAPPED}")),
     "takes_the_parameter": ("Countdown", "10.stays-local", "the hook is given the parameter "
                             "(picotron#39)",
                             ("else p.grad for p in bucket", "else p.detach() for p in bucket"),

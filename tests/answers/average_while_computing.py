@@ -1,5 +1,6 @@
 """Answers to average_while_computing."""
 
+import torch
 import torch.distributed as dist
 
 from course_lib import compute
@@ -35,7 +36,21 @@ def with_avg(layers):
 
 WAITS = "    for work in works:\n        work.wait()\n"
 ISSUE = "works.append(dist.all_reduce(gradient, async_op=True))"
+LAST_APART = """    *first, (seconds, gradient) = layers or [(0, torch.ones(1))]
+    for spent, _ in first:
+        compute(spent)
+    flat = torch.cat([torch.ones(0), *(g.flatten() for _, g in first)])
+    works.append(dist.all_reduce(flat, op=dist.ReduceOp.AVG, async_op=True))
+    compute(seconds)
+    works.append(dist.all_reduce(gradient, op=dist.ReduceOp.AVG, async_op=True))
+    [work.wait() for work in works]
+    for (_, g), part in zip(first, flat.split([g.numel() for _, g in first]), strict=True):
+        g.copy_(part.view_as(g))
+    return
+    for seconds, gradient in layers:"""
 WRONG = {
+    "last_apart": ("with_avg", "07.together", "one large call is cheaper than many small ones",
+                   ("    for seconds, gradient in layers:", LAST_APART)),
     "not_async": ("divides_before", "07.one-by-one", "all_reduce returns at once on a GPU, so it "
                   "is asynchronous, one thinks (pytorch#27806)",
                   (ISSUE, "dist.all_reduce(gradient)"), (WAITS, "")),

@@ -88,6 +88,18 @@ AROUND = """    distance = 1
     tensor.copy_(mine)
     return
     if rank >= power:"""
+STAR = """    boxes = [mine, *(mine.clone() for _ in range(n - 1))]
+    others = range(1, n) if rank == 0 else [0]
+    for work in [dist.irecv(boxes[other], other) for other in others if rank == 0]:
+        work.wait()
+    total = sum(boxes) if rank == 0 else mine
+    for work in [dist.isend(total, other) for other in others]:
+        work.wait()
+    if rank:
+        dist.recv(total, 0)
+    tensor.copy_(total)
+    return
+    if rank >= power:"""
 WRONG = {
     "powers_of_two": ("folded", "09.left-out", "as in the picture of eight ranks",
                       ("        dist.send(mine, rank - power)\n        dist.recv(mine, rank - "
@@ -114,6 +126,8 @@ WRONG = {
     "adds_into_what_is_sent": ("folded", "09.written-before-wait", "waits once it is all done",
                                ("            going.wait()\n            mine += inbox\n",
                                 "            mine += inbox\n            going.wait()\n")),
+    "star": ("folded", "09.star", "as few messages as allowed, for up to five ranks, and latencies "
+             "that overlap", ("    if rank >= power:", STAR)),
     "round_short": ("folded", "09.round-short", "distances below a half",
                     ("while distance < power:", "while 2 * distance < power:")),
     "collective": ("in_pairs", "09.collective", "the call that it stands for",

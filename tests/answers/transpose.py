@@ -62,6 +62,9 @@ WRONG = {
     "a_view": ("turned_last", "08.not-contiguous", "a transpose is a view",
                ("inbox.permute(2, 0, 1).reshape(m // n, n * k).contiguous()",
                 "inbox.reshape(n * k, m // n).t()")),
+    "a_view_when_alone": ("in_lists", "08.not-contiguous", "nothing to exchange, so t() is all",
+                          ("    outbox = ", "    if n == 1:\n        return my_rows.t()\n    "
+                           "outbox = ")),
     "sends_a_view": ("turned_first", "08.strided", "t() is a view, and not contiguous",
                      ("mine = my_rows.t().contiguous()", "mine = my_rows.t()"),
                      ("torch.empty_like(mine)", "torch.empty(m, k, dtype=my_rows.dtype)")),

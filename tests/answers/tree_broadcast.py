@@ -62,6 +62,12 @@ CHAIN = """if place:
     if place < n - 1:
         dist.send(box, (rank + 1) % n)
     while False:"""
+HEAP = """parent, children = (place - 1) // 2, (2 * place + 1, 2 * place + 2)
+    if place:
+        dist.recv(box, (parent + src) % n)
+    for work in [dist.isend(box, (child + src) % n) for child in children if child < n]:
+        work.wait()
+    while False:"""
 WRONG = {
     "powers_of_two": ("doubling", "09.only-no-power-of-two", "the tree is right for 2, 4 and 8 "
                       "ranks; a broadcast of Open MPI was wrong for all others: "
@@ -70,6 +76,8 @@ WRONG = {
     "other_root": ("doubling", "09.other-root", "plus for minus, in both directions",
                    ("(rank - src) % n", "(rank + src) % n")),
     "star": ("doubling", "09.star", "it is right, and short", ("while knows < n:", STAR)),
+    "heap": ("doubling", "09.too-many-rounds", "a tree as in textbooks: each has two children",
+             ("while knows < n:", HEAP)),
     "chain": ("doubling", "09.too-many-rounds", "each sends one message only",
               ("while knows < n:", CHAIN)),
     "widest_first": ("doubling", "09.too-early", "as in halving: ranks send that have nothing yet",

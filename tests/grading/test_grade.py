@@ -288,10 +288,31 @@ def test_marks_are_those_of_manifest_and_policy(
     assert (got.points, got.worth) == (points, worth)
 
 
-def test_no_record_is_zero_with_a_reason(tmp_path: Path) -> None:
+def test_what_the_machine_could_not_judge_is_nobodys_zero(tmp_path: Path) -> None:
+    """In none of the files that carry marks."""
     answered = Submission("01_x", {"e": Found("e", "x")})
     lost = marks.mark("x", answered, RELEASE, Policy(), tmp_path, "no verdict")
-    assert lost.points == 0 and lost.marks[0].reason == "no verdict"
+    written(tmp_path / "e.json", {"not_judged": "OSError: too many files"})
+    told = marks.mark("y", answered, RELEASE, Policy(), tmp_path)
+    broken = marks.Marked("z", "", [], problem="grief", trouble="grief")
+    given = [replace(one, student=Student(one.name)) for one in (lost, told, broken)]
+    report.write_all(tmp_path / "out", given)
+    rows = table(tmp_path / "out")
+    assert {(r["status"], r["points"]) for r in rows.values()} == {("not judged", "")}
+    assert [r["e"] for r in rows.values()] == ["", "", ""]
+    assert [r["problem"] for r in rows.values()] == [
+        "no verdict", "e: OSError: too many files", "grief"]  # fmt: skip
+    for name in ("canvas", "moodle"):
+        text = (tmp_path / "out" / f"{name}.csv").read_text().splitlines()
+        assert all(line.endswith(",") for line in text if line.startswith(("x", "y", ",,x")))
+    suites = xml.parse(tmp_path / "out" / "junit.xml").getroot()
+    assert [(s.get("errors"), s.get("failures")) for s in suites] == [("1", "0")] * 3
+    assert "3 not judged, by no fault of theirs: x, y, z" in report.summary(given)
+    assert "none; mean" not in report.summary(given)
+    for one in given:
+        page = unescape(feedback.page(one, RELEASE))
+        assert "no fault of yours" in page and "0 of" not in page
+        assert "score" not in json.loads(feedback.gradescope(one))
 
 
 def test_a_judge_that_never_came_is_the_gradings_fault_and_is_asked_again(
@@ -308,6 +329,28 @@ def test_a_judge_that_never_came_is_the_gradings_fault_and_is_asked_again(
             said = capsys.readouterr().out
             assert "no verdict about ring_all_reduce: see nbval.log" in said
             assert "graded before" not in said
+            assert table(tmp_path / "out")["a"]["points"] == ""
+
+
+@slow
+def test_where_no_rank_can_be_had_nothing_is_judged_and_all_of_it_is_asked_again(
+    course: Path, tmp_path: Path, ranks: RankServer
+) -> None:
+    written(tmp_path / "inbox" / "a.ipynb", ring_notebook(ring_all_reduce=BARRIER))
+    command = ["grade", str(tmp_path / "inbox"), "--out", str(tmp_path / "out")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(course)
+        gone = SimpleNamespace(address="nobody-answers-here")
+        patch.setattr(grade, "RankServer", lambda: nullcontext(gone))
+        assert main(command) == 1
+        row = table(tmp_path / "out")["a"]
+        assert (row["status"], row["points"], row["ring_all_reduce"]) == ("not judged", "", "")
+        assert "ConnectionRefusedError" in row["problem"]
+        patch.setattr(grade, "RankServer", lambda: nullcontext(ranks))
+        assert main(command) == 0
+    row = table(tmp_path / "out")["a"]
+    assert (row["status"], row["points"]) == ("graded", "0")
+    assert row["ring_all_reduce diagnosis"]
 
 
 @pytest.mark.parametrize(

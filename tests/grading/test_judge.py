@@ -12,10 +12,12 @@ from conftest import PATIENT, attack
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
 from course_lib.checks.in_rank import Answer
-from course_lib.checks.play import make
+from course_lib.checks.play import CannotCheck, make
 from course_lib.grading.judge import Order, judge
 from course_lib.grading.namespace import CellText, namespace
+from course_lib.grading.processes import RankServer
 from course_lib.grading.walls import Limits
+from course_lib.simulated import scheduler
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +117,25 @@ def test_a_name_that_nobody_defines_is_told(judged) -> None:
 def test_the_reason_says_how_a_process_has_ended(judged) -> None:
     crashes = "import ctypes\n\ndef my_share(n_items):\n    ctypes.string_at(0)\n"
     assert "it crashed, in compiled code (signal 11)" in judged("my_share", crashes)["reason"]
+
+
+GIVES_ALL = Order("my_share", "def my_share(n_items):\n    return range(n_items)\n", [], [])
+
+
+def test_a_machine_without_a_rank_or_a_thread_is_no_verdict(ranks, monkeypatch) -> None:
+    """Told as an error, which is nobody's zero."""
+    with RankServer() as mine:
+        address = mine.address
+        mine.server.kill()
+        with pytest.raises(CannotCheck, match="no process for a rank"):
+            judge(GIVES_ALL, address, Limits())
+
+    def refused(thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(scheduler, "_start", refused)
+    with pytest.raises(CannotCheck, match="there is no thread for rank 0"):
+        judge(GIVES_ALL, ranks.address, Limits())
 
 
 def test_an_untouched_stub_says_so(judged) -> None:

@@ -1,0 +1,135 @@
+"""What the machine lacks is told as the machine's fault: a right answer gets no verdict."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+import zoo
+
+from course_lib.__main__ import main
+from course_lib.checks import check
+from course_lib.checks.checking import verdict_on
+from course_lib.checks.exercise import find
+from course_lib.checks.in_rank import Answer
+from course_lib.checks.play import CannotCheck
+
+ROOT = Path(__file__).parents[2]
+RIGHT = zoo.right("exchange")["lower_first"]
+NOBODY = (  # limits of processes do not hold for root
+    "setpriv", "--reuid=4242", "--regid=4242", "--clear-groups",
+    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
+)  # fmt: skip
+HIDDEN_PROC = 'mount -t tmpfs none /proc && exec "$@"'
+POOR = {
+    "loopback is down": (["unshare", "-n"], "ip link set lo up"),
+    "no /proc": (["unshare", "-m", "sh", "-c", HIDDEN_PROC, "sh"], "mount -t proc proc /proc"),
+    "no process": (["prlimit", "--nproc=1", *NOBODY], "did not start"),
+    "no process for a rank": (["prlimit", "--nproc=3", *NOBODY], "has died (BlockingIOError"),
+    "no process for a group": (["prlimit", "--nproc=4", *NOBODY], "temporarily unavailable"),
+    "no thread for a simulated rank": (["prlimit", "--nproc=10", *NOBODY], "no thread for rank"),
+    "no file": (["prlimit", "--nofile=12"], "Too many open files"),
+    "no file for a rank": (["prlimit", "--nofile=20"], "Too many open files"),
+}
+
+
+def can(*command: str) -> bool:
+    """Whether this system lets us make itself poor in this way."""
+    if shutil.which(command[0]) is None:
+        return False
+    return subprocess.run([*command, "true"], capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def answer(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o755)
+    file = tmp_path / "answer.py"
+    file.write_text(RIGHT)
+    return file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", POOR)
+def test_a_right_answer_on_a_poor_machine_gets_no_verdict(what: str, answer: Path) -> None:
+    limits, said = POOR[what]
+    if not can(*limits):
+        pytest.skip(f"this system does not let us try: {what}")
+    command = [*limits, sys.executable, "-m", "course_lib", "check", "exchange", str(answer)]
+    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2, done.stdout + done.stderr
+    told = json.loads(done.stdout[done.stdout.index("{") :])  # C++ may have complained before
+    assert (told["passed"], told["points"], told["levels"]) == (None, None, {})
+    assert told["diagnosis"] == "could-not-run"
+    assert told["hint"].startswith("check could not run here: ")
+    assert said in told["hint"]
+
+
+@pytest.mark.slow
+def test_no_temporary_folder_is_needed(answer: Path) -> None:
+    read_only = 'for f in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o ro none $f; done; exec "$@"'
+    limits = ["unshare", "-m", "env", "TMPDIR=/dev/null", "sh", "-c", read_only, "sh"]
+    if not can(*limits):
+        pytest.skip("this system does not let us hide folders")
+    script = (
+        "import torch, torch.distributed as dist\n"
+        f"exec({RIGHT!r})\n"
+        "from course_lib.checks import check\n"
+        "print(check(exchange))"
+    )
+    command = [*limits, sys.executable, "-c", script]
+    done = subprocess.run(command, cwd="/proc", env={"PYTHONPATH": str(ROOT)}, text=True,
+                          capture_output=True)  # fmt: skip
+    assert done.stdout.startswith("01.1 exchange: passed"), done.stdout + done.stderr
+
+
+KILLED = "import os; os.kill(os.getpid(), 9)"  # as the system does when it has no memory left
+
+
+@pytest.mark.slow
+def test_a_process_that_was_killed_tells_nothing_of_the_answer() -> None:
+    source = f"def exchange(mine, partner):\n    {KILLED}\n"
+    with pytest.raises(CannotCheck, match="memory ran out"):
+        verdict_on(find("exchange"), Answer("exchange", source=source, file="answer.py"))
+
+
+@pytest.mark.slow
+def test_who_asks_for_a_petabyte_is_told_the_line() -> None:
+    source = "def exchange(mine, partner):\n    return torch.empty(1 << 50)\n"
+    verdict = verdict_on(find("exchange"), Answer("exchange", source=source, file="answer.py"))
+    assert verdict.diagnosis == "01.raises"
+    assert "answer.py, line 2" in str(verdict)
+
+
+def test_an_old_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
+    monkeypatch.delattr(dist.ProcessGroup, "register_pre_hook")
+    file = tmp_path / "answer.py"
+    file.write_text(RIGHT)
+    assert main(["check", "exchange", str(file)]) == 2
+    assert capsys.readouterr().out.startswith("check could not run here: run() needs torch")
+
+
+def test_a_notebook_shows_the_sentence_and_no_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(dist.ProcessGroup, "register_pre_hook")
+
+    def my_share(n_items: int) -> range:
+        return range(n_items)
+
+    with pytest.raises(CannotCheck) as caught:
+        check(my_share)
+    shown = caught.value._render_traceback_()
+    assert shown[0].startswith("check could not run here: ")
+    assert shown[-1].startswith("This says nothing about your answer.")
+
+
+def test_a_working_folder_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr("course_lib.ranks.world.os.getcwd", gone)
+    with pytest.raises(CannotCheck, match="FileNotFoundError"):
+        verdict_on(find("exchange"), Answer("exchange", source=RIGHT, file="answer.py"))
