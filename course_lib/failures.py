@@ -238,7 +238,7 @@ def _parted(
     for event in waiting:
         by_rank = calls(event.group) if event.is_collective else {}
         own = by_rank.get(event.rank, ())
-        at = next((k for k, call in enumerate(own) if call.seq == event.seq), 0)
+        at = max((k for k, call in enumerate(own) if call is event), default=0)
         if told := explain.parted(by_rank, at):
             return told
     return []

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import explain
+from course_lib.errors import Mismatch
 from course_lib.simulated import compat, costs, hazards
 from course_lib.simulated.combine import (
     Tensors,
@@ -28,7 +29,7 @@ from course_lib.simulated.combine import (
     splits,
 )
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.records import Site, call_site, op_of
+from course_lib.simulated.records import Site, call_site, collectives, op_of
 from course_lib.simulated.scheduler import Rank, Scheduler
 from course_lib.trace import Event
 
@@ -297,8 +298,8 @@ class Calls:
         call = self._calls.setdefault(number, Call())
         part = Part(self, call, rank, op, site, me)
         for other in call.parts.values():
-            if error := explain.mismatch(other.record.op, op):
-                self.scheduler.fail(error)
+            if explain.mismatch(other.record.op, op):
+                self.scheduler.fail(self._mismatch(other.record.op, op))
             break  # the others are like the first
         call.parts[me] = part
         if op.in_splits is not None:
@@ -309,6 +310,13 @@ class Calls:
             self._combine(call)
         self.scheduler.post(part)
         return CollectiveWork(part, outs)
+
+    def _mismatch(self, theirs: Event, op: Event) -> Mismatch:
+        """The error for two calls that met and do not fit."""
+        calls = collectives([rank.records for rank in self.scheduler.ranks], op.group)
+        error = explain.mismatch(theirs, op, explain.parted(calls, len(calls[op.rank]) - 1))
+        assert error is not None
+        return error
 
     def _compare_splits(self, part: Part) -> None:
         """With every rank that has called: each two have a number of elements of their own."""

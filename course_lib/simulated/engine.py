@@ -31,7 +31,7 @@ from course_lib.simulated.group import Groups
 from course_lib.simulated.modules import is_imported, users_modules
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.private import Privacy, current
-from course_lib.simulated.records import LazyEvents, line_of_thread, to_events
+from course_lib.simulated.records import LazyEvents, collectives, line_of_thread, to_events
 from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
 from course_lib.terminal import show
 from course_lib.trace import Run, Trace, many_events
@@ -238,6 +238,7 @@ class Play:
             returned=[rank.number for rank in self.ranks if rank.gone],
             groups=self.groups.names,
             advice=self.groups.advice(parked),
+            calls=partial(collectives, [rank.records for rank in self.ranks]),
         )
         return who_left(error, self._left)
 

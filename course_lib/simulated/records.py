@@ -124,6 +124,12 @@ def to_events(by_rank: Sequence[list[Record]]) -> list[Event]:
     return sorted(events, key=attrgetter("issued"))
 
 
+def collectives(by_rank: Sequence[list[Record]], group: str) -> dict[int, list[Event]]:
+    """What each rank's collective calls of a group are, in order."""
+    calls = ([r.op for r in records if r.op.group == group] for records in by_rank)
+    return {rank: [op for op in ops if op.is_collective] for rank, ops in enumerate(calls)}
+
+
 class LazyEvents(UserList):
     """Events that are made when somebody first looks at them."""
 

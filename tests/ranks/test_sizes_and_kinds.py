@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import Deadlock, Mismatch, RankDied, RankFailed, run
+from course_lib import Deadlock, Mismatch, RankDied, RankFailed, run, simulate
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -190,7 +190,8 @@ def test_a_crash_that_a_debugging_variable_brings_is_named_so(monkeypatch: pytes
         run(lambda: wrap(torch.nn.Linear(2, 1)) and None, world_size=1)
 
 
-def test_calls_that_had_parted_before_are_told_where():
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_calls_that_had_parted_before_are_told_where(engine: Callable):
     def log(names: list[str]) -> None:
         for _ in names:
             dist.all_reduce(torch.ones(1))
@@ -200,14 +201,15 @@ def test_calls_that_had_parted_before_are_told_where():
         dist.all_reduce(torch.ones(1))
 
     with pytest.raises(Deadlock) as caught:
-        run(step, world_size=3)
+        engine(step, world_size=3)
     text = str(caught.value)
     assert "They had parted before, at collective call 3:\n  ranks 0 and 2   " in text
     lines = [line for line in text.splitlines() if "dist.all_reduce(torch.ones(1))" in line]
     assert len({line.split("line ")[1] for line in lines}) == 2
 
 
-def test_branches_that_met_are_not_said_to_have_parted():
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_branches_that_met_are_not_said_to_have_parted(engine: Callable):
     def step() -> None:
         if dist.get_rank() == 0:
             dist.broadcast(torch.ones(1), src=0)
@@ -217,5 +219,5 @@ def test_branches_that_met_are_not_said_to_have_parted():
         dist.all_reduce(torch.ones(1 + dist.get_rank()))
 
     with pytest.raises(Mismatch) as caught:
-        run(step, world_size=2)
+        engine(step, world_size=2)
     assert "parted" not in str(caught.value)
