@@ -6,6 +6,7 @@ and what does not is told as the same call from Python would be.
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import cloudpickle
 import pytest
@@ -17,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from course_lib import CourseError, Deadlock, Mismatch, run
+from course_lib import CourseError, Deadlock, Mismatch, run, simulate
 from course_lib.ranks import deadlock
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -83,11 +84,17 @@ def goes_elsewhere(make: Callable[[], Step], other: Step) -> None:
     step()
 
 
+ENGINES = [run, simulate, partial(simulate, backend="nccl")]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("before", [0, 2])
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_step_that_one_rank_does_not_make_is_told(make: Callable[[], Step], before: int):
+def test_a_step_that_one_rank_does_not_make_is_told(
+    make: Callable[[], Step], before: int, engine: Callable
+):
     with pytest.raises(Deadlock, match="rank 1, which has already returned") as caught:
-        run(leaves, make, before, world_size=3)
+        engine(leaves, make, before, world_size=3)
     waits = caught.value.waits
     assert [wait.rank for wait in waits] == [0, 2]
     assert all(1 in wait.on and wait.line.source for wait in waits)
@@ -96,11 +103,14 @@ def test_a_step_that_one_rank_does_not_make_is_told(make: Callable[[], Step], be
 OTHERS = [dist.barrier, lambda: dist.all_reduce(torch.ones(100))]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("make", MAKERS)
-def test_another_call_in_its_place_is_a_mismatch(make: Callable[[], Step], other: Step):
+def test_another_call_in_its_place_is_a_mismatch(
+    make: Callable[[], Step], other: Step, engine: Callable
+):
     with pytest.raises(Mismatch) as caught:
-        run(goes_elsewhere, make, other, world_size=3)
+        engine(goes_elsewhere, make, other, world_size=3)
     assert caught.value.what in ("op", "shape")
     assert "None" not in str(caught.value)
 
@@ -118,7 +128,8 @@ def test_two_steps_each_wait_for_the_other_in_cpp():
         run(crossed, world_size=2)
 
 
-def test_an_answer_by_hand_to_a_call_of_cpp_is_right():
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_answer_by_hand_to_a_call_of_cpp_is_right(engine: Callable):
     """What Python calls need not be said by C++, too."""
 
     def by_hand() -> list[float]:
@@ -131,18 +142,21 @@ def test_an_answer_by_hand_to_a_call_of_cpp_is_right():
         dist.all_reduce(mine)
         return mine.tolist()
 
-    assert run(by_hand, world_size=2).results == [[2.0, 2.0]] * 2
+    assert engine(by_hand, world_size=2).results == [[2.0, 2.0]] * 2
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("make", MAKERS)
-def test_right_steps_are_let_through_and_end_in_the_record(make: Callable[[], Step]):
+def test_right_steps_are_let_through_and_end_in_the_record(
+    make: Callable[[], Step], engine: Callable
+):
     def steps() -> None:
         step = make()
         for _ in range(3):
             step()
         dist.barrier()
 
-    events = run(steps, world_size=3).trace.events
+    events = engine(steps, world_size=3).trace.events
     assert [e for e in events if e.completed is None] == []
 
 
