@@ -57,7 +57,8 @@ def is_user_code(filename: str) -> bool:
 @lru_cache(maxsize=4096)
 def _line_at(filename: str, number: int, function: str) -> Line:
     where = _cells.get(filename) or os.path.basename(filename)
-    return Line(where, number, linecache.getline(filename, number).strip(), function)
+    source = linecache.getline(filename, number).strip()
+    return Line(where, number, source, sys.intern(function))  # equal traces have equal pickles
 
 
 def show_lines(file: str, source: str) -> None:
