@@ -22,9 +22,17 @@ PACKAGE = ROOT / "course_lib"
 
 # Each part may import from those named, and from itself. "course_lib" is the public surface.
 BASE = {
-    "context", "errors", "explain", "failures", "load_factor", "pickling", "rendezvous", "terminal",
-    "trace", "user_code",
-}  # fmt: skip
+    "context",
+    "errors",
+    "explain",
+    "failures",
+    "load_factor",
+    "pickling",
+    "rendezvous",
+    "terminal",
+    "trace",
+    "user_code",
+}
 ARROWS: dict[str, set[str]] = {
     "trace": set(),
     "context": set(),
