@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import runpy
@@ -179,11 +180,9 @@ def test_a_port_that_is_taken_and_two_runs_at_once():
     taken = socket.socket()
     with taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        with contextlib.suppress(OSError):  # somebody else has it: as good
             taken.bind(("127.0.0.1", 12355))
             taken.listen()
-        except OSError:
-            pass  # somebody else has it: as good
         seen = []
         jobs = [
             threading.Thread(
