@@ -130,7 +130,8 @@ def _has_put(folder: str, path: str) -> bool:
 @lru_cache(maxsize=4096)
 def _line_at(filename: str, number: int, function: str) -> Line:
     where = _cells.get(filename) or os.path.basename(filename)
-    return Line(where, number, linecache.getline(filename, number).strip(), sys.intern(function))
+    source = linecache.getline(filename, number).strip()
+    return Line(where, number, source, sys.intern(function))  # equal traces have equal pickles
 
 
 def show_lines(file: str, source: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import runpy
@@ -179,15 +180,18 @@ def test_a_port_that_is_taken_and_two_runs_at_once():
     taken = socket.socket()
     with taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        with contextlib.suppress(OSError):  # somebody else has it: as good
             taken.bind(("127.0.0.1", 12355))
             taken.listen()
-        except OSError:
-            pass  # somebody else has it: as good
         seen = []
-        jobs = [threading.Thread(target=lambda: seen.append(
-            run(as_tutorials_set_up, world_size=2, init=False, timeout=30).results
-        )) for _ in range(2)]  # fmt: skip
+        jobs = [
+            threading.Thread(
+                target=lambda: seen.append(
+                    run(as_tutorials_set_up, world_size=2, init=False, timeout=30).results
+                )
+            )
+            for _ in range(2)
+        ]
         for job in jobs:
             job.start()
         for job in jobs:
@@ -240,8 +244,15 @@ def test_a_simulated_group_of_another_backend_is_refused():
 
 
 def test_a_script_sees_what_torchrun_sets(engine):
-    names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-             "TORCHELASTIC_RESTART_COUNT")  # fmt: skip
+    names = (
+        "RANK",
+        "LOCAL_RANK",
+        "GROUP_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "TORCHELASTIC_RESTART_COUNT",
+    )
     for init in (True, False):
         seen = engine(lambda: [os.environ.get(n) for n in names], init=init).results
         assert seen == [[str(r), str(r), "0", "3", "3", "127.0.0.1", "0"] for r in range(SIZE)]

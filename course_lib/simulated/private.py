@@ -156,13 +156,14 @@ def _places() -> list[Place]:
         out.append((importlib.import_module("tqdm.std").tqdm, "monitor_interval", lambda _: 0))
     # os.environ tells C of what is set in it, whose environment is one for all ranks
     out += [(os, name, for_ranks(lambda *_: None)) for name in ("putenv", "unsetenv")]
-    out += [(torch.multiprocessing, name, for_ranks(lambda _, fn=None, *__, **___: no_spawn(fn)))
-            for name in ("spawn", "start_processes")]  # fmt: skip
+    no_ranks = for_ranks(lambda _, fn=None, *__, **___: no_spawn(fn))
+    out += [(torch.multiprocessing, name, no_ranks) for name in ("spawn", "start_processes")]
     out += _no_gpu_places()
     no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
     out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
-    return [*out, *_group_places(), (sys, "argv", lambda _: arguments()),
-            (sys, "stdout", _Pages), (sys, "stderr", _Pages)]  # fmt: skip
+    out += _group_places()
+    out.append((sys, "argv", lambda _: arguments()))
+    return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
 
 
 def _group_places() -> list[Place]:
@@ -200,8 +201,11 @@ def _form_group(
 
 
 _perf_counter = time.perf_counter
-_SELECTORS = [kind for name in ("SelectSelector", "PollSelector", "EpollSelector")
-              if (kind := getattr(selectors, name, None))]  # fmt: skip
+_SELECTORS = {
+    kind
+    for kind in vars(selectors).values()
+    if isinstance(kind, type) and "select" in vars(kind) and hasattr(kind, "unregister")
+}
 
 
 def _timer(original: Any) -> Any:
@@ -237,8 +241,16 @@ def _select(original: Any) -> Any:
 def _signal_places() -> list[Place]:
     """A handler may be set, as for a job that is about to be stopped; nobody sends a signal."""
     refuse = for_ranks(_refuse("gets and sends no signals: use run(), where ranks are processes"))
-    names = ("alarm", "setitimer", "pause", "sigwait", "sigtimedwait", "raise_signal",
-             "pthread_kill", "set_wakeup_fd")  # fmt: skip
+    names = (
+        "alarm",
+        "setitimer",
+        "pause",
+        "sigwait",
+        "sigtimedwait",
+        "raise_signal",
+        "pthread_kill",
+        "set_wakeup_fd",
+    )
     out: list[Place] = [(signal, name, refuse) for name in names if hasattr(signal, name)]
     out += [(os, name, refuse) for name in ("kill", "killpg")]
     out.append((signal, "signal", for_ranks(_set_handler)))

@@ -69,9 +69,15 @@ class SharedStore(_Store):
 
 
 def _tcp(
-    rank: Rank, host_name: str, port: int, world_size: int | None = None, is_master: bool = False,
-    timeout: timedelta | None = None, *_: Any, **__: Any,
-) -> SharedStore:  # fmt: skip
+    rank: Rank,
+    host_name: str,
+    port: int,
+    world_size: int | None = None,
+    is_master: bool = False,
+    timeout: timedelta | None = None,
+    *_: Any,
+    **__: Any,
+) -> SharedStore:
     return SharedStore(rank, port, timeout)
 
 

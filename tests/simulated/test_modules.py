@@ -160,8 +160,15 @@ def uses_state():
     state.FILE.seek(0)
     only = state.Registry.get().rank
     again = importlib.import_module("state") is state is sys.modules["state"]
-    return (state.RANK, state.collect(rank), state.cached(), state.Registry.entries, only,
-            state.FILE.read(), again)  # fmt: skip
+    return (
+        state.RANK,
+        state.collect(rank),
+        state.cached(),
+        state.Registry.entries,
+        only,
+        state.FILE.read(),
+        again,
+    )
 
 
 @pytest.mark.parametrize("imported", [True, False], ids=["imported before", "imported late"])
@@ -252,8 +259,9 @@ def test_a_module_that_cannot_be_imported_twice_is_shared_and_named_once():
 
 
 def test_libraries_are_not_imported_again():
-    same = simulate(lambda: (id(sys.modules["torch"]), id(importlib.import_module("numpy"))),
-                    world_size=2).results  # fmt: skip
+    same = simulate(
+        lambda: (id(sys.modules["torch"]), id(importlib.import_module("numpy"))), world_size=2
+    ).results
     assert same == [(id(torch), id(sys.modules["numpy"]))] * 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -270,10 +270,15 @@ def test_a_handler_of_signals_may_be_set_and_does_not_stay():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("send", [
-    lambda: signal.alarm(1), lambda: os.kill(os.getpid(), signal.SIGTERM),
-    lambda: signal.setitimer(signal.ITIMER_REAL, 1.0), lambda: signal.raise_signal(signal.SIGTERM),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda: signal.alarm(1),
+        lambda: os.kill(os.getpid(), signal.SIGTERM),
+        lambda: signal.setitimer(signal.ITIMER_REAL, 1.0),
+        lambda: signal.raise_signal(signal.SIGTERM),
+    ],
+)
 def test_signals_are_refused_as_what_they_are(send):
     with pytest.raises(RankFailed, match=r"a simulated rank gets and sends no signals: use run"):
         simulate(send, world_size=2)
@@ -369,8 +374,12 @@ def test_a_rank_that_would_spawn_ranks_is_told_what_to_call(engine):
 
 
 def asks_for_a_gpu():
-    return (torch.cuda.is_available(), torch.cuda.device_count(), torch.accelerator.is_available(),
-            torch.accelerator.current_accelerator())  # fmt: skip
+    return (
+        torch.cuda.is_available(),
+        torch.cuda.device_count(),
+        torch.accelerator.is_available(),
+        torch.accelerator.current_accelerator(),
+    )
 
 
 def test_a_rank_that_asks_whether_there_is_a_gpu_is_told_that_there_is_none(monkeypatch):
