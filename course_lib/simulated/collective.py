@@ -170,8 +170,10 @@ class Part:
                     out.copy_(value)
                     continue
                 out.detach().copy_(value.view(out.shape))
-                self.calls.poisons.filled[self.rank.number, out.data_ptr()] = hazards.Filled(
-                    self.record.op, self.number, len(self.rank.records)
+                self.calls.poisons.filled[self.rank.number, out.data_ptr()] = (
+                    self.record.op,
+                    self.number,
+                    len(self.rank.records),
                 )
         self.values, self.given, self.inputs, self.places, self.poisons = None, [], [], [], []
 

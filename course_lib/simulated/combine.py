@@ -18,6 +18,7 @@ import torch
 Tensors = list[torch.Tensor]
 _DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8,
            torch.int32, torch.int64, torch.bool}  # fmt: skip
+_OWN_LENGTHS = ("all_to_all", "all_to_all_single", "reduce_scatter", "all_gather")
 _OF_COMPLEX = ("SUM", "AVG")  # of what torch does not hand on as real numbers
 _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum,
@@ -118,14 +119,14 @@ def splits(op: str, ins: Tensors, outs: Tensors, n: int) -> tuple[Any, Any]:
     """How many elements a rank gives each rank, and expects from each: two tuples, where each pair
     may have a number of its own; (None, None) where it may not.
     """
+    if op not in _OWN_LENGTHS:
+        return None, None
     given, expected = tuple(map(torch.numel, ins)), tuple(map(torch.numel, outs))
-    if op in ("all_to_all", "all_to_all_single"):
+    if op.startswith("all_to_all"):
         return given, expected
     if op == "reduce_scatter":
         return given, expected * n
-    if op == "all_gather" and len(set(expected)) > 1:
-        return given * n, expected
-    return None, None
+    return (given * n, expected) if len(set(expected)) > 1 else (None, None)
 
 
 def _refuse_reducing(op: str, tensor: torch.Tensor) -> None:

@@ -26,9 +26,9 @@ import cloudpickle.cloudpickle as by_value
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before any rank does
-import torch.overrides as function_modes
-import torch.utils._python_dispatch as dispatch_modes
+from torch import overrides
 from torch.distributed import distributed_c10d as c10d
+from torch.utils import _python_dispatch as dispatching
 
 from course_lib.versions import old_torch
 
@@ -182,25 +182,18 @@ def store() -> dist.Store:
 
 # ---- modes of the rank's own --------------------------------------------------------------------
 
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-
-
-def has_modes() -> bool:
-    """Whether the calling thread is in a TorchDispatchMode or a TorchFunctionMode. What we do with
-    tensors would be seen there, as nothing is that a backend does in C++.
-    """
-    return _dispatch_modes() > 0 or _function_modes() > 0
+# How many modes the calling thread is in: what we do with tensors would be seen there, as nothing
+# is that a backend does in C++. Only function modes see that somebody asks for an address.
+dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 
 
 def outside_of_modes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function outside of the modes that the calling thread is in."""
-    if not has_modes():
-        return function(*args, **kwargs)
-    modes: Any
-    left = []
-    for modes, depth in ((dispatch_modes, _dispatch_modes), (function_modes, _function_modes)):
-        left += [(modes, modes._pop_mode()) for _ in range(depth())]
+    """Call a function outside of all modes that the calling thread is in."""
+    left: list[tuple[Any, Any]] = [
+        *((dispatching, dispatching._pop_mode()) for _ in range(dispatch_modes())),
+        *((overrides, overrides._pop_mode()) for _ in range(function_modes())),
+    ]
     try:
         return function(*args, **kwargs)
     finally:

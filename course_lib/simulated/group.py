@@ -123,12 +123,12 @@ class SimulatedGroup(_ProcessGroup):
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
-        if compat.has_modes():
+        if compat.function_modes():
             return compat.outside_of_modes(self.send, tensors, dst, tag)
         return self._mail.send(self._rank, self._me, tensors[0], self._peer(dst), tag, call_site())
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
-        if compat.has_modes():
+        if compat.function_modes():
             return compat.outside_of_modes(self.recv, tensors, src, tag)
         return self._mail.recv(self._rank, self._me, tensors[0], self._peer(src), tag, call_site())
 
@@ -139,7 +139,7 @@ class SimulatedGroup(_ProcessGroup):
         raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self._size - 1}")
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
-        if compat.has_modes():
+        if compat.function_modes():
             return compat.outside_of_modes(self.recv_anysource, tensors, tag)
         return self._mail.recv(self._rank, self._me, tensors[0], -1, tag, call_site())
 
@@ -227,7 +227,7 @@ def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., An
     def call(self: SimulatedGroup, *args: Any, **named: Any) -> Any:
         if not args or type(args[-1]) not in _OPTIONS:  # plain ones, as broadcast(tensor, 0) has
             return torchs(self, *args, **named)  # makes lists and options of them, and comes back
-        if compat.has_modes():
+        if compat.dispatch_modes() or compat.function_modes():
             return compat.outside_of_modes(call, self, *args)
         refuse_memory(self.backend, op, _flat(args[:-1]))
         ins, outs, *first = sides(self, *args)

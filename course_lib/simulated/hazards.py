@@ -17,12 +17,13 @@ import math
 from collections.abc import Callable
 from ctypes import memmove, string_at
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from course_lib import explain
 from course_lib.errors import Hang, Hazard
+from course_lib.simulated import compat
 from course_lib.simulated.scheduler import Rank
 from course_lib.trace import Event
 
@@ -44,7 +45,7 @@ def _values(dtype: torch.dtype) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=64)
 def _element(dtype: torch.dtype, side: int) -> bytes:
-    return raw(torch.full((1,), _values(dtype)[side], dtype=dtype))
+    return raw(compat.outside_of_modes(torch.full, (1,), _values(dtype)[side], dtype=dtype))
 
 
 class Poison:
@@ -65,14 +66,9 @@ class Poison:
         return now == self.held
 
 
-class Filled(NamedTuple):
-    """What a call has put somewhere, and the number of the rank's calls when it was called and when
-    the values came.
-    """
-
-    op: Event
-    called: int
-    came: int
+# What a call has put somewhere: the op, and the number of the rank's calls when it was called and
+# when the values came.
+Filled = tuple[Event, int, int]
 
 
 class Poisons:

@@ -38,7 +38,6 @@ from course_lib.simulated.scheduler import Rank, Scheduler
 from course_lib.trace import Event
 
 Key = tuple[int, int, int]
-_DENSE = torch.strided
 
 
 class _Message:
@@ -117,7 +116,7 @@ class _Message:
     def wait(self, timeout: Any = None) -> bool:
         if self._buffer is None and self._record.waited:
             return True
-        if compat.has_modes():
+        if compat.function_modes():
             return compat.outside_of_modes(self.wait, timeout)
         self._mail.scheduler.wait_for(self, timeout)
         self._record.waited = True
@@ -127,9 +126,6 @@ class _Message:
     def deliver(self) -> None:
         """The rank's buffer is its own again; it is what it has to be."""
         raise NotImplementedError
-
-    def _place(self, buffer: torch.Tensor) -> tuple[int, int]:
-        return self._rank.number, buffer.data_ptr()
 
     def is_completed(self) -> bool:
         """False until ``wait()``, as on gloo."""
@@ -185,7 +181,8 @@ class SendWork(_Message):
         if buffer is None:
             return
         if self._record.op.async_op and hazards.raw(buffer) != self._data:
-            mail.scheduler.fail(self._who_wrote(mail.poisons.filled.get(self._place(buffer))))
+            filled = mail.poisons.filled.get((self._rank.number, buffer.data_ptr()))
+            mail.scheduler.fail(self._who_wrote(filled))
         self._buffer = None
         if self._partner is not None:  # its recv has the bytes, and this Work may live on
             self._data = None
@@ -194,11 +191,12 @@ class SendWork(_Message):
         """What was last put there: it may have come after it was to be sent, or into a buffer that
         was being sent."""
         op = self._record.op
-        if filled is None or filled.came < self._number:
+        writer, called, came = filled or (op, 0, 0)
+        if came < self._number:
             return explain.written_before_wait(op)
-        if filled.called < self._number:
-            return explain.read_before_wait(filled.op)
-        return explain.received_into(op, filled.op)
+        if called < self._number:
+            return explain.read_before_wait(writer)
+        return explain.received_into(op, writer)
 
 
 class RecvWork(_Message):
@@ -217,14 +215,13 @@ class RecvWork(_Message):
         buffer, mail = self._buffer, self._mail
         if buffer is None:
             return
-        filled, place = mail.poisons.filled, self._place(buffer)
+        filled, place = mail.poisons.filled, (self._rank.number, buffer.data_ptr())
         if self.poison is not None and not self.poison.intact(buffer):
-            before = filled.get(place)
-            twice = before is not None and before.came >= self._number
-            mail.scheduler.fail(explain.written_into(self._record.op, twice))
+            came = filled.get(place, (None, 0, 0))[2]
+            mail.scheduler.fail(explain.written_into(self._record.op, came >= self._number))
         data = self._data or b""
         hazards.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)
-        filled[place] = hazards.Filled(self._record.op, self._number, len(self._rank.records))
+        filled[place] = self._record.op, self._number, len(self._rank.records)
         self._buffer = self._data = self.poison = None
 
     def source_rank(self) -> int:
@@ -284,11 +281,15 @@ class Mail:
         scheduler = self.scheduler
         if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
             scheduler.check(rank)
-        if not tensor.is_cpu or tensor.layout is not _DENSE or tensor.is_nested:
+        try:
+            plain = tensor.is_cpu and tensor.is_contiguous()
+            like = site, me, kind, peer, tag, tensor.dtype, tensor.shape
+        except RuntimeError:  # a nested tensor has no shape
             refuse_memory("gloo", kind, [tensor])
-        if not tensor.is_contiguous():
+            raise
+        if not plain:
+            refuse_memory("gloo", kind, [tensor])
             raise RuntimeError("input tensor has to be contiguous: communicate one that is")
-        like = site, me, kind, peer, tag, tensor.dtype, tensor.shape
         known = self._ops.get(like)
         if known is None:
             refuse_memory("gloo", kind, [tensor])

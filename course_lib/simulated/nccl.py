@@ -113,14 +113,18 @@ class Scheduler(scheduler.Scheduler):
         lane = rank.gpu.lanes.get(group)
         if lane is None or not lane.unwaited:
             return
-        mine = [explain.stretch(tensor) for tensor in tensors]
-        for work, theirs in list(lane.unwaited.items()):
-            if any(a < d and c < b for a, b in mine for c, d in theirs):
-                self.check(rank)
-                if work.record.completed is None:
-                    self.park(rank, work)
-                work.deliver()
-                lane.unwaited[work] = []
+        touched = []
+        for start, end in map(explain.stretch, tensors):
+            for work, theirs in lane.unwaited.items():
+                for begin, stop in theirs:
+                    if start < stop and begin < end:
+                        touched.append(work)
+        for work in touched:
+            self.check(rank)
+            if work.record.completed is None:
+                self.park(rank, work)
+            work.deliver()
+            lane.unwaited[work] = []
 
     def poll(self, work: Any) -> None:
         """Asking is enough for the values to be there, unlike on gloo."""
