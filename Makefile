@@ -7,7 +7,8 @@
 # make bench   every budget of speed, as a ratio against a reference in the same run
 # make site    the course as static pages: build/site/index.html
 # make gpu     on a machine with GPUs: the exercises on NCCL, and what only GPUs show (build/gpu)
-# make grade   marks for notebooks: make grade SUBMISSIONS="inbox/" OUT=marks (course_lib/grading)
+# make grade   marks for notebooks: make grade SUBMISSIONS=inbox/ OUT=marks (course_lib/grading);
+#              MANIFEST=spring.json POLICY=policy.toml ROSTER=roster.csv, if you have some
 # make update  carry your answers in work/ into newer lessons
 # make clean   remove the environment and caches; work/ stays
 #
@@ -85,7 +86,9 @@ gpu: $(READY)
 	$(PY) tools/gpu_report.py $(GPU_ARGS)
 
 grade: $(READY)
-	$(PY) -m course_lib grade $(SUBMISSIONS) --out $(or $(OUT),build/grades) $(GRADE_ARGS)
+	$(PY) -m course_lib grade $(SUBMISSIONS) --out $(or $(OUT),build/grades) \
+	  $(if $(MANIFEST),--manifest $(MANIFEST)) $(if $(POLICY),--policy $(POLICY)) \
+	  $(if $(ROSTER),--roster $(ROSTER)) $(GRADE_ARGS)
 
 update: $(READY)
 	$(PY) -m course_lib update

@@ -79,6 +79,22 @@ def test_every_command_is_there():
     assert [name for name in named if name not in parser().format_help()] == []
 
 
+def test_make_grade_passes_on_what_the_pages_say():
+    page = (PACKAGE / "grading" / "README.md").read_text()
+    commands = re.findall(r"make grade ([A-Z][^\n`]+)", README.read_text() + page)
+    assert any("MANIFEST=" in command for command in commands)
+    for command in [*commands, "SUBMISSIONS=inbox/ POLICY=policy.toml ROSTER=roster.csv"]:
+        given = dict(word.split("=") for word in command.split())
+        words = ["make", "-n", "-o", "requirements.txt", "grade", *command.split()]
+        said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        line = said.replace("\\\n", " ").strip().splitlines()[-1]
+        args = parser().parse_args(line.split()[3:])
+        assert args.submissions == [given.pop("SUBMISSIONS")]
+        assert args.out == given.pop("OUT", "build/grades")
+        asked = {name: value for name, value in vars(args).items() if name.upper() in given}
+        assert asked == {name.lower(): value for name, value in given.items()}
+
+
 def test_nbval_by_itself_finds_the_lessons_without_our_plugins():
     """By nothing but what requirements.txt brings. What it then finds: test_lessons.py."""
     (command,) = re.findall(r"`python (-m pytest --nbval [^`]+)`", README.read_text())

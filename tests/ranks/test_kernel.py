@@ -10,6 +10,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 from processes import first_child, gone, started
 
+from course_lib.load_factor import load_factor
 from course_lib.notebooks.execute import listening_in
 
 ROOT = Path(__file__).parents[2]
@@ -105,12 +106,12 @@ def test_an_error_shows_its_sentence_and_the_cell_and_no_frame_of_ours(notebook)
 
 
 def interrupted(one, request):
-    """Seconds until the kernel is idle again."""
+    """Seconds until the kernel is idle again, of a machine on which nobody else computes."""
     start = time.perf_counter()
     one.manager.interrupt_kernel()
     _, error = one.finish(request)
     assert error == "KeyboardInterrupt: run() was stopped, and its ranks have ended"
-    return time.perf_counter() - start
+    return (time.perf_counter() - start) / load_factor()
 
 
 def interrupt_a_hung_cell(one, path):
