@@ -181,7 +181,8 @@ FEATURES = {
     "nbytes is 0": ("nbytes is 0", "A message without bytes takes its latency all the same."),
     "empty": ("there are no elements", "An empty tensor is still a tensor, and an empty range "
               "a range."),
-    "few": ("there are fewer elements than ranks", "Some parts are empty then, and still parts."),
+    "few": ("there are fewer elements than ranks", "Then a part has one element or none: are all "
+            "of them there?"),
     "uneven": ("the length is not a multiple of the number of ranks", "Where is the rest?"),
     "own partner": ("a rank is its own partner", "Nobody sends to itself, and there is a result "
                     "all the same."),

@@ -118,7 +118,7 @@ def verdict_on(
         level.explanation, level.play = diagnose(exercise, level)
         if shrink and level is failing[0]:
             level.play = _smallest(exercise, answer, level.explanation, level.play, player)
-        level.case = exercise.describe(level.play.case)
+        level.case, level.asks = exercise.describe(level.play.case), exercise.blank
     ungraded = () if complete else WITHOUT_SIMULATOR
     return Verdict(exercise.title, exercise.points, levels, ungraded=ungraded)
 

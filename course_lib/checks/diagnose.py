@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
-from course_lib.checks.cases import clause
+from course_lib.checks.cases import SPREAD, clause
+from course_lib.checks.compare import same_but_for
 from course_lib.checks.exercise import (
     Diagnosis,
     Exercise,
@@ -32,7 +33,7 @@ from course_lib.checks.exercise import (
     untouched,
 )
 from course_lib.checks.rules import PATTERNS, trace_of
-from course_lib.errors import Blocked, Deadlock
+from course_lib.errors import Blocked, Deadlock, Mismatch
 
 OfPlay = Callable[[Play], bool]
 MEMORY = ("shared", "argument's memory", "earlier memory", "replaced")  # findings, see judge.NOTES
@@ -49,6 +50,7 @@ class Level:
     besides: Sequence[Play] = ()  # plays of another level
     explanation: Diagnosis | None = None
     play: Play | None = None  # the case that shows how it fails
+    asks: bool = True  # the result depends on what others have
     case: str = ""  # the same in words
 
     @property
@@ -84,6 +86,20 @@ def all_wait_in(call: str) -> OfPlay:
     """Every rank of the world waits, in this call (``send``, ``recv``)."""
     return lambda p: isinstance(p.error, Blocked) and len(p.error.waits) == p.case.world and all(
         call in w.call for w in p.error.waits)  # fmt: skip
+
+
+def right_but_for(what: str) -> OfPlay:
+    """Only the ``shape`` or the ``dtype`` of what is returned is not right."""
+    return lambda p: (
+        only("returned")(p) and all(same_but_for(what, f.got, f.want) for f in p.findings)
+    )
+
+
+def two_dtypes(p: Play) -> bool:
+    """Tensors of different dtypes meet in one line's call, or in a send and its recv."""
+    if not isinstance(p.error, Mismatch) or p.error.what != "dtype":
+        return False
+    return len(set(p.error.lines)) == 1 or "recv" in str(p.error)
 
 
 def wait_in_collective(p: Play) -> bool:
@@ -148,12 +164,24 @@ ERRORS = [
               lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
     Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well: which "
               "call is missing, or comes too late?", found("Deadlock")),
+    Diagnosis("two-dtypes", "Two calls that meet have tensors of different dtypes. torch.empty() "
+              "makes float32 unless it is told another one; empty_like() takes the dtype along.",
+              two_dtypes),
     Diagnosis("mismatch", "Two calls that meet have to agree. Does a rank skip one, "
               "so that its next call meets a different one?", found("Mismatch")),
-    Diagnosis("raises", "The line above raises it.", found("RankFailed")),
+    Diagnosis("one-truth-value", "max(), min(), `if`, `and` and `in` ask for one truth value, and "
+              "a tensor of several elements has one for each. torch.maximum, torch.minimum and "
+              "torch.where work element by element.", says("Boolean value of Tensor")),
+    Diagnosis("index", "The list or tuple is shorter than the line takes it to be. (split(k) makes "
+              "parts of k elements; chunk(k) makes k parts, or fewer; tensor_split(k) exactly k.)",
+              says("list index out of range", "tuple index out of range")),
+    Diagnosis("raises", "That exception ends the rank, and so the case. Which value in the line is "
+              "not what it takes it for? Print it there, with its shape and dtype.",
+              found("RankFailed")),
 ]  # fmt: skip
 # of which "only with …" may say more
-VAGUE = {"deadlock", "waits-in-vain", "receive-first", "mismatch", "raises", "not-everybody",
+VAGUE = {"deadlock", "index", "two-dtypes",
+         "waits-in-vain", "receive-first", "mismatch", "raises", "not-everybody",
          "one-rank-alone"}  # fmt: skip
 
 
@@ -171,6 +199,10 @@ TALK = [
     Diagnosis("nothing-sent", "No rank says a word. What another rank holds reaches this one in a "
               "message, or not at all.", says_nothing),
 ]  # fmt: skip
+NUMBERS = [  # of what came to its end, and has all its numbers right
+    Diagnosis("shape", "The numbers are right, and the shape is not.", right_but_for("shape")),
+    Diagnosis("dtype", "The numbers are right, and the dtype is not.", right_but_for("dtype")),
+]
 DONE = [  # of what came to its end, where no mistake of the exercise explains the values
     Diagnosis("returns-nothing", "It returns None here. Which path through it has no result?",
               lambda p: any(f.kind == "type" and f.got is None for f in p.findings)),
@@ -196,8 +228,9 @@ BUDGET = [
     Diagnosis("over-budget", "Go through the messages of one rank: how many are there, how long "
               "is the longest, and to whom do they go?", found("sends", "bytes", "peers")),
 ]  # fmt: skip
-NONE_FITS = Diagnosis("values-differ", "Work the case above out by hand, and compare: which line "
-                      "is the first that does not do what you meant?", lambda p: True)  # fmt: skip
+NONE_FITS = Diagnosis("values-differ", "None of the usual mistakes leaves these values. Which of "
+                      "them is the first that is wrong: is something missing in it, there twice, "
+                      "or another rank's?", lambda p: True)  # fmt: skip
 ONE_RANK = Diagnosis("one-rank-alone", "One rank has the result, and the others do not. Who tells "
                      "them?", lambda p: False)  # fmt: skip
 GRAVE = ("Broken", "RankDied", "CourseError", "Hang", "Hazard")  # in this order; then the smallest
@@ -224,17 +257,19 @@ def predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool:
 
 
 def _by_mistake(
-    ex: Exercise, few: list[Play], fine: list[Play], where: str
+    ex: Exercise, few: list[Play], fine: list[Play], where: str, copied: bool
 ) -> tuple[Diagnosis, Play] | None:
     """The mistake, or the two that nothing tells apart, that explain the first wrong facet.
 
     If it all goes wrong ``where`` a case has some feature, and only there, plays that are fine say
-    nothing of a mistake that is made only there.
+    nothing of a mistake that is made only there. ``copied``: the feature has contiguous() copy.
     """
     for facet in few[0].wrong:
         plays = sorted((p for p in few if facet in p.wrong), key=lambda p: p.case.size)
         known = [*ex.mistakes, UNTOUCHED] if facet in ("left", "grad") else [*ex.mistakes]
         for contradicting, said in [(fine, ""), ([], where)][: 2 if where else 1]:
+            if said and not copied:  # a part that is left out is untouched, too
+                known = [*ex.mistakes]
             ways = [(mistake, way) for mistake in known for way in mistake.wrong
                     if all(predicts(ex, way, p, facet) for p in plays)
                     and not any(spoils(ex, way, p) for p in contradicting)]  # fmt: skip
@@ -303,7 +338,10 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     if first is None and shown.done and shown.findings:
         # one number is easily another mistake's as well: of a formula the feature says more
         where = _only_where(names, level) if ex.in_ranks else ""
-        first, play = _by_mistake(ex, few, level.fine, where) or (_first(DONE, [shown]), shown)
+        first, play = _first(NUMBERS, few), shown
+        copied = bool({*names} & {*SPREAD, "unordered"})
+        first, play = (first, shown) if first else _by_mistake(
+            ex, few, level.fine, where, copied) or (_first(DONE, [shown]), shown)  # fmt: skip
     elif first is None and shown.done:
         # a pattern shows where more than three ranks have something to say to one another
         many = [p for p in level.failed if p.case.world > 3 and p.case.length >= p.case.world]

@@ -17,6 +17,8 @@ from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
 
+from torch import Tensor
+
 from course_lib.checks.cases import Case, features, smaller
 from course_lib.checks.compare import FACETS, facet, leaves, left, same
 from course_lib.checks.kept import Kept
@@ -34,7 +36,7 @@ class Seen:
     """What one rank has after one call: what came back, and what is left of its arguments.
 
     ``notes`` are what values do not show: keys of ``judge.NOTES``, where memory is shared, and
-    names of tensors that are other ones now.
+    names of tensors that are other ones now; where it is expected, that an argument is "written".
     """
 
     returned: Any = None
@@ -73,6 +75,11 @@ class Finding:
     call: int = 0
 
 
+def _version(args: tuple) -> int:
+    """It grows when somebody writes into a tensor of these, be it the same numbers again."""
+    return sum(leaf._version for _, leaf in leaves(args) if isinstance(leaf, Tensor))
+
+
 class Prepared:
     """The arguments of all ranks in every call of a case, and what would come of them. The same
     for every answer, so it is made once."""
@@ -90,11 +97,13 @@ class Prepared:
         """What would come of the call if ``fn`` were what the ranks do."""
         if (fn, call) not in self._outcomes:
             given = [mine.value[call] for mine in self.by_rank]
+            before = list(map(_version, given))
             try:
                 returned = fn(given) or [None] * len(given)
             except IMPOSSIBLE:
-                returned = given = []
-            ends = [Seen(r, left(tuple(a))) for r, a in zip(returned, given, strict=True)]
+                returned = given = before = []
+            ends = [Seen(r, left(tuple(a)), ("written",) * (_version(a) > v))
+                    for r, a, v in zip(returned, given, before, strict=True)]  # fmt: skip
             self._outcomes[fn, call] = Outcome(ends)
         return self._outcomes[fn, call]
 

@@ -51,7 +51,8 @@ def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
         for args in zip(play.before(rank, call), got.args, want.args, strict=True):
             old, new, wanted = (_counted(exercise, arg) for arg in args)
             if "left" not in exercise.free and not same_here(new, wanted):
-                kind = "argument changed" if same_here(old, wanted) else "left"
+                stays = same_here(old, wanted) and "written" not in want.notes
+                kind = "argument changed" if stays else "left"
                 yield find(kind, "has", got=new, want=wanted, old=old)
         yield from (find(note if note in NOTES else "replaced",
                          NOTES.get(note, REPLACED.format(note)))

@@ -50,6 +50,9 @@ declare(Exercise(
                   "shares: is that n_items?", where(
                       lambda shares, n: covered(shares) == list(range(len(covered(shares)))) and (
                           len(covered(shares)) < n))),
+        Diagnosis("never-empty", "There are fewer items than ranks, and every rank has got one. "
+                  "Then some shares have to be empty.", where(
+                      lambda shares, n: n < len(shares) and all(shares))),
         Diagnosis("sizes", "Every item is there once, but the sizes are not right: they may differ "
                   "by 1 at most, and the larger ones come first.",
                   where(lambda shares, n: covered(shares) == list(range(n)))),

@@ -167,6 +167,18 @@ def news(play: Play, rank: int, time: float) -> dict[int, float]:
     return known
 
 
+def hears_late(play: Play) -> bool:
+    """Every rank that begins too early is told afterwards, in a message from the one before."""
+    if not only("order")(play):
+        return False
+    began = {rank: start for rank, (start, _) in enumerate(spans(play))}
+    ends = [(m.dst, m.recv.completed or 0.0) for m in trace_of(play).messages if m.recv]
+    late = {rank for rank, end in ends if end > began.get(rank, 0.0)}
+    return {f.rank for f in play.findings} <= late - {
+        rank for rank, end in ends if end <= began.get(rank, 0.0)
+    }
+
+
 def silent(play: Play) -> bool:
     return only("order")(play) and not trace_of(play).events
 
@@ -190,6 +202,9 @@ declare(Exercise(
     diagnoses=[
         Diagnosis("nobody-told", "No rank hears anything before it begins. However long one waits, "
                   "the rank before may take longer. Who tells the next one its turn?", silent),
+        Diagnosis("hears-late", "Each rank hears from the one ahead of it only after its own work "
+                  "has begun. A message that is waited for after work() holds nothing back.",
+                  hears_late),
         Diagnosis("too-early", "A rank begins before it can know that the one ahead of it has "
                   "ended. Who tells it, and has that rank done its own work by then, and heard "
                   "from the one before?", only("order")),

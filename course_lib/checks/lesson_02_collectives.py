@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,10 +67,12 @@ declare(Exercise(
 
 
 def collected(
-    given: list[tuple], own: Callable[[list, int], list] = lambda rows, rank: rows
-) -> list:
+    given: list[tuple], own: Callable[[list, int], list] = lambda rows, rank: rows,
+    root: int | None = None,
+) -> list:  # fmt: skip
     """dst, or every rank, has a list of all tensors. The rest are mistakes."""
     rows, (_, *dst) = [t.clone() for t, *_ in given], given[0]
+    dst = dst if root is None else [root]
     return [own(rows, r) if dst in ([], [r]) else None for r in range(len(given))]
 
 
@@ -90,6 +93,19 @@ def misplaced(play: Play) -> bool:
     return length > 0 < len(lists) and all(len(got) == len(given) and any(
         not same(entry, mine) and any(same(entry, t) for t in given)
         for entry, mine in zip(got, given, strict=True)) for got in lists)  # fmt: skip
+
+
+def same_again(play: Play) -> bool:
+    """In every list that is returned, all entries but the rank's own are one neighbour's tensor."""
+    given, n = [args[0] for args in play.inputs[0]], play.case.world
+    lists = [seen.returned for seen in play.seen[0]] if play.done else []
+
+    def repeats(rank: int, got: Any) -> bool:
+        rest = got[:rank] + got[rank + 1 :] if isinstance(got, list) and len(got) == n else []
+        near = given[(rank - 1) % n], given[(rank + 1) % n]
+        return len(rest) > 1 and any(all(same(e, t) for e in rest) for t in near)
+
+    return play.case.length > 0 < len(lists) and all(map(repeats, range(n), lists))
 
 
 def returned_elsewhere(play: Play) -> bool:
@@ -115,7 +131,11 @@ declare(Exercise(
     inputs=lambda case, rank: (tensor(case, rank), case.options["dst"]),
     core=rooted_core("dst"), sturdy=rooted_sturdy("dst"), special=worlds_and_lengths,
     rules=[no_collectives],
-    mistakes=[wrong(*OWN_MISSING)],
+    mistakes=[
+        wrong(*OWN_MISSING),
+        wrong("other-root", "The list is on rank 0, and not on dst. Which line takes rank 0 for "
+              "the root?", root=0),
+    ],
     diagnoses=[
         Diagnosis("list-everywhere", "Ranks other than dst return something, too. What does the "
                   "stub promise there?", returned_elsewhere),
@@ -187,6 +207,10 @@ declare(Exercise(
                   {"max": "min", "min": "max"}, {"prod": "sum"}))),
         wrong("root-twice", "dst's own tensor is in the result twice.",
               rows=lambda rows, dst: [*rows, rows[dst]]),
+        wrong("received-over-own", "dst receives into its own tensor, or into the one that holds "
+              "the result so far: what was in it is gone.",
+              *({"rows": lambda rows, dst, k=k, at=at: [left_out(rows, dst)[at]] * k}
+                for k in (1, 2) for at in (0, -1))),
         wrong("starts-from-0", "It is as if one more rank had taken part, with zeros. What does a "
               "0 do to a product, or to the largest of negative numbers?",
               rows=lambda rows, dst: [*rows, torch.zeros_like(rows[0])]),
@@ -205,7 +229,13 @@ declare(Exercise(
                       Case(3, 4, numbers="random", calls=2)],
     sturdy=lambda rng: [Case(1, 2), Case(3, 0), Case(8, 2), Case(crowd(rng), 2), *hostile(3, 6)],
     special=worlds_and_lengths, rules=[no_collectives],
-    diagnoses=[MISPLACED], mistakes=[turned(collected)(*OWN_MISSING)],
+    diagnoses=[
+        Diagnosis("same-again", "Every other entry of a rank's list is the same neighbour's "
+                  "tensor: in each step that one has sent its own again. What should it pass on?",
+                  same_again),
+        MISPLACED,
+    ],
+    mistakes=[turned(collected)(*OWN_MISSING)],
 ))  # fmt: skip
 
 # ---- 02.5 my_reduce_scatter ----------------------------------------------------------------------
@@ -213,10 +243,12 @@ declare(Exercise(
 
 def scattered(
     given: list[tuple], of: Callable[[int, int], int] = lambda rank, n: rank,
-    add: bool = True, whole: bool = False, sent: bool = False,
+    add: bool = True, whole: bool = False, sent: bool = False, own: bool = True,
 ) -> list:  # fmt: skip
     """Of the sum every rank has its own block. The rest are mistakes."""
     n, total = len(given), combine("sum", [t for (t,) in given])
+    if not own:
+        return [(total - t).tensor_split(n)[r] for r, (t,) in enumerate(given)]
     if sent:
         return [combine("sum", [given[r][0].tensor_split(n)[r] for r in range(n)]) for _ in given]
     return [total if whole else (total if add else given[r][0]).tensor_split(n)[of(r, n)].clone()
@@ -242,6 +274,8 @@ declare(Exercise(
     mistakes=[
         wrong("input-block", "Each rank returns a part of its own tensor, to which nothing has "
               "been added.", add=False),
+        wrong("own-missing", "Each rank has the sum of what the others have sent. Its own tensor "
+              "has a block for it, too.", own=False),
         wrong("own-block-sent", "Rank r needs block r from all, not each sender's own.", sent=True),
         wrong("whole-sum", "The whole sum comes back. A rank keeps one block of it.", whole=True),
         wrong("wrong-block", "Each rank returns a finished block of the sum, and not the one that "

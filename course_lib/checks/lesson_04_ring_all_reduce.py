@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from operator import floordiv, truediv
 from typing import Any
 
 import torch
@@ -26,8 +27,16 @@ WRONG_BUFFER = ("What arrives is never added: each rank adds something of its ow
                 "tensor did recv fill?")  # fmt: skip
 WRONG_CHUNK = ("What arrives goes into another chunk than its own. Which chunk does the left "
                "neighbour send in this step?")  # fmt: skip
+OVERWRITTEN = ("received-over-own", "What arrives is received into the chunk that it is to be "
+               "added to: what was in it is gone before anything can be added.")  # fmt: skip
 OF_ITS_OWN: list[Callable] = [lambda own, came, sent: own + sent, lambda own, came, sent: own + own,
                               lambda own, came, sent: sent]  # fmt: skip
+
+
+# The inbox is the chunk itself: what was in it is gone.
+OVER_OWN: list[Callable] = [lambda own, came, sent: came + came,
+                            lambda own, came, sent: came + sent]  # fmt: skip
+
 
 # ---- a ring in one process -----------------------------------------------------------------------
 
@@ -60,20 +69,28 @@ def turn(
 def ring(
     given: list[tuple], way: int = 1, first: int = 0, adds: int = 0, gathers: int = 0,
     start: int = 1, reduce: Callable = add, gather: Callable = lambda own, came, sent: came,
-    into: int = -1, lands: int = -1, own: bool | None = None,
+    into: int = -1, lands: int = -1, adds_back: Callable[[int], int] | None = None,
 ) -> None:  # fmt: skip
     """The ring step by step: n − 1 steps that add, and n − 1 that hand finished chunks on."""
     n = len(given)
     flat = [t.flatten().clone() for (t,) in given]
     chunks = [list(t.tensor_split(n)) for t in flat]
-    if own is not None:  # whole tensors go round; what is added is the own one, or what was sent
-        flat = [f + sum(flat[rank if own else (rank - way * back) % n] for back in range(n - 1))
+    if adds_back is not None:  # whole tensors go round; in a step is added what is so far back
+        flat = [f + sum(flat[(rank - way * adds_back(step)) % n] for step in range(n - 1))
                 for rank, f in enumerate(flat)]  # fmt: skip
     elif n > 1:
         turn(chunks, n - 1 + adds, first, way, into=into, then=reduce)
         turn(chunks, max(0, n - 1 + gathers), first + start, way, into=lands, then=gather)
     for (t,), end in zip(given, flat, strict=True):
         t.copy_(end.view(t.shape))
+
+
+BUFFERS = (  # whose tensor is added in a step that should add what just came from the left
+    lambda step: 0,  # its own; what it has sent; of two that take turns always the one or the other
+    lambda step: step,
+    lambda step: 2 * ((step + 1) // 2),
+    lambda step: 2 * (step // 2) + 1,
+)  # fmt: skip
 
 
 def any_ring(*several: dict[str, Any]) -> list[dict[str, Any]]:
@@ -109,7 +126,7 @@ declare(Exercise(
                   {"start": 0}, {"reduce": lambda own, came, sent: came}, {"adds": -1},
                   {"start": 2}, {"adds": -1, "start": 2})),
         wrong("wrong-buffer", WRONG_BUFFER, *any_ring(
-            {"own": True}, {"own": False},
+            *({"adds_back": back} for back in BUFFERS),
             *({"reduce": reduce, "start": start} for start in (1, 2) for reduce in OF_ITS_OWN))),
         wrong("wrong-chunk", WRONG_CHUNK, *any_ring(
             {"into": 0}, {"into": 1}, {"lands": 0}, {"lands": 1}, {"into": 0, "lands": 0})),
@@ -117,8 +134,12 @@ declare(Exercise(
               "adding half take, and does the second half add, too?", *any_ring(
                   {"gather": add}, *({"adds": 1, "start": 0, "gathers": k} for k in (0, -1)))),
         wrong("gather-short", "The sums are finished, and not all of them have come by every rank. "
-              "How many steps does the second half take?",
-              *any_ring({"gathers": -1}, {"gathers": -99})),
+              "How many steps does the second half take?", *any_ring({"gathers": -1})),
+        wrong("not-gathered", "Each sum is finished on one rank, and on no other: nothing has come "
+              "of the second half. What is done with what it receives?",
+              *any_ring({"gathers": -99})),
+        wrong(*OVERWRITTEN, *any_ring(
+            *({"reduce": r, "start": k} for k in (1, 2) for r in OVER_OWN))),
     ],
 ))  # fmt: skip
 
@@ -133,12 +154,12 @@ def chunks_of(case: Case, rank: int) -> list[Tensor]:
 
 def scattered(
     given: list[tuple], way: int = 1, first: int = 0, adds: int = 0, off: int = 0, into: int = -1,
-    reduce: Callable = add,
+    next: int = -1, reduce: Callable = add,
 ) -> list[int]:  # fmt: skip
     """The adding half; returns the number of the chunk that is complete, or another one's."""
     chunks = [args[0] for args in given]
     n = len(chunks)
-    turn(chunks, n - 1 + adds if n > 1 else 0, first, way, into=into, then=reduce)
+    turn(chunks, n - 1 + adds if n > 1 else 0, first, way, next, into, reduce)
     numbers = [(r + first + 1 + off) % n for r in range(n)]
     return numbers if way == 1 else [n - 1 - i for i in reversed(numbers)]
 
@@ -175,6 +196,11 @@ declare(Exercise(
         wrong("wrong-buffer", WRONG_BUFFER, *any_ring(*({"reduce": r} for r in OF_ITS_OWN[:2]))),
         wrong("wrong-chunk", WRONG_CHUNK, *any_ring(*({"into": i, "off": k} for i in (0, 1)
                                                       for k in (0, 1, -1)))),
+        wrong("same-chunk", "In every step a rank sends the same chunk again. What it has just "
+              "added up is what the next rank needs.",
+              *any_ring(*({"next": 0, "off": k} for k in (0, 1, -1, -2)))),
+        wrong(*OVERWRITTEN, *any_ring(
+            *({"reduce": r, "off": k} for k in (0, 1, -1) for r in OVER_OWN))),
         wrong("wrong-index", "One chunk is complete on each rank, and another one's number is "
               "returned. Follow the last message: which chunk did it carry?",
               *any_ring({"off": 1}, {"off": -1}, {"off": 2}, {"off": -2})),
@@ -238,11 +264,11 @@ declare(Exercise(
 def ring_time(
     n: int, nbytes: float, alpha: float, beta: float,
     steps: Callable[[int], int] = lambda n: 2 * (n - 1), parts: Callable[[int], int] = lambda n: n,
-    starts: int | None = None, inverted: bool = False,
+    starts: int | None = None, inverted: bool = False, divide: Callable = truediv,
 ) -> float:  # fmt: skip
     """Each of the 2(n − 1) steps takes a latency and the transfer of one chunk."""
     latency = alpha * (steps(n) if starts is None else starts)
-    chunk = nbytes / parts(n)
+    chunk = divide(nbytes, parts(n))
     return latency + steps(n) * (chunk / beta if inverted else chunk * beta)
 
 
@@ -263,5 +289,7 @@ formula(
          {"steps": lambda n: 2 * n}),
         ("one-phase", "That is the time of one half. The sums have to come back, too.",
          {"steps": lambda n: n - 1}, {"steps": lambda n: n}),
+        ("rounded-down", "// drops the rest of the division. Bytes per chunk may be a fraction "
+         "here: it is a formula, and nobody sends it.", {"divide": floordiv}),
     ],
 )  # fmt: skip

@@ -93,10 +93,14 @@ declare(Exercise(
 # ---- 05.2 broadcast_parameters -------------------------------------------------------------------
 
 
-def spread(given: list[tuple]) -> None:
-    """Every rank has the parameters and buffers of src."""
+def spread(given: list[tuple], averages: bool = False) -> None:
+    """Every rank has the parameters and buffers of src; or the means of all, which is a mistake."""
     states = [(*m.parameters(), *m.buffers()) for m, *_ in given]
     with torch.no_grad():
+        for column in zip(*states, strict=True) if averages else ():
+            mean = torch.stack([t.double() for t in column]).mean(0)
+            for t in column:
+                t.copy_(mean)
         for mine in states:
             for t, sent in zip(mine, states[given[0][1] if given[0][1:] else 0], strict=True):
                 t.copy_(sent)
@@ -124,6 +128,8 @@ declare(Exercise(
         *models("two layers", worlds=(3,), layout="transposed", options={"src": 2}),
         *models("buffers", worlds=(3,), calls=2, options={"src": 1}, later=({"src": 2},))],
     length_is="", fits=lambda case: case.world > 1,
+    mistakes=[turned(spread)("averages", "Every rank has the means over all ranks. What src has is "
+                             "asked for, untouched.", averages=True)],
 ))  # fmt: skip
 
 

@@ -208,6 +208,9 @@ REPORTS: list[tuple] = [  # what of an Account is reported for an epoch, by a ra
     ("padding-counted", "accuracy", "The sampler fills the last shares up with samples that it has "
      "given out already, and the accuracy counts them again.", lambda a, e, r: a.rate(e),
      lambda a, e, r: sum(hit for _, hit in a.hits(e)) / len(a.labels)),
+    ("mean-of-ranks", "accuracy", "The ranks' accuracies are averaged, and their shares differ in "
+     "size: a sample counts for more in a small one. Add up the counts, then divide once.",
+     lambda a, e, r: mean(a.rate(e, k) for k in a.ranks)),
     ("local-accuracy", "accuracy", "Each rank reports the accuracy over its own share; the counts "
      "have to be added up over the ranks before they are divided.", lambda a, e, r: a.rate(e, r)),
     ("local-loss", "loss", "Each rank reports the loss of its own samples only.",
@@ -258,6 +261,7 @@ def accumulate(
     given: list[tuple], own: Callable[[Tensor, float], Tensor] = lambda parts, norm: parts.sum(0),
     end: Callable[[Tensor, float], Tensor] = clip,
     told: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses.mean(),
+    divided: str = "",
 ) -> list[float]:  # fmt: skip
     """One step along the clipped mean gradient of all ranks' micro-batches. The rest are mistakes.
 
@@ -273,8 +277,10 @@ def accumulate(
         losses.append(torch.stack(each).detach())
     for model, optimizer, _, norm in given:
         mean = torch.stack([own(parts, norm) for parts in gradients]).mean(0)
+        mean = mean / len(given) if divided == "before" else mean
         trained = [p for p in model.parameters() if p.requires_grad]
-        whole = end(mean, norm).split([p.numel() for p in trained])
+        step = end(mean, norm) / (len(given) if divided == "after" else 1)
+        whole = step.split([p.numel() for p in trained])
         for p, part in zip(trained, whole, strict=True):
             p.grad = part.view_as(p)
         optimizer.step()
@@ -334,6 +340,9 @@ declare(Exercise(
         wrong("unscaled", "The gradients of the micro-batches are added up, so the step is that of "
               "their sum. A mean over all samples is asked for.",
               own=lambda parts, norm: len(parts) * parts.sum(0)),
+        wrong("divided-again", "DDP's gradients are means over the ranks already, and these are "
+              "divided by the number of ranks once more.", {"divided": "before"},
+              {"divided": "after"}),
         wrong("only-last", "Only the last micro-batch has a part in the step.",
               {"own": lambda parts, norm: parts[-1]},
               {"own": lambda parts, norm: len(parts) * parts[-1]}),

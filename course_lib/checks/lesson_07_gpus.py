@@ -158,6 +158,9 @@ declare(Exercise(
         wrong("sum", "Every rank has the sum of all gradients: n times too large. Is it divided, "
               "and in place?", divided=False)],
     diagnoses=[
+        Diagnosis("cuda-alone", "Where there is no GPU there is no torch.cuda to ask. "
+                  "torch.get_device_module(device()) has the same calls everywhere. Does the host "
+                  "have to wait here at all?", says("has no GPU")),
         Diagnosis("too-early", "The gradient of a layer is there when the layer has been computed, "
                   "and it is sent before.", found("too early")),
         Diagnosis("host-stands", "The host waits for the GPU on the way, and issues nothing "
@@ -285,7 +288,8 @@ declare(Exercise(
         "0: all#0 tp01#0; 1: all#0 tp01#0; 2: all#0", MESH, MESH.replace(" all#0", ""),
         "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast")],
     sturdy=lambda rng: [Case(1, options={CALLS: text}) for text in (
-        "0: ", "0: all#0/broadcast; 1: all#0", "0: all#0/broadcast; 1: all#0; 2: all#0",
+        "0: ", "0: all#0/broadcast; 1: all#0", "0: all#0; 1: all#0/broadcast",
+        "0: all#0/broadcast; 1: all#0; 2: all#0",
         "0: dp01#0; 1: tp01#0", "0: b01#0; 1: ; 2: a23#0; 3: ", MESH + "; 4: tp45#0; 5: ")],
     in_ranks=False, rules=[without_a_word], smaller=lambda case: [],
     mistakes=[
@@ -304,6 +308,11 @@ declare(Exercise(
         wrong("another-op", "Two ranks at the same seq of the same group, with two names of ops, "
               "have not made the same call, and the one in the minority does not wait.",
               {"usual": list}, {"usual": lambda ops: ops[:1]}),
+        wrong("tie", "Here as many ranks have one op's name as another's. Then the op of the "
+              "lowest rank counts, whatever it is called.", *({"usual": usual} for usual in (
+                  lambda ops: [min(set(ops), key=lambda op: (-ops.count(op), op))],
+                  lambda ops: [max(set(ops), key=lambda op: (ops.count(op), op))],
+                  lambda ops: [mode(ops[::-1])]))),
         wrong("gives-up", "The first incomplete call lacks only ranks that wait. The cause is in a "
               "later one.", {"gives_up": True}, {"nobody": True})],
 ))  # fmt: skip

@@ -211,8 +211,9 @@ declare(Exercise(
                 for end in (lambda t, c: t, lambda t, c: t.reshape(c.t().shape)))),
     ],
     diagnoses=[
-        Diagnosis("not-contiguous", "t() is another view of the same memory. The stub promises "
-                  "rows that lie side by side: contiguous() makes such a copy.", found("strides")),
+        Diagnosis("not-contiguous", "The elements of what is returned do not lie side by side, as "
+                  "the stub promises: t(), permute() and slices are views of memory that stays as "
+                  "it is. contiguous() makes a copy in order.", found("strides")),
         Diagnosis(*BY_ROWS, says("is no multiple of", "one per rank, not")),
         Diagnosis("calls", "One all_to_all brings to each rank what it needs; a gather, all of A.",
                   lambda p: not p.findings and found("calls")(p)),

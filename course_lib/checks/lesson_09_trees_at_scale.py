@@ -142,7 +142,7 @@ declare(Exercise(
                   "and every sum on the way out, while the other links idle.",
                   lambda p: only("sends", "rounds")(p) and rules.through_one(p)),
         Diagnosis("bits-differ", "Every rank has the sum, and not to the last bit the same one. "
-                  "Which rank adds up in which order?", only("bits")),
+                  "Which rank adds up in which order?", lambda p: found("bits")(p) and not p.wrong),
         Diagnosis("too-many-rounds", "It takes more rounds than doubling. Do both partners send at "
                   "the same time, and is everybody busy in each round?", only("rounds")),
     ],
@@ -240,6 +240,21 @@ def share_between_nodes(play: Play) -> Iterator[Finding]:
                           f"{most} are allowed", rank, mine, most)  # fmt: skip
 
 
+def strided(play: Play) -> bool:
+    """The groups of g ranks in which most bytes travel join ranks of different nodes."""
+    trace, per_node = rules.trace_of(play), play.case.options["gpus_per_node"]
+    calls = [e for e in trace.events if e.is_collective]
+    most = max((e.nbytes for e in calls), default=0)
+    used = [trace.groups.get(e.group, ()) for e in calls if e.nbytes == most > 0]
+    return (
+        only("bytes")(play)
+        and bool(used)
+        and all(
+            len(ranks) == per_node and len({r // per_node for r in ranks}) > 1 for ranks in used
+        )
+    )
+
+
 def leaders_only(play: Play) -> bool:
     talk = [r for r in range(play.case.world) if between_nodes(play, r)]
     return only("bytes")(play) and 1 < len(talk) == len(
@@ -288,6 +303,8 @@ declare(Exercise(
     diagnoses=[
         Diagnosis("flat", "One collective joins all ranks, whatever their node. Which ranks share "
                   "a node, and which are their counterparts elsewhere?", found("flat")),
+        Diagnosis("strided", "The groups in which most bytes travel join ranks of different nodes. "
+                  "Ranks of one node follow one another: r // g says which node.", strided),
         Diagnosis("leaders-only", "One rank of each node carries everything to the other nodes. "
                   "What if each of its neighbours carried a part of its own?", leaders_only),
         Diagnosis("over-share", "Some rank sends more to other nodes than its share. How much does "

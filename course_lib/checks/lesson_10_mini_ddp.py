@@ -136,6 +136,14 @@ def by_hand_alone(play: Play) -> Iterator[Finding]:
         yield Finding("torch's own", text)
 
 
+def without_zeros(play: Play) -> bool:
+    """A call of other size than any bucket, where a gradient is missing."""
+    whole = in_bytes(play.given(0))
+    sizes = {e.nbytes for e in trace_of(play).events if e.op.startswith("all_reduce")}
+    missing = by_hand.MISSING in play.case.options
+    return missing and found("Mismatch")(play) and not sizes <= {*whole}
+
+
 def over_plan(*one_of: str) -> OfPlay:
     return lambda p: not p.findings and found(*one_of)(p)
 
@@ -193,6 +201,9 @@ declare(Exercise(
                   "asks whether it is the same parameter.", says("Boolean value of Tensor")),
         Diagnosis("not-all-written", "It calls a method that is not written yet.", lambda p: p.done
                   and any(isinstance(s.returned, str) for s in p.seen[0])),
+        Diagnosis("no-zeros", "A rank without a gradient reduces less than the others, whose "
+                  "bucket has one. A missing gradient takes its place in the bucket, as zeros.",
+                  without_zeros),
         Diagnosis("order-by-rank", "Two ranks reduce different buckets in one call, or one makes "
                   "fewer calls. On a rank that lacks a gradient some bucket is never full: which "
                   "may go before it, and what issues those that are open when backward has ended?",
@@ -262,7 +273,7 @@ def batch(case: Case, rank: int) -> tuple[BothWays]:
 
 
 def normalise(
-    given: list[tuple[BothWays]], added: bool = False, within: bool = False,
+    given: list[tuple[BothWays]], added: tuple[str, ...] = (), within: bool = False,
     share: Callable = lambda n, k, rank: 1 / n.sum(), path: Callable = lambda n, k, rank: 1,
     by: Callable = lambda mean, variance, eps, n: (mean, (variance + eps).rsqrt()),
 ) -> None:  # fmt: skip
@@ -287,7 +298,7 @@ def normalise(
     torch.stack([*map(lambda out, job: (out * job.upstream).sum(), outputs, jobs)]).sum().backward()
     for one, leaf in zip(jobs, leaves, strict=True):
         for name in leaf:
-            grads: Any = [m[name].grad for m in (leaves if added and name != "x" else [leaf])]
+            grads: Any = [m[name].grad for m in (leaves if name in added else [leaf])]
             one.noted[f"{name}.grad"] = sum(grads).to(one.upstream.dtype)
 
 
@@ -345,8 +356,9 @@ declare(Exercise(
         wrong("path-divided", "What comes to x through mean and variance has the wrong size. It is "
               "the sum over all ranks, divided by the number of all samples, once.",
               {"path": lambda n, k, rank: 1 / len(n)}, {"path": lambda n, k, rank: n.sum() / n[k]}),
-        wrong("weights-added", "The gradients of weight and bias are added up over the ranks. They "
-              "stay local: DDP averages them.", added=True),
+        wrong("weights-added", "A gradient of weight or bias is added up over the ranks. They stay "
+              "local: DDP averages them.", *({"added": names} for names in (
+                  ("weight", "bias"), ("weight",), ("bias",)))),
     ],
     diagnoses=[
         Diagnosis("statistics-apart", "Sums, squares and counts can travel in one tensor: one "

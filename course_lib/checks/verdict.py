@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from course_lib.checks.compare import alike, cut, same, show, show_apart
+from course_lib.checks.compare import alike, cut, leaves, same, show, show_apart
 from course_lib.checks.diagnose import Level
 from course_lib.checks.exercise import Finding, Play
 from course_lib.trace import Run
@@ -93,7 +93,11 @@ class Verdict:
             return f"   passed{said}"
         if level.failed and level.explanation:
             id = level.explanation.id
-            return "   failed" + ("" if id.endswith("values-differ") else f"   {id}")
+            # what else goes wrong is seldom what a feature of the cases would say
+            vague = id.endswith("values-differ") or (
+                ".only-" in id and level is not self.first_failing
+            )
+            return "   failed" + ("" if vague else f"   {id}")
         if name == "budget":
             return "   counts once core passes"
         return "   not played: a case before it did not end"
@@ -124,6 +128,7 @@ def case_of(level: Level) -> Any:
         "dtype": case.dtype, "layout": case.layout,
         "options": {name: show(value) for name, value in case.options.items()},
         "values": [row for f in values for row in _rows(level.play, f)][:MOST],
+        "others": list(_fine(level, values)),
         "findings": _others(level.play, [f for f in level.findings if f not in values]),
     }  # fmt: skip
 
@@ -147,17 +152,30 @@ def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
                "expected": other, "note": _note(f.kind, got, want)}  # fmt: skip
 
 
+def _fine(level: Level, values: list[Finding]) -> Iterator[dict[str, str]]:
+    """What the other ranks were given, where the result depends on it."""
+    assert level.play is not None
+    told, world = {f.rank for f in values}, level.play.case.world
+    for rank in range(world if values and level.asks and world <= MOST else 0):
+        if rank not in told:
+            given = level.play.inputs[values[0].call][rank]
+            yield {"of": f"rank {rank}", "given": ", ".join(map(show, given))}
+
+
 def _note(kind: str, got: Any, want: Any) -> str:
     if kind == "argument changed":
         return "changed, and should not be"
     if kind == "type":
         return f"and it returns {_kind(got)}, not {_kind(want)}"
-    if not (isinstance(got, Tensor) and isinstance(want, Tensor)):
+    for (_, one), (_, other) in zip(leaves(got), leaves(want), strict=False):
+        if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+            return ""
+        if one.dtype != other.dtype:
+            return f"{one.dtype}, not {other.dtype}".replace("torch.", "")
+        if one.shape != other.shape:
+            return f"shape {tuple(one.shape)}, not {tuple(other.shape)}"
+    if not isinstance(got, Tensor):
         return ""
-    if got.dtype != want.dtype:
-        return "another dtype"
-    if got.shape != want.shape:
-        return "another shape"
     at = (~alike(got, want)).flatten().nonzero().flatten().tolist()
     if len(at) == got.numel() > 1:
         return "all differ"
@@ -208,6 +226,9 @@ def _story(level: Level) -> Iterator[str]:
                                        ("", should, row["expected"], note)):  # fmt: skip
             room = WIDE - wide - 19 - len(more)
             yield f"  {head:<{wide}}  {verb:<13}  {cut(cell, room)}{more}"
+    for row in case["others"]:
+        room = WIDE - wide - 19
+        yield f"  {row['of']:<{wide}}  {'given':<13}  {cut(row['given'], room)}   and is right"
     yield from (f"  {line}" for text in case["findings"] for line in text.splitlines()[:40])
 
 

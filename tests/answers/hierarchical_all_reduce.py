@@ -78,7 +78,7 @@ WRONG = {
                       ("group=across)", "group=across)\n    mine /= n // g")),
     "forgets_the_others": ("in_three", "09.node-only", "two of the three steps",
                            ("    dist.all_reduce(mine, group=across)\n", "")),
-    "columns_are_rows": ("in_three", "09.over-share", "the groups are swapped; the sum is right",
+    "columns_are_rows": ("in_three", "09.strided", "the groups are swapped; the sum is right",
                          ("node = group if first <= rank < first + g else locals().get(\"node\")",
                           "across = group if first <= rank < first + g else locals().get("
                           "\"across\")"),
