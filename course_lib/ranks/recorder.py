@@ -117,7 +117,7 @@ class Recorder(context.Context):
                 for tensor in writes:
                     bytes_out += tensor.nbytes
             except RuntimeError:  # a sparse tensor is no one block of memory
-                dense, bytes_in, bytes_out = True, _values(reads), _values(writes)
+                dense, bytes_in, bytes_out = True, _dense_size(reads), _dense_size(writes)
         splits = _splits(op, reads, writes, call.splits) if op in _WITH_SPLITS else ()
         if by_user and threading.get_ident() != self._main:
             self._log.append("flag", "has_threads")
@@ -295,9 +295,9 @@ def _op(name: Any) -> str:
     return _OPS.get(name.name, name.name.lower())
 
 
-def _values(tensors: Sequence[torch.Tensor]) -> int:
-    """What the values of these take, in bytes: of sparse ones without their indices."""
-    return sum((t._nnz() if t.is_sparse else t.numel()) * t.element_size() for t in tensors)
+def _dense_size(tensors: Sequence[torch.Tensor]) -> int:
+    """What these would take in bytes, were they not sparse: that is equal on all ranks."""
+    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -271,6 +271,17 @@ SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
 ]
 
 
+# What changes them.
+SETTERS: list[tuple[Any, str]] = [
+    (torch, "set_default_dtype"),
+    (torch, "use_deterministic_algorithms"),
+    (torch, "set_float32_matmul_precision"),
+    (torch, "set_anomaly_enabled"),
+    (torch, "set_printoptions"),
+    (os, "chdir"),
+]
+
+
 def settings() -> list[Any]:
     return [read() for read, _ in SETTINGS]
 

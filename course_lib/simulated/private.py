@@ -83,7 +83,8 @@ class Privacy:
         if following.torch_state is not None:
             self._generator.set_state(following.torch_state)
         compat.swap_environ(following.environ)
-        leaving.settings = compat.change_settings(following.settings)
+        if self._caller.scheduler.has_settings:  # to look at them takes as long as the handover
+            leaving.settings = compat.change_settings(following.settings)
         self.modules.swap(leaving, following)
 
     def enter(self, rank: Rank) -> None:
@@ -159,11 +160,23 @@ def _places() -> list[Place]:
     no_ranks = for_ranks(lambda _, fn=None, *__, **___: no_spawn(fn))
     out += [(torch.multiprocessing, name, no_ranks) for name in ("spawn", "start_processes")]
     out += _no_gpu_places()
+    out += [(*place, _setter) for place in compat.SETTERS]
     no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
     out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
     out += _group_places()
     out.append((sys, "argv", lambda _: arguments()))
     return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
+
+
+def _setter(original: Any) -> Any:
+    @functools.wraps(original)
+    def change(*args: Any, **kwargs: Any) -> Any:
+        rank = current()
+        if rank is not None:
+            rank.scheduler.has_settings = True
+        return original(*args, **kwargs)
+
+    return change
 
 
 def _group_places() -> list[Place]:

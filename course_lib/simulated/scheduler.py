@@ -136,6 +136,7 @@ class Scheduler:
         self.running: Rank | None = None
         # what to do when the baton goes from one rank to another; None is the caller of run()
         self.switch: Callable[[Rank | None, Rank | None], None] = lambda before, rank: None
+        self.has_settings = False  # some rank has changed what torch keeps once for all: private.py
         self._deadlock = deadlock
         self._heap: list[tuple[float, float, int, Any]] = []
         self._number = 0
