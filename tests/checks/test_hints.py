@@ -541,6 +541,20 @@ def hierarchical_all_reduce(tensor, gpus_per_node):
     tensor.copy_(padded[:tensor.numel()].view(tensor.shape))
 """,
     ),
+    (  # the others are n - 1
+        "average_gradients",
+        "05.one-too-few",
+        """
+def average_gradients(model):
+    for p in model.parameters():
+        if p.requires_grad:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+            gradient = p.grad.contiguous()
+            dist.all_reduce(gradient)
+            p.grad.copy_(gradient / (dist.get_world_size() - 1))
+""",
+    ),
 ]
 
 
