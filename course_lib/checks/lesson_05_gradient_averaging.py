@@ -59,6 +59,8 @@ AVERAGES: list[tuple[str, str, dict]] = [  # mistakes that are made wherever the
     ("sum", "Every rank has the sum of all gradients, not their mean.", {"by": lambda n: 1}),
     ("divided-twice", "It is divided by the number of ranks a second time somewhere.",
      {"by": lambda n: n**2}),
+    ("one-too-few", "The sum is divided by n − 1. The mean of n numbers is their sum over n.",
+     {"by": lambda n: n - 1}),
     ("none-stays", "A rank that had no gradient still has none, while the others have the mean: "
      "its weights will fall behind theirs.", {"bare": False}),
 ]  # fmt: skip

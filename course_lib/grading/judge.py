@@ -168,7 +168,8 @@ def judge(order: Order, address: str, limits: Limits, pictures: bool = False) ->
     first = verdict.first_failing
     # Of a case with hidden numbers a learner sees nothing.
     shown = first.play if first and first.play and first.play.case.seed < HIDDEN_FROM else None
-    head, *blocks = str(verdict).split("\n\n")  # the levels; the case; the hint
+    words = str(verdict).replace(f"{text.file}, line ", "your cell, line ")  # no student has a file
+    head, *blocks = words.split("\n\n")  # the levels; the case; the hint
     return {
         "written": verdict.written, "passed": verdict.passed, "points": verdict.points,
         "diagnosis": verdict.diagnosis,

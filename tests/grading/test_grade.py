@@ -276,7 +276,8 @@ def marked(tmp_path: Path, policy: Policy, required: bool = True, late: float = 
 @pytest.mark.parametrize(
     ("policy", "required", "points", "worth"),
     [
-        (Policy(), True, 14, 20), (Policy(), False, 14, 20),
+        (Policy(), True, 14, 20), (Policy(), False, 14, 0),
+        (Policy(optional="full"), False, 14, 20),
         (Policy(optional="bonus"), False, 14, 0), (Policy(optional="none"), False, 0, 0),
         (Policy(points={"e": 10}), True, 7, 10), (Policy(optional="none"), True, 14, 20),
     ],

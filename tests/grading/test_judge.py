@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import random
 import zlib
+from dataclasses import replace
 
 import pytest
 import zoo
 from conftest import PATIENT, attack
 
+from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
-from course_lib.checks.exercise import find
+from course_lib.checks.diagnose import Level
+from course_lib.checks.exercise import Play, Prepared, find
 from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import CannotCheck, make
+from course_lib.checks.verdict import Verdict
+from course_lib.grading.evidence import drawn, questions
 from course_lib.grading.judge import Order, judge
 from course_lib.grading.namespace import CellText, namespace
 from course_lib.grading.processes import RankServer
 from course_lib.grading.walls import Limits
 from course_lib.simulated import scheduler
+from course_lib.trace import Event, Run, Trace
 
 pytestmark = pytest.mark.slow
 
@@ -210,3 +216,21 @@ def test_records_hold_no_input_and_no_expected_value_of_a_hidden_case(judged) ->
     assert record["points"] == 0
     assert len(record["told"]) == 2, "the levels and the hint, and no case between them"
     assert record["pictures"] == []
+
+
+def test_no_student_is_sent_to_a_file_that_only_the_grader_has(judged) -> None:
+    record = judged("exchange", "def exchange(mine, partner):\n    return 1 / 0\n")
+    assert "your cell, line 2" in record["told"][1]
+    assert "exchange.py" not in str(record["told"])
+
+
+def test_questions_and_pictures_are_about_what_can_be_seen() -> None:
+    """Zeros, NaN and infinities are no case to play by hand; to make a group takes no time."""
+    made = Event(0, "new_group", None, "0", 0, None, None, 1.0, 1.0, None)
+    run = Run([], Trace([made]), 0.0, 3, "gloo")
+    special = Play(Case(3, 6, numbers="special", options={"partners at distance": 1}),
+                   Prepared([]), run=run)  # fmt: skip
+    plain = replace(special, case=replace(special.case, world=2, length=1, numbers="digits"))
+    verdict = Verdict("", {}, {"sturdy": Level("sturdy", [special, plain], [special])})
+    assert questions(find("exchange"), verdict)[0]["about"].startswith("2 ranks, length 1")
+    assert drawn(special) == []
