@@ -333,6 +333,13 @@ def absent(event: Event, ranks: Collection[int], parted: Sequence[str] = ()) -> 
 # it lies, but for outputs that it fills in order.
 NEED_DENSE = {"all_reduce", "broadcast", "reduce", "scatter", "reduce_scatter", "all_to_all_single"}
 FILL_IN_ORDER = {"all_to_all_single", "reduce_scatter"}
+FILL_A_LIST = {
+    "all_gather",
+    "all_gather_coalesced",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "gather",
+}
 
 
 def strided(event: Event) -> Mismatch:

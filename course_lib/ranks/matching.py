@@ -37,6 +37,7 @@ class CallMatcher:
         # the smallest place of those that do not fit: a program always gets the same answer
         self._bad: tuple[Key, int] | None = None
         self._strided: Event | None = None
+        self._shared: tuple[Event, str] | None = None
         self._given_up: set[tuple[int, int]] = set()  # rank and number of calls not waited out
 
     def add(self, event: Event) -> None:
@@ -64,6 +65,10 @@ class CallMatcher:
         for other in known:
             if other is not event:
                 self.add(other)
+
+    def shares(self, event: Event, what: str) -> None:
+        """Outputs of this call share memory, as ``what`` of explain.shared_memory says."""
+        self._shared = min(self._shared or (event, what), (event, what), key=_place_of)
 
     def give_up(self, event: Event) -> None:
         """A rank has waited for this call in vain, and gone on: nobody need meet it any more."""
@@ -150,7 +155,13 @@ class CallMatcher:
             parted = explain.parted(self._calls[key], k) if key[0] == "call" else ()
             found = (explain.mismatch(calls[0], other, parted) for other in calls[1:])
             return next(filter(None, found), None) or explain.splits_differ(calls, calls, members)
-        return explain.strided(self._strided) if self._strided else None
+        if self._strided:
+            return explain.strided(self._strided)
+        return explain.outputs_shared(*self._shared) if self._shared else None
+
+
+def _place_of(shared: tuple[Event, str]) -> tuple[int, int]:
+    return shared[0].rank, shared[0].seq
 
 
 def _key(event: Event) -> Key:

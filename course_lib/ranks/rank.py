@@ -54,6 +54,7 @@ class Rank:
         # asynchronous collectives that are not done, by number: C++ may wait for them
         self.in_flight: dict[int, Event] = {}
         self._lines: dict[int, Line] = {}
+        self._shares = ""  # what the outputs of the next call have in common
         self.wake(number)
 
     def wake(self, byte: int = 0) -> None:
@@ -147,6 +148,12 @@ class Rank:
         elif event.is_collective:
             self.in_flight[event.seq] = event
         self.matcher.add(event)
+        if self._shares:
+            self.matcher.shares(event, self._shares)
+            self._shares = ""
+
+    def _read_shares(self, what: str) -> None:
+        self._shares = what
 
     def _read_waiting(self, seq: int, line: int) -> None:
         self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)

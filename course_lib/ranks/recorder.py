@@ -27,7 +27,7 @@ import torch.distributed as dist
 import typing_extensions
 
 from course_lib import context
-from course_lib.explain import FILL_IN_ORDER
+from course_lib.explain import FILL_A_LIST, FILL_IN_ORDER, shared_memory
 from course_lib.ranks.log import Writer
 from course_lib.user_code import find_frame, is_user_frame, line_of
 
@@ -119,6 +119,8 @@ class Recorder(context.Context):
             except RuntimeError:  # a sparse tensor is no one block of memory
                 dense, bytes_in, bytes_out = True, _dense_size(reads), _dense_size(writes)
         splits = _splits(op, reads, writes, call.splits) if op in _WITH_SPLITS else ()
+        if op in FILL_A_LIST and (shared := shared_memory(writes)):
+            self._log.append("shares", shared)
         if by_user and threading.get_ident() != self._main:
             self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own

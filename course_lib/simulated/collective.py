@@ -35,13 +35,6 @@ from course_lib.trace import Event
 
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
 _WRITE_WHAT_THEY_READ = (*_IN_PLACE, "all_reduce_coalesced")
-_FILL_A_LIST = (
-    "all_gather",
-    "all_gather_coalesced",
-    "all_reduce_coalesced",
-    "all_to_all",
-    "gather",
-)
 _AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
 
 
@@ -293,7 +286,7 @@ class Calls:
         refuse(name, ins, outs, me, n, reduce_op, self.uneven)
         if name in explain.NEED_DENSE and not op.contiguous:
             self.scheduler.fail(explain.strided(op))
-        if name in _FILL_A_LIST and (shared := explain.shared_memory(outs)):
+        if name in explain.FILL_A_LIST and (shared := explain.shared_memory(outs)):
             self.scheduler.fail(explain.outputs_shared(op, shared))
         number = self._counts[me]
         self._counts[me] += 1

@@ -100,7 +100,7 @@ def test_right_programs_are_not_accused():
         dist.all_reduce(x)  # dense, though not contiguous
         dist.all_reduce(torch.ones(2, 3) if rank else torch.ones(3, 2))  # the same number
         dist.scatter(torch.empty(1), [torch.ones(1)] * n if rank == 0 else None, src=0)
-        dist.gather(torch.ones(2), [torch.empty(2)] * n if rank == 1 else None, dst=1)
+        dist.gather(torch.ones(2), list(torch.empty(n, 2)) if rank == 1 else None, dst=1)
         splits = [1 + (r == rank) for r in range(n)]
         dist.all_to_all_single(torch.empty(n + 1), torch.ones(sum(splits)), splits, splits)
         objects = [None] * n

@@ -132,6 +132,16 @@ def test_a_meta_tensor_goes_through():
     assert run(lambda: dist.all_reduce(torch.ones(4, device="meta")), world_size=2).results
 
 
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_one_tensor_for_all_outputs_is_told(engine: Callable):
+    def gather() -> None:
+        n = dist.get_world_size()
+        dist.all_gather([torch.zeros(2)] * n, torch.ones(2))
+
+    with pytest.raises(Mismatch, match="rank 0 lets all_gather fill one tensor 3 times"):
+        engine(gather, world_size=3)
+
+
 # ---- groups, and time that runs out -------------------------------------------------------------
 
 
