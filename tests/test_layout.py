@@ -64,17 +64,17 @@ ARROWS: dict[str, set[str]] = {
 # Lines of code: without blank lines, comments and docstrings.
 LARGEST_MODULE = 300
 LARGEST: dict[str, int] = {
-    "base": 806,  # the words that all parts share: BASE and data
-    "draw": 868,
-    "ranks": 1309,
-    "simulated": 2259,
-    "checks": 1790,  # the engine
-    "lessons": 2083,  # the exercises, modules lesson_*.py of the checks
-    "notebooks": 515,
-    "doctor": 154,
-    "grading": 2451,
+    "base": 1350,  # the words that all parts share: BASE and data
+    "draw": 900,
+    "ranks": 1550,
+    "simulated": 3000,
+    "checks": 1950,  # the engine
+    "lessons": 2250,  # the exercises, modules lesson_*.py of the checks
+    "notebooks": 600,
+    "doctor": 250,
+    "grading": 2500,
 }
-MOST_OF_AN_EXERCISE = 75  # lines of its lesson's module, all of them, hints included
+MOST_OF_AN_EXERCISE = 85  # lines of its lesson's module, all of them, hints included
 
 PUBLIC = """
     CheckFailed CourseError Deadlock Event Hang Hazard Mismatch Network RankDied RankFailed Run

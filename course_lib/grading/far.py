@@ -18,7 +18,7 @@ import torch.distributed as dist
 from course_lib.context import Context
 from course_lib.grading.wire import Talk, fill, laid_out, say
 from course_lib.simulated import compat
-from course_lib.simulated.collective import Future
+from course_lib.simulated.future import Future
 from course_lib.simulated.group import SimulatedGroup
 from course_lib.simulated.records import Site, call_site
 from course_lib.simulated.scheduler import Abandoned
@@ -123,7 +123,7 @@ class Posted(dist.Work):
         if self.outputs is None:
             raise RuntimeError("gloo's send and recv have no future: call wait() on the Work")
         if call_site(2).direct and not compat.in_comm_hook():
-            return Future(self)  # type: ignore[arg-type]
+            return Future(self)
         if not self._over:
             end = self._tell("settle")["end"]
             pay = lambda: self._ask.compute(max(0.0, end - self._ask.now()))  # noqa: E731

@@ -19,8 +19,9 @@ from __future__ import annotations
 from typing import Any
 
 from course_lib.simulated.group import Groups
+from course_lib.simulated.rank import Rank, Waitable
 from course_lib.simulated.records import Record
-from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
+from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
 
 FROM = 32  # ranks; in smaller worlds it saves nothing

@@ -11,7 +11,7 @@ the ranks passed in when they called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,9 +28,11 @@ from course_lib.simulated.combine import (
     refuse,
     splits,
 )
+from course_lib.simulated.future import Future
 from course_lib.simulated.network import Fabric
+from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import Site, call_site, collectives, op_of
-from course_lib.simulated.scheduler import Rank, Scheduler
+from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
 
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
@@ -193,39 +195,6 @@ class Part:
             scheduler.park(self.rank, self)
         self.deliver()
         return self.call.end or 0.0
-
-
-class Future(torch.futures.Future):
-    """Waits in virtual time. What ``then`` makes is settled with it."""
-
-    def __init__(self, work: CollectiveWork, first: Future | None = None) -> None:
-        super().__init__()
-        self._work, self._first = work, first or self
-
-    def wait(self) -> Any:
-        self._work.wait()
-        if not super(Future, self._first).done():
-            self._first.set_result(self._work.result())
-        return super().wait()
-
-    value = wait
-
-    def done(self) -> bool:
-        if not super().done() and self._work.is_completed():
-            self._first.wait()
-        return super().done()
-
-    def then(self, callback: Callable[[Any], Any]) -> Future:
-        child = Future(self._work, self._first)
-
-        def settle(parent: Any) -> None:
-            try:
-                child.set_result(callback(parent))
-            except Exception as error:
-                child.set_exception(error)
-
-        self.add_done_callback(settle)
-        return child
 
 
 class Call:

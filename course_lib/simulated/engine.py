@@ -31,8 +31,9 @@ from course_lib.simulated.group import Groups
 from course_lib.simulated.modules import is_imported, users_modules
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.private import Privacy, current
+from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import LazyEvents, collectives, line_of_thread, to_events
-from course_lib.simulated.scheduler import Abandoned, Rank, Scheduler
+from course_lib.simulated.scheduler import Abandoned, Scheduler
 from course_lib.terminal import show
 from course_lib.trace import Run, Trace, many_events
 from course_lib.user_code import frame_lines, notebook_cells

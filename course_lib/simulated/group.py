@@ -27,8 +27,9 @@ from course_lib.simulated.collective import Calls, CollectiveWork
 from course_lib.simulated.combine import Tensors, refuse_memory
 from course_lib.simulated.mail import Mail
 from course_lib.simulated.network import Fabric
+from course_lib.simulated.rank import Rank, Waitable
 from course_lib.simulated.records import Site, call_site, op_of
-from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
+from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
 
 _ProcessGroup: Any = dist.ProcessGroup  # whose overloads nobody can match word by word

@@ -24,7 +24,7 @@ import torch
 from course_lib import explain
 from course_lib.errors import Hang, Hazard
 from course_lib.simulated import compat
-from course_lib.simulated.scheduler import Rank
+from course_lib.simulated.rank import Rank
 from course_lib.trace import Event
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from course_lib.simulated.scheduler import Rank
+from course_lib.simulated.rank import Rank
 from course_lib.terminal import for_a_rank
 
 _OWN = {

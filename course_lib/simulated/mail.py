@@ -33,8 +33,9 @@ from course_lib.errors import CourseError, Hazard
 from course_lib.simulated import compat, hazards
 from course_lib.simulated.combine import refuse_memory
 from course_lib.simulated.network import Fabric
+from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import Record, Site, op_of
-from course_lib.simulated.scheduler import Rank, Scheduler
+from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
 
 Key = tuple[int, int, int]

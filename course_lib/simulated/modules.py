@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 
 from course_lib.pickling import why
-from course_lib.simulated.scheduler import Rank
+from course_lib.simulated.rank import Rank
 from course_lib.user_code import is_user_code
 
 _libraries: set[str] = set()  # names of modules that are known to be none of the user's

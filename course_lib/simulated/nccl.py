@@ -23,8 +23,8 @@ from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.simulated import collective, group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
+from course_lib.simulated.rank import Rank, Waitable
 from course_lib.simulated.records import Site
-from course_lib.simulated.scheduler import Rank, Waitable
 from course_lib.simulated.streams import Gpu, Lane
 from course_lib.trace import Event
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from course_lib.simulated.scheduler import Rank
+from course_lib.simulated.rank import Rank
 
 _FIRST_LOOK, _LONGEST_PAUSE = 1e-4, 1.0  # seconds
 _Store: Any = dist.Store

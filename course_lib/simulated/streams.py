@@ -23,8 +23,9 @@ import torch
 
 from course_lib import explain
 from course_lib.simulated.private import Place, Replace, current, for_ranks
+from course_lib.simulated.rank import Rank, Waitable
 from course_lib.simulated.records import is_callers
-from course_lib.simulated.scheduler import Rank, Scheduler, Waitable
+from course_lib.simulated.scheduler import Scheduler
 
 LAUNCH = 5e-6  # seconds of the host for each thing that it hands out; the stream may begin at once
 
