@@ -164,7 +164,7 @@ by_hand = simulate(add_up, world_size=4, network=slow)
 print(f"your guess: {guess}   simulated: {by_hand.seconds:g} s")
 assert by_hand.results == [[10, 10]] * 4 and by_hand.seconds == (1 + 3 * 4) + (1 + 3 * 4) == 26
 draw.timeline(by_hand, caption="All three messages leave at once. Rank 0's link takes one after "
-              "another, and the others' bytes wait in front of it: they are in after 5, 9 and 13 s. "
+              "another, and the others' bytes wait in front of it: in after 5, 9 and 13 s. "
               "Hatched: a recv waits until rank 0 calls isend.")
 
 # %% id="03-9be417"
@@ -351,7 +351,7 @@ times = {n: simulate(best_formula, tensor, world_size=n, network=perfect).second
 algbw = [tensor.nbytes / times[n] / 1e9 for n in ranks]
 busbw = [bus_bandwidth(n, tensor.nbytes, times[n]) / 1e9 for n in ranks]
 draw.lines({"algbw": (ranks, algbw), "busbw": (ranks, busbw)}, xlabel="ranks", ylabel="GB/s",
-           logx=True, ymin=0, caption="Perfect links of 10 GB/s: algbw falls; busbw should stay at 10.")
+           logx=True, ymin=0, caption="Links of 10 GB/s: algbw falls; busbw should stay at 10.")
 
 # %% exercise="bus_bandwidth" role="check"
 check(bus_bandwidth)
