@@ -250,7 +250,7 @@ check(my_share)
 # | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, within and across machines | in PyTorch's CUDA builds, on Linux |
 # | **MPI** | CPU; GPU if your MPI supports it | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
 #
-# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch contains none: `dist.is_mpi_available()` returns False. Gloo accepts CUDA tensors in most collective calls, such as `all_reduce`, but not in `send` and `recv`. (The `tcp` backend of old tutorials is gone. The address `tcp://`, further down, is something else.)
+# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch contains none: `dist.is_mpi_available()` returns False. By PyTorch's documentation, gloo accepts CUDA tensors in `broadcast` and `all_reduce`, but not in `send` and `recv`. (The `tcp` backend of old tutorials is gone. The address `tcp://`, further down, is something else.)
 #
 # **One process, one GPU.** In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
 #
