@@ -257,7 +257,7 @@ _RULES = {
     "exchange the lengths first.",
     "tag on NCCL": "NCCL ignores tags: between two ranks, the first send meets the first recv. "
     "Call them in the same order.",
-    "tag": "A send and its recv have to use the same tag.",
+    "tag": "Give a send and its recv the same tag, or receive in the order of the sends.",
     "group": "All of them have to name the same group.",
 }
 
