@@ -419,7 +419,7 @@ check(accumulate_step)
 #
 # The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes at the start of each forward pass. The first counts the ranks that still have data; the second tells those without data whether the backward pass will reduce. One last count finds nobody left.
 #
-# **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook never fires, so its bucket never fills. DDP notices in the *next* forward pass and names the parameter by number. If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
+# **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook never fires, so its bucket never fills. DDP notices in the *next* forward pass and names the parameter by number, with `TORCH_DISTRIBUTED_DEBUG=INFO` also by name. (DETAIL, which torch's message offers as well, kills the job: lesson 07.) If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
 
 # %% id="06-30eccf"
 from torch.distributed.algorithms.join import Join
@@ -590,7 +590,7 @@ files.cleanup()
 # loaded on all 2 ranks: test accuracy 0.9887
 # ```
 #
-# [course_lib/jobs/train.sbatch](../../course_lib/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. Note its `--cpus-per-task`: since Slurm 22.05 `srun` no longer takes it from the job, and all eight ranks and their workers would share one core. [course_lib/jobs/train.yaml](../../course_lib/jobs/train.yaml) defines a Kubernetes Indexed Job, whose pods have fixed hostnames, and a headless Service, through which they find one another. Kubeflow's TrainJob creates both for you.
+# [course_lib/jobs/train.sbatch](../../course_lib/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. Note its `--cpus-per-task`: since Slurm 22.05 `srun` no longer takes it from the job, and all eight ranks and their workers may have to share one core. [course_lib/jobs/train.yaml](../../course_lib/jobs/train.yaml) defines a Kubernetes Indexed Job, whose pods have fixed hostnames, and a headless Service, through which they find one another. Kubeflow's TrainJob creates both for you.
 #
 # ## On GPUs
 #

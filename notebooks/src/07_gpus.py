@@ -438,7 +438,7 @@ with expect(Hazard):
 # | what you see | what to type | what it says |
 # |---|---|---|
 # | torchrun's table has no traceback | `@record` on `main` | each rank's exception |
-# | it hangs **now** | `py-spy dump --pid PID` on each machine, for each rank (`pgrep -f train.py`) | the line where the rank stands; look for the one that stands elsewhere. Needs the right to trace (root, or `ptrace_scope` 0) |
+# | it hangs **now** | `pip install py-spy`; on each machine `py-spy dump --pid PID` for each rank (`pgrep -f train.py`) | the line where the rank stands; look for the one that stands elsewhere. It needs the right to trace (root, or `ptrace_scope` 0) |
 # | it hangs, and does so again | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
 # | `Received data size doesn't match`, SIGABRT, or strange sums | without DDP: `TORCH_DISTRIBUTED_DEBUG=DETAIL`. **With DDP** torch 2.15 then dies of SIGSEGV as it wraps the model: play the function on two ranks with `run` | both calls, with op, shape and dtype; `run` also the lines |
 # | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO` | which interface and which transport NCCL has chosen. `NCCL_SOCKET_IFNAME=eth0` chooses another, `GLOO_SOCKET_IFNAME=eth0` does so for gloo; both say nothing |
@@ -450,7 +450,7 @@ with expect(Hazard):
 #
 # The files in [course_lib/jobs](../../course_lib/jobs) set what they need of this.
 #
-# Four of these on a laptop: the cell starts four broken jobs under torchrun, side by side, and prints the telling line of each. The last one is not broken at all: it wraps a model in DDP, with the variable set. This takes fifteen seconds, or more on a busy machine.
+# Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds, or more on a busy machine.
 
 # %% id="07-106cf4"
 import os, re, subprocess, sys, tempfile
