@@ -11,7 +11,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 04_ring_all_reduce.png  lesson 04's ring on four simulated ranks, its cells taken from the lesson
 05_gradient_averaging.png  how far the weights of four ranks are from those of one process
 06_ddp.png          one step of lesson 06's network under DDP, its cells taken from the lesson
-07_gpus.png         lesson 07's overlapped step on two modelled GPUs, its cells from the lesson
+07_gpus.png         lesson 07's step in both ways on two modelled GPUs, its cells from the lesson
 08_groups.png       the grid of lesson 08 with its slow rank, its cells taken from the lesson
 09_trees_at_scale.png  lesson 09's map of the fastest all-reduce, its cells taken from the lesson
 10_mini_ddp.png     lesson 10's step times by size of a bucket, its cells taken from the lesson
@@ -207,12 +207,18 @@ def ddp() -> Picture:
 
 
 def gpus() -> Picture:
-    """Lesson 07's overlapped step: its cells up to the one that defines it."""
+    """Lesson 07's step in both ways: its cells up to the one that defines it."""
     names = names_of("07_gpus", "training_step")
+
+    def both_ways() -> None:
+        for overlap in (False, True):
+            names["training_step"](overlap)
+
     return draw.timeline(
-        names["on_gpus"](names["training_step"], True, world_size=2),
-        caption="A training step on two modelled GPUs: backward and the reductions of its "
-        "gradients run side by side; only the last reduction sticks out.",
+        names["on_gpus"](both_ways, world_size=2),
+        caption="A training step on two modelled GPUs, twice. Left: computing waits for each "
+        "reduction. Right: three of four reductions run beside it, and only the last one sticks "
+        "out.",
     )
 
 
@@ -247,11 +253,12 @@ def mini_ddp() -> Picture:
     names = names_of("10_mini_ddp", "best")
     return draw.lines(
         {
-            "ten lines of hooks": (names["sizes"], names["ours"]),
+            "our hooks": (names["sizes"], names["ours"]),
             "DistributedDataParallel": (names["sizes"], names["theirs"]),
         },
         "layers in a bucket",
         "ms per step",
+        formulas=["DistributedDataParallel"],  # dashed, so that both are seen
         exact=True,
         caption="A training step on two modelled GPUs: small buckets pay a latency each, and of "
         "large ones the last leaves late. The two curves coincide.",

@@ -1,11 +1,11 @@
 # %% [markdown] id="09-d053e6"
 # # Choose an algorithm when latency rules
 #
-# **Reach a thousand ranks in ten rounds, and know from n and S which algorithm is the fastest.**
+# **Reach a thousand ranks in ten rounds, and know from n and S which of four algorithms is the fastest.**
 #
 # ![A map with the number of ranks from left to right and the size of the tensor from bottom to top: a star is fastest for few bytes, recursive doubling in the middle, a ring for many bytes; simulated runs lie on it as points](../../figures/09_trees_at_scale.png)
 #
-# *Where this goes: the fastest all-reduce for each number of ranks and each size. Areas are formulas, points are simulated runs.*
+# *Where this goes: the fastest of four all-reduces for each number of ranks and each size. Areas are formulas, points are simulated runs.*
 #
 # | | |
 # |---|---|
@@ -49,7 +49,7 @@ print(f"one message: {1e6 * message:.2f} µs   ring of 8: {1e6 * ring.seconds:.2
 # %% [markdown] id="09-470cfa"
 # ## One tells one, two tell two
 #
-# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and no algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message. So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**; you have met it in lessons 02 and 03.
+# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and no algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message (the *one-port* model, see the box below). So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**; you have met it in lessons 02 and 03.
 #
 # `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it.
 
@@ -87,12 +87,22 @@ guess = None
 def told():
     dist.broadcast(torch.zeros(2), src=0)
 
-thousand = simulate(told, world_size=1024, network=played)
-rounds = round(thousand.seconds / message, 9)
-print(f"your guess: {guess}   recorded: {rounds:.0f} rounds, {1e6 * thousand.seconds:.1f} µs")
+def told_by_a_star():
+    inbox, others = torch.zeros(2), range(1, dist.get_world_size())
+    calls = [dist.isend(inbox, r) for r in others] if dist.get_rank() == 0 else [dist.irecv(inbox)]
+    for work in calls:
+        work.wait()
+
+thousand, star_of_1024 = (simulate(way, world_size=1024, network=played)
+                          for way in (told, told_by_a_star))
+rounds, one_port = round(thousand.seconds / message, 9), 1023 * message
+print(f"your guess: {guess}   recorded: {rounds:.0f} rounds, {1e6 * thousand.seconds:.1f} µs   "
+      f"star: {1e6 * star_of_1024.seconds:.1f} µs, with one port {1e6 * one_port:,.0f} µs")
 assert rounds == 10
 
 # %% [markdown] id="09-9ddccf"
+# > **What overlaps.** In our model messages that need one link queue up with their *bytes*; their *latencies* overlap. So a root that calls 1,023 isends at once pays little more than one α: the star of 8 bytes takes 5.3 µs above, the tree 50. In the textbooks' *one-port* model a rank has one message under way in each direction, and the star pays 1,023 latencies, 5,115 µs. Real ranks are in between: a processor needs some time for each message. Lower bounds in rounds hold with one port. They say what counts where messages follow one another, as in trees, rings and doubling; there the two models agree.
+#
 # ## Your turn: tree_broadcast
 #
 # **Required · 09.1 · difficulty ●●○ · about 25 minutes**
@@ -256,11 +266,11 @@ check(recursive_doubling)
 # | ring | 2(n−1)·(α + S/n·β) |
 # | tree, up and down | 2⌈log₂ n⌉·(α + S·β) |
 #
-# The star looks too good for small S. In the model a root's messages set off at once, so their latencies overlap. A real root also spends processor time on each of its n−1 messages, so its star loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
+# The star looks too good for small S, because its latencies overlap: see the box above. A real one loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
 #
 # **Optional · 09.3 fastest ●○○ · about 10 minutes**
 #
-# **Goal.** Write the choice as a function. It returns `"star"`, `"doubling"`, `"ring"` or `"tree"`; of equal times the first in this order, and for one rank `"star"`.
+# **Goal.** Write the choice as a function. It returns `"star"`, `"doubling"`, `"ring"` or `"tree"`; of equal times the first in this order, and for one rank `"star"`. (The next section draws its map with these formulas: write yours first.)
 #
 # <details>
 # <summary>Hint: logarithms without rounding errors</summary>
@@ -358,19 +368,42 @@ ns = sorted({round(2 ** (k / 12)) for k in range(12, 121)})
 rows = {nbytes: [min(t, key=t.get) for t in (formulas(n, nbytes) for n in ns)]
         for nbytes in (8 * 10 ** (k / 20) for k in range(163))}
 draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks", "bytes",
-           caption="The fastest all-reduce on links of 5 µs and 25 GB/s. Areas: formulas, to 1,024 "
+           caption="The fastest of the four on links of 5 µs and 25 GB/s. Areas: formulas, to 1,024 "
            "ranks. Points: what simulated runs found. The tree wins nowhere.")
 
 # %% [markdown] id="09-d6f05c"
 # Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it pays two rounds more; that gives the ragged edges.
 #
+# These four are not all there are. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half of their sums that the other one is to finish, then a quarter, and so on; then doubling puts the finished parts together. That is the ring's bytes in 2⌈log₂ n⌉ steps: 2⌈log₂ n⌉·α + 2(n−1)/n·S·β, a little more if n is no power of two. It is half of what `simulate` charges for an `all_reduce` where you give no `collectives=` (the faster one of it and doubling). The cell draws the map anew with it, and asserts that at each ring point it is faster.
+
+# %% id="09-b73347"
+def default(n, nbytes):  # simulate's own all_reduce
+    scaled = Network(bandwidth=25e9 * SENT / nbytes)
+    return simulate(lambda: dist.all_reduce(torch.zeros(SENT // 4)), world_size=n,
+                    network=scaled).seconds
+
+def five(n, nbytes):
+    halving = 2 * math.ceil(math.log2(n)) * a + 2 * (n - 1) / n * nbytes * b
+    return formulas(n, nbytes) | {"halving, then doubling": halving}
+
+new = "halving, then doubling"
+for place in points["ring"]:
+    assert math.isclose(default(*place), five(*place)[new], rel_tol=1e-9)
+    assert default(*place) < times[place]["ring"]
+rows = {nbytes: [min(t, key=t.get) for t in (five(n, nbytes) for n in ns)] for nbytes in rows}
+assert {n for row in rows.values() for n, way in zip(ns, row, strict=True) if way == "ring"} == {3}
+draw.areas(ns, rows, {new: points["ring"]}, "ranks", "bytes", caption="The same map with a fifth "
+           "way. Where the ring was, simulate's own all_reduce is faster (points). Only three ranks "
+           "keep the ring: both ways take the same there.")
+
+# %% [markdown] id="09-1bf66d"
 # ## What libraries choose
 #
 # | | all_reduce | broadcast |
 # |---|---|---|
 # | **gloo** in PyTorch 2.15 | a ring, whatever n and S; a second algorithm (*bcube*) runs only if the caller asks, and PyTorch does not | a binomial tree |
 # | **NCCL** 2.20 | rings, double binary trees, or algorithms in which a switch adds, chosen by predicted time | a ring |
-# | `simulate`, where you give no `collectives=` | by formula the faster of doubling and Rabenseifner's (see below) | by formula the faster of a tree, and scatter and all-gather |
+# | `simulate`, where you give no `collectives=` | by formula the faster of doubling and Rabenseifner's | by formula the faster of a tree, and scatter and all-gather |
 #
 # NCCL's choice is this lesson's map with measured numbers. Its source `src/graph/tuning.cc` has tables of latencies by kind of link and of bandwidths by GPU. For each algorithm it computes latency + bytes/bandwidth, and the smallest wins. The latency of its ring counts 2(n−1) steps, that of its tree 2·((g−1) steps inside a node + log₂ N steps between N nodes), where each node has g GPUs. Unlike ours, its trees are pipelined: the tensor travels in small pieces, so a tree's links all work at once, and a tree may win for middling sizes too.
 #
@@ -416,7 +449,7 @@ for way, job in jobs.items():
 # %% [markdown] id="09-12fc85"
 # Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 of eight. So against a *ring* the hierarchy saves few bytes, but many steps: it takes 2(N−1) between nodes and 2(g−1) inside them, instead of 2(n−1). Against *doubling* it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
 #
-# How much is that for 32 nodes of 8? The next cell plays both, and assumes an α of 2 µs on every link. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
+# How much is that for 32 nodes of 8? The next cell plays both, and assumes an α of 2 µs on every link. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards. The fourth is recursive doubling, which knows nothing of nodes.
 
 # %% id="09-34b3cd"
 def cluster(nbytes, cards=4):
@@ -427,19 +460,24 @@ def cluster(nbytes, cards=4):
 def ring_call():
     dist.all_reduce(torch.zeros(4096))
 
-sizes, took = (2**16, 2**22, 2**28), {"hierarchy": [], "flat ring": [], "flat ring, one card": []}
+sizes, took = (2**16, 2**22, 2**28), {"hierarchy": [], "flat ring": [], "flat ring, one card": [],
+                                       "doubling": []}
 for nbytes in sizes:
     jobs = {"hierarchy": simulate(hierarchy, 16_384, 8, world_size=256, network=cluster(nbytes)),
             "flat ring": simulate(ring_call, world_size=256, network=cluster(nbytes)),
-            "flat ring, one card": simulate(ring_call, world_size=256, network=cluster(nbytes, 1))}
+            "flat ring, one card": simulate(ring_call, world_size=256, network=cluster(nbytes, 1)),
+            "doubling": simulate(doubling, torch.zeros(4096), world_size=256,
+                                 network=cluster(nbytes))}
     for name, job in jobs.items():
         took[name].append(1e6 * job.seconds)
     print(f"{nbytes:>11,} bytes:", *(f"{name} {us[-1]:,.0f} µs  " for name, us in took.items()))
-assert took["flat ring"][0] > 6 * took["hierarchy"][0]
+assert took["flat ring"][0] > 6 * took["hierarchy"][0] > 12 * took["doubling"][0]
+assert took["doubling"][-1] > took["hierarchy"][-1]
 assert took["flat ring"][-1] < took["hierarchy"][-1] < took["flat ring, one card"][-1] / 3
 draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs", loglog=True,
-           exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes a hierarchy needs "
-           "less than a sixth of a flat ring's time. For many it beats only a ring with one card.")
+           exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes doubling is the fastest, "
+           "and a hierarchy needs less than a sixth of a flat ring's time. For many bytes doubling "
+           "loses, and the hierarchy beats only it and a ring with one card.")
 
 # %% [markdown] id="09-82ef35"
 # ## Does one link per rank hold?
@@ -536,7 +574,6 @@ with expect(Deadlock):
 #
 # ## Roads not taken
 #
-# * **Recursive halving, then doubling** (Rabenseifner, 2004): the ring's bytes in 2·log₂ n rounds, if far partners cost no more than near ones. It would take a large part of the map.
 # * **Pipelined trees, two at once** (Sanders, Speck and Träff, 2009): what NCCL's trees are.
 # * **Switches that add**: NVLink SHARP and InfiniBand SHARP.
 # * **Overlapping the hierarchy's phases**, so that NVLink and the network work at the same time.
