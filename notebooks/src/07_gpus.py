@@ -70,7 +70,7 @@ assert abs(without - 2 * launch) < 1e-12 and abs(with_it - 20e-3) < 1e-12
 #
 # ## What `wait()` does
 #
-# NCCL's calls are kernels as well. A plain `all_reduce(x)` is a kernel of the *current* stream, like those that compute (since torch 2.7; older ones used a stream of their own). With `async_op=True` it runs beside them: each process group has a *communicator* with a stream of its own, and the reduction goes there, behind everything that the compute stream has been given so far. `work.wait()` later makes the compute stream wait for it. So this is what to look for in a profiler's timeline: plain calls among your kernels, asynchronous ones in a row of their own.
+# NCCL's calls are kernels as well. A plain `all_reduce(x)` is a kernel of the *current* stream, like those that compute (since torch 2.7; older ones used a stream of their own). With `async_op=True` it runs beside them: each process group has a *communicator* with a stream of its own, and the reduction goes there, behind everything that the compute stream has been given so far. `work.wait()` later makes the compute stream wait for it. A profiler shows plain calls among your kernels, asynchronous ones in a row of their own.
 #
 # | call | the host | the compute stream |
 # |---|---|---|
@@ -450,16 +450,15 @@ with expect(Hazard):
 #
 # The files in [course_lib/jobs](../../course_lib/jobs) set what they need of this.
 #
-# Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds, or more on a busy machine.
+# Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds, or more on a busy machine. The last cell shows what works in place of DETAIL.
 
 # %% id="07-106cf4"
 import os, re, subprocess, sys, tempfile
 from pathlib import Path
 
 script = '''
-import os, sys, time
+import sys, time, torch, torch.distributed as dist
 from datetime import timedelta
-import torch, torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 @record
@@ -468,15 +467,13 @@ def main(mistake):
     rank = dist.get_rank()
     if mistake == "raises" and rank == 1:
         raise FileNotFoundError("train.bin")
-    if mistake == "absent" and rank == 1:
-        time.sleep(600)
     if mistake == "absent":
+        if rank == 1: time.sleep(600)
         dist.monitored_barrier(timeout=timedelta(seconds=3))
     if mistake == "wraps":
         torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
         print("wrapped")
     dist.all_reduce(torch.ones(4 + rank * (mistake == "shapes")))
-
 main(sys.argv[1])
 '''
 folder = tempfile.TemporaryDirectory()
@@ -501,9 +498,6 @@ telling = {"raises": r"FileNotFoundError: .*", "absent": r"Rank 1 failed .*",
 for mistake, pattern in telling.items():
     code, said = jobs[mistake].returncode, re.findall(pattern, logs[mistake])[-1]
     print(f"{mistake}: exit code {code}, {said}")
-
-# %% [markdown] id="07-96892a"
-# In place of DETAIL: the same mistake in a DDP job, under this course's `run`, which names both calls and their line.
 
 # %% id="07-7c7886"
 def strays():
@@ -581,7 +575,9 @@ check(first_missing)
 # * Memory that is freed while a side stream still uses it (`record_stream`).
 # * The hosts' own noise. On real machines 5 µs is an order of magnitude for a launch, not a law.
 #
-# **Roads not taken.** CUDA graphs record a whole step and launch it as one; symmetric memory and SHARP let GPUs or switches add on the way.
+# ## Roads not taken
+#
+# CUDA graphs record a whole step and launch it as one; symmetric memory and SHARP let GPUs or switches add on the way.
 #
 # ## What you can do now
 #

@@ -440,8 +440,8 @@ with expect(Deadlock) as caught:
 
 # %% id="08-778e88"
 draw.waits(caught.error, caption="Rank 0 waits for rank 1 in a row, rank 1 for rank 3 in a column, "
-           "3 for 2 and 2 for 0: the circle of lesson 01, made of collectives. (The arrows cross because "
-           "the picture places ranks by number.)")
+           "3 for 2 and 2 for 0: the circle of lesson 01, made of collectives. (The arrows cross "
+           "because the picture places ranks by number.)")
 
 # %% [markdown] id="08-04be65"
 # The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, skipping those of groups that it is not in.** Then no circle can close. An order that comes from a set or from the data is not an order you can rely on. Python randomizes string hashes, so a set of strings has a different order in each process. One group is enough for this mistake. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set, each rank in its own order, until NCCL's watchdog (a time limit) aborted the job (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`. A production job hung because its ranks used two groups in two orders and waited for their GPUs between the two calls (torchrec#4149, 2026).

@@ -23,14 +23,13 @@
 # **Predict.** In which order do the hooks of the two parameters run: as in `model.parameters()`, or the other way round?
 
 # %% id="10-4433d3"
-import time
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from course_lib import (Deadlock, Mismatch, Network, RankFailed, check, compute, draw, expect, run, simulate)
+from course_lib import (Deadlock, Mismatch, Network, RankFailed, check, compute, draw, expect, run,
+                        simulate)
 
 # %% id="10-39bf48"
 guess = None
@@ -86,6 +85,8 @@ class Layer(nn.Linear):
         return Busy.apply(super().forward(x))
 
 # %% id="10-1268f4"
+import time
+
 def seconds_per_step(attach, *options, n_steps=3):
     torch.manual_seed(0)
     model = nn.Sequential(*(Layer(width, width, bias=False) for _ in range(L)))
@@ -214,8 +215,8 @@ _, real = milliseconds(ddp, 4)
 draw.lines({"our hooks": (sizes, ours), "DistributedDataParallel": (sizes, theirs),
             "formula": (equal, [formula(L // n) for n in equal])}, "layers in a bucket",
            "ms per step", formulas=["formula"], exact=True, caption="Small buckets pay a latency "
-           "each; of large ones the last leaves late. The two curves coincide: the sketch is as fast "
-           "as DDP.")
+           "each; of large ones the last leaves late. The two curves coincide: the sketch is as "
+           "fast as DDP.")
 
 # %% id="10-7c0e60"
 def last_calls(job):  # their sizes, and when they were issued, in ms before the end
@@ -492,7 +493,7 @@ draw.bars({"of all samples": 8 / 3, "mean of the ranks' variances": 0.5}, unit="
 # <details>
 # <summary>Hint: the variance from sums</summary>
 #
-# With n numbers per channel in all, the mean is Σx/n and the variance Σx²/n − mean². Autograd does the rest, if the sums come through your Function. In float32 this difference loses all digits where the mean is large: at mean 1,000 and deviation 0.1 it can turn negative, and its root is NaN. Add up in float64.
+# With n numbers per channel in all, the mean is Σx/n and the variance Σx²/n − mean². Autograd does the rest, if the sums come through your Function. In float32 this difference loses all digits where the mean is ten thousand times the deviation: it can turn negative, and its root is NaN. Add up in float64.
 #
 # </details>
 
