@@ -109,6 +109,7 @@ def simulate(*args: Any) -> Run:
         error = hazards.find_read(play, partial(play_fast, program)) or error
     error = error or play.unwaited()
     run = play.run(note)
+    del play  # which the error's traceback would keep, with all that its ranks have left behind
     if error is not None:
         if isinstance(error, CourseError):
             error.run = run
