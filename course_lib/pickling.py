@@ -44,17 +44,13 @@ class CannotTravel(Exception):
         super().__init__(f"{name}: {self.why}")
 
 
-class _Pickler(cloudpickle.Pickler):
-    def __init__(self, most: int) -> None:
+class Pickler(cloudpickle.Pickler):
+    """Carries what was defined in a cell, and where: tensors go as torch has them go."""
+
+    def __init__(self) -> None:
         self.buffer = io.BytesIO()
         super().__init__(self.buffer, protocol=5)
-        self._left = self._most = most
         self._sources: dict[str, str] = {}  # by file, each carried once
-
-    def dump(self, value: Any) -> None:
-        super().dump(value)
-        if self.buffer.tell() > self._most:
-            raise TooLarge(self.buffer.tell(), self._most)
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.CodeType):
@@ -67,13 +63,6 @@ class _Pickler(cloudpickle.Pickler):
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
         if isinstance(obj, _Cached) and not _can_be_imported(obj):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
-        if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
-            self._left -= obj.nbytes  # told before gigabytes have been copied
-            if self._left < 0:
-                raise TooLarge(self._most - self._left, self._most)
-            light = _light(obj)
-            if light is not obj:
-                return light.__reduce_ex__(4)
         if type(obj) is functools.cached_property:  # before Python 3.12 it holds a lock
             return _cached_property, (obj.func, obj.attrname)
         if type(obj) is weakref.WeakKeyDictionary:  # functools.singledispatch has one
@@ -82,6 +71,29 @@ class _Pickler(cloudpickle.Pickler):
         if isinstance(obj, types.FunctionType) and reduced is not NotImplemented:
             return _at_home(obj, reduced)
         return reduced
+
+
+class _LightPickler(Pickler):
+    """Up to ``most`` bytes, and tensors without what lies around them."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._left = self._most = most
+
+    def dump(self, value: Any) -> None:
+        super().dump(value)
+        if self.buffer.tell() > self._most:
+            raise TooLarge(self.buffer.tell(), self._most)
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
+            self._left -= obj.nbytes  # told before gigabytes have been copied
+            if self._left < 0:
+                raise TooLarge(self._most - self._left, self._most)
+            light = _light(obj)
+            if light is not obj:
+                return light.__reduce_ex__(4)
+        return super().reducer_override(obj)
 
 
 def _at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -148,7 +160,7 @@ def _light(tensor: torch.Tensor) -> torch.Tensor:
 
 def pack(value: Any, most: int = LARGEST) -> bytes:
     """Pickle anything; raises TooLarge past ``most`` bytes, and what pickle raises."""
-    pickler = _Pickler(most)
+    pickler = _LightPickler(most)
     pickler.dump(value)
     return pickler.buffer.getvalue()
 
@@ -169,7 +181,7 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
     claim(fn)
     names = ["the function"]
     names += [f"argument {at} ({type(arg).__name__})" for at, arg in enumerate(args)]
-    pickler = _Pickler(LARGEST)
+    pickler = _LightPickler(LARGEST)
     pickler.dump(names)
     for name, part in zip(names, (fn, *args), strict=True):
         try:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import CourseError, Hazard, RankFailed, pickling, run, simulate, user_code
+from course_lib.checks.kept import Kept
 from course_lib.user_code import show_lines
 
 # Everything that a cell may define raises in its last line, each in a line of its own.
@@ -307,3 +308,8 @@ def test_a_wrapper_of_the_readers_own_takes_its_globals_along(engine, tmp_path, 
     mine.state = 10
     function = executed("def one(): return 1", "<command-12>")["one"]
     assert engine(mine.wrap(function), world_size=2).results == [11, 11]
+
+
+def test_what_is_kept_for_a_check_knows_its_file_too():
+    kept = Kept(executed("def f():\n    return 1\n", "<command-13>")["f"]).value
+    assert (kept(), kept.__code__.co_filename) == (1, "<command-13>")

@@ -9,13 +9,13 @@ needs: a case carries dozens of them.
 
 from __future__ import annotations
 
-import io
 import pickle
 from typing import Any
 
-import cloudpickle
 import torch
 from torch import Tensor, nn
+
+from course_lib.pickling import Pickler
 
 
 class Kept:
@@ -27,9 +27,9 @@ class Kept:
     __slots__ = ("parcel",)
 
     def __init__(self, value: Any) -> None:
-        buffer = io.BytesIO()
-        Pickler(buffer, protocol=5).dump(value)
-        self.parcel = buffer.getvalue()
+        pickler = _WholePickler()
+        pickler.dump(value)
+        self.parcel = pickler.buffer.getvalue()
 
     @property
     def value(self) -> Any:
@@ -43,7 +43,9 @@ class Kept:
         )
 
 
-class Pickler(cloudpickle.Pickler):
+class _WholePickler(Pickler):
+    """Tensors go with all that lies around them."""
+
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is nn.Parameter and _is_plain(obj):
             return _parameter, (obj.data, obj.grad, obj.requires_grad)

@@ -190,6 +190,8 @@ function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 
 def outside_of_modes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function outside of all modes that the calling thread is in."""
+    if not dispatch_modes() and not function_modes():
+        return function(*args, **kwargs)
     left: list[tuple[Any, Any]] = [
         *((dispatching, dispatching._pop_mode()) for _ in range(dispatch_modes())),
         *((overrides, overrides._pop_mode()) for _ in range(function_modes())),

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from traceback import walk_stack
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -82,8 +83,7 @@ class Program:
         if current() is not None:
             raise CourseError("a simulated rank cannot simulate a world of its own")
         notebook_cells()  # names them, for the lines in events and errors
-        with _by_value(self.fn):
-            self.modules = users_modules()
+        with _by_value(self.fn) as self.modules:
             self.parcel = pack_call(self.fn, self.args)
 
 
@@ -109,6 +109,7 @@ def simulate(*args: Any) -> Run:
         error = hazards.find_read(play, partial(play_fast, program)) or error
     error = error or play.unwaited()
     run = play.run(note)
+    del play  # which the error's traceback would keep, with all that its ranks have left behind
     if error is not None:
         if isinstance(error, CourseError):
             error.run = run
@@ -117,21 +118,22 @@ def simulate(*args: Any) -> Run:
 
 
 @contextmanager
-def _by_value(fn: Any) -> Iterator[None]:
+def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
     """Pickle the module that a function of the user's own comes from by value, so that each
     rank gets the globals that the caller sees, as those of a cell. Where other modules of the
-    user's import it, ranks do so, too, as all the others: see modules.py.
+    user's import it, ranks do so, too, as all the others, which it yields: see modules.py.
     """
     name = getattr(fn, "__module__", None) or "__main__"
     own = users_modules()
     if name not in own or is_imported(own[name], own):
-        yield
+        yield own
         return
-    cloudpickle.register_pickle_by_value(own[name])
+    module = own.pop(name)
+    cloudpickle.register_pickle_by_value(module)
     try:
-        yield
+        yield own
     finally:
-        cloudpickle.unregister_pickle_by_value(own[name])
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def play_fast(program: Program, **poison: Any) -> Play:

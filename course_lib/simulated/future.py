@@ -10,11 +10,14 @@ import torch.distributed as dist
 
 
 class Future(torch.futures.Future):
-    """Of a Work of ours. What ``then`` makes is settled with it."""
+    """Of a Work of ours. What ``then`` makes is settled with it, by Python alone: a callback may
+    let time pass, and C++ would swallow what ends the simulation.
+    """
 
     def __init__(self, work: dist.Work, first: Future | None = None) -> None:
         super().__init__()
         self._work, self._first = work, first or self
+        self._then: list[tuple[Future, Callable[[Any], Any]]] = []
 
     def wait(self) -> Any:
         self._work.wait()
@@ -29,14 +32,26 @@ class Future(torch.futures.Future):
             self._first.wait()
         return super().done()
 
+    def set_result(self, result: Any) -> None:
+        super().set_result(result)
+        while self._then:
+            self._call(*self._then.pop(0))
+
     def then(self, callback: Callable[[Any], Any]) -> Future:
         child = Future(self._work, self._first)
-
-        def settle(parent: Any) -> None:
-            try:
-                child.set_result(callback(parent))
-            except Exception as error:
-                child.set_exception(error)
-
-        self.add_done_callback(settle)
+        if super().done():
+            self._call(child, callback)
+        else:
+            self._then.append((child, callback))
         return child
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self.then(callback)
+
+    def _call(self, child: Future, callback: Callable[[Any], Any]) -> None:
+        try:
+            result = callback(self)
+        except Exception as error:
+            child.set_exception(error)
+        else:
+            child.set_result(result)

@@ -90,6 +90,11 @@ class Modules(importlib.abc.MetaPathFinder):
     def swap(self, before: Rank, rank: Rank) -> None:
         """One rank's modules out, another's in."""
         known = sys.modules
+        main = known.get("__main__")
+        if len(self._loaded) == 1 and all(
+            r.modules.get("__main__") is main for r in (before, rank)
+        ):
+            return
         before.modules = {name: known.pop(name) for name in self._loaded if name in known}
         known.update(rank.modules)
 

@@ -316,7 +316,7 @@ def _sleep(rank: Rank, seconds: float) -> None:
 def for_ranks(replacement: Callable[..., Any]) -> Replace:
     """A function that is ``replacement(rank, …)`` in a rank's thread, the original elsewhere."""
 
-    @functools.lru_cache(maxsize=4)  # a hundred of them would cost each simulation a millisecond
+    @functools.lru_cache(maxsize=64)  # a hundred of them would cost each simulation a millisecond
     def replace(original: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             rank = current()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import Run, run
+from course_lib.checks.exercise import find
 from course_lib.notebooks.source import read_lesson
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "src" / "10_mini_ddp.py"
@@ -94,3 +97,14 @@ def test_its_norm_is_that_of_all_batches_together() -> None:
     whole.backward(dy)
     for mine, want in zip(got, (whole, x.grad, weight.grad, bias.grad), strict=True):
         torch.testing.assert_close(mine, want, rtol=1e-6, atol=1e-6)
+
+
+def test_no_batch_holds_numbers_that_lie_too_close_together() -> None:
+    """A right answer may subtract squares in float32, which takes digits where they do."""
+    norm = find("sync_batch_norm")
+    for seed in range(100):
+        for case in [*norm.core(random.Random(seed)), *norm.sturdy(random.Random(seed))]:
+            drawn = replace(case, seed=seed)
+            shares = [norm.inputs(drawn, rank)[0].given["x"] for rank in range(case.world)]
+            x = torch.cat(shares).double().transpose(0, 1).flatten(1)
+            assert (x.var(1, correction=0) > x.mean(1).square() / 10 + 0.5).all(), drawn

@@ -110,3 +110,19 @@ def test_what_was_tried_ahead_in_vain_is_not_shown(monkeypatch, capsys):
 def test_large_worlds_run_ahead(ran_ahead):
     simulate(dist.barrier, world_size=ahead.FROM)
     assert ran_ahead == [True]
+
+
+def later(future):
+    compute(1e-6 * (1 + dist.get_rank()))
+    return future.wait()[0].item()
+
+
+def calls_back():
+    future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    whole = future.then(later)
+    return whole.then(lambda f: f.wait() + 1).wait(), whole.done()
+
+
+@pytest.mark.parametrize("n", [3, ahead.FROM])
+def test_time_may_pass_in_a_callback_of_a_future(n):
+    assert simulate(calls_back, world_size=n, limit=10).results == [(n + 1.0, True)] * n

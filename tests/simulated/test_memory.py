@@ -3,6 +3,8 @@ and nothing of the rank's is held."""
 
 from __future__ import annotations
 
+import builtins
+import gc
 import time
 import weakref
 
@@ -18,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from course_lib import compute, run, simulate
+from course_lib import CourseError, compute, run, simulate
 
 LAYERS, WIDTH = 4, 64
 
@@ -313,3 +315,20 @@ def test_the_graph_of_what_is_given_is_not_held():
         return alive() is None
 
     assert simulate(program, world_size=2).results == [True, True]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_the_error_of_a_simulation_holds_no_tensor_of_a_rank(backend, monkeypatch):
+    def stands():
+        x = torch.ones(4)
+        builtins.alive.append(weakref.ref(x.untyped_storage()))  # which ranks share
+        dist.all_reduce(x, async_op=True)
+        if dist.get_rank() == 0:
+            dist.barrier()
+
+    monkeypatch.setattr(builtins, "alive", [], raising=False)
+    with pytest.raises(CourseError) as error:
+        simulate(stands, world_size=2, backend=backend)
+    gc.collect()
+    assert error.value.run is not None
+    assert {ref() for ref in builtins.alive} == {None}
