@@ -111,7 +111,7 @@ draw.timeline(blind, caption="The host is done at once. NCCL's stream starts the
 #
 # **Required · 07.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, each right after the one before it (plain calls do that, with nothing between them), and return the mean. `x` may hold anything afterwards.
+# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, each right after the one before it (plain calls do that, with nothing between them), and return the mean. Calls before these, to warm up, are free. `x` may hold anything afterwards.
 #
 # *Core* asks for 2 to 5 ranks and tensors of some hundred kilobytes. *Sturdy* adds eight ranks. The check runs on modelled GPUs.
 #
