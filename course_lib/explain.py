@@ -148,7 +148,8 @@ def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> st
 def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
     if gone:
         first = next(w for w in waits if set(w.on) & set(gone))
-        return f"{first.call} needs {ranks_text(gone)} to call its counterpart before returning."
+        needed = ranks_text(set(first.on).intersection(gone))
+        return f"{first.call} needs {needed} to call its counterpart before returning."
     arrows = " → ".join(map(str, (*cycle, *cycle[:1])))
     kinds = {_kind(w) for w in waits if w.rank in cycle}
     messages = [w for w in waits if w.rank in cycle and _kind(w) in _COUNTERPARTS]
@@ -257,7 +258,7 @@ _RULES = {
     "exchange the lengths first.",
     "tag on NCCL": "NCCL ignores tags: between two ranks, the first send meets the first recv. "
     "Call them in the same order.",
-    "tag": "A send and its recv have to use the same tag.",
+    "tag": "Give a send and its recv the same tag, or receive in the order of the sends.",
     "group": "All of them have to name the same group.",
 }
 

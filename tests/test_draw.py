@@ -448,8 +448,16 @@ def test_formulas_are_dashed_and_counts_of_ranks_are_the_only_ticks() -> None:
     assert [line.get_linestyle() for line in axes.lines] == ["-", "--"]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8", "128"]
+    axes = draw.lines(series, "steps", "s", logy=True).axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
     axes = draw.lines({"time": ([0.5, 1], [1, 2])}, "hours", "s").axes[0]
     assert axes.get_xticks().tolist() != [0.5, 1.0]
+
+
+def test_axis_of_a_share_begins_where_it_is_told_to() -> None:
+    shares = {"computing": ([1, 2], [100, 40])}
+    assert draw.lines(shares, "ranks", "%", ymin=0).axes[0].get_ylim()[0] == 0
+    assert draw.lines(shares, "ranks", "%").axes[0].get_ylim()[0] > 0
 
 
 def test_a_point_has_the_colour_of_its_name_as_its_area_has() -> None:

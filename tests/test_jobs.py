@@ -116,6 +116,33 @@ def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path, monkeypa
     assert train.load(path, torch.device("cpu")) == {"epoch": 1}
 
 
+DIES_ONCE = """
+import os, signal, sys
+sys.path.insert(0, os.environ["JOBS"])
+import train
+save = train.save
+def save_and_die(path, state):
+    save(path, state)
+    if (os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]) == ("1", "0"):
+        os.kill(os.getpid(), signal.SIGKILL)
+train.save = save_and_die
+train.main()
+"""
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_from_its_checkpoint_when_a_rank_has_died(tmp_path: Path):
+    """As lessons 06 and 07 say: by --max-restarts, and the variable that train.sbatch sets."""
+    (tmp_path / "dies.py").write_text(DIES_ONCE)
+    words = ["--standalone", "--nproc-per-node=2", "--max-restarts=2", "dies.py", "--epochs=2"]
+    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "JOBS": str(JOBS)}
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", *words], cwd=tmp_path,
+                          env=ENVIRONMENT | variables, text=True, capture_output=True,
+                          timeout=200)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "continues from digits.pt after epoch 0" in done.stdout
+
+
 # ------------------------------------------------------------------------------- Slurm
 
 
@@ -128,17 +155,27 @@ def test_slurm_reads_every_directive_and_starts_one_agent_a_node():
 
 
 def test_the_slurm_file_starts_torchrun_on_each_node(tmp_path: Path):
-    """With stand-ins for three commands."""
-    for name, text in {"scontrol": '[ "$1 $2" = "show hostnames" ] && echo node1 && echo node2',
-                       "srun": 'exec "$@"', "torchrun": 'printf "%s\\n" "$@"'}.items():  # fmt: skip
+    """With stand-ins for three commands. torchrun's says how it was called, then its variables."""
+    variables = ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_FR_DUMP_TEMP_FILE"]
+    commands = {
+        "scontrol": '[ "$1 $2" = "show hostnames" ] && echo node1 && echo node2',
+        "srun": 'echo "$1"; shift; exec "$@"',
+        "torchrun": f'printf "%s\\n" "$@"; printenv {" ".join(variables)}',
+    }
+    for name, text in commands.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     slurm = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_NNODES": "2", "SLURM_JOB_ID": "7",
-             "PATH": f"{tmp_path}:{os.environ['PATH']}"}  # fmt: skip
+             "SLURM_CPUS_PER_TASK": "32", "PATH": f"{tmp_path}:{os.environ['PATH']}"}  # fmt: skip
     done = subprocess.run(["bash", JOBS / "train.sbatch", "--epochs=1"], env=ENVIRONMENT | slurm,
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+                          cwd=tmp_path, capture_output=True, text=True, timeout=120)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    asked = torchrun(done.stdout.splitlines())
+    to_srun, *words, own_store, dumps = done.stdout.splitlines()
+    assert to_srun == "--cpus-per-task=32", "since Slurm 22.05 it takes over nothing"
+    assert own_store == "1", "or ranks that are started again look for dead ones"
+    assert Path(dumps).is_absolute() and Path(dumps).parent.is_dir(), "Flight Recorder makes none"
+    asked = torchrun(words)
+    assert asked.max_restarts > 0
     assert (asked.nnodes, asked.nproc_per_node, asked.rdzv_id) == ("2", "2", "7")
     assert (asked.rdzv_backend, asked.rdzv_endpoint) == ("c10d", "node1:29500")
     assert asked.training_script == "train.py"
@@ -184,5 +221,9 @@ def test_the_kubernetes_file_is_a_job_whose_pods_can_find_one_another():
     assert asked.nproc_per_node == str(container["resources"]["limits"]["nvidia.com/gpu"])
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert mounts.keys() == {volume["name"] for volume in pod["volumes"]}
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert asked.max_restarts > 0
+    assert variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert variables["TORCH_FR_DUMP_TEMP_FILE"].startswith(mounts["checkpoints"])
     [checkpoint] = asked.training_script_args
     assert checkpoint.startswith(f"--checkpoint={mounts['checkpoints']}")

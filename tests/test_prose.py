@@ -27,8 +27,8 @@ FROM_SOURCES = {
     "02_collectives": {"2.11"},  # a PyTorch without all_gather_single
     "04_ring_all_reduce": {"2.4"},  # NCCL's version with double binary trees
     "05_gradient_averaging": {"8,192"},  # Goyal and others 2017
-    "06_ddp": {"2.15"},  # the PyTorch whose NCCL backend is new
-    "07_gpus": {"2.15", "2.30"},  # that PyTorch again, and its NCCL
+    "06_ddp": {"2.15", "22.05"},  # PyTorch, for its restarts; Slurm, for what srun takes over
+    "07_gpus": {"2.7", "2.15", "2.30"},  # where plain calls run since; that PyTorch, and its NCCL
     "10_mini_ddp": {"2.15"},  # the PyTorch whose source it reads
 }
 AVOIDED = re.compile(

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.flight_recorder.components.config_manager import JobConfig
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -173,6 +174,66 @@ def test_06_the_change_to_ddp_names_the_device_three_times():
     assert len(added) <= 32
     for device in ("set_device(local_rank)", "device_id=device", "device_ids=[local_rank]"):
         assert sum(device in line for line in added) == 1
+
+
+COMPILED = """
+import torch, torch.distributed as dist, torch._dynamo.config as dynamo
+from torch.nn.parallel import DistributedDataParallel as DDP
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(600, 600) for _ in range(4))
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+def graphs(make, cut=True):
+    torch._dynamo.reset()
+    dynamo.optimize_ddp, made = cut, []
+    model = make(lambda graph, _: made.append(graph) or graph.forward)
+    for _ in range(2):
+        model(torch.ones(2, 600)).sum().backward()
+    return len(made)
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+first = lambda backend: torch.compile(DDP(Layers(), bucket_cap_mb=1), backend=backend)
+last = lambda backend: DDP(torch.compile(Layers(), backend=backend), bucket_cap_mb=1)
+print(graphs(first), graphs(last), graphs(last, cut=False))
+"""
+
+
+@pytest.mark.slow
+def test_06_the_compiler_cuts_its_graph_where_buckets_end_whichever_comes_first():
+    """Four layers, each a bucket."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout == "4 4 1\n", done.stderr
+
+
+def test_07_torchfrtrace_takes_what_the_table_says():
+    command = re.search(r"`torchfrtrace (.+?)`", LESSONS["07"].read_text())[1]
+    asked = JobConfig().parse_args(command.split())
+    assert asked.allow_incomplete_ranks and asked.trace_dir == "/shared/dumps"
+
+
+def test_10_sums_are_wrong_in_silence_where_each_rank_leaves_out_a_layer_of_its_own():
+    names = played("10", "10-4433d3", "10-595a4b", "10-1268f4", "10-f02d47", "10-abc564")
+
+    def one_layer_each():
+        torch.manual_seed(0)
+        model = nn.ModuleList(nn.Linear(3, 3, bias=False) for _ in range(3))
+        _, finish = names["overlapped"](model, 1)
+        model[2](model[dist.get_rank()](torch.ones(1, 3))).sum().backward()
+        finish()
+        return model[dist.get_rank()].weight.grad
+
+    of_layer_0, of_layer_1 = simulate(one_layer_each, world_size=2).results
+    assert torch.equal(of_layer_0, of_layer_1), "each is the mean of two layers' gradients"
+
+
+def test_10_in_float32_the_variance_from_sums_can_be_negative():
+    draws = (1000 + 0.1 * torch.randn(64, generator=torch.manual_seed(k)) for k in range(20))
+    assert min(x.square().mean() - x.mean().square() for x in draws) < 0
 
 
 def test_a_root_that_is_not_in_the_group_is_refused_as_lesson_08_says():

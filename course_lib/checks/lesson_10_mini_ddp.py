@@ -38,7 +38,7 @@ def buckets(
 
 FORWARDS, NUMEL = {"order": iter}, {"size": Tensor.numel}
 BEFORE = {"closes": lambda held, more, cap: held[-1] + more > cap}
-BUCKETS: list[tuple] = [  # what 10.1 shows by the sizes of its calls, and 10.2 by itself
+BUCKETS: list[tuple] = [  # what 10.2 shows by the sizes of its calls, and 10.1 by itself
     ("elements", "The cap is in bytes, and a number may have 2, 4 or 8; something else is counted.",
      NUMEL, NUMEL | BEFORE, {"size": lambda p: 4 * p.numel()}),
     ("forward-order", "The first bucket holds the first parameters of the model. Their gradients "
@@ -57,7 +57,7 @@ BUCKETS: list[tuple] = [  # what 10.1 shows by the sizes of its calls, and 10.2 
      {"closes": lambda held, more, cap: sum(held) >= cap}),
 ]  # fmt: skip
 
-# ---- 10.1 MiniDDP --------------------------------------------------------------------------------
+# ---- 10.2 MiniDDP --------------------------------------------------------------------------------
 
 
 def train(
@@ -155,7 +155,7 @@ def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "
 
 two, four, twice, wrong = "two layers", "four layers", "sync, sync", turned(train)
 declare(Exercise(
-    "10.1", "MiniDDP", train, inputs=job, settle=by_hand.zero_or_none, tolerance=1e-5, length_is="",
+    "10.2", "MiniDDP", train, inputs=job, settle=by_hand.zero_or_none, tolerance=1e-5, length_is="",
     core=lambda rng: [trained(*o) for o in (
         (2, "one layer", 1000), (2, two, 8), (3, two, 16), (2, two, 16, twice),
         (5, four, rng.randrange(17, 60), twice), (2, two, 16, "no_sync, no_sync, sync, sync"),
@@ -223,7 +223,7 @@ declare(Exercise(
     ],
 ))  # fmt: skip
 
-# ---- 10.2 make_buckets ---------------------------------------------------------------------------
+# ---- 10.1 make_buckets ---------------------------------------------------------------------------
 
 
 def some_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
@@ -244,7 +244,7 @@ def parameters(*cases: tuple[str, int]) -> list[Case]:
 
 wrong = turned(cut)
 declare(Exercise(
-    "10.2", "make_buckets", cut, inputs=some_parameters, in_ranks=False, free=["left"],
+    "10.1", "make_buckets", cut, inputs=some_parameters, in_ranks=False, free=["left"],
     core=lambda rng: parameters(
         ("4", 100), ("2 4 2 4", 24), ("2 4 2 4", 25), ("1 1 1 1 1", 8), ("1 1 9 1 1", 12),
         ("2 4f 2", 20), (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30)),

@@ -52,10 +52,13 @@ def lines(
     caption: str = "",
     exact: bool = False,
     logx: bool = False,
+    logy: bool = False,
+    ymin: float | None = None,
 ) -> Picture:
     """Draw each series, ``name: (xs, ys)``; those named in ``formulas`` as dashes, not points.
 
-    ``loglog`` makes both axes logarithmic, ``logx`` the horizontal one alone.
+    ``loglog`` makes both axes logarithmic, ``logx`` or ``logy`` one of them. ``ymin`` is where the
+    vertical axis begins: 0 for shares, which a cut axis would exaggerate.
 
     >>> draw.lines({"measured": (sizes, seconds), "α + βS": (sizes, model)}, "bytes", "s",
     ...            loglog=True, formulas=["α + βS"])
@@ -70,7 +73,10 @@ def lines(
     for k, (name, (xs, ys)) in enumerate(series.items()):
         look = "--" if name in formulas else f"{_MARKERS[k % len(_MARKERS)]}-"
         axes.plot(xs, ys, look, color=LINES[k % len(LINES)], label=name, markersize=4)
-    axes.set(xscale="log" if loglog or logx else "linear", yscale="log" if loglog else "linear")
+    axes.set_xscale("log" if loglog or logx else "linear")
+    axes.set_yscale("log" if loglog or logy else "linear")
+    if ymin is not None:
+        axes.set_ylim(bottom=ymin)
     _name_counts(axes, {float(x) for xs, _ in series.values() for x in xs})
     axes.grid(True, color="#E6E6E6", linewidth=0.6)
     axes.legend(frameon=False)

@@ -19,20 +19,20 @@ EPOCHS, BATCH = 4, 64
 digits, test = load_digits(), load_digits(train=False)
 
 local_rank = int(os.environ["LOCAL_RANK"])  # from torchrun: which process of this machine
-on_gpus = torch.cuda.is_available()
-device = torch.device("cuda", local_rank) if on_gpus else torch.device("cpu")
-if on_gpus:
+on_gpu = torch.cuda.is_available()
+device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
+if on_gpu:
     torch.cuda.set_device(local_rank)
-dist.init_process_group("nccl" if on_gpus else "gloo", device_id=device if on_gpus else None)
+dist.init_process_group("nccl" if on_gpu else "gloo", device_id=device if on_gpu else None)
 rank, world_size = dist.get_rank(), dist.get_world_size()
 
 sampler = DistributedSampler(digits)
-loader = DataLoader(digits, BATCH // world_size, sampler=sampler, drop_last=True)
+loader = DataLoader(digits, BATCH // world_size, sampler=sampler, drop_last=True, pin_memory=on_gpu)
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
                       nn.Flatten(), nn.Linear(1024, 10)).to(device)  # fmt: skip
-ddp = DistributedDataParallel(model, device_ids=[local_rank] if on_gpus else None)
+ddp = DistributedDataParallel(model, device_ids=[local_rank] if on_gpu else None)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 scheduler = ExponentialLR(optimizer, gamma=0.9)
 
@@ -40,7 +40,9 @@ for epoch in range(EPOCHS):
     sampler.set_epoch(epoch)
     model.train()
     for images, labels in loader:
-        loss = cross_entropy(ddp(images.to(device)), labels.to(device))
+        # From pinned memory the copies are only queued; the host does not wait for them.
+        images, labels = (t.to(device, non_blocking=True) for t in (images, labels))
+        loss = cross_entropy(ddp(images), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

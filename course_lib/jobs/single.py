@@ -14,9 +14,10 @@ from course_lib import load_digits
 EPOCHS, BATCH = 4, 64
 digits, test = load_digits(), load_digits(train=False)
 
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+on_gpu = torch.cuda.is_available()
+device = torch.device("cuda" if on_gpu else "cpu")
 
-loader = DataLoader(digits, BATCH, shuffle=True, drop_last=True)
+loader = DataLoader(digits, BATCH, shuffle=True, drop_last=True, pin_memory=on_gpu)
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -27,7 +28,9 @@ scheduler = ExponentialLR(optimizer, gamma=0.9)
 for epoch in range(EPOCHS):
     model.train()
     for images, labels in loader:
-        loss = cross_entropy(model(images.to(device)), labels.to(device))
+        # From pinned memory the copies are only queued; the host does not wait for them.
+        images, labels = (t.to(device, non_blocking=True) for t in (images, labels))
+        loss = cross_entropy(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

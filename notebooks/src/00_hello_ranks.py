@@ -62,17 +62,16 @@ def train(steps=60, batch_size=128):
 # %% [markdown] id="00-1543c8"
 # Now run the same job on one, two and four ranks. Each call returns a `Run`, whose `results` hold what the function returned, one entry per rank. Every rank must report the same accuracy to the last digit: all ranks began with equal weights and applied equal averages, so their weights are still equal. The cell asserts this, and also that the model recognises at least 97% of the test digits each time.
 #
-# Equal accuracies could be luck; equal *curves* could not. At each step the cell takes the mean of the four ranks' losses, and these points lie on the line of the single process. The tiny differences are rounding: four partial sums are rounded differently from one long sum.
+# Equal accuracies could be luck; equal *curves* could not. At each step the cell takes the mean of the four ranks' losses, and these points lie on the line of the single process. The tiny differences are rounding: four partial sums are rounded differently from one long sum. The cell takes some seconds, and prints a line after each run.
 
 # %% id="00-bdac7f"
 assert (len(images), len(test_images)) == (1442, 355)
-runs = {n: run(train, world_size=n) for n in (1, 2, 4)}
-curve = {}
-for n, job in runs.items():
-    losses = [losses for losses, _ in job.results]  # one list per rank, one number per step
-    accuracies = [accuracy for _, accuracy in job.results]
+runs, curve = {}, {}
+for n in (1, 2, 4):
+    runs[n] = run(train, world_size=n)
+    losses, accuracies = zip(*runs[n].results, strict=True)  # one entry per rank
     assert min(accuracies) == max(accuracies) >= 0.97
-    curve[n] = torch.tensor(losses).mean(0)  # at each step, the mean over the ranks
+    curve[n] = torch.tensor(losses).mean(0)  # one number per step: the mean over the ranks
     apart = (curve[n] - curve[1]).abs().max()
     assert apart < 1e-3
     print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f}%   curve differs by: ~{apart:.0e}")
@@ -84,12 +83,12 @@ draw.lines(
 )
 
 # %% [markdown] id="00-9b87ca"
-# `run` also records every `torch.distributed` call with its times. The timeline shows the two quickest consecutive steps. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
+# `run` also records every `torch.distributed` call with its times. The timeline shows two consecutive steps, the quickest two: on a busy machine, others are longer. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
 #
 # Do not look for a speed-up here. The model is so small that communicating takes longer than computing. *When* more ranks pay off is a question for later lessons.
 
 # %% id="00-dc53f1"
-steps = [span.start for span in runs[4].trace.spans if span.rank == 0]
+steps = [box.start for box in runs[4].trace.spans if box.rank == 0]  # one per step, 60 in all
 quickest = min(range(58), key=lambda i: steps[i + 2] - steps[i])
 draw.timeline(runs[4], between=(steps[quickest], steps[quickest + 2]),
               caption="Two training steps: every rank computes alone (yellow), then all ranks meet "
@@ -251,7 +250,7 @@ check(my_share)
 # | **NCCL** | NVIDIA GPUs, a different one for each rank | GPU training, within and across machines | in PyTorch's CUDA builds, on Linux |
 # | **MPI** | CPU; GPU if your MPI supports it | clusters that have an MPI of their own | only by building PyTorch from source, against that MPI |
 #
-# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch contains none: `dist.is_mpi_available()` returns False. Gloo accepts CUDA tensors in most collective calls, such as `all_reduce`, but not in `send` and `recv`. (Old tutorials' `tcp` backend and multicast are gone.) (The `tcp` backend of old tutorials is gone; the address `tcp://`, further down, is something else.)
+# MPI has many implementations, each compiled for its cluster. A ready-made PyTorch contains none: `dist.is_mpi_available()` returns False. By PyTorch's documentation, gloo accepts CUDA tensors in `broadcast` and `all_reduce`, but not in `send` and `recv`. (The `tcp` backend of old tutorials is gone. The address `tcp://`, further down, is something else.)
 #
 # **One process, one GPU.** In the program, each rank picks its GPU before anything uses CUDA. GPUs are numbered separately on every machine, so the local rank chooses:
 #
@@ -267,7 +266,7 @@ check(my_share)
 #
 # ## Why not Python's own multiprocessing?
 #
-# Of `multiprocessing`'s two classic ways to start a process, one cannot find a cell's function, and the other may hang. The first, `spawn`, starts a fresh interpreter and sends it a *pickle* of the function. Such a pickle contains no code, only two names: the module's and the function's. The fresh interpreter looks the function up in its own `__main__`, which is empty. This cell tries it with `hello`:
+# It has two classic ways to start a process. The first, `spawn`, cannot find a function from a cell. It starts a fresh interpreter and sends it a *pickle* of the function, which contains no code, only two names: the module's and the function's. The fresh interpreter looks in its own `__main__`, which is empty. This cell tries it with `hello`:
 
 # %% id="00-9f1c69"
 import pickle
@@ -280,17 +279,17 @@ unpickle = [sys.executable, "-c", "import pickle, sys; pickle.load(sys.stdin.buf
 print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode().splitlines()[-1])
 
 # %% [markdown] id="00-20e240"
-# The second, `fork`, copies the running process with all its memory, including the function, in a fraction of a second. But it copies only one of the threads: the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever. PyTorch advises against `fork`.
+# The second, `fork`, may hang. It copies the running process with all its memory, including the function, but of its threads only the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever.
 #
-# `run` takes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code. That is fast and safe, whatever the notebook has computed.
+# `run` takes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code.
 #
 # ## How ranks find one another
 #
 # Four processes start, and none of them knows where the others are. They need a place where all of them can look. That place is the *store*, a small dictionary that every rank can reach. The handshake, called *rendezvous*, is short. Each rank opens a network port and writes its address into the store, under its own number. Then it reads the addresses of the others, waiting for those that are not there yet, and connects to them.
 #
-# Here is the handshake's first half by hand. The text `knock at door 100` stands for an address: no rank opens a port here. `init=False` starts the processes and leaves the rest to us. `MASTER_ADDR` and `MASTER_PORT` are the traditional names for the address of the store. Here `run` keeps the store.
+# Here is the handshake's first half by hand. The text `knock at door 100` stands for an address: no rank opens a port here. `init=False` starts the processes and leaves the rest to us. `run` keeps the store; the variables `MASTER_ADDR` and `MASTER_PORT` say where.
 #
-# What would happen if one rank never came? Try it: insert `if rank == 2: return` before `store.set`, and take it out again. The others wait until `run` gives up, after 60 seconds, or you press ■ in the toolbar.
+# What would happen if one rank never came? Try it: insert `if rank == 2: return` before `store.set`, and take it out again. Press ■ in the toolbar when you have waited long enough; after 60 seconds `run` gives up.
 
 # %% id="00-a608f9"
 def meet():
@@ -334,6 +333,8 @@ for where in ("env://", f"file://{folder}/meeting", "tcp://$MASTER_ADDR:$MASTER_
 # ## Break it
 #
 # **Predict.** Rank 2 divides by zero, while the other ranks go on to add up their numbers. How many of the four ranks will return a sum?
+#
+# A cell that is meant to fail says so: `expect(RankFailed)` shows the error as `run` tells it, and lets the notebook go on.
 
 # %% id="00-d41f7a"
 def unfair():
@@ -351,16 +352,16 @@ print(f"your guess: {guess}   correct: 0")
 # %% [markdown] id="00-c27bba"
 # Ranks 0, 1 and 3 made no mistake, but they were in `all_reduce`, waiting for a rank that would never come. `run` saw rank 2 fail, ended all four, and told you the rank, the error and the line in the cell.
 #
-# Without `run`, most error messages come from ranks that did nothing wrong. When rank 2 dies, its connections close, and within seconds the others raise an error of their own:
+# Without `run`, you see most messages from the ranks that made no mistake. When rank 2 dies, its connections close, and within seconds each of the others raises an error of its own:
 #
 # ```text
 # RuntimeError: […/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:23981.
 # This is typically caused by a remote worker crashing. Check the logs of the remote worker …
 # ```
 #
-# Under `torchrun` the real error is on the screen too, often above the others. So when you see `Connection closed by peer`, look for the rank that says something else. A job that *hangs* is different: some rank is alive but never makes the call. Gloo waits for it, by default for 30 minutes.
+# So when you see `Connection closed by peer`, look for the rank that says something else: under `torchrun` its error is on the screen too, often above the others. A job that *hangs* is different: some rank is alive but never makes the call. Gloo waits for it, by default for 30 minutes.
 #
-# You will meet another error when you give `run` a function from a script: `run` has already formed the group, and the script forms it again. Take out the script's `init_process_group`, or call `run` with `init=False`.
+# A second error awaits those who give `run` a function from a script: `run` has already formed the group, and the function forms it again. Take out its `init_process_group`, or call `run` with `init=False`.
 
 # %% id="00-ba373d"
 def pasted_from_a_script():
@@ -373,7 +374,7 @@ with expect(RankFailed):
 # %% [markdown] id="00-f1cb2a"
 # ## In practice: out of the notebook
 #
-# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. Called on each machine, it starts the processes there, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when a process fails. One machine keeps the store. In the script, a rank or world size of −1 means: take it from the environment.
+# Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. It starts the processes of its machine, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when a process fails. In the script, a rank or world size of −1 means: take it from the environment.
 #
 # The cell writes hello_job.py to `folder`, then runs what you would type there in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. (It calls `torchrun` as `python -m torch.distributed.run`.) The filter shows only what rank 0 prints.
 
@@ -405,9 +406,11 @@ assert job.returncode == 0 and "[120]" in job.stdout and "[285]" in job.stdout, 
 print(job.stdout)
 
 # %% [markdown] id="00-77a1ca"
+# Rank 0 contributed 120, rank 1 the other 165: 285 again.
+#
 # ## Measured: what starting costs
 #
-# Rank 0 contributed 120, rank 1 165: 285 again. How long does starting take? The picture compares:
+# How long does starting take? The picture compares:
 #
 # * the torchrun job from above;
 # * the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported;
@@ -441,19 +444,15 @@ draw.bars(took, unit="s", caption="Most of the time is spent importing torch: in
           "has imported it already.")
 
 # %% [markdown] id="00-b9c646"
-# A few seconds do not matter in a long training job, but they do in a cell that you run often.
-#
 # **How `run` differs from torchrun.** `run` imports torch once, not once per rank. It records every call. It seeds each rank with its number; `train` set a seed of its own, so that all ranks drew the same numbers. It works on one machine only.
 #
 # **On GPUs**, `run(fn, backend="nccl")` starts one rank per visible GPU, and `device()` from `course_lib` returns the rank's GPU. `train` would have to move model, batches and test images there, with `.to(device())`.
 #
 # ## Roads not taken
 #
-# * **Threads** share memory and start without delay. But usually only one runs Python code at a time, and all are on one machine.
-# * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the risk that you now know about.
-# * **ipyparallel** keeps its processes alive between cells.
-# * **mpi4py** is Python's way to MPI. It has the same collectives, for any buffer, such as a NumPy array.
-# * **`torch.distributed.launch`** is torchrun's predecessor.
+# * **Threads** share memory and start without delay. But usually only one runs Python code at a time.
+# * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the risk that you now know.
+# * **ipyparallel** keeps its processes alive between cells. **mpi4py** is Python's way to MPI.
 
 # %% [markdown] id="00-0b8760"
 # ## What you can do now

@@ -5,7 +5,7 @@
 #
 # ![Four simulated ranks hand a tensor to the right: first one after another, each waiting for its turn, then all at once](../../figures/01_point_to_point.png)
 #
-# *Where this goes: the same messages, sent in two ways. On the left each rank receives (listens) before it sends (speaks). On the right all messages travel at the same time.*
+# *Where this goes: the same messages, sent in two ways. On the left each rank receives (listens) before it sends (speaks). On the right all messages travel at the same time. Between the two, a barrier lets all ranks begin together.*
 #
 # | | |
 # |---|---|
@@ -19,7 +19,7 @@
 #
 # Here are twelve heights along a walk, in metres above the sea. How far up or down does each step go? In one process the answer is `diff`: each height minus the one before it. Check the first three by hand: 30, 80, 80. The eleven differences are our *reference*.
 #
-# The same need arises wherever something long is cut into pieces: at its edges, a piece needs numbers from the next one.
+# Soon the walk is cut into pieces, one per rank. The first step of a piece begins at the last height of the piece before it, and that height is on another rank.
 
 # %% id="01-dce8ab"
 import time
@@ -71,7 +71,7 @@ draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
             "500 − 420 = 80.")
 
 # %% [markdown] id="01-70fab3"
-# Three messages of 4 bytes bring the right answer, but the function has a flaw. To see it we need times that do not depend on what else this machine is doing. `simulate` runs the same function on *modelled* ranks: computing costs nothing, and a message of S bytes takes
+# Three messages of 4 bytes bring the right answer, but the function has a flaw. To see it we need times that do not depend on what else this machine is doing. `simulate` runs the same function on *modelled* ranks. Ordinary lines take no time there, and a message of S bytes takes
 #
 # **T = latency + S / bandwidth**, in seconds,
 #
@@ -84,7 +84,7 @@ guess = None
 
 # %% id="01-bca161"
 network = Network(latency=1, bandwidth=4)  # in seconds, and in bytes per second
-slow = simulate(listen_first, heights, world_size=4, network=network)
+slow = simulate(listen_first, heights, world_size=4, network=network)  # only times matter here
 print(f"your guess: {guess}   recorded: {slow.seconds:g} s")
 assert slow.seconds == 3 * network.seconds(4) == 3 * 2
 draw.timeline(slow, caption="Listening first: ranks 1 and 2 hold back a message that has been "
@@ -144,7 +144,7 @@ def busy_receiver():
     if dist.get_rank() == 0:
         dist.send(torch.ones(1), dst=1)
     else:
-        compute(0.2)  # stands for anything that takes time
+        compute(0.2)  # stands for work of 0.2 s, in run and in simulate
         dist.recv(torch.empty(1), src=0)
 
 guess = None
@@ -299,7 +299,7 @@ with expect(Hazard):
 # * All in `send`? For rank 1 that is its second call. Its first, the recv from rank 0, is over. Then rank 0's send is over too, and rank 0 is not stuck in it.
 # * All in `recv`? For rank 0 that is its second call. Its first, the send to rank 1, is over. Then rank 1's recv is over too, and rank 1 is not stuck in it.
 #
-# So no rank is ever stuck. For the proof, one even rank with an odd right neighbour is enough; the others take turns only to save time.
+# So no rank is ever stuck.
 
 # %% exercise="pass_right" role="answer" points=10 required=false difficulty=2
 def pass_right(mine: torch.Tensor) -> torch.Tensor:
@@ -338,7 +338,7 @@ check(pass_right)
 #
 # Which recv takes which message? Between two ranks, messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. In the first cell below, rank 0 sends two letters, and rank 1 takes the second one first. That works because rank 0 begins both before it waits for either.
 #
-# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. Both wait for ever, though no recv is missing. `run` reports what it sees where they meet, a send with tag 1 and a recv with tag 2.
+# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. Both wait for ever, though no call is missing: they come in another order than the letters are sent. `run` reports what it sees where the two meet, a send with tag 1 and a recv with tag 2.
 
 # %% id="01-e707d9"
 def two_letters(at_once):
@@ -439,22 +439,22 @@ draw.lines({"gloo, two processes": (sizes, [1e6 * one_way[s] for s in sizes])}, 
            caption="Small messages all cost about the same; large ones cost by the byte.")
 
 # %% [markdown] id="01-27c179"
-# On the left the curve is flat: a message of 4 bytes costs about as much as one of a few thousand, and nearly all of the time is latency. On the right it rises: there, the time grows with the bytes. The line above the picture compares its two ends: the bytes grow 4,194,304-fold, the time far less.
+# On the left the curve is nearly level: a message of 4 bytes costs about as much as one of a few thousand, and most of the time is latency. On the right the time grows with the bytes.
 #
 # ## In practice
 #
-# In training, point-to-point messages carry activations and gradients between the stages of a pipeline, and keys and values around the ring of Ring Attention (Liu and others, 2023). PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here the ranks smooth the heights: each becomes the mean of itself and its two neighbours. At the edges of its block, a rank needs its neighbours' edges, a *halo*. `edges` lists, for each neighbour, the tensor to send and the place to receive into.
+# In training, point-to-point messages carry numbers between the parts of a model that is divided among ranks. PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here the ranks smooth the heights: each becomes the mean of itself and its two neighbours. At the two ends of its block a rank needs one height from each neighbour, its *halo*. `wide` is the block with room for them. The first rank and the last one lack a neighbour; there, the copy of the rank's own height stays.
 
 # %% id="01-1e93cf"
 def smooth(heights):
     rank, world_size = dist.get_rank(), dist.get_world_size()
     mine = heights.tensor_split(world_size)[rank]
-    wide = torch.cat([mine[:1], mine, mine[-1:]])  # with room for the neighbours' edges
-    edges = {rank - 1: (mine[:1], wide[:1]), rank + 1: (mine[-1:], wide[-1:])}
+    wide = torch.cat([mine[:1], mine, mine[-1:]])  # its first and last place are the neighbours'
     batch = []
-    for peer, (own, theirs) in edges.items():
+    for peer, end in ((rank - 1, slice(0, 1)), (rank + 1, slice(-1, None))):
         if 0 <= peer < world_size:
-            batch += [dist.P2POp(dist.isend, own, peer), dist.P2POp(dist.irecv, theirs, peer)]
+            batch.append(dist.P2POp(dist.isend, mine[end], peer))
+            batch.append(dist.P2POp(dist.irecv, wide[end], peer))
     for work in dist.batch_isend_irecv(batch):
         work.wait()
     return (wide[:-2] + wide[1:-1] + wide[2:]) / 3
@@ -467,13 +467,13 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 # On gloo the batch is a convenience. **On NCCL it is the way to exchange**, and three things from this page no longer hold:
 #
 # * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error.
-# * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each send waits for a recv that stands behind the other send. The calls of a batch progress together.
+# * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each waits for a recv that stands behind the other's send. The calls of a batch progress together.
 # * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait. So a CPU clock measures only the call, and `in_order` would delay the GPU but not the CPU code that writes your file.
 #
 # ## Roads not taken
 #
 # * **Receiving from anybody**: `recv` without `src` takes whatever comes and returns the sender's rank. The result then depends on who is faster, so name your peer where you can.
-# * **One-sided access**, as in MPI's windows and in NVSHMEM: a rank writes into another rank's memory, and nobody calls recv. Nobody waits for a recv, but nothing tells the other rank when to read.
+# * **One-sided access**, as in MPI's windows and in NVSHMEM: a rank writes into another rank's memory. Nobody calls recv, but nothing tells the other rank when to read.
 #
 # ## What you can do now
 #
@@ -494,4 +494,3 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 # * E. G. Coffman, M. J. Elphick, A. Shoshani, *System Deadlocks*, ACM Computing Surveys 3(2), 1971, [doi:10.1145/356586.356588](https://doi.org/10.1145/356586.356588)
 # * L. Lamport, *Time, Clocks, and the Ordering of Events in a Distributed System*, Communications of the ACM 21(7), 1978, [doi:10.1145/359545.359563](https://doi.org/10.1145/359545.359563)
 # * R. W. Hockney, *The communication challenge for MPP: Intel Paragon and Meiko CS-2*, Parallel Computing 20(3), 1994, [doi:10.1016/S0167-8191(06)80021-9](https://doi.org/10.1016/S0167-8191(06)80021-9)
-# * H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, [arXiv:2310.01889](https://arxiv.org/abs/2310.01889)

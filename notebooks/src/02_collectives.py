@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | call seven collectives and look at who has what before and after; count their messages; build one of them yourself, or all five of the exercises; break a contract in three ways |
+# | **Do** | call seven collectives and look at who has what before and after; count their messages; write one yourself from send and receive (four more are optional); break a contract in three ways |
 # | **Learn** | the contract of each: who must call, what must agree, who has what afterwards, what stays untouched; reduce operators; what a pattern of messages costs |
 # | **Need** | [01, Send and receive without ever standing still](01_point_to_point.ipynb): send, recv, isend, wait, deadlock, `simulate` |
 # | **Time** | about 60 minutes with the required exercise, 120 with the four optional ones as well |
@@ -76,15 +76,15 @@ draw.values(rooted, caption="A cell has the colour of the rank that it comes fro
             "grey. After reduce, rank 1 has the sums, and the others hold intermediate results.")
 
 # %% [markdown] id="02-ccda35"
-# Did you guess 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4. It took part in the addition, and gloo used its tensor for intermediate results. The documentation promises the result on dst and says nothing about the other ranks: another backend, or a longer tensor, may leave something else there. **What a contract does not promise is not yours.** A rank that needs its row later passes in a `clone`, as `with_a_root` does.
+# Did you guess 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4: gloo used its tensor for intermediate results. The documentation promises the result on dst and says nothing about the other ranks. Another backend, or a longer tensor, may leave something else there. **What a contract does not promise is not yours.** A rank that needs its row later passes in a `clone`, as `with_a_root` does.
 #
 # ## What is inside: a pattern of messages
 #
 # Every collective is built on a *pattern*: who sends to whom, in which order. Here are three for a broadcast. In a **star**, the root sends to every other rank itself. In a **chain**, each rank sends to the next one. In a **tree**, every rank that already has the data sends them to one more, round after round.
 #
-# `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It only moves bytes: what a collective does with them on arrival is left out. No list can deadlock, because all ranks read it from top to bottom. The two ranks of the first unfinished message have finished everything before it, so both are at this message, and it goes through.
+# `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It only moves bytes: what a collective does with them on arrival is left out. All ranks read the list from top to bottom, so no rank waits for ever.
 #
-# The first cell simulates the three broadcasts on a slow link. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. In its picture, press Play, or use the arrow keys. The second cell plays them on real ranks, adds two ways to gather and one to reduce, and counts the bytes. Its picture shows the last three: rows send, columns receive.
+# The first cell simulates the three broadcasts on a slow link. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. In its picture, press Play, or use the arrow keys. The second cell plays the three on real ranks, adds two ways to gather and one to reduce, and prints for each pattern how many bytes travel in all, and how many the busiest rank sends. Its picture is a *traffic matrix* of the last three: rows send, columns receive.
 
 # %% id="02-4ca62c"
 def follow(plan):
@@ -109,8 +109,8 @@ link = Network(latency=0.1, bandwidth=4000)
 seconds = [simulate(follow, plan, world_size=4, network=link).seconds for plan in plans.values()]
 assert [round(t, 6) for t in seconds] == [3.1, 3.3, 2.2] and round(link.seconds(4000), 6) == 1.1
 draw.steps(simulate(broadcasts, world_size=4, network=link),
-           caption="Star, chain and tree, each with three messages. Only in the tree do two of "
-           "them travel side by side. A barrier follows each pattern.")
+           caption="Star, chain and tree, each with three messages. Only in the tree do two ranks "
+           "send at the same time. A barrier follows each pattern.")
 
 # %% id="02-71e5fd"
 plans |= {"gather, star": [(0, 1, 1), (2, 1, 1), (3, 1, 1)],
@@ -123,13 +123,20 @@ def busiest(job):
 n, S = 4, 4 * 1000  # ranks; bytes of a float32 tensor of 1000 numbers
 jobs = [run(follow, plan) for plan in plans.values()]
 moved = [sum(message.nbytes for message in job.trace.messages) for job in jobs]
+for name, job, nbytes in zip(plans, jobs, moved, strict=True):
+    print(f"{name:<17}{nbytes:>7,} bytes in all, {busiest(job):>6,} from the busiest rank")
 assert moved == [12_000, 12_000, 12_000, 12_000, 24_000, 12_000] and moved[0] == (n - 1) * S
-assert [busiest(job) for job in jobs] == [12_000, 4_000, 8_000, 4_000, 12_000, 4_000]
 draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 kB from every rank "
              "to rank 1. Messages grow only in the gathering chain: a sum stays 4 kB long.")
 
 # %% [markdown] id="02-126de0"
-# A broadcast needs at least n − 1 messages, since each of the other ranks must receive the tensor. That makes **(n − 1)·S bytes** in total, here 3 × 4,000 each time. What differs is who sends them and when. The star's root sends all 12,000 bytes, and with a thousand ranks it would send 999 messages through one link. In the chain no rank sends more than S bytes, but the last rank gets its copy only after n − 1 messages, one after another. The tree needs two rounds here, and ⌈log₂ n⌉ in general. On the simulated link the chain takes 3 · 1.1 = 3.3 s and the tree 2 · 1.1 = 2.2 s. The star takes 3.1 s: the root begins its next transfer while the bytes before it still travel, so only one latency counts. Which is fastest depends on n, S and the link.
+# A broadcast needs at least n − 1 messages, since each of the other ranks must receive the tensor. That makes **(n − 1)·S bytes** in total, here 3 × 4,000 each time. What differs is who sends them and when.
+#
+# * **Star**: the root sends all 12,000 bytes. It takes 3.1 s, not 3.3: the root's next message leaves while the one before still travels, so only one latency counts.
+# * **Chain**: no rank sends more than S bytes, but the last rank gets its copy after n − 1 messages, one after another: 3 · 1.1 = 3.3 s.
+# * **Tree**: two rounds here, ⌈log₂ n⌉ in general: 2 · 1.1 = 2.2 s.
+#
+# Which is fastest depends on n, S and the link.
 #
 # To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. *Reducing* in a chain takes only 12,000, because a sum of three tensors is as long as one.
 #
@@ -139,7 +146,7 @@ draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 k
 #
 # **Goal.** Afterwards, every rank's `tensor` holds what src's held. Build it from send and receive, in whichever pattern you like. Bytes and time are not graded here. Any rank may be src.
 #
-# In all five exercises, *core* plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds a single rank, eight and more ranks, empty tensors, strides and other dtypes. (*Strides* here means a tensor that is not contiguous in memory, such as `x.T`. Gloo moves only contiguous tensors. So send `x.contiguous()`. To receive, use a new contiguous tensor as an inbox, and then write its numbers into the caller's tensor with `copy_`. An inbox from `torch.empty_like(x)` keeps the layout of a transposed `x`, unless you add `memory_format=torch.contiguous_format`.)
+# In all five exercises, *core* plays contiguous float32 tensors on 2 to 5 ranks. *Sturdy* adds a single rank, eight and more ranks, empty tensors, strides and other dtypes. (*Strides* here means a tensor that is not contiguous in memory, such as `x.T`. Gloo's send and recv refuse it. So send `x.contiguous()`. To receive, use a new contiguous tensor as an inbox, and then write its numbers into the caller's tensor with `copy_`. An inbox from `torch.empty_like(x)` keeps the layout of a transposed `x`, unless you add `memory_format=torch.contiguous_format`.)
 #
 # <details>
 # <summary>Hint: two roles, and a trap</summary>
@@ -311,7 +318,7 @@ check(my_reduce)
 #
 # The ending `_single` means one long tensor in place of a list; `all_gather` and `reduce_scatter` take lists. The `_single` names are recent: up to PyTorch 2.11 they were `all_gather_into_tensor` and `reduce_scatter_tensor`, and the old names still work.
 #
-# In `reduce_scatter`, each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It looks like half of an all_reduce, and that is exactly what it is: a reduce_scatter followed by an all_gather is an all_reduce, as an assertion in the next cell checks. When a model is so large that no rank holds all of it, a rank needs only its own block of the gradient, and the reduce_scatter alone is enough.
+# In `reduce_scatter`, each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It is half of an all_reduce: a reduce_scatter followed by an all_gather gives every rank the whole sum. An assertion in the next cell checks this. When a model is so large that no rank holds all of it, a rank needs only its own block of the gradient, and the reduce_scatter alone is enough.
 
 # %% id="02-cf1403"
 def without_a_root():
@@ -468,18 +475,18 @@ check(my_reduce_scatter)
 # %% [markdown] id="02-e5fc2a"
 # ## Break it: who calls, and what agrees
 #
-# Two clauses of the contract are often broken. First, *who must call*. The result of a reduce is for dst alone, so why should the other ranks bother to call it? The mistake often hides behind `if rank == 0`, in the lines that print or save something.
+# Two clauses of the contract are often broken. First, *who must call*. The result of a reduce is for dst alone, so somebody lets rank 0 alone call it, in the lines that print the mean loss.
 #
-# Second, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank names itself as the root of a broadcast. What does gloo do with the two operators when nobody compares the calls? `record=False` switches off the recorder that compares them, and the last line shows the result.
+# Second, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank names itself as the root of a broadcast. What does gloo do when nobody compares the calls? `record=False` switches off the recorder that compares them, and the last line shows the result.
 
 # %% id="02-4172c5"
-def log(loss):
+def print_mean(loss):
     if dist.get_rank() == 0:
         dist.reduce(loss, dst=0)
         print("mean loss:", loss.item() / dist.get_world_size())
 
 with expect(Deadlock):
-    run(log, torch.ones(1))
+    run(print_mean, torch.ones(1))
 
 # %% id="02-482d84"
 def two_operators():
@@ -500,24 +507,24 @@ assert unseen == [[1111, 2222, 3330, 4440]] * 4
 print("gloo alone:", unseen[0], "on every rank")
 
 # %% [markdown] id="02-56e339"
-# **A missing member.** The other ranks never called, so rank 0 cannot finish. Without `run`, you see one of two things. If the other processes have ended, gloo on rank 0 raises `Connection closed by peer` within seconds, as in lesson 00. If they are alive and go on computing, rank 0 hangs until the timeout, by default 30 minutes. Keep the collective outside the `if`, and only the print inside.
+# **A missing member.** The other ranks never called, so rank 0 cannot finish. Without `run`, it raises `Connection closed by peer` once the others have ended, as in lesson 00; while they are alive, it hangs until the timeout. Keep the collective outside the `if`, and only the print inside.
 #
-# **Two operators.** Gloo alone reports no error, and every rank has the same numbers: two correct sums, and two that lack rank 0's part. In a training run nobody would notice. Do not count on a report: it is your job to make the calls agree.
+# **Two operators.** Gloo alone reports no error, and every rank has the same numbers: two correct sums, and two that lack rank 0's part. In a training run nobody would notice. It is your job to make the calls agree.
 #
 # ## In practice
 #
 # * **In place or out of place.** `broadcast`, `reduce` and `all_reduce` overwrite their argument. The others fill a tensor that you provide. Only the exercises return new tensors.
 # * **Without waiting.** With `async_op=True` a collective returns a Work immediately, as `isend` does. Until `wait()`, the rules of `isend` hold: do not write to its tensors, and do not read its results.
-# * **Order.** Ranks need not be equally fast, but every rank must call the same collectives in the same order: the k-th call of one rank meets the k-th call of the others.
-# * **Strides.** Gloo expects a tensor to be one stretch of memory. Pass `x.contiguous()`, and copy the result back if the call works in place.
-# * **Objects.** `broadcast_object_list`, `all_gather_object` and their relatives pickle anything. Use them for settings, not for tensors. A rank that unpickles runs whatever code the sender chose.
-# * **`barrier()`** moves no data: no rank leaves before all have come. Use it before you read a clock, or before you read a file that another rank writes. Tensors need no barrier: a recv already waits for its message.
-# * **On GPUs**, NCCL has the same contracts. A call only puts work into a queue of the GPU and returns. `wait()` does not stop the CPU either: it makes the GPU work that you queue afterwards wait for the collective.
+# * **Order.** Every rank must call the same collectives in the same order: the k-th call of one rank meets the k-th call of the others.
+# * **Strides.** Gloo's collectives take a tensor whose elements fill one stretch of memory, and so a transposed one, if it is transposed on all ranks. They do not take `x[::2]`, and its send and recv take contiguous tensors only. `x.contiguous()` is safe everywhere; copy the result back if the call works in place.
+# * **Objects.** `broadcast_object_list`, `all_gather_object` and their relatives pickle anything. Use them for settings, not for tensors, and only among ranks that you trust: a pickle can contain code.
+# * **`barrier()`** moves no data: no rank leaves before all have come. Use it before you read a clock, or a file that another rank writes. Tensors need none: a recv already waits for its message.
+# * **On GPUs**, NCCL has the same contracts. But a call only puts work into a queue of the GPU and returns, and `wait()` lets only the GPU wait, not the CPU.
 #
 # ## Roads not taken
 #
 # * **MPI** had these contracts in 1994, and the names: `MPI_Bcast`, `MPI_Gather`, `MPI_Allgather`. With equal blocks, reduce_scatter is `MPI_Reduce_scatter_block`.
-# * **JAX** writes them as functions of values, inside a compiled program: `psum`, `all_gather`, `psum_scatter`.
+# * **JAX** writes them as functions of values: `psum`, `all_gather`, `psum_scatter`.
 # * **all_to_all**, the collective that transposes the table, and collectives inside smaller groups come in lesson 08.
 #
 # ## What you can do now

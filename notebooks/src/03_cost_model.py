@@ -10,7 +10,7 @@
 # | | |
 # |---|---|
 # | **Do** | measure messages between real ranks, fit a line, predict a whole exchange with it, compare prediction, simulation and reality, ask what would happen on 128 ranks |
-# | **Learn** | latency α and inverse bandwidth β; what a star and a tree cost; lower bounds; algbw and busbw; when communication is the bottleneck, and what data and tensor parallelism have to do with it |
+# | **Learn** | latency α and inverse bandwidth β; what a star and a tree cost, and what overlaps; lower bounds; algbw and busbw; when communication is the bottleneck, and what to send then |
 # | **Need** | [02 collectives](02_collectives.ipynb): send, receive, all_reduce |
 # | **Time** | about 65 minutes with the required exercise, 85 with the two optional ones as well |
 
@@ -94,7 +94,7 @@ assert measured[5] < 3 * measured[0] and measured[10] > 3 * measured[5]
 #
 # Which α and β bring α + S·β nearest to the eleven points, by *least squares*? In plain seconds, the largest message would decide almost alone. So we divide each point's error by its time t and make the *relative* errors small: α/t + β·S/t should be 1 everywhere. That is one call of `lstsq`.
 #
-# The first picture also shows the two parts of the sum, from 16 kB on. For smaller messages, nearly all of the time is α. For the largest, nearly all of it is S·β. (On logarithmic axes, the line α + S·β is a curve.) The second picture shows the **residuals**: by how much each measured time differs from the line. If three or more neighbouring points lie clearly on the same side of zero each time you measure, two numbers may not be enough: perhaps a buffer is full, a cache too small, or the library switches to another way of sending. For planning, a model is good if it is right to within a few tens of percent while the size grows a millionfold.
+# The first picture also shows the two parts of the sum, from 16 kB on. For smaller messages, nearly all of the time is α. For the largest, nearly all of it is S·β. The second picture shows the **residuals**: by how much each measured time differs from the line. If three or more neighbouring points lie clearly on the same side of zero each time you measure, two numbers may not be enough: perhaps a buffer is full, a cache too small, or the library switches to another way of sending. For planning, a model is good if it is right to within a few tens of percent while the size grows a millionfold.
 
 # %% id="03-1fc486"
 S, t = torch.tensor([sizes, measured], dtype=torch.float64)
@@ -163,9 +163,9 @@ guess = None
 by_hand = simulate(add_up, world_size=4, network=slow)
 print(f"your guess: {guess}   simulated: {by_hand.seconds:g} s")
 assert by_hand.results == [[10, 10]] * 4 and by_hand.seconds == (1 + 3 * 4) + (1 + 3 * 4) == 26
-draw.timeline(by_hand, caption="All three messages set off at once. Their bytes have left after "
-              "4 s, queue at rank 0's link, and arrive after 5, 9 and 13 s. Hatched: a recv waits "
-              "until rank 0 calls isend.")
+draw.timeline(by_hand, caption="All three messages leave at once. Rank 0's link takes one after "
+              "another, and the others' bytes wait in front of it: in after 5, 9 and 13 s. "
+              "Hatched: a recv waits until rank 0 calls isend.")
 
 # %% id="03-9be417"
 in_turn = simulate(add_up, False, world_size=4, network=slow)  # each recv after the one before
@@ -173,8 +173,18 @@ assert in_turn.results == by_hand.results and in_turn.seconds == 3 * (1 + 4) + (
 draw.timeline(in_turn, caption="One recv after another: 28 s. Hatched: a call waits for its "
               "partner, and no byte moves before both have called.")
 
+# %% id="03-b40c1e"
+link, word = Network(latency=5e-6, bandwidth=25e9, collectives="messages"), torch.zeros(2)
+there_and_back = simulate(star, word, world_size=1024, network=link).seconds
+tree_out = simulate(dist.broadcast, word, 0, world_size=1024, network=link).seconds
+took = [1e6 * seconds for seconds in (there_and_back / 2, tree_out, 1023 * link.seconds(8))]
+print("8 bytes to 1,023 ranks: star {:.1f}, tree {:.0f}, one-port star {:,.0f} µs".format(*took))
+assert [round(us, 1) for us in took] == [5.3, 50.0, 5115.3]
+
 # %% [markdown] id="03-e66413"
 # In the second picture, rank 0 calls its recvs *one after another*. Ranks 2 and 3 have called send, but by the first rule their messages set off only when rank 0 calls the matching recv. So their latencies no longer overlap, and the way in takes 15 s instead of 13.
+#
+# > **What overlaps: our model and the one-port model.** In our model a rank can begin any number of messages, and all of them together pay one α. In the cell above, 8 bytes go from one rank to 1,023 others. A star takes 5.3 µs (half of the way there and back). A *tree*, in which every rank that has the bytes sends them to one more, takes ten rounds, one after another: 50 µs. Many textbooks use the *one-port* model: a rank takes part in one message at a time. There the star pays 1,023 latencies, more than 5 ms, and the tree is a hundred times as fast. Real networks lie between the two, because starting a message costs the sender time. So before you compare two formulas, ask which model they are from.
 #
 # ## Your turn: star_seconds
 #
@@ -229,9 +239,9 @@ check(star_seconds)
 # %% [markdown] id="03-7187ed"
 # ## Model and reality
 #
-# How long does a star take with 1 MiB per rank, on the link that we have measured? The simulator follows the same two rules as your formula. The next cell also times 2 to 5 real processes; in `simulate`, `perf_counter` shows the model's time.
+# How long does a star take with 1 MiB per rank, on the link that we have measured? The cell times 2 to 5 real processes, and simulates the same function. `simulate` replaces the clock: in it, `time.perf_counter` shows the model's time.
 #
-# On a small machine, real processes are usually slower than the model. The model gives each rank links of its own, and computing costs nothing. In it, two pairs of ranks play ping-pong without slowing each other down, as the second cell below asserts. In reality the "links" are copies in memory. The ranks share the cores that make these copies, with one another and with whatever else is running. α and β were measured with a single pair and know nothing of that. The picture cannot say how much each effect costs.
+# Real processes are often slower than the model, and sometimes faster. The model gives each rank links of its own, and computing costs nothing: two pairs of ranks that play ping-pong do not slow each other down, as the cell asserts. In reality the "links" are copies in memory. The ranks share the cores that make them, with one another and with whatever else is running. α and β were measured with a single pair and know nothing of that.
 
 # %% id="03-2ba294"
 def timed_star(nbytes, rounds):
@@ -249,17 +259,14 @@ for n in ranks:
     real.append(1e3 * max(run(timed_star, 1 << 20, 20, world_size=n).results))
     in_model = simulate(timed_star, 1 << 20, 1, world_size=n, network=here).results
     modelled.append(1e3 * max(in_model))
+    print(f"{n} ranks: {modelled[-1]:.1f} ms in the model, {real[-1]:.1f} ms measured")
+one, two = (simulate(ping_pong, torch.ones(1 << 18), world_size=n, network=here).results[0]
+            for n in (2, 4))
+assert math.isclose(one, two, rel_tol=1e-9)  # two modelled pairs do not slow each other down
 draw.lines({"real processes": (ranks, real), "simulated": (ranks, modelled)},
            xlabel="ranks", ylabel="ms", formulas=["simulated"],
            caption="A star of 1 MiB per rank. Simulated ranks have links of their own; real "
            "processes share cores and memory.")
-
-# %% id="03-6ab32b"
-for n, model, best in zip(ranks, modelled, real, strict=True):
-    print(f"{n} ranks: {model:.1f} ms in the model, {best:.1f} ms measured, ~{best / model:.1f}×")
-message = torch.zeros(1 << 18)  # 1 MiB
-one, two = (simulate(ping_pong, message, world_size=n, network=here).results[0] for n in (2, 4))
-assert math.isclose(one, two, rel_tol=1e-9)  # two modelled pairs do not slow each other down
 
 # %% [markdown] id="03-d22d05"
 # So times measured where ranks share one machine say little about an algorithm on a network. What holds everywhere can be counted: bytes, messages, steps.
@@ -271,9 +278,9 @@ assert math.isclose(one, two, rel_tol=1e-9)  # two modelled pairs do not slow ea
 # How good can it get? There are two lower bounds for algorithms made of sends and receives, the second with a condition:
 #
 # * **Bandwidth.** Adding up n tensors takes at least n − 1 transfers of S bytes, and n − 1 more until every rank has the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: **2(n − 1)/n·S·β** (Patarasuk and Yuan, 2009; Chan and others, 2007).
-# * **Latency.** If, as in the textbooks, a rank starts one message at a time, a tensor can reach at most twice as many ranks each round, which takes at least **⌈log₂ n⌉·α**. In our model latencies overlap, so a star needs only two of them for any n.
+# * **Latency.** In the one-port model, a tensor can reach at most twice as many ranks each round, which takes at least **⌈log₂ n⌉·α**. Our model knows no such bound.
 #
-# The cell simulates S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of each textbook algorithm (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
+# The cell simulates S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of several textbook algorithms (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
 
 # %% id="03-d496e2"
 ethernet = Network.ethernet_100g()  # α = 5 µs, 12.5 GB/s
@@ -294,13 +301,14 @@ took["bandwidth bound"] = [1e6 * 2 * (n - 1) / n * 262_144 / ethernet.bandwidth 
 at_128 = {name: times[-1] for name, times in took.items()}
 assert round(at_128["star"] / at_128["tree"], 1) == 14.7
 assert round(at_128["best_formula"] / at_128["bandwidth bound"], 1) == 2.7
+assert round(at_128["best_formula"] - at_128["bandwidth bound"], 6) == 14 * 5  # 14 α, in µs
 draw.lines({name: (ranks, times) for name, times in took.items()}, xlabel="ranks", ylabel="µs",
            loglog=True, formulas=["bandwidth bound"], exact=True,
            caption="The star's time grows with the number of ranks, the tree's with its "
            "logarithm. The bandwidth bound levels off.")
 
 # %% [markdown] id="03-9d7e26"
-# On 128 ranks the star takes 14.7 times as long as the tree. The best of the textbook formulas takes 2.7 times the bandwidth bound, and the difference is pure latency, 14 α. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
+# On 128 ranks the star takes 14.7 times as long as the tree. The best formula takes 2.7 times the bandwidth bound. What it takes beyond the bound is pure latency: 14 α = 2·log₂ 128·α, as the last assertion says. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
 #
 # ## Your turn: bus_bandwidth
 #
@@ -343,7 +351,7 @@ times = {n: simulate(best_formula, tensor, world_size=n, network=perfect).second
 algbw = [tensor.nbytes / times[n] / 1e9 for n in ranks]
 busbw = [bus_bandwidth(n, tensor.nbytes, times[n]) / 1e9 for n in ranks]
 draw.lines({"algbw": (ranks, algbw), "busbw": (ranks, busbw)}, xlabel="ranks", ylabel="GB/s",
-           logx=True, caption="Perfect links of 10 GB/s: algbw falls, and busbw should stay at 10.")
+           logx=True, ymin=0, caption="Links of 10 GB/s: algbw falls; busbw should stay at 10.")
 
 # %% exercise="bus_bandwidth" role="check"
 check(bus_bandwidth)
@@ -361,9 +369,9 @@ check(bus_bandwidth)
 # | `pcie5()` | 3 µs | 63 GB/s | PCI Express 5.0 ×16 |
 # | `nvlink4()` | 2 µs | 450 GB/s | inside a machine with H100 GPUs |
 #
-# The bandwidths are those of the standards, minus the bits that the line code takes. The latencies are typical published figures and may be wrong by a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) names the sources, and says what was measured on such machines. For example, a large all_reduce on eight H100 GPUs reaches a busbw of about 370 GB/s, where the links offer 450.
+# The bandwidths are what the standards leave for data. The latencies are typical published figures and may be wrong by a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) names the sources, and says what was measured on such machines.
 #
-# Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient. What share of the step is computing? (To save memory, the cell divides both the bytes and the bandwidth by a thousand. In the model, S occurs only in S·β, so the times stay the same.)
+# Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient. What share of the step is computing? (To save memory, the cell takes a tensor and a bandwidth that are both a thousand times too small: S·β stays the same.)
 
 # %% id="03-3e960a"
 def step():
@@ -377,9 +385,9 @@ for name in ("infiniband_ndr", "ethernet_100g", "ethernet_10g"):
     steps = [simulate(step, world_size=n, network=link).seconds for n in ranks]
     useful[name] = (ranks, [100 * 0.1 / seconds for seconds in steps])
     print(f"{name:<15}{useful[name][1][-1]:.0f}% of the step on 128 ranks is computing")
-draw.lines(useful, xlabel="ranks", ylabel="computing, % of the step", logx=True, exact=True,
-           caption="The same training step on three networks: from eight ranks on, the link "
-           "decides, and the number of ranks hardly matters.")
+draw.lines(useful, xlabel="ranks", ylabel="computing, % of the step", logx=True, ymin=0,
+           exact=True, caption="The same training step on three networks: from eight ranks on, "
+           "the link decides, and the number of ranks hardly matters.")
 
 # %% [markdown] id="03-5cdfc3"
 # On 10 Gb/s Ethernet with eight ranks or more, more than half of the step is communication. Two things help. A larger batch per rank means more computing for the same 102 MB. And a rank can send while it computes, which DistributedDataParallel does in lesson 06.
@@ -425,19 +433,21 @@ for name in ("ethernet_10g", "ethernet_100g", "infiniband_ndr", "pcie5", "nvlink
 check(half_bandwidth_bytes)
 
 # %% [markdown] id="03-44477d"
-# ## Data parallelism or model parallelism?
+# ## What to send: weights or activations?
 #
-# When communication is the bottleneck, ask *what* is sent. Take one linear layer with w inputs and w outputs in float32, and a batch of B rows on n ranks. In **data parallelism** the ranks divide the batch. In **model parallelism** they divide the model; inside a layer, as here, this is called **tensor parallelism**.
+# When communication is the bottleneck, ask *what* is sent. Take one linear layer with w inputs and w outputs in float32, and a batch of B rows. In **data parallelism** every rank has all weights and a part of the rows. In **model parallelism** it has a part of the model; inside a layer, as here, this is called **tensor parallelism**: some of the outputs, for all rows.
 #
 # | | data parallelism | tensor parallelism |
 # |---|---|---|
-# | a rank holds | all weights | the weights of w/n outputs |
-# | a rank computes with | B/n rows | all B rows |
-# | forward | nothing is sent | all_gather puts the outputs together: 4·B·w bytes |
-# | backward | all_reduce sums the gradients of the weights: 4·w² bytes | all_reduce sums the ranks' shares of the inputs' gradients: 4·B·w bytes |
-# | cost depends on | the number of weights | the size of the batch |
+# | forward | nothing | all_gather of the outputs: 4·B·w bytes |
+# | backward | all_reduce of the weights' gradient: 4·w² bytes | all_reduce of the inputs' gradient: 4·B·w bytes |
 #
-# By the bandwidth bound above, a link carries at least 2(n − 1)/n times the bytes that are all-reduced. For all_gather it is (n − 1)/n times the bytes that are put together, since a rank already has its own part. So the two ways cost the same where 2·4w² = (2 + 1)·4·B·w (all_reduce 2, all_gather 1), that is, at **B = ⅔·w**. The cell records the calls on four real ranks with w = 384, multiplies their sizes by these factors, and plots the result against B.
+# By the bounds above, an all_reduce of S bytes puts at least 2(n − 1)/n·S on a link. An all_gather puts half of that there, because nothing has to come back. The cell records the calls of four real ranks with w = 384, multiplies their bytes by these factors, and plots the result against B.
+#
+# **Predict.** With how many rows do the two ways cost the same?
+
+# %% id="03-5d1f70"
+guess = None
 
 # %% id="03-b0eba3"
 def data_parallel(batch, width):
@@ -459,14 +469,15 @@ def link_bytes(way, batch):
 batches = [64, 128, 256, 512, 1024]
 counted = {way.__name__: [link_bytes(way, b) for b in batches]
            for way in (data_parallel, tensor_parallel)}
+print(f"your guess: {guess}   recorded: {batches[2]} rows")
 assert counted["data_parallel"][2] == counted["tensor_parallel"][2] == 884_736  # at B = 256
 draw.lines({name: (batches, [b / 1e6 for b in nbytes]) for name, nbytes in counted.items()},
-           xlabel="rows in the batch, B", ylabel="MB per link", exact=True,
+           xlabel="rows in the batch, B", ylabel="MB per link", exact=True, ymin=0,
            caption="Data parallelism sends the same amount for any batch, tensor parallelism in "
            "proportion to it. For a layer of 384 × 384 they meet at B = 256.")
 
 # %% [markdown] id="03-6da425"
-# With few weights and many activations, as in convolutions, choose data parallelism. With many weights and few activations, as in wide linear layers, choose tensor parallelism. Krizhevsky (2014) divided one network in both ways. If a model is too large for one rank, it has to be divided in some way.
+# They cost the same where 2·4w² = (2 + 1)·4·B·w, that is, at **B = ⅔·w**. With few weights and many activations, as in convolutions, choose data parallelism; with many weights and few activations, as in wide linear layers, tensor parallelism (Krizhevsky, 2014, used both in one network).
 #
 # ## Break it
 #
@@ -490,23 +501,21 @@ waited = simulate(lambda: timed(wait=True), world_size=2, network=slow)
 assert [event.completed for rank in (0, 1) for event in waited.trace.of(rank)] == [4, 5]
 
 # %% [markdown] id="03-5c8b96"
-# Without `wait`, the stopwatch shows 0 s: `isend` returns a `Work` at once, and what was timed is only the call. With `wait` it shows 4 s, and even that is too little, because the message takes 5. A send is over when its last byte has left, and that byte then travels for another second, the latency. Only a round trip shows the whole time on one clock.
+# Without `wait`, rank 0's stopwatch shows 0 s: what was timed is only the call. With `wait` it shows 4 s, and that is too little, too. A send is over when its last byte has left. That byte travels for another second, the latency, until rank 1 has it after 5 s. In the simulator both stopwatches start at the same time; on two machines only a round trip shows the whole time.
 #
 # On GPUs the missing wait is the usual mistake, and no Hazard tells you: with NCCL, even a plain `dist.all_reduce` returns before the data have moved. Call `torch.cuda.synchronize()` before you read the clock, or use CUDA events.
 #
 # ## In practice
 #
-# * **Measure α and β of your cluster** before you blame it. Between GPUs, nccl-tests goes through the sizes: `./build/all_reduce_perf -b 8 -e 128M -f 2 -g 8` prints time, algbw and busbw for each. The first lines tell you the latency, the last ones the bandwidth.
-# * **Know your links.** `nvidia-smi topo -m` shows how the GPUs of a machine are connected: by NVLink, by PCI Express, or through the processor.
-# * **When the model differs.** Libraries change protocol and algorithm with the size, so each pair α, β holds for a range of sizes. Switches get congested, and other jobs share the network.
+# * **Measure α and β of your cluster** before you blame it. Between GPUs, nccl-tests goes through the sizes: `./build/all_reduce_perf -b 8 -e 128M -f 2 -g 8`. The first lines tell you the latency, the last ones the bandwidth.
+# * **Know your links.** `nvidia-smi topo -m` shows how the GPUs of a machine are connected.
+# * **When the model differs.** Libraries change protocol and algorithm with the size, so each pair α, β holds for a range of sizes.
 #
 # ## Roads not taken
 #
-# * **LogP** (Culler and others, 1993) also counts what a message costs the processor, and the gap between two messages. In LogP, the root's processor has to handle n − 1 tiny messages one after another; in our model, their latencies overlap.
+# * **LogP** (Culler and others, 1993) also counts the time that the processor needs to start a message, and so lies between our model and the one-port model.
 # * **Packet simulators** model switches and queues. They need a description of the whole network, and they are slow.
-# * **Measuring everything**, if you have the cluster.
-
-# %% [markdown] id="03-1cf231"
+#
 # ## What you can do now
 #
 # * ☑ measure messages fairly, fit α and β, and look at the residuals before trusting the fit;
@@ -524,7 +533,7 @@ assert [event.completed for rank in (0, 1) for event in waited.trace.of(rank)] =
 # * R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of Collective Communication Operations in MPICH*, International Journal of High Performance Computing Applications 19(1), 2005, [doi:10.1177/1094342005051521](https://doi.org/10.1177/1094342005051521)
 # * E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn, *Collective communication: theory, practice, and experience*, Concurrency and Computation: Practice and Experience 19(13), 2007, [doi:10.1002/cpe.1206](https://doi.org/10.1002/cpe.1206)
 # * P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, Journal of Parallel and Distributed Computing 69(2), 2009, [doi:10.1016/j.jpdc.2008.09.002](https://doi.org/10.1016/j.jpdc.2008.09.002)
-# * NVIDIA, nccl-tests: [Performance reported by NCCL tests](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md) (algbw, busbw, the bound on all_reduce) · [nccl-tests#212](https://github.com/NVIDIA/nccl-tests/issues/212) and [nccl#1455](https://github.com/NVIDIA/nccl/issues/1455) (busbw on eight H100)
+# * NVIDIA, nccl-tests: [Performance reported by NCCL tests](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md) (algbw, busbw, the bound on all_reduce)
 # * D. Culler and others, *LogP: towards a realistic model of parallel computation*, PPoPP 1993, [doi:10.1145/155332.155333](https://doi.org/10.1145/155332.155333)
 # * A. Krizhevsky, *One weird trick for parallelizing convolutional neural networks*, 2014, [arXiv:1404.5997](https://arxiv.org/abs/1404.5997)
 # * torchvision: [ResNet-50](https://docs.pytorch.org/vision/stable/models/generated/torchvision.models.resnet50.html) (its number of parameters) · PyTorch: [Synchronous and asynchronous collective operations](https://docs.pytorch.org/docs/stable/distributed.html#synchronous-and-asynchronous-collective-operations) (what has happened when a call returns)

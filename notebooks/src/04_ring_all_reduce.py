@@ -3,9 +3,9 @@
 #
 # **Sum a tensor over any number of ranks, for the price of sending it twice.**
 #
-# ![Six steps of four ranks, as recorded: partial sums go round a ring until each rank has finished one, then the finished ones go round](../../figures/04_ring_all_reduce.png)
+# ![Six steps of four simulated ranks: in every step each rank sends a quarter of a megabyte to the right while it receives another from the left](../../figures/04_ring_all_reduce.png)
 #
-# *Where this goes: four ranks, four chunks, six steps. Each stripe of colour is a rank whose numbers are in this sum.*
+# *Where this goes: one megabyte is summed over four ranks. Six steps, and in each of them every rank sends and receives.*
 #
 # | | |
 # |---|---|
@@ -70,7 +70,7 @@ draw.traffic(naive, caption="Each rank sends 48 bytes: three whole tensors of 16
 #
 # No rank needs to add everything. Make each rank responsible for *one chunk*, an n-th of the tensor: it collects this chunk from the other ranks, adds it up, and sends them the result. Every rank is then the root of a star of its own, which carries only an n-th of the bytes.
 #
-# This happens in two halves, and you know both from lesson 02. The first is **reduce_scatter**: afterwards rank r has chunk r of the sum. The second is **all_gather**: afterwards every rank has all chunks. In each half every rank sends (n−1)/n·S bytes. Together the two *are* an all_reduce.
+# This happens in two halves, and you know both from lesson 02. The first is **reduce_scatter**: afterwards every rank has one finished part of the sum. With torch's call, rank r has part r, its *block*. The second is **all_gather**: afterwards every rank has all parts. In each half every rank sends (n−1)/n·S bytes. Together the two *are* an all_reduce.
 
 # %% id="04-c23e3d"
 def in_two_halves():
@@ -137,7 +137,9 @@ draw.steps(film, caption="Whose numbers are in each chunk. After three steps eac
            "finished chunk; three more steps hand these to everybody.")
 
 # %% [markdown] id="04-c7c36b"
-# Rank r finishes chunk r+1: the chunk that started at its right neighbour and has come all the way round. (`reduce_scatter` promises chunk r, so a library's ring starts chunk r at rank r+1. The way round is the same.) Remember this r+1: a second half that starts with chunk r hands round sums that are not finished.
+# Rank r finishes chunk r+1 (the last rank, chunk 0): the chunk that started at its right neighbour and has come all the way round. Remember this r+1: a second half that starts with chunk r hands round sums that are not finished.
+#
+# This is not torch's rule, by which block r of the sum ends up on rank r. A library that wants it starts chunk r at rank r+1. Inside an all_reduce it does not matter who finishes which chunk.
 #
 # ## What it costs
 #
@@ -145,7 +147,7 @@ draw.steps(film, caption="Whose numbers are in each chunk. After three steps eac
 #
 # **T = 2(n−1)·(α + S/n·β)**  (Thakur, Rabenseifner and Gropp, 2005, without the time for adding),
 #
-# with T and α in seconds, S in bytes and β in seconds per byte. In the modelled network α is 5 µs and 1/β is 25 GB/s. One megabyte on four ranks takes six steps of 5 + 10 µs, 90 µs in all, where the star takes 2(α + 3Sβ) = 250 µs. The simulated ring agrees to nine digits, and its timeline shows why it is fast: every link carries a message in every step, and no rank waits for a late neighbour.
+# with T and α in seconds, S in bytes and β in seconds per byte. In the modelled network α is 5 µs and 1/β is 25 GB/s. One megabyte on four ranks takes six steps of 5 + 10 µs, 90 µs in all, where the star takes 2(α + 3Sβ) = 250 µs. The simulated ring takes exactly that, as the cell asserts. Its timeline shows why it is fast: every link carries a message in every step, and no rank waits for a late neighbour.
 
 # %% id="04-e61497"
 alpha, beta = Network().latency, 1 / Network().bandwidth  # 5 µs; one over 25 GB/s
@@ -405,7 +407,7 @@ draw.lines({"ring": (sizes, at[ring_way]), "trees": (sizes, at[tree_way])}, xlab
 #
 # Now real ranks and a real clock: our chunked ring, the naive one, and gloo's own `all_reduce`, for a tensor of 1 MiB. Each number is the median of five calls, on the slowest rank, and each row is measured three times.
 #
-# Before you compare rows, see how much the numbers *within* a row differ. The four ranks share the cores of this machine; there may be only two. There are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. On one machine the time depends on how much is copied *in all* and on how often a process has to be woken up. The merit of the ring is a different one: no single link carries much. A stopwatch on one machine cannot show that. So no exercise is graded by time.
+# Before you compare rows, see how much the numbers *within* a row differ. On one machine there are no links that could be idle or busy: a "message" is a copy from memory to memory, made by the same cores that add. The time depends on how much is copied *in all*. The merit of the ring is a different one: no single link carries much. A stopwatch on one machine cannot show that, so no exercise is graded by time.
 
 # %% id="04-dbb947"
 def clocked(way):
@@ -425,7 +427,7 @@ for name, way in ways.items():
 # %% [markdown] id="04-6a60c9"
 # ## Break it: the tutorial's ring
 #
-# For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor. Its function had two arguments, `send` and `recv`, and two buffers, `send_buff` and `recv_buff`. Messages went through the buffers, but it added up the arguments. What arrived was passed on, but never added. The mistake was reported in December 2019 (pytorch/pytorch#31572) and corrected in June 2020 (pytorch/tutorials#1039).
+# For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor: what arrived was passed on, but never added. The mistake was reported in December 2019 (pytorch/pytorch#31572) and corrected in June 2020 (pytorch/tutorials#1039).
 #
 # Here is the same mistake in our own words: every rank receives everything, and adds *its own* tensor again. We try it on four ranks of ones, whose sum is four, and on our numbers.
 
@@ -452,14 +454,13 @@ with expect(CheckFailed):
     check(famous)
 
 # %% [markdown] id="04-9210a0"
-# With ones the result is four: right, for the wrong reason. Where all ranks hold equal tensors, n times your own tensor *is* the sum, so a test with `torch.ones` does not find the mistake. Give every rank different numbers when you test a collective. The corrected tutorial is right, but its ring still sends whole tensors, as its text says.
+# With ones the result is four: right, for the wrong reason. Where all ranks hold equal tensors, n times your own tensor *is* the sum, so a test with `torch.ones` does not find the mistake. Give every rank different numbers when you test a collective.
 #
 # ## In practice
 #
-# * **Who made it known.** Rings are older than deep learning. Baidu's post and library of 2017 (A. Gibiansky) brought the chunked ring to training. Horovod (Sergeev and Del Balso, 2018) began with Baidu's code, replaced it by NCCL, and packs small gradients into one buffer, because each call costs 2(n−1)·α. DistributedDataParallel packs them as well: lesson 06 shows its *buckets*.
-# * **gloo** also uses rings. It cuts each chunk into smaller segments, so that one is added while the next is on its way.
-# * **NCCL** runs several rings at once, and since version 2.4 also double binary trees. It chooses by size and topology; the variable `NCCL_ALGO` overrides the choice.
-# * **On GPUs** our ring may hang. NCCL carries out a rank's sends and receives one by one, in the order of the calls, and here every rank calls send first. A send can wait until the right neighbour receives. But that neighbour receives only after its own send, which waits for the next rank, and so on round the ring. On NCCL a step has to start both calls together, as a pair, which works on gloo, too:
+# * **Small tensors are packed.** Each call costs 2(n−1)·α, so libraries put small gradients together before they sum them. Baidu brought the chunked ring to training in 2017; Horovod (Sergeev and Del Balso, 2018) packs its gradients into one buffer, DistributedDataParallel into *buckets* (lesson 06).
+# * **gloo** also uses rings. **NCCL** runs several rings at once, and since version 2.4 also double binary trees. It chooses by size and topology; the variable `NCCL_ALGO` overrides the choice.
+# * **On GPUs** our ring may hang. In one communicator, NCCL carries out a rank's sends and receives in the order of the calls, and here every rank calls send first: each can wait for its neighbour's receive, which stands behind that neighbour's send. So start both calls together, as a pair, which works on gloo, too:
 #
 # ```python
 # pair = [dist.P2POp(dist.isend, outbox, right), dist.P2POp(dist.irecv, inbox, left)]
@@ -469,9 +470,8 @@ with expect(CheckFailed):
 #
 # ## Roads not taken
 #
-# * **Recursive halving and doubling** (Rabenseifner, 2004) sends as few bytes in 2·log₂ n steps, but to partners far away. It suits powers of two and networks on which distance costs nothing.
-# * **Two trees at once** (Sanders, Speck and Träff, 2009), in which no rank is an inner node of both, are NCCL's way to few steps *and* few bytes.
-# * **Both directions at once**: half of the tensor travels to the right and half to the left, where a rank has a separate link to each neighbour.
+# * **Recursive halving and doubling** (Rabenseifner, 2004) sends as few bytes in 2·log₂ n steps, but to partners far away.
+# * **Two trees at once** (Sanders, Speck and Träff, 2009) are NCCL's way to few steps *and* few bytes.
 # * **A switch that adds** (NVLink SHARP) gets below the bound, which assumes that ranks do the adding.
 
 # %% [markdown] id="04-7f9ff2"

@@ -3,7 +3,7 @@
 #
 # **Train one model on many ranks, and prove that it is the same model.**
 #
-# ![The largest difference between the weights of four ranks and those of one process, step by step, on logarithmic axes: about a millionth in float32, and hundreds of millions of times less in float64](../../figures/05_gradient_averaging.png)
+# ![The largest difference between the weights of four ranks and those of one process, step by step, on a logarithmic scale: about a millionth in float32, and hundreds of millions of times less in float64](../../figures/05_gradient_averaging.png)
 #
 # *The end of this lesson's first half: how far the weights of four ranks are from those of one process, step by step. The difference is rounding: in float64, with twice as many digits, it almost vanishes.*
 #
@@ -31,7 +31,6 @@ from course_lib import Deadlock, Network, check, compute, draw, expect, load_dig
 images, labels = load_digits().tensors
 test_images, test_labels = load_digits(train=False).tensors
 
-# %% id="05-bd25ef"
 x = torch.tensor([1.0, 2.0, 3.0, 4.0])
 
 def gradient(x):
@@ -93,7 +92,7 @@ draw.values(parts, caption="A batch of 12: three images per rank, by their numbe
 #
 # `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, with one call per parameter. It relies on every parameter having a gradient in every step, as in this model. Your own version will not rely on it.
 #
-# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, which takes the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The last cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps.
+# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, which takes the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The last cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps. It takes about a quarter of a minute, and prints a line after each run.
 
 # %% id="05-33fc05"
 from collections import OrderedDict
@@ -132,14 +131,15 @@ def train(epochs=6, size=120, dtype=torch.float32, share=share_gradients, method
     return {"loss": losses.tolist(), "weights": weights, "accuracy": correct.float().mean().item()}
 
 # %% id="05-eb5974"
-runs = {n: run(train, world_size=n) for n in (1, 2, 4)}
-curve = {n: torch.tensor(job.results[0]["loss"]) for n, job in runs.items()}
-assert len(images) == 1442 and len(curve[1]) == 72  # steps
-for n, job in runs.items():
-    accuracies = [result["accuracy"] for result in job.results]
+runs, curve = {}, {}
+for n in (1, 2, 4):
+    runs[n] = run(train, world_size=n)
+    curve[n] = torch.tensor(runs[n].results[0]["loss"])
+    accuracies = [result["accuracy"] for result in runs[n].results]
     apart = (curve[n] - curve[1]).abs().max()
     assert min(accuracies) == max(accuracies) >= 0.97 and apart < 1e-4
     print(f"ranks: {n}   accuracy: ~{100 * accuracies[0]:.1f}%   curve differs by: ~{apart:.0e}")
+assert len(images) == 1442 and len(curve[1]) == 72  # steps
 draw.lines({"four ranks": (range(72), curve[4])}, xlabel="training step", ylabel="loss",
            caption="Four ranks, each with a quarter of every batch. The twin's curve is not drawn: "
            "it would lie on this one.")
@@ -147,9 +147,9 @@ draw.lines({"four ranks": (range(72), curve[4])}, xlabel="training step", ylabel
 # %% [markdown] id="05-38e749"
 # ## Prove it: rounding, not a bug
 #
-# Close is not equal. Is the difference rounding, or a small mistake that will grow? Look at the weights, and change one thing: the number of digits. Sums of floats depend on the order of adding, and four ranks add in a different order from one process. Float64 carries 29 more binary digits than float32. So if the difference is rounding, it has to shrink by a factor of 2²⁹, about 500 million. A bug does not care how many digits you carry.
+# The two curves are close, but not equal. Four ranks add in a different order from one process, and sums of floats depend on that order. So the difference may be rounding. Or it may be a small mistake that will grow. To find out, change one thing: the number of digits. Float64 carries 29 more binary digits than float32. A rounding error shrinks by a factor of about 2²⁹, or 500 million. A bug does not care how many digits you carry.
 #
-# After each step the cell compares the weights of rank 3, of four, with those of the twin. It takes the largest difference, relative to the largest weight of the same parameter. Rounding adds up along the way, since each step starts from weights that already differ a little.
+# The cell trains in float64, too, on one rank and on four. After each step it compares the weights on rank 3 with those of the twin. The picture shows the largest difference between two weights, as a fraction of the largest weight in the same tensor. At first it grows, since each step starts from weights that already differ a little.
 
 # %% id="05-fab620"
 def difference(job, twin):
@@ -157,13 +157,16 @@ def difference(job, twin):
     return [max(((a[name] - b[name]).abs().max() / b[name].abs().max()).item() for name in a)
             for a, b in pairs]
 
-double = {n: run(lambda: train(dtype=torch.float64), world_size=n) for n in (1, 4)}
+double = {}
+for n in (1, 4):
+    double[n] = run(lambda: train(dtype=torch.float64), world_size=n)
+    print(f"trained in float64, ranks: {n}")
 differences = {"float32": difference(runs[4], runs[1]),
                "float64": difference(double[4], double[1])}
 single_digits, twice_the_digits = map(max, differences.values())
 assert differences["float32"][0] < 1e-6 and twice_the_digits < 1e-10
 assert 1e7 < single_digits / twice_the_digits < 1e10
-draw.lines({dtype: (range(1, 73), row) for dtype, row in differences.items()}, loglog=True,
+draw.lines({dtype: (range(1, 73), row) for dtype, row in differences.items()}, logy=True,
            xlabel="training step", ylabel="largest relative difference",
            caption="Weights of rank 3 of four against the twin's. In float64 the difference is "
            "hundreds of millions of times smaller: it was rounding.")
@@ -359,14 +362,12 @@ def train_step(model, optimizer, inputs, targets) -> float:
 
 # %% exercise="train_step" role="try"
 def two_steps(sizes):
-    torch.manual_seed(0)
-    model, rank = nn.Linear(64, 10), dist.get_rank()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    x, y = (t[:6].split(sizes)[rank] for t in (images.flatten(1), labels))
-    return [round(train_step(model, optimizer, x, y), 4) for _ in range(2)]
+    model, rank = make_model(), dist.get_rank()
+    x, y = images[:6].split(sizes)[rank], labels[:6].split(sizes)[rank]
+    return [round(train_step(model, sgd(model.parameters()), x, y), 4) for _ in range(2)]
 
-print("parts of 3, 1, 0 and 2:", run(two_steps, [3, 1, 0, 2]).results)
-print("all 6 in one process:  ", run(two_steps, [6], world_size=1).results)
+for sizes in ([3, 1, 0, 2], [6]):  # the same six samples on four ranks and in one process
+    print(f"{sizes}:", run(two_steps, sizes, world_size=len(sizes)).results)
 
 # %% exercise="train_step" role="check"
 check(train_step)
@@ -374,14 +375,21 @@ check(train_step)
 # %% [markdown] id="05-9971da"
 # ## What becomes of the learning rate
 #
-# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, one *k*-th of the steps per epoch. With the old learning rate the model then learns less in each epoch. Goyal and others (2017) gave the **linear scaling rule**: multiply the learning rate by *k*, too. As long as the gradient changes little along the way, *k* small steps are nearly the same as one large step with the mean gradient of all *k* batches and *k* times the rate. The rule is for SGD. For Adam, theory suggests the square root of *k* (Malladi and others, 2022).
+# People rarely add ranks to make each rank's part smaller. They keep the part, and the *global batch* grows: *k* times the ranks, *k* times the batch, one *k*-th of the steps per epoch. With the old learning rate the model then learns less in each epoch. The **linear scaling rule** (Goyal and others, 2017) multiplies the learning rate by *k*, too: as long as the gradient changes little along the way, *k* small steps are nearly the same as one large step with *k* times the rate. The rule is for SGD. For Adam, theory suggests the square root of *k* (Malladi and others, 2022).
 #
-# Four ranks give the twin's curve, so one rank is enough to try the rule: batches of 32·*k*, six epochs each, plain SGD, and a rate of 0.2 or of 0.2·*k*. The picture shows the mean training loss of the last epoch. The seven trainings take some seconds.
+# Four ranks give the twin's curve, so one rank is enough to try the rule: batches of 32·*k*, six epochs each, plain SGD, and a rate of 0.2 or of 0.2·*k*. The picture shows the mean training loss of the last epoch.
+#
+# **Predict.** Batches of 32, 64, 128 and 256: with which of them is the scaled rate *worse* than the fixed one?
+
+# %% id="05-7c10f2"
+guess = None
 
 # %% id="05-e5d27d"
 def last_epoch(k, lr):
     losses = train(6, 32 * k, method=lambda parameters: torch.optim.SGD(parameters, lr))["loss"]
-    return torch.tensor(losses).view(6, -1)[-1].mean().item()
+    mean = torch.tensor(losses).view(6, -1)[-1].mean().item()
+    print(f"batch {32 * k}, rate {lr:g}: loss ~{mean:.2f}")
+    return mean
 
 ks = (1, 2, 4, 8)
 
@@ -390,6 +398,7 @@ def sweep():
     return fixed, fixed[:1] + [last_epoch(k, 0.2 * k) for k in ks[1:]]  # for k = 1 the same
 
 fixed, scaled = run(sweep, world_size=1, timeout=300).results[0]
+print(f"your guess: {guess}   recorded: {32 * ks[3]}")
 assert fixed == sorted(fixed) and max(scaled[:3]) < 0.2 < fixed[1]
 assert scaled[2] < fixed[2] / 2 and scaled[3] > fixed[3] and 0.2 * ks[3] == 1.6
 sizes = [32 * k for k in ks]
@@ -398,20 +407,21 @@ draw.lines({"rate 0.2": (sizes, fixed), "rate 0.2·k": (sizes, scaled)}, xlabel=
            "depends on the batch until the rule breaks, at a batch of 256.")
 
 # %% [markdown] id="05-4e5a7a"
-# With a fixed rate the loss rises with every doubling of the batch. With the scaled rate it stays below 0.2 up to a batch of 128, where it is less than half of the loss at the fixed rate. At 256, with a rate of 1.6, scaling makes it worse. The authors of the rule also saw large rates fail early in training, and overcame this with a *warm-up*: begin with the small rate and raise it over the first epochs. In this way they trained on ImageNet with batches of 8,192. Beyond some batch size nothing helps, and where that is depends on model and data.
+# With a fixed rate the loss rises with every doubling of the batch. With the scaled rate it stays below 0.2 up to a batch of 128, where it is less than half of the loss at the fixed rate. At 256, with a rate of 1.6, scaling makes it worse. Where a large rate fails early in training, a *warm-up* may help: begin with the small rate and raise it over the first epochs. In this way the authors of the rule trained on ImageNet with batches of 8,192. Beyond some batch size nothing helps.
 #
 # ## The road not taken: a parameter server
 #
 # Before all_reduce took over, one process held the weights: workers sent gradients to it and got new weights back (Dean and others, 2012; Li and others, 2014). In the cell, rank 0 is both the server and a worker. S is the size of the gradient, for our model 4 · 5,450 = 21,800 bytes.
 #
-# **(n−1)·S** bytes go into the server, and as many come out: with four ranks, 65,400 in each direction. In a ring each rank's link carries 2(n−1)/n·S in each direction: 32,700 bytes. The server's load grows with every worker; the ring's stays below 2·S. In seconds, with lesson 03's model, that is 2(α + (n−1)·S·β) for the server and 2(n−1)(α + S/n·β) for the ring. The second cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas.
+# **(n−1)·S** bytes go into the server, and as many come out: with four ranks, 65,400 in each direction. In a ring each rank's link carries 2(n−1)/n·S in each direction: 32,700 bytes. The server's load grows with every worker; the ring's stays below 2·S. The second cell simulates both for a model of 1 MiB on 10 Gb/s Ethernet, and asserts the formulas of lessons 03 and 04: 2(α + (n−1)·S·β) and 2(n−1)(α + S/n·β).
 
 # %% id="05-ff8efe"
 def server_step(grad):
     rank, n = dist.get_rank(), dist.get_world_size()
     if rank > 0:
+        weights = torch.empty_like(grad)
         dist.send(grad, 0)
-        dist.recv(grad, 0)  # the new weights
+        dist.recv(weights, 0)
         return
     inboxes = {src: torch.empty_like(grad) for src in range(1, n)}
     for work, src in [(dist.irecv(inbox, src), src) for src, inbox in inboxes.items()]:
@@ -446,7 +456,7 @@ draw.lines({name: (worlds, [1e3 * s for s in took]) for name, took in times.item
            "are; its latency grows with n.")
 
 # %% [markdown] id="05-239897"
-# Real systems use several servers, each with a share of the weights. With as many servers as workers, the load is that of the ring. A server also offers freedom: workers need not wait for one another, need not be equally fast, and may come and go. The price is gradients that were computed with old weights. Servers live on where only a few of many weights are touched, in the embedding tables of recommender systems (Liu and others, 2022). PyTorch's tool for this style was `torch.distributed.rpc`. It is only maintained now; new work goes into collectives.
+# Real systems use several servers, each with a share of the weights. With as many servers as workers, the load is that of the ring. A server also offers freedom: workers need not wait for one another, and may come and go. The price is gradients that were computed with old weights. Servers live on where only a few of many weights are touched, in recommender systems (Liu and others, 2022).
 #
 # ## Strong and weak scaling
 #
@@ -455,7 +465,7 @@ draw.lines({name: (worlds, [1e3 * s for s in took]) for name, took in times.item
 # * **Strong scaling** (Amdahl, 1967): the same global batch on more ranks. Efficiency is T₁ / (n·Tₙ).
 # * **Weak scaling** (Gustafson, 1988): the same batch *per rank*, so that the work grows with *n*. Efficiency is T₁ / Tₙ.
 #
-# We simulate, because four processes on one machine share its cores, so a measurement would tell more about the cores than about scaling. We assume 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
+# We simulate, because four processes on one machine share its cores. We assume 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
 
 # %% id="05-b1fb08"
 def step_time(n, samples):
@@ -472,18 +482,18 @@ print(f"on 8 ranks: strong {strong[3]:.0%}, weak {weak[3]:.0%}")
 eight, busy = step_time(8, 32), 25e-6 * 32
 assert [round(1e3 * t, 1) for t in (one, eight, busy, eight - busy)] == [6.4, 2.6, 0.8, 1.8]
 draw.lines({"weak: 256 samples per rank": (worlds, weak), "strong: 256 in all": (worlds, strong)},
-           xlabel="ranks", ylabel="efficiency (simulated)", logx=True, exact=True,
+           xlabel="ranks", ylabel="efficiency (simulated)", logx=True, exact=True, ymin=0,
            caption="Both send the same bytes per step; in strong scaling each rank has less "
            "and less to compute before it sends them.")
 
 # %% [markdown] id="05-edaea6"
-# Eight ranks finish the same batch in 2.6 ms instead of 6.4. That is less than three times as fast, since each computes for 0.8 ms and communicates for 1.8. Whoever reports scaling has to say whether it is strong or weak. Weak scaling looks better, but has a price: the global batch grows, and the model may learn less per epoch.
+# Eight ranks finish the same batch in 2.6 ms instead of 6.4. That is less than three times as fast, since each computes for 0.8 ms and communicates for 1.8. Weak scaling looks better, but has a price: the global batch grows, and the model may learn less per epoch. So whoever reports scaling has to say which of the two it is.
 #
 # ## Break it
 #
-# **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others have two. (In a loop over many steps it can be worse: rank 0's third call meets the others' first call of the *next* step. If the shapes are alike, nobody hangs at first, and the ranks silently average one layer's gradient with another's.)
+# **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others have two. (In a loop over many steps, rank 0's third call meets the others' first call of the *next* step. If the shapes are alike, the ranks silently average one layer's gradient with another's.)
 #
-# **Second**, a bug with which the model still learns. `share_weights` averages the parameter instead of its gradient: one word is different. (A reader of a published trainer asks whether it does so, in [picotron#39](https://github.com/huggingface/picotron/issues/39).) Each rank steps with its own gradient, and the weights are pulled together in the next step. Does the accuracy give it away?
+# **Second**, a bug with which the model still learns. `share_weights` averages the parameter instead of its gradient: one word is different (compare [picotron#39](https://github.com/huggingface/picotron/issues/39)). Each rank steps with its own gradient, and the weights are pulled together in the next step. Does the accuracy give it away?
 
 # %% id="05-9e84da"
 def two_tasks():
@@ -513,17 +523,17 @@ for share, job in {share_gradients: runs[4],
     assert (apart == 0) == (share is share_gradients) and lowest > 0.9
 
 # %% [markdown] id="05-fd4334"
-# The accuracy does not give it away: a few test digits more or fewer can be chance. The mean of four slightly different steps is nearly the step of the mean gradient. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
+# It does not: a few test digits more or fewer can be chance. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
 #
 # ## In practice
 #
-# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so it is up to you to weight uneven batches. On GPUs, the model, its batches and the test images move to `device()`. `run` gets `backend="nccl"`, and `all_reduce` and AVG are the same calls.
+# Nobody writes this loop by hand. `DistributedDataParallel` broadcasts the model when it wraps it, as `broadcast_parameters` does, and averages gradients while `backward()` is still running. It takes the mean of the means, so it is up to you to weight uneven batches. On GPUs the calls are the same; model and data move to `device()`, and `run` gets `backend="nccl"`.
 #
 # ## More roads not taken
 #
 # * **Local SGD** averages weights on purpose, once every so many steps, to communicate less (Stich, 2019).
-# * **Compressed gradients** put fewer bytes on the wire, and the gradient is then only nearly the average (Vogels and others, 2019).
-# * **`nn.DataParallel`** is one process with a thread per GPU and a root GPU that gathers. It is slower, and no longer recommended.
+# * **Compressed gradients** put fewer bytes on the wire, and are then only nearly the average (Vogels and others, 2019).
+# * **`nn.DataParallel`** is one process with a thread per GPU. It is slower, and no longer recommended.
 #
 # ## What you can do now
 #
@@ -542,5 +552,5 @@ for share, job in {share_gradients: runs[4],
 # * G. M. Amdahl, *Validity of the single processor approach to achieving large scale computing capabilities*, AFIPS 1967, [doi:10.1145/1465482.1465560](https://doi.org/10.1145/1465482.1465560) · J. L. Gustafson, *Reevaluating Amdahl's law*, CACM 31(5), 1988, [doi:10.1145/42411.42415](https://doi.org/10.1145/42411.42415)
 # * P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 69(2), 2009, [doi:10.1016/j.jpdc.2008.09.002](https://doi.org/10.1016/j.jpdc.2008.09.002) (the ring's bytes)
 # * S. U. Stich, *Local SGD Converges Fast and Communicates Little*, ICLR 2019, [arXiv:1805.09767](https://arxiv.org/abs/1805.09767) · T. Vogels, S. P. Karimireddy, M. Jaggi, *PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization*, NeurIPS 2019, [arXiv:1905.13727](https://arxiv.org/abs/1905.13727)
-# * PyTorch: [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html) · [RPC](https://docs.pytorch.org/docs/stable/rpc.html), and why it and `nn.DataParallel` left the [overview](https://github.com/pytorch/tutorials/pull/2913) · [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+# * PyTorch: [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html) · why `nn.DataParallel` left the [overview](https://github.com/pytorch/tutorials/pull/2913) · [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
 # * The digits: E. Alpaydin, C. Kaynak, *Optical Recognition of Handwritten Digits*, UCI Machine Learning Repository, 1998, [doi:10.24432/C50P49](https://doi.org/10.24432/C50P49), CC BY 4.0

@@ -188,7 +188,7 @@ for name, count in counted.items():
 #
 # All shares have the same length, because all ranks have to take the same number of steps. Ten samples on four ranks make twelve draws; two are *padding*, samples already drawn (`drop_last=True` leaves some out instead). For training this hardly matters, but an accuracy should count each sample once: measure it over shares without padding, after `model.eval()`, and on the **model itself**. The wrapper's forward pass may communicate, so `ddp(x)` inside `if rank == 0:` can wait for ever for the other ranks.
 #
-# A `DataLoader` takes a sampler *or* `shuffle=True`. Its `num_workers` is per rank: eight ranks with four workers each start 32 processes. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
+# A `DataLoader` takes a sampler *or* `shuffle=True`. Its `num_workers` is per rank: eight ranks with four workers each start 32 processes. With `pin_memory=True` *and* `x.to(device, non_blocking=True)` the host does not wait for copies to the GPU. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
 
 # %% id="06-96b6cd"
 from torch.utils.data import DataLoader, DistributedSampler
@@ -287,7 +287,7 @@ check(train_ddp)
 #
 # Here, unlike in your exercise, `batch_size` counts the samples of all ranks together: 64. Each rank takes 64/n of them per step, so the losses can be compared. On two ranks they differ from those of one by rounding. Four ranks have to pad: each epoch's last batch repeats the epoch's first two samples, and the weights then differ a little. The second cell asserts that every run recognises at least 97% of the test digits.
 #
-# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. On two cores it is poor: the ranks share them, and so small a model computes too little to pay for its messages. On a cluster, Goyal and others (2017) kept an efficiency of about nine tenths from 8 to 256 GPUs. If yours is much lower, try more `num_workers` first.
+# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. On two cores it is poor: the ranks share them, and so small a model computes too little to pay for its messages. On a cluster, Goyal and others (2017) kept an efficiency of about nine tenths from 8 to 256 GPUs.
 
 # %% id="06-e75ebc"
 import sys
@@ -417,9 +417,9 @@ check(accumulate_step)
 #
 # **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (DDP waits in C++ code, which `run` does not see. There you would sit out the timeout.)
 #
-# The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes at the start of each forward pass. The first counts the ranks that still have data; the second tells those without data whether the backward pass will reduce. One last count finds nobody left.
+# The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes in each forward pass, and one at the end.
 #
-# **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook never fires, so its bucket never fills. DDP notices in the *next* forward pass and names the parameter by number. If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
+# **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook never fires, so its bucket never fills. DDP notices in the *next* forward pass and names the parameter by number, with `TORCH_DISTRIBUTED_DEBUG=INFO` also by name (not DETAIL: see lesson 07). If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
 
 # %% id="06-30eccf"
 from torch.distributed.algorithms.join import Join
@@ -455,7 +455,7 @@ with expect(RankFailed):
 # %% [markdown] id="06-42636d"
 # ## Half the bits, half the bytes?
 #
-# AMP, automatic mixed precision, runs the matrix products and convolutions of the forward pass in bfloat16 or float16, inside `torch.autocast`. The weights stay float32, so the gradients do too, and DDP moves as many bytes as before. Float16 also needs a `GradScaler`: unscale after the last backward pass and before clipping. The scaler skips a step whose gradients have overflowed; every rank sees the same averaged gradients, so all ranks skip the same steps.
+# AMP, automatic mixed precision, runs the matrix products and convolutions of the forward pass in bfloat16 or float16, inside `torch.autocast`. The weights stay float32, so the gradients do too, and DDP moves as many bytes as before. Float16 also needs a `GradScaler`: unscale before clipping. It skips a step whose gradients have overflowed; all ranks see the same averaged gradients, so all skip the same steps.
 #
 # To shrink the messages, give DDP a *communication hook*, a function that it calls for each bucket in place of `all_reduce`. The one in the cell sends bfloat16. This changes the training, because precision is lost on the way.
 #
@@ -467,7 +467,7 @@ with expect(RankFailed):
 #
 # **BatchNorm** uses the statistics of the rank's own samples. DDP does *not* convert it, but broadcasts rank 0's running statistics before each forward pass. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` makes it use the samples of all ranks, on GPUs only.
 #
-# **Logging.** Print a number on rank 0, but let **all** ranks compute it: a collective inside `if rank == 0:` never ends.
+# **`torch.compile`** goes with DDP, whichever you apply first: the compiler cuts its graph where DDP's buckets end, so that they can still leave while backward computes.
 #
 # **Schedulers.** If each rank keeps its batch size, *n* ranks take one *n*-th of the steps per epoch. Derive a scheduler's length from `len(loader)`.
 #
@@ -495,7 +495,7 @@ for kind, expected in (("float32", S), ("autocast", S), ("communication hook", S
 #
 # The cell prints all that differs between [course_lib/jobs/single.py](../../course_lib/jobs/single.py), for one device, and [course_lib/jobs/ddp.py](../../course_lib/jobs/ddp.py), for many.
 #
-# * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device, three times: in `device_id=` for NCCL; in `device_ids=` for DDP; and before both in `set_device`, or every process would use GPU 0 as well. (Leave out `output_device`: it is for one process with several GPUs.)
+# * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device, three times: in `device_id=` for NCCL; in `device_ids=` for DDP; and before both in `set_device`, or every process would use GPU 0 as well.
 # * **My share.** A sampler with its `set_epoch` replaces `shuffle=True`. Dividing the batch by the number of ranks keeps the global batch, and so the learning rate.
 # * **Train through the wrapper, evaluate without it.** Only the loss comes from `ddp(…)`.
 # * **Rank 0 alone** prints and saves.
@@ -572,7 +572,7 @@ show(run(train_on, f"{files.name}/digits.pt", world_size=2, init=False).results[
 files.cleanup()
 
 # %% [markdown] id="06-e61b07"
-# With `--max-restarts=3` the agents start all ranks again when one fails. This run linked two hosts at 200 Mbit/s; the second was killed after epoch 2 and started anew. An undisturbed job prints the same losses:
+# With `--max-restarts=3` the agents start **all** ranks again when one fails. Under torch 2.15 and gloo this needs `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the agents' environment, or a new rank may read a dead one's address from the agent's store, and the job stands still. (The files in `course_lib/jobs/` set it.) This run linked two hosts at 200 Mbit/s; the second was killed after epoch 2 and started anew. An undisturbed job prints the same losses:
 #
 # ```
 # 2 ranks, gloo, rank 0 on cpu
@@ -588,18 +588,15 @@ files.cleanup()
 # loaded on all 2 ranks: test accuracy 0.9887
 # ```
 #
-# [course_lib/jobs/train.sbatch](../../course_lib/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. [course_lib/jobs/train.yaml](../../course_lib/jobs/train.yaml) defines a Kubernetes Indexed Job, which names its pods, and a headless Service, through which they find one another. Kubeflow's TrainJob creates both for you.
+# [course_lib/jobs/train.sbatch](../../course_lib/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. Since Slurm 22.05 `srun` has to be given `--cpus-per-task` anew, or eight ranks may share one core. [course_lib/jobs/train.yaml](../../course_lib/jobs/train.yaml) defines a Kubernetes Indexed Job, whose pods have fixed hostnames, and a headless Service, through which they find one another.
 #
 # ## On GPUs
 #
-# `run(…, backend="nccl")` runs the functions above with one rank per GPU: they ask `device()`, which under gloo is the CPU. Since torch 2.15 `backend="nccl"` is a new implementation; `TORCH_DIST_USE_NCCL2=0` brings back the old one.
-#
-# **`nn.DataParallel`** is something else: one process with a thread per GPU, which copies the model to all GPUs in every step. PyTorch recommends DDP. Of **TensorFlow's** strategies, `MirroredStrategy` corresponds to DDP on one machine, `MultiWorkerMirroredStrategy` to DDP on several.
+# `run(…, backend="nccl")` runs the functions above with one rank per GPU: they ask `device()`, which under gloo is the CPU.
 #
 # ## Roads not taken
 #
-# * **FSDP** (`fully_shard`) divides weights, gradients and optimizer state among the ranks.
-# * **Accelerate, Lightning and Composer** wrap DDP.
+# `nn.DataParallel` is one process with a thread per GPU, which copies the model to all GPUs in every step; PyTorch recommends DDP. **FSDP** (`fully_shard`) divides weights, gradients and optimizer state among the ranks. **Accelerate, Lightning and Composer** wrap DDP.
 #
 # ## What you can do now
 #
@@ -613,9 +610,9 @@ files.cleanup()
 #
 # ## Sources
 #
-# * PyTorch: [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html) (`no_sync`, buckets, hooks) · [DDP notes](https://docs.pytorch.org/docs/stable/notes/ddp.html) (its design) · [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler) · [Join](https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html) · [Communication hooks](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html) · [SyncBatchNorm](https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html) · [AMP](https://docs.pytorch.org/docs/stable/amp.html) · [torch.profiler](https://docs.pytorch.org/docs/stable/profiler.html) · [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) · [DataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html) (the recommendation)
+# * PyTorch: [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html) (`no_sync`, buckets, hooks) · [DDP notes](https://docs.pytorch.org/docs/stable/notes/ddp.html) (its design) · [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler) · [Join](https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html) · [Communication hooks](https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html) · [SyncBatchNorm](https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html) · [AMP](https://docs.pytorch.org/docs/stable/amp.html) · [torch.profiler](https://docs.pytorch.org/docs/stable/profiler.html) · [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) · [DataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html) (the recommendation) · [torch.compile and DDP](https://docs.pytorch.org/docs/stable/notes/ddp.html#torchdynamo-ddpoptimizer)
 # * S. Li and others, *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, [doi:10.14778/3415478.3415530](https://doi.org/10.14778/3415478.3415530)
 # * P. Goyal and others, *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, 2017, [arXiv:1706.02677](https://arxiv.org/abs/1706.02677) (scaling from 8 to 256 GPUs)
-# * TensorFlow: [Distributed training](https://www.tensorflow.org/guide/distributed_training) · Slurm: [srun](https://slurm.schedmd.com/srun.html) · Kubernetes: [Indexed Job](https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode) · Kubeflow: [TrainJob](https://www.kubeflow.org/docs/components/trainer/user-guides/pytorch/)
+# * Slurm: [srun](https://slurm.schedmd.com/srun.html) · Kubernetes: [Indexed Job](https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode)
 # * Roads not taken: [FSDP](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html) · [Accelerate](https://huggingface.co/docs/accelerate) · [Lightning](https://lightning.ai/docs/pytorch/stable/) · [Composer](https://docs.mosaicml.com/projects/composer/)
 # * The digits: E. Alpaydin, C. Kaynak, UCI Machine Learning Repository, 1998, [doi:10.24432/C50P49](https://doi.org/10.24432/C50P49), CC BY 4.0

@@ -3,9 +3,9 @@
 #
 # **What changes with NCCL: calls that return before anything has happened, streams that overlap, and a cluster that hangs.**
 #
-# ![One training step of two modelled GPUs: marks for the calls of the host stand at the very left, while computing and communication go on side by side](../../figures/07_gpus.png)
+# ![One training step of two modelled GPUs, twice: at first computing rests during each of four reductions; then three of the four run while it computes](../../figures/07_gpus.png)
 #
-# *Where this goes: the host is done at once; the GPU computes on one stream and communicates on another.*
+# *Where this goes: the same step twice. On the right three reductions cost no time, because the GPU computes beside them; only the last one sticks out.*
 #
 # | | |
 # |---|---|
@@ -41,7 +41,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from course_lib import (Deadlock, Hazard, Mismatch, Network, check, compute, device, draw, expect,
-                        simulate)
+                        run, simulate)
 
 alpha, beta, launch = 1e-5, 1e-9, 5e-6  # s, s/byte, s of the host for each call
 on_gpus = partial(simulate, network=Network(latency=alpha, bandwidth=1 / beta), backend="nccl")
@@ -70,11 +70,11 @@ assert abs(without - 2 * launch) < 1e-12 and abs(with_it - 20e-3) < 1e-12
 #
 # ## What `wait()` does
 #
-# NCCL's calls are kernels as well, and go into a stream of their own: each process group has a *communicator* with its own stream. So a collective can run beside your computing. `all_reduce(x)` queues the reduction behind everything that the compute stream has been given so far, and makes the compute stream wait for the reduction. With `async_op=True` it only queues the reduction; `work.wait()` later makes the compute stream wait.
+# NCCL's calls are kernels as well. A plain `all_reduce(x)` is a kernel of the *current* stream, like those that compute (since torch 2.7; older ones used a stream of their own). With `async_op=True` it runs beside them: each process group has a *communicator* with a stream of its own, and the reduction goes there, behind everything that the compute stream has been given so far. `work.wait()` later makes the compute stream wait for it. A profiler shows plain calls among your kernels, asynchronous ones in a row of their own.
 #
 # | call | the host | the compute stream |
 # |---|---|---|
-# | `all_reduce(x)` | goes on | waits for the sum |
+# | `all_reduce(x)` | goes on | does the reduction itself |
 # | `all_reduce(x, async_op=True)` | goes on | goes on |
 # | `work.wait()` | goes on | waits for the sum |
 # | `x.sum().item()`, `print(x)` | blocks until the number is there | goes on |
@@ -103,15 +103,15 @@ print(f"the host reaches the last kernel after {1e6 * blind.results[0]:.0f} µs,
       f"at a number first, after {1e3 * looking.results[0]:.2f} ms")
 
 # %% id="07-f33fc2"
-draw.timeline(blind, caption="The host is done at once. NCCL's stream starts the reduction when "
-              "the first kernel is over; the last kernel waits for the sum.")
+draw.timeline(blind, caption="The host is done at once. The communicator's stream starts the "
+              "reduction when the first kernel is over; the last kernel waits for the sum.")
 
 # %% [markdown] id="07-72d709"
 # ## Your turn: all_reduce_seconds
 #
 # **Required · 07.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, each right after the one before it (plain calls do that, with nothing between them), and return the mean. Calls before these, to warm up, are free. `x` may hold anything afterwards.
+# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, each right after the one before it (plain calls do that, with nothing between them), and return the mean. One call before that, a *warm-up*, is not timed: a real group connects its ranks in its first one. `x` may hold anything afterwards.
 #
 # *Core* asks for 2 to 5 ranks and tensors of some hundred kilobytes. *Sturdy* adds eight ranks. The check runs on modelled GPUs.
 #
@@ -136,6 +136,7 @@ def all_reduce_seconds(x: Tensor, repeats: int) -> float:
     stream, which is not counted. Returns the same everywhere, to a few microseconds. x may change.
     """
     ### BEGIN SOLUTION
+    dist.all_reduce(x)  # the first call of a group also connects
     dist.barrier()
     torch.get_device_module(x.device).synchronize()  # now every stream is empty, on every rank
     started = time.perf_counter()
@@ -163,7 +164,7 @@ check(all_reduce_seconds)
 #
 # **One after another**, each layer's reduction takes c = α + S·β = 1.059 ms after its backward, and computing waits for it: 4 · (F + B + c) + 0.5 = **16.73 ms**.
 #
-# **Overlapped**, the reductions run on NCCL's stream while the next layer computes. Two streams work side by side, and the longer one decides:
+# **Overlapped**, the reductions run on the communicator's stream while the next layer computes. Two streams work side by side, and the longer one decides:
 #
 # step = 4·F + max(4·B + c, B + 4·c) + 0.5
 #
@@ -207,8 +208,8 @@ for slower in (1, 4):
     known = (1.059, 16.73, 13.56) if slower == 1 else (4.204, 29.32, 23.32)
     assert known == (round(1e3 * c, 3), *(round(1e3 * j.results[0], 2) for j in (serial, beside)))
 print("your guess:", guess, "  saved, ms:", [round(1e3 * s, 2) for s in savings.values()])
-draw.timeline(beside, caption="On the slow network NCCL's stream never rests, and the optimizer "
-              "waits for the last of four reductions.")
+draw.timeline(beside, caption="On the slow network the communicator's stream never rests, and "
+              "the optimizer waits for the last of four reductions.")
 
 # %% [markdown] id="07-fcd7d8"
 # Overlap can hide the smaller of two amounts, no more. On the fast network it hides three reductions; on the slow one three backward passes. There the step takes nearly twice as long as its computing, and no better overlap can help: it needs fewer bytes, or a faster link.
@@ -266,7 +267,7 @@ draw.timeline(nccl, between=(nccl.seconds - nccl.results[0], nccl.seconds), capt
               "gathers the next layer's weights while this one computes, and scatters the sums.")
 
 # %% [markdown] id="07-228c12"
-# DDP overlaps under gloo as well: its reductions are asynchronous there, too. FSDP on the CPU waits for each gather before it goes on; on a GPU it gathers the next layer's weights while this one computes, which saves a third. Neither needs a line of yours.
+# DDP overlaps under gloo as well: its reductions are asynchronous there, too. FSDP on the CPU waits for each gather before it goes on; on a GPU it gathers the next layer's weights while this one computes, by plain calls in streams that it makes, which saves a third. Neither needs a line of yours.
 #
 # ## Your turn: average_while_computing
 #
@@ -313,7 +314,7 @@ check(average_while_computing)
 # %% [markdown] id="07-b6131d"
 # ## Who is slow?
 #
-# One of four ranks, a **straggler**, computes for 6 ms instead of 2 ms. All four then call `all_reduce`. A profiler on each GPU shows how long the reduction's kernel ran.
+# One of four ranks, a **straggler**, computes for 6 ms instead of 2 ms. All four then call `all_reduce`. A profiler on each GPU shows how long the reduction's kernel ran: on a real one, `profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])` around a few steps, as in [lesson 06](06_ddp.ipynb), and `export_chrome_trace(f"trace{rank}.json")` on each rank.
 #
 # Before you read on: on which rank does it run longest?
 
@@ -335,7 +336,7 @@ draw.timeline(slow, caption="Rank 2 comes last, and its kernel is the shortest."
 #
 # ## What NCCL does differently
 #
-# Under gloo each send and receive is on its own. Under NCCL the calls of a group queue up in one stream, and a send at the head of the queue waits until the receive on the other side is at the head of *its* queue. So the exchange of lesson 01, in which everybody calls `isend` and then `irecv`, can hang, and with large messages does: each rank's send is first in its queue, and each rank's receive stands behind it. `dist.batch_isend_irecv` makes one call of several, whose parts start together.
+# Under gloo each send and receive is on its own. Under NCCL the calls of a communicator queue up, and a send at the head of the queue waits until the receive on the other side is at the head of *its* queue. So the exchange of lesson 01, in which everybody calls `isend` and then `irecv`, can hang, and with large messages does: each rank's send is first in its queue, and each rank's receive stands behind it. `dist.batch_isend_irecv` makes one call of several, whose parts start together.
 #
 # NCCL has **no tags**: between two ranks, messages meet in the order of the calls. Nor can a rank receive from *whichever* rank sends first. And if you use several groups, use them **in the same order** on all ranks: a kernel of one may occupy the GPU while it waits for a kernel of the other, queued behind it; [lesson 08](08_groups.ipynb) shows what happens otherwise.
 #
@@ -414,7 +415,7 @@ check(exchange_edges)
 # %% [markdown] id="07-ff6323"
 # ## Break it: read too early
 #
-# `work.wait()` looks superfluous if the host is going to wait anyway. This function looks at a number right after the call. `.item()` waits for the *compute* stream. The reduction runs on NCCL's, and nothing has told the compute stream to wait for it.
+# `work.wait()` looks superfluous if the host is going to wait anyway. This function looks at a number right after the call. `.item()` waits for the *compute* stream. The reduction runs on the communicator's, and nothing has told the compute stream to wait for it.
 
 # %% id="07-104cac"
 def reads_too_early(x):
@@ -430,28 +431,34 @@ with expect(Hazard):
 #
 # ## A job that hangs, or fails
 #
-# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. The watchdog ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks, and its table names the one that failed *first*.
+# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. The watchdog ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks. The "Root Cause" of its table is the process that *ended* first. If a rank raised, that is the culprit; after a timeout it is a victim, and the rank that hung is listed as ended by SIGTERM.
+#
+# Variables are read when a rank starts, so set them **before** the job. For one that hangs now there is `py-spy dump`.
 #
 # | what you see | what to type | what it says |
 # |---|---|---|
-# | torchrun's table has no traceback | `@record` on `main` | the exception of the rank that failed first |
-# | nothing moves; no message | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
-# | `Received data size doesn't match`, or strange sums | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | both calls, with op, shape and dtype |
-# | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO`; `NCCL_SOCKET_IFNAME=eth0` | which interface and which transport NCCL has chosen |
-# | the ranks never meet: `RendezvousTimeoutError`, or a connection refused | `nc -zv HOST PORT`, with those of `--rdzv-endpoint` | whether the port can be reached |
-# | it hangs after running for hours | `TORCH_FR_DUMP_TEMP_FILE=dumps/fr_`, then `torchfrtrace dumps` | each rank's last calls: who is missing where |
-# | a rank dies now and then | `--max-restarts=3`, and checkpoints | all ranks start again from the last checkpoint |
+# | torchrun's table has no traceback | `@record` on `main` | each rank's exception |
+# | it hangs **now** | `pip install py-spy`; on each machine `py-spy dump --pid PID` for each rank (`pgrep -f train.py`) | the line where the rank stands; look for the one that stands elsewhere. It needs the right to trace (root, or `ptrace_scope` 0) |
+# | it hangs, and does so again | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
+# | `Received data size doesn't match`, SIGABRT, or strange sums | without DDP: `TORCH_DISTRIBUTED_DEBUG=DETAIL`. **With DDP** torch 2.15 then dies of SIGSEGV as it wraps the model: play the function on two ranks with `run` | both calls, with op, shape and dtype; `run` also the lines |
+# | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO` | which interface and which transport NCCL has chosen. `NCCL_SOCKET_IFNAME=eth0` chooses another, `GLOO_SOCKET_IFNAME=eth0` does so for gloo; both say nothing |
+# | it hangs in the first call, on one machine | `NCCL_P2P_DISABLE=1`, as a test; `df -h /dev/shm` | if it runs now, the GPUs cannot read each other's memory (an IOMMU or ACS is in the way). In a container /dev/shm may be too small |
+# | `RendezvousTimeoutError` | look for the other agents | one was not started, or has another `--rdzv-id`. The port is fine |
+# | `RendezvousConnectionError` | `nc -zv HOST PORT`, with those of `--rdzv-endpoint` | whether the port can be reached |
+# | it hangs after hours | before: `mkdir -p`, then `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, an absolute path. After: `torchfrtrace --allow-incomplete-ranks /shared/dumps` | each rank's last NCCL calls: who is missing where. Without the folder there is no dump; without the option a missing dump is an AssertionError |
+# | a rank dies now and then | `--max-restarts=3`, checkpoints, and for gloo on torch 2.15 `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` | all ranks start again from the last checkpoint. Without the variable they may stand still |
 #
-# You can reproduce the first three on a laptop. The cell starts three broken jobs under torchrun, side by side, and prints the telling line of each. It takes ten seconds, or more on a busy machine.
+# The files in [course_lib/jobs](../../course_lib/jobs) set what they need of this.
+#
+# Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds, or more on a busy machine. The last cell shows what works in place of DETAIL.
 
 # %% id="07-106cf4"
 import os, re, subprocess, sys, tempfile
 from pathlib import Path
 
 script = '''
-import os, sys, time
+import sys, time, torch, torch.distributed as dist
 from datetime import timedelta
-import torch, torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 @record
@@ -460,12 +467,13 @@ def main(mistake):
     rank = dist.get_rank()
     if mistake == "raises" and rank == 1:
         raise FileNotFoundError("train.bin")
-    if mistake == "absent" and rank == 1:
-        time.sleep(600)
     if mistake == "absent":
+        if rank == 1: time.sleep(600)
         dist.monitored_barrier(timeout=timedelta(seconds=3))
+    if mistake == "wraps":
+        torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+        print("wrapped")
     dist.all_reduce(torch.ones(4 + rank * (mistake == "shapes")))
-
 main(sys.argv[1])
 '''
 folder = tempfile.TemporaryDirectory()
@@ -479,15 +487,25 @@ def start(mistake, **variables):
                             env=os.environ | quiet | variables, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT)
 
+detail = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
 jobs = {"raises": start("raises"), "absent": start("absent"),
-        "shapes": start("shapes", TORCH_DISTRIBUTED_DEBUG="DETAIL")}
+        "shapes": start("shapes", **detail), "wraps": start("wraps", **detail)}
 logs = {mistake: job.communicate()[0] for mistake, job in jobs.items()}
 folder.cleanup()
 telling = {"raises": r"FileNotFoundError: .*", "absent": r"Rank 1 failed .*",
-           "shapes": r"Collectives differ in the following aspects:.*shapes"}
+           "shapes": r"Collectives differ in the following aspects:.*shapes",
+           "wraps": r"Signal 11 \(SIGSEGV\)|wrapped"}
 for mistake, pattern in telling.items():
     code, said = jobs[mistake].returncode, re.findall(pattern, logs[mistake])[-1]
     print(f"{mistake}: exit code {code}, {said}")
+
+# %% id="07-7c7886"
+def strays():
+    nn.parallel.DistributedDataParallel(nn.Linear(1, 1))
+    dist.all_reduce(torch.ones(4 + dist.get_rank()))
+
+with expect(Mismatch):
+    run(strays, world_size=2)
 
 # %% [markdown] id="07-c594eb"
 # ## Your turn: first_missing
@@ -543,23 +561,23 @@ check(first_missing)
 # %% [markdown] id="07-a167ab"
 # ## In practice
 #
-# * **One process, one GPU.** `torch.cuda.set_device(local_rank)` comes first, before anything uses CUDA; `init_process_group("nccl", device_id=device)` connects at once; `DistributedDataParallel(model, device_ids=[local_rank])`. They are the three device lines of the diff in [lesson 06](06_ddp.ipynb).
-# * **Which NCCL?** Since torch 2.15, `backend="nccl"` is a new implementation, ProcessGroupNCCL2. `TORCH_DIST_USE_NCCL2=0` or `backend="nccl-legacy"` brings back the old one. `nccl-lazy` gives each pair of ranks that send to one another a communicator of its own.
-# * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, peer-to-peer copies over NVLink or PCIe avoid the host's memory, and CUDA IPC lets one process map another's; GPUDirect RDMA lets the network card read the GPU's memory directly.
+# * **One process, one GPU.** The three device lines of the diff in [lesson 06](06_ddp.ipynb): `set_device` comes before anything uses CUDA.
+# * **Which NCCL?** Since torch 2.15, `backend="nccl"` is a new implementation, ProcessGroupNCCL2. `TORCH_DIST_USE_NCCL2=0` or `backend="nccl-legacy"` brings back the old one.
+# * **Feeding the GPU.** A plain `x.to(device)` makes the host wait for its copy in every step. With `DataLoader(pin_memory=True)` and `x.to(device, non_blocking=True)` it only queues the copy, as [ddp.py](../../course_lib/jobs/ddp.py) does.
+# * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, copies over NVLink or PCIe avoid the host's memory; GPUDirect RDMA lets the network card read the GPU's memory.
 # * **CPU tensors** have no place in an NCCL group. `init_process_group("cpu:gloo,cuda:nccl")` makes a group with both backends.
-# * **Several ranks on one GPU.** NCCL wants a GPU per rank and refuses otherwise. NCCL 2.30, which torch 2.15 brings, has `NCCL_MULTI_RANK_GPU_ENABLE=1`, which is experimental: good for trying a program, not for speed.
+# * **Several ranks on one GPU.** NCCL refuses. NCCL 2.30, which torch 2.15 brings, has `NCCL_MULTI_RANK_GPU_ENABLE=1`, which is experimental: good for trying a program, not for speed.
 #
 # ## What the model leaves out
 #
 # * NCCL's kernels occupy some of the GPU's processors and slow computing beside them.
 # * A small send may leave before its receive is there; the first call of a group takes long, because it connects.
-# * Memory: a tensor that is freed while a side stream still uses it (`record_stream`), and a side stream that nobody waits for.
+# * Memory that is freed while a side stream still uses it (`record_stream`).
 # * The hosts' own noise. On real machines 5 µs is an order of magnitude for a launch, not a law.
 #
 # ## Roads not taken
 #
-# * **CUDA graphs** record a whole step and launch it as one, when launching dominates.
-# * **Compute in the collective** (symmetric memory, SHARP) lets GPUs or switches add on the way.
+# CUDA graphs record a whole step and launch it as one; symmetric memory and SHARP let GPUs or switches add on the way.
 #
 # ## What you can do now
 #

@@ -217,7 +217,7 @@ check(grid_groups)
 #
 # A collective of all ranks waits for the slowest of them. What does a slow rank, a **straggler**, cost in a grid?
 #
-# Nine ranks stand in three rows of three. In each step a rank computes for 20 µs, starts an all_reduce in its row and one in its column, and waits for both. In the first step rank 4, in the middle, takes 100 µs. The calls must not block, or a rank that waits in its row would be late in its column as well. So both are started with `async_op=True`. (On gloo it is fine to have both calls in flight. On NCCL wait for the first before you start one in another group: see "In practice".)
+# Nine ranks stand in three rows of three. In each step a rank computes for 20 µs, starts an all_reduce in its row and one in its column, and waits for both. In the first step rank 4, in the middle, takes 100 µs. The calls must not block, or a rank that waits in its row would be late in its column as well. So both are started with `async_op=True`. Here α is 1 µs, and an all_reduce of three ranks costs two of them. A link does one call at a time, so calls that share a rank queue up: those that rank 4 does not delay end 2, 4, 6 or 8 µs after the 20. (On gloo it is fine to have both calls in flight. On NCCL wait for the first before you start one in another group: see "In practice".)
 #
 # **Predict.** How many of the nine ranks finish the first step late, rank 4 included?
 
@@ -240,6 +240,8 @@ def late_ranks(job):  # with a call that ended after rank 4 came
 once, twice = (simulate(steps, k, world_size=9, network=Network(latency=1e-6)) for k in (1, 2))
 print(f"your guess: {guess}   recorded: {len(late_ranks(once))}, ranks {late_ranks(once)}")
 assert late_ranks(once) == [1, 3, 4, 5, 7] and late_ranks(twice) == list(range(9))
+ends = {round(1e6 * event.completed) for event in once.trace.ops("all_reduce")}
+assert ends == {22, 24, 26, 28, 102, 104}
 draw.timeline(once, caption="One slow rank, simulated. Its row (3, 5) and its column (1, 7) wait "
               "for it, hatched. The four ranks in the corners notice nothing.")
 
@@ -301,7 +303,7 @@ draw.values(turned, caption="An all_to_all of four ranks with blocks of one numb
 #
 # **T = (n−1)·(α + S/n·β)** for all_to_all, and **T = (n−1)·(α + S·β)** for gathering everything
 #
-# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. On the modelled network, with 2²⁰ bytes per rank, the bytes of an all_to_all take about as long on 32 ranks as on 8. The latencies grow: n−1 messages leave every rank. That is the weak side of all_to_all: see "Roads not taken".
+# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. On the modelled network, with 2²⁰ bytes per rank, the bytes of an all_to_all take about as long on 32 ranks as on 8. The latencies grow: n−1 messages leave every rank, one after another. That is the weak side of all_to_all: see "Roads not taken". (A rank that starts all its sends and receives at once pays only one α in our model: see the box "What overlaps" in [lesson 09](09_trees_at_scale.ipynb).)
 
 # %% id="08-ffdfd2"
 def exchange(elements):
@@ -438,7 +440,8 @@ with expect(Deadlock) as caught:
 
 # %% id="08-778e88"
 draw.waits(caught.error, caption="Rank 0 waits for rank 1 in a row, rank 1 for rank 3 in a column, "
-           "and so on round the square: the circle of lesson 01, made of collectives.")
+           "3 for 2 and 2 for 0: the circle of lesson 01, made of collectives. (The arrows cross "
+           "because the picture places ranks by number.)")
 
 # %% [markdown] id="08-04be65"
 # The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, skipping those of groups that it is not in.** Then no circle can close. An order that comes from a set or from the data is not an order you can rely on. Python randomizes string hashes, so a set of strings has a different order in each process. One group is enough for this mistake. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set, each rank in its own order, until NCCL's watchdog (a time limit) aborted the job (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`. A production job hung because its ranks used two groups in two orders and waited for their GPUs between the two calls (torchrec#4149, 2026).

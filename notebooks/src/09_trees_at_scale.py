@@ -1,11 +1,11 @@
 # %% [markdown] id="09-d053e6"
 # # Choose an algorithm when latency rules
 #
-# **Reach a thousand ranks in ten rounds, and know from n and S which algorithm is the fastest.**
+# **Reach a thousand ranks in ten rounds, and know from n and S which of four algorithms is the fastest.**
 #
 # ![A map with the number of ranks from left to right and the size of the tensor from bottom to top: a star is fastest for few bytes, recursive doubling in the middle, a ring for many bytes; simulated runs lie on it as points](../../figures/09_trees_at_scale.png)
 #
-# *Where this goes: the fastest all-reduce for each number of ranks and each size. Areas are formulas, points are simulated runs.*
+# *Where this goes: the fastest of four all-reduces for each number of ranks and each size. Areas are formulas, points are simulated runs.*
 #
 # | | |
 # |---|---|
@@ -49,9 +49,9 @@ print(f"one message: {1e6 * message:.2f} µs   ring of 8: {1e6 * ring.seconds:.2
 # %% [markdown] id="09-470cfa"
 # ## One tells one, two tell two
 #
-# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and no algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message. So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**; you have met it in lessons 02 and 03.
+# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and no algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message (the *one-port* model, see the box below). So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**; you have met it in lessons 02 and 03.
 #
-# `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it.
+# `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it. (The star is for comparison.)
 
 # %% id="09-9cca72"
 ROUNDS = [[(0, 1)], [(0, 2), (1, 3)], [(0, 4), (1, 5), (2, 6), (3, 7)]]
@@ -65,6 +65,13 @@ def by_the_table(tensor):
             if rank == dst:
                 dist.recv(tensor, src)
 
+def told_by_a_star():
+    inbox, others = torch.zeros(2), range(1, dist.get_world_size())
+    calls = [dist.isend(inbox, r) for r in others] if dist.get_rank() == 0 else [dist.irecv(inbox)]
+    for work in calls:
+        work.wait()
+
+at_once = 1e6 * simulate(told_by_a_star, world_size=1024).seconds  # for comparison, below
 megabyte = torch.zeros(250_000)
 tree = simulate(by_the_table, megabyte, world_size=8)
 assert math.isclose(tree.seconds, 3 * Network().seconds(1e6), rel_tol=1e-9)
@@ -87,12 +94,14 @@ guess = None
 def told():
     dist.broadcast(torch.zeros(2), src=0)
 
-thousand = simulate(told, world_size=1024, network=played)
-rounds = round(thousand.seconds / message, 9)
-print(f"your guess: {guess}   recorded: {rounds:.0f} rounds, {1e6 * thousand.seconds:.1f} µs")
-assert rounds == 10
+thousand = 1e6 * simulate(told, world_size=1024, network=played).seconds
+rounds = round(1e-6 * thousand / message, 9)
+print(f"your guess: {guess}   recorded: {rounds:.0f}, {thousand:.1f} µs   star: {at_once:.1f} µs")
+assert (rounds, round(at_once, 1), round(1e6 * 1023 * message)) == (10, 5.3, 5115)
 
 # %% [markdown] id="09-9ddccf"
+# > **What overlaps.** In our model the *bytes* of messages on one link queue up; their *latencies* overlap. A root that calls 1,023 isends at once pays little more than one α: the star takes 5.3 µs above, the tree 50. In the textbooks' *one-port* model a rank has one message under way in each direction, and the star takes 5,115 µs. Real ranks are in between: each message costs a processor some time. Lower bounds in rounds hold with one port. In trees, rings and doubling messages follow one another, and the two models agree.
+#
 # ## Your turn: tree_broadcast
 #
 # **Required · 09.1 · difficulty ●●○ · about 25 minutes**
@@ -185,7 +194,7 @@ draw.values(who, caption="Whose numbers are in each rank's sum at the start and 
 # %% [markdown] id="09-49baad"
 # **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are sent the sum. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down: one more than ⌈log₂ n⌉.
 #
-# **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, they do not. PyTorch once had such an all-reduce for GPUs that share NVLink: ranks that should agree sometimes disagreed in the last digit, and a program that branched on it could hang (pytorch/pytorch#129501).
+# **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, they do not. PyTorch once had such an all-reduce for GPUs on NVLink: a program that branched on the last digit could hang (pytorch/pytorch#129501).
 #
 # **Optional · 09.2 recursive_doubling ●●● · about 30 minutes**
 #
@@ -256,11 +265,11 @@ check(recursive_doubling)
 # | ring | 2(n−1)·(α + S/n·β) |
 # | tree, up and down | 2⌈log₂ n⌉·(α + S·β) |
 #
-# The star looks too good for small S. In the model a root's messages set off at once, so their latencies overlap. A real root also spends processor time on each of its n−1 messages, so its star loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
+# The star looks too good for small S, because its latencies overlap: see the box above. A real one loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
 #
 # **Optional · 09.3 fastest ●○○ · about 10 minutes**
 #
-# **Goal.** Write the choice as a function. It returns `"star"`, `"doubling"`, `"ring"` or `"tree"`; of equal times the first in this order, and for one rank `"star"`.
+# **Goal.** Write the choice as a function. It returns `"star"`, `"doubling"`, `"ring"` or `"tree"`; of equal times the first in this order, and for one rank `"star"`. (The next section draws its map with these formulas: write yours first.)
 #
 # <details>
 # <summary>Hint: logarithms without rounding errors</summary>
@@ -297,7 +306,7 @@ check(fastest)
 #
 # Now the same choice as a picture. First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not: the model knows only the product S·β. So a run that stands for S bytes sends 3,840, over links with 3,840/S of the bandwidth. It takes exactly the same time.
 #
-# `recorded` reads the time from the trace: the end of the last event. No formula is in it.
+# `recorded` reads the time from the trace: the end of the last event.
 
 # %% id="09-771801"
 def star(tensor):
@@ -336,6 +345,13 @@ times = {place: {way: recorded(way, *place) for way in WAYS} for place in places
 points = {way: [p for p in places if times[p][way] <= min(times[p].values()) * (1 + 1e-9)]
           for way in WAYS}
 assert sum(map(len, points.values())) == len(places)  # no place has two fastest ways
+
+def default(n, nbytes):  # simulate's own all_reduce
+    scaled = Network(bandwidth=25e9 * SENT / nbytes)
+    return simulate(lambda: dist.all_reduce(torch.zeros(SENT // 4)), world_size=n,
+                    network=scaled).seconds
+
+assert all(default(*place) < times[place]["ring"] for place in points["ring"])
 print({way: len(points[way]) for way in WAYS}, "of", len(places), "places")
 
 # %% [markdown] id="09-0e3218"
@@ -351,6 +367,10 @@ def formulas(n, nbytes):
               "ring": (2 * (n - 1), 2 * (n - 1) / n), "tree": (2 * high, 2 * high)}
     return {way: alphas * a + tensors * nbytes * b for way, (alphas, tensors) in counts.items()}
 
+def five(n, nbytes):
+    halving = 2 * math.ceil(math.log2(n)) * a + 2 * (n - 1) / n * nbytes * b
+    return formulas(n, nbytes) | {"halving, then doubling": halving}
+
 assert len(times) * len(WAYS) == 96 and not points["tree"]
 assert all(math.isclose(seconds, formulas(*place)[way], rel_tol=1e-9)
            for place, row in times.items() for way, seconds in row.items())
@@ -358,21 +378,31 @@ ns = sorted({round(2 ** (k / 12)) for k in range(12, 121)})
 rows = {nbytes: [min(t, key=t.get) for t in (formulas(n, nbytes) for n in ns)]
         for nbytes in (8 * 10 ** (k / 20) for k in range(163))}
 draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks", "bytes",
-           caption="The fastest all-reduce on links of 5 µs and 25 GB/s. Areas: formulas, to 1,024 "
-           "ranks. Points: what simulated runs found. The tree wins nowhere.")
+           caption="The fastest of the four on links of 5 µs and 25 GB/s. Areas: formulas. Points: "
+           "what simulated runs found. The tree wins nowhere.")
 
 # %% [markdown] id="09-d6f05c"
 # Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it pays two rounds more; that gives the ragged edges.
 #
+# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. That is the ring's bytes in fewer steps: 2⌈log₂ n⌉·α + 2(n−1)/n·S·β, a little more if n is no power of two. Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling. The cell draws the map anew; `default` has asserted that this beats each ring point.
+
+# %% id="09-b73347"
+rows = {nbytes: [min(t, key=t.get) for t in (five(n, nbytes) for n in ns)] for nbytes in rows}
+assert {n for row in rows.values() for n, way in zip(ns, row, strict=True) if way == "ring"} == {3}
+draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes", caption="With "
+           "a fifth way. Where the ring was fastest, simulate's own all_reduce is faster (points). "
+           "Only three ranks keep the ring: both take the same there.")
+
+# %% [markdown] id="09-1bf66d"
 # ## What libraries choose
 #
 # | | all_reduce | broadcast |
 # |---|---|---|
 # | **gloo** in PyTorch 2.15 | a ring, whatever n and S; a second algorithm (*bcube*) runs only if the caller asks, and PyTorch does not | a binomial tree |
 # | **NCCL** 2.20 | rings, double binary trees, or algorithms in which a switch adds, chosen by predicted time | a ring |
-# | `simulate`, where you give no `collectives=` | by formula the faster of doubling and Rabenseifner's (see below) | by formula the faster of a tree, and scatter and all-gather |
+# | `simulate`, where you give no `collectives=` | by formula the faster of doubling and Rabenseifner's | by formula the faster of a tree, and scatter and all-gather |
 #
-# NCCL's choice is this lesson's map with measured numbers. Its source `src/graph/tuning.cc` has tables of latencies by kind of link and of bandwidths by GPU. For each algorithm it computes latency + bytes/bandwidth, and the smallest wins. The latency of its ring counts 2(n−1) steps, that of its tree 2·((g−1) steps inside a node + log₂ N steps between N nodes), where each node has g GPUs. Unlike ours, its trees are pipelined: the tensor travels in small pieces, so a tree's links all work at once, and a tree may win for middling sizes too.
+# NCCL's choice is this lesson's map with measured numbers. Its source `src/graph/tuning.cc` has tables of latencies by kind of link and of bandwidths by GPU. For each algorithm it computes latency + bytes/bandwidth, and the smallest wins. Unlike ours, its trees are pipelined: the tensor travels in small pieces, so a tree's links all work at once, and a tree may win for middling sizes too.
 #
 # ## Nodes: fast inside, slow between
 #
@@ -416,7 +446,7 @@ for way, job in jobs.items():
 # %% [markdown] id="09-12fc85"
 # Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 of eight. So against a *ring* the hierarchy saves few bytes, but many steps: it takes 2(N−1) between nodes and 2(g−1) inside them, instead of 2(n−1). Against *doubling* it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
 #
-# How much is that for 32 nodes of 8? The next cell plays both, and assumes an α of 2 µs on every link. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
+# How much is that for 32 nodes of 8? The next cell plays both, and assumes an α of 2 µs on every link. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards. The fourth is doubling.
 
 # %% id="09-34b3cd"
 def cluster(nbytes, cards=4):
@@ -427,19 +457,23 @@ def cluster(nbytes, cards=4):
 def ring_call():
     dist.all_reduce(torch.zeros(4096))
 
-sizes, took = (2**16, 2**22, 2**28), {"hierarchy": [], "flat ring": [], "flat ring, one card": []}
+names = "hierarchy", "flat ring", "flat ring, one card", "doubling"
+sizes, took = (2**16, 2**22, 2**28), {name: [] for name in names}
 for nbytes in sizes:
-    jobs = {"hierarchy": simulate(hierarchy, 16_384, 8, world_size=256, network=cluster(nbytes)),
-            "flat ring": simulate(ring_call, world_size=256, network=cluster(nbytes)),
-            "flat ring, one card": simulate(ring_call, world_size=256, network=cluster(nbytes, 1))}
-    for name, job in jobs.items():
+    all_cards = {"world_size": 256, "network": cluster(nbytes)}
+    jobs = (simulate(hierarchy, 16_384, 8, **all_cards), simulate(ring_call, **all_cards),
+            simulate(ring_call, world_size=256, network=cluster(nbytes, 1)),
+            simulate(doubling, torch.zeros(4096), **all_cards))
+    for name, job in zip(names, jobs, strict=True):
         took[name].append(1e6 * job.seconds)
     print(f"{nbytes:>11,} bytes:", *(f"{name} {us[-1]:,.0f} µs  " for name, us in took.items()))
-assert took["flat ring"][0] > 6 * took["hierarchy"][0]
+assert took["flat ring"][0] > 6 * took["hierarchy"][0] > 12 * took["doubling"][0]
+assert took["doubling"][-1] > took["hierarchy"][-1]
 assert took["flat ring"][-1] < took["hierarchy"][-1] < took["flat ring, one card"][-1] / 3
 draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs", loglog=True,
-           exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes a hierarchy needs "
-           "less than a sixth of a flat ring's time. For many it beats only a ring with one card.")
+           exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes doubling is fastest, "
+           "and a hierarchy needs less than a sixth of a flat ring's time. For many doubling "
+           "loses, and the hierarchy beats only it and a ring with one card.")
 
 # %% [markdown] id="09-82ef35"
 # ## Does one link per rank hold?
@@ -529,26 +563,22 @@ with expect(Deadlock):
 # %% [markdown] id="09-bcec04"
 # ## In practice
 #
-# * **Call `all_reduce` and `broadcast`.** The tree is inside gloo's broadcast. Write your own only where you know something that the library does not.
+# * **Call `all_reduce` and `broadcast`.** Write your own only where you know something that the library does not.
 # * **Send fewer, larger tensors.** Ten all-reduces of 8 bytes cost ten times α. Put losses, counts and flags into one tensor.
-# * **On GPUs** `NCCL_ALGO=Tree` or `Ring` forces a choice, for experiments; `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=TUNING` prints the table of predicted times. Leave the choice to NCCL in production.
+# * **On GPUs** `NCCL_ALGO=Tree` or `Ring` forces a choice, for experiments; `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=TUNING` prints the table of predicted times.
 # * **PyTorch's hierarchies**: hybrid sharding in FSDP shards inside a node and replicates across nodes, with the same two kinds of groups.
 #
 # ## Roads not taken
 #
-# * **Recursive halving, then doubling** (Rabenseifner, 2004): the ring's bytes in 2·log₂ n rounds, if far partners cost no more than near ones. It would take a large part of the map.
 # * **Pipelined trees, two at once** (Sanders, Speck and Träff, 2009): what NCCL's trees are.
 # * **Switches that add**: NVLink SHARP and InfiniBand SHARP.
-# * **Overlapping the hierarchy's phases**, so that NVLink and the network work at the same time.
-
-# %% [markdown] id="09-c0099f"
+#
 # ## What you can do now
 #
 # * ☑ say why no broadcast takes fewer than ⌈log₂ n⌉ rounds, and write one that takes no more;
 # * ☑ sum by recursive doubling on any number of ranks, with the same bits everywhere;
 # * ☑ tell from n, S, α and β which algorithm is the fastest, and read the map;
 # * ☑ count what leaves a node, and say what a hierarchy saves and what it does not;
-# * ☑ name what a model with one link per rank leaves out;
 # * ☑ say what gloo and NCCL choose, and where their sources say so.
 #
 # **Next:** [lesson 10](10_mini_ddp.ipynb) writes DistributedDataParallel.

@@ -3,9 +3,9 @@
 #
 # **Hooks, buckets and overlap by hand, until your wrapper is as fast as PyTorch's; then BatchNorm over all ranks.**
 #
-# ![Milliseconds per step against the number of layers in a bucket: long with one layer, short with a few, long again with all of them; a wrapper of ten lines lies on DDP's curve](../../figures/10_mini_ddp.png)
+# ![Milliseconds per step against the number of layers in a bucket: long with one layer, short with a few, long again with all of them; the curves of a wrapper of hooks and of DDP lie on one another](../../figures/10_mini_ddp.png)
 #
-# *Where this goes: the size of a bucket decides how long a step takes, for your wrapper as for DDP.*
+# *Where this goes: the size of a bucket decides how long a step takes. These are two curves, one of a wrapper like yours and one of DDP: they coincide.*
 #
 # | | |
 # |---|---|
@@ -23,14 +23,13 @@
 # **Predict.** In which order do the hooks of the two parameters run: as in `model.parameters()`, or the other way round?
 
 # %% id="10-4433d3"
-import time
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from course_lib import (Mismatch, Network, RankFailed, check, compute, draw, expect, run, simulate)
+from course_lib import (Deadlock, Mismatch, Network, RankFailed, check, compute, draw, expect, run,
+                        simulate)
 
 # %% id="10-39bf48"
 guess = None
@@ -86,6 +85,8 @@ class Layer(nn.Linear):
         return Busy.apply(super().forward(x))
 
 # %% id="10-1268f4"
+import time
+
 def seconds_per_step(attach, *options, n_steps=3):
     torch.manual_seed(0)
     model = nn.Sequential(*(Layer(width, width, bias=False) for _ in range(L)))
@@ -211,10 +212,11 @@ assert best == 4
 
 # %% id="10-1e316b"
 _, real = milliseconds(ddp, 4)
-draw.lines({"ten lines of hooks": (sizes, ours), "DistributedDataParallel": (sizes, theirs),
+draw.lines({"our hooks": (sizes, ours), "DistributedDataParallel": (sizes, theirs),
             "formula": (equal, [formula(L // n) for n in equal])}, "layers in a bucket",
            "ms per step", formulas=["formula"], exact=True, caption="Small buckets pay a latency "
-           "each; of large ones the last leaves late. The sketch is as fast as DDP.")
+           "each; of large ones the last leaves late. The two curves coincide: the sketch is as "
+           "fast as DDP.")
 
 # %% id="10-7c0e60"
 def last_calls(job):  # their sizes, and when they were issued, in ms before the end
@@ -228,36 +230,76 @@ draw.timeline(real, between=(real.seconds - theirs[3] * ms, real.seconds), capti
 # %% [markdown] id="10-e49865"
 # ## Break it
 #
-# Our sketch fills buckets in the order in which gradients *arrive*. Nothing promises that this order is the same on all ranks. Here rank 0 does not use the middle one of three layers: its second bucket holds another layer's gradient than rank 1's.
+# Our sketch fills buckets in the order in which gradients *arrive*. Nothing promises that this order is the same on all ranks. Here rank 0 does not use the middle one of three layers: its second bucket holds another layer's gradient than rank 1's. Once the layers have different sizes, once equal ones.
 
 # %% id="10-ea7cc4"
-def one_layer_unused():
-    sizes = (2, 3), (3, 3), (3, 2)
+def one_layer_unused(*sizes):
     model = nn.ModuleList(nn.Linear(*size, bias=False) for size in sizes)
     _, finish = overlapped(model, 1)
-    x = model[0](torch.ones(1, 2))
+    x = model[0](torch.ones(1, sizes[0][0]))
     x = x if dist.get_rank() == 0 else model[1](x)
     model[2](x).sum().backward()
     finish()
 
 with expect(Mismatch):
-    simulate(one_layer_unused, world_size=2)
+    simulate(one_layer_unused, (2, 3), (3, 3), (3, 2), world_size=2)
+with expect(Deadlock):
+    simulate(one_layer_unused, (3, 3), (3, 3), (3, 3), world_size=2)
 
 # %% [markdown] id="10-61101f"
-# This was a lucky day: the sizes differ, so the mistake shows. With equal sizes the sums would be wrong, and nobody would know. (In pytorch#72843 some ranks left a module out, and training hung.)
+# Where sizes differ, the mistake shows. With equal sizes two buckets of different layers are added up without a word; here rank 1 makes one call more, which nobody answers. (In pytorch#72843 some ranks left a module out, and training hung.) If each rank had left out a layer of its own, all would have made two calls, the sums would be wrong, and nobody would know.
 #
 # A wrapper for every model therefore decides **once** which parameter belongs to which bucket, the same way on all ranks. It issues buckets **in their order**: one that is full waits until those before it have been issued. And what has not been issued when backward ends, `finish` issues, with zeros for gradients that are missing.
 #
 # Real DDP issues buckets in order, too. It has no `finish`: autograd calls it at the end of backward. Only with `find_unused_parameters=True` does it look for unused parameters and count them as zero. Without, their bucket is never sent, and the next forward pass raises an error (lesson 06).
+
+# %% [markdown] id="10-027431"
+# ## Your turn: make_buckets
 #
+# **Optional · 10.1 · difficulty ●○○ · about 10 minutes**
+#
+# **Goal.** Which parameter belongs to which bucket, as a function that asks no other rank: the first step to a wrapper for every model. A bucket closes when it *reaches* `cap_bytes`, with the parameter that takes it there. Frozen parameters are left out and close no bucket. *Core* asks for float32, *sturdy* for other dtypes, and for lists that are empty or frozen altogether.
+#
+# In a verdict, `sizes 2 4f 2d` means parameters of two floats, of four floats that are frozen, and of two of float64. Parameter k is filled with the number k, so you see where it went.
+#
+# <details>
+# <summary>Hint: when does a bucket close?</summary>
+#
+# After the parameter that takes it to the cap, or past it. So a bucket may be larger than the cap, and with a cap of 1 byte each parameter has its own.
+#
+# </details>
+
+# %% exercise="make_buckets" role="answer" points=4 required=false difficulty=1
+def make_buckets(params: list[nn.Parameter], cap_bytes: int) -> list[list[nn.Parameter]]:
+    """Divide the parameters that require a gradient into buckets, in reverse order.
+
+    A bucket closes when it has reached cap_bytes or more, or when the next of them has another
+    dtype. No bucket is empty. With 8, 16 and 4 bytes and a cap of 20: [[4, 16], [8]].
+    """
+    ### BEGIN SOLUTION
+    buckets, full = [], True
+    for p in params[::-1]:
+        if not p.requires_grad:
+            continue
+        if full or p.dtype != buckets[-1][0].dtype:
+            buckets.append([])
+        buckets[-1].append(p)
+        full = sum(q.numel() * q.element_size() for q in buckets[-1]) >= cap_bytes
+    return buckets
+    ### END SOLUTION
+
+# %% exercise="make_buckets" role="check"
+check(make_buckets)
+
+# %% [markdown] id="10-b4df84"
 # ## Your turn: MiniDDP
 #
-# **Required · 10.1 · difficulty ●●● · about 40 minutes**
+# **Required · 10.2 · difficulty ●●● · about 40 minutes**
 #
 # **Goal.** A wrapper that trains as DDP does.
 #
 # * **At the start** all parameters and buffers become those of rank 0.
-# * **Buckets** take the parameters that require a gradient, in reverse order of `parameters()`. A bucket closes when it *reaches* `cap_bytes`, with the parameter that takes it there. Another dtype begins another bucket.
+# * **Buckets** are those of `make_buckets`: parameters that require a gradient, in reverse order of `parameters()`; a bucket closes when it *reaches* `cap_bytes`; another dtype begins another bucket.
 # * **`finish()`** is called after each backward, inside and outside `no_sync`. Afterwards each `.grad` holds the mean over all ranks. A gradient that is None on some ranks counts as zero there; if it is None on all, it becomes zero or stays None.
 # * **`no_sync()`**: if the forward pass ran inside the block, its backward and `finish` send nothing, and gradients add up on their rank. Where backward runs does not matter, and blocks may lie inside one another. The next pass outside reduces all that has added up.
 # * A forward pass under `torch.no_grad()` has no backward. It changes nothing, even between another forward pass and its backward.
@@ -365,44 +407,6 @@ for layers in (1, 3, 16):
 # %% exercise="MiniDDP" role="check"
 check(MiniDDP)
 
-# %% [markdown] id="10-027431"
-# ## Buckets by themselves
-#
-# **Optional · 10.2 · difficulty ●○○ · about 10 minutes**
-#
-# **Goal.** The rule for buckets, as a function that asks no other rank. Frozen parameters are left out and close no bucket. *Core* asks for float32, *sturdy* for other dtypes, and for lists that are empty or frozen altogether.
-#
-# In a verdict, `sizes 2 4f 2d` means parameters of two floats, of four floats that are frozen, and of two of float64. Parameter k is filled with the number k, so you see where it went.
-#
-# <details>
-# <summary>Hint: when does a bucket close?</summary>
-#
-# After the parameter that takes it to the cap, or past it. So a bucket may be larger than the cap, and with a cap of 1 byte each parameter has its own.
-#
-# </details>
-
-# %% exercise="make_buckets" role="answer" points=4 required=false difficulty=1
-def make_buckets(params: list[nn.Parameter], cap_bytes: int) -> list[list[nn.Parameter]]:
-    """Divide the parameters that require a gradient into buckets, in reverse order.
-
-    A bucket closes when it has reached cap_bytes or more, or when the next of them has another
-    dtype. No bucket is empty. With 8, 16 and 4 bytes and a cap of 20: [[4, 16], [8]].
-    """
-    ### BEGIN SOLUTION
-    buckets, full = [], True
-    for p in params[::-1]:
-        if not p.requires_grad:
-            continue
-        if full or p.dtype != buckets[-1][0].dtype:
-            buckets.append([])
-        buckets[-1].append(p)
-        full = sum(q.numel() * q.element_size() for q in buckets[-1]) >= cap_bytes
-    return buckets
-    ### END SOLUTION
-
-# %% exercise="make_buckets" role="check"
-check(make_buckets)
-
 # %% [markdown] id="10-29cef7"
 # ## A hook of your own
 #
@@ -489,7 +493,7 @@ draw.bars({"of all samples": 8 / 3, "mean of the ranks' variances": 0.5}, unit="
 # <details>
 # <summary>Hint: the variance from sums</summary>
 #
-# With n numbers per channel in all, the mean is Σx/n and the variance Σx²/n − mean². Autograd does the rest, if the sums come through your Function.
+# With n numbers per channel in all, the mean is Σx/n and the variance Σx²/n − mean². Autograd does the rest, if the sums come through your Function. In float32 this difference loses all digits where the mean is ten thousand times the deviation: it can turn negative, and its root is NaN. Add up in float64.
 #
 # </details>
 

@@ -17,10 +17,10 @@ def exchange_edges(x):
         return (x[-1:].clone(), x[:1].clone())
     left, right = ((rank - 1) % n, (rank + 1) % n)
     a, b = (torch.empty_like(x[:1]), torch.empty_like(x[:1]))
-ops = [dist.P2POp(dist.isend, x[:1].contiguous(), left),
-        dist.P2POp(dist.isend, x[-1:].contiguous(), right),
-        dist.P2POp(dist.irecv, b, right),
-        dist.P2POp(dist.irecv, a, left)]
+    ops = [dist.P2POp(dist.isend, x[:1].contiguous(), left),
+           dist.P2POp(dist.isend, x[-1:].contiguous(), right),
+           dist.P2POp(dist.irecv, b, right),
+           dist.P2POp(dist.irecv, a, left)]
     for w in dist.batch_isend_irecv(ops):
         w.wait()
     return (a, b)

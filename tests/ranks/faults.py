@@ -204,7 +204,8 @@ FAULTS = [
           lambda: dist.recv(torch.ones(2).double(), 0)), (0, 1), what="dtype"),
     Fault("tags", Mismatch, by_rank(
           lambda: dist.send(torch.ones(4), 1, tag=1),
-          lambda: dist.recv(torch.ones(4), 0, tag=2)), (0, 1), ("tag=1)", "tag=2)"), what="tag"),
+          lambda: dist.recv(torch.ones(4), 0, tag=2)), (0, 1),
+          ("tag=1)", "tag=2)", "in the order of the sends"), what="tag"),
     Fault("peers", Mismatch, by_rank(
           lambda: dist.send(torch.ones(1), 1), lambda: dist.recv(torch.ones(1), 2), nothing),
           (0, 1), ("rank 0 sends to rank 1, which receives from rank 2.",), 3, "peer"),

@@ -321,7 +321,9 @@ def test_logging_is_each_ranks_own_and_begins_as_the_caller_has_it(engine, monke
         monkeypatch.setattr(LOG, name, value)
     LOG._cache.clear()
     monkeypatch.setattr(root, "handlers", [])  # as in a notebook; pytest has some of its own
-    assert engine(logs, world_size=2).output == LOGGED
+    lines = engine(logs, world_size=2).output.splitlines(True)
+    # torch may have something to say of the machine's compiler
+    assert "".join(line for line in lines if "cpp_extension" not in line) == LOGGED
     assert root.handlers == [] and LOG.handlers == [handler]
     monkeypatch.undo()
     assert (list(root.handlers), root.level, root.manager.disable) == before
