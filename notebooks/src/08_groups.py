@@ -396,7 +396,7 @@ def transpose(my_rows: Tensor) -> Tensor:
     Returns:
         Rows rank·m/n to (rank + 1)·m/n − 1 of the transposed matrix: m/n × n·k, contiguous.
 
-    Budget: one call of all_to_all_single or all_to_all.
+    Budget: one call of all_to_all_single or all_to_all, of no more bytes than my_rows has.
 
     With [[1, 2]] and [[10, 20]] on two ranks they get [[1, 10]] and [[2, 20]].
     """

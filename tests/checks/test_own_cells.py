@@ -67,8 +67,8 @@ def notebook() -> Iterator[Notebook]:
 
 def test_a_helper_in_another_cell_is_named_under_a_full_verdict(notebook: Notebook) -> None:
     notebook.cell(HELPER, "6e1f0c2a")
-    notebook.cell(BY_HELPER, "00-fd1f86")
-    verdict = notebook.cell("check(my_share)", "00-f55d44")
+    notebook.cell(BY_HELPER, "my_share-answer")
+    verdict = notebook.cell("check(my_share)", "my_share-check")
     assert verdict.startswith("00.1 my_share: passed")
     assert f"halves {SAID}" in " ".join(verdict.split())
 
@@ -76,9 +76,9 @@ def test_a_helper_in_another_cell_is_named_under_a_full_verdict(notebook: Notebo
 @pytest.mark.parametrize(
     ("helper", "answer", "ids"),
     [
-        ("", HELPER + BY_HELPER, ("9a7c1b00", "00-fd1f86")),  # in the answer's own cell
-        (HELPER, BY_HELPER, ("00-9b87ca", "00-fd1f86")),  # in a cell that the lesson gives
-        (HELPER, BY_HELPER, (None, "00-fd1f86")),  # of a front end that names no cell
+        ("", HELPER + BY_HELPER, ("9a7c1b00", "my_share-answer")),  # in the answer's own cell
+        (HELPER, BY_HELPER, ("00-9b87ca", "my_share-answer")),  # in a cell that the lesson gives
+        (HELPER, BY_HELPER, (None, "my_share-answer")),  # of a front end that names no cell
     ],
 )
 def test_what_grading_runs_too_is_not_named(
@@ -88,6 +88,6 @@ def test_what_grading_runs_too_is_not_named(
     notebook.cell(names, "00-install")
     for text, id in zip((helper, answer), ids, strict=True):
         notebook.cell(text, id)
-    verdict = notebook.cell("check(my_share)", "00-f55d44")
+    verdict = notebook.cell("check(my_share)", "my_share-check")
     assert verdict.startswith("00.1 my_share: passed")
     assert "cell of your own" not in verdict
