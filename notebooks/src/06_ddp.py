@@ -353,7 +353,7 @@ draw.bars({"each of them reduces": loud / 1e6, "no_sync but for the last": quiet
 #
 # Accumulation with *clipping*: a gradient that is longer than `max_norm` is scaled down to that length. What counts is the length of the *averaged* gradient. Every rank holds it after the last backward pass, so `torch.nn.utils.clip_grad_norm_` computes the same norm everywhere without a message.
 #
-# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once, and no rank is sent every other rank's. *Sturdy* adds one rank, eight or more, a single micro-batch, float64, a frozen layer, and gradients left over from before.
+# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once, not gathered. *Sturdy* adds one rank, eight or more, a single micro-batch, float64, a frozen layer, and gradients left over from before.
 #
 # <details>
 # <summary>Hint: what each micro-batch adds</summary>
