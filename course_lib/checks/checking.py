@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Protocol
 
+from course_lib.checks import own_cells
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
 from course_lib.checks.diagnose import Level, diagnose
@@ -56,7 +57,7 @@ def check(fn: Callable) -> Verdict:
     with interruptible("check()"):
         verdict = verdict_on(find(name), Answer(name, fn))
     if not verdict.failed:
-        return verdict
+        return replace(verdict, elsewhere=own_cells.taken(fn))
     raise NotPassed(str(verdict), verdict=verdict)
 
 

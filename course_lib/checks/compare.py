@@ -135,6 +135,26 @@ def same_but_for(what: str, got: Any, want: Any) -> bool:
     return fits and all(alike(a.flatten(), b.flatten()).all() for a, b in tensors)
 
 
+def differing(got: Any, want: Any) -> list[int]:
+    """The places at which two tensors of one shape differ; empty where all do."""
+    if not (isinstance(got, Tensor) and isinstance(want, Tensor)) or got.shape != want.shape:
+        return []
+    at = (~alike(got, want)).flatten().nonzero().flatten().tolist()
+    return at if len(at) < got.numel() else []
+
+
+def held_otherwise(got: Any, want: Any) -> bool:
+    """Whether two values are equal but for the kind of their lists, tuples, sets and ranges."""
+    return isinstance(got, list | tuple | set | frozenset | range) and _flat(got) == _flat(want)
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, list | tuple | set | frozenset | range):
+        inner = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        return [_flat(item) for item in inner]
+    return show(value, 17) if isinstance(value, Tensor) else value
+
+
 _OTHER = {"shape": "dtype", "dtype": "shape"}
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import combinations
 
 from course_lib.checks.cases import SPREAD, clause
-from course_lib.checks.compare import same_but_for
+from course_lib.checks.compare import held_otherwise, same_but_for
 from course_lib.checks.exercise import (
     Diagnosis,
     Exercise,
@@ -32,8 +32,9 @@ from course_lib.checks.exercise import (
     Seen,
     untouched,
 )
+from course_lib.checks.judge import which_differ
 from course_lib.checks.rules import PATTERNS, trace_of
-from course_lib.errors import Blocked, Deadlock, Mismatch
+from course_lib.errors import Blocked, CourseError, Deadlock, Mismatch
 
 OfPlay = Callable[[Play], bool]
 MEMORY = ("shared", "argument's memory", "earlier memory", "replaced")  # findings, see judge.NOTES
@@ -199,9 +200,22 @@ TALK = [
     Diagnosis("nothing-sent", "No rank says a word. What another rank holds reaches this one in a "
               "message, or not at all.", says_nothing),
 ]  # fmt: skip
+
+
+def held_in_others(p: Play) -> bool:
+    """All values are right, and a list, tuple or set inside of what is returned is another one."""
+    return only("returned")(p) and all(held_otherwise(f.got, f.want) for f in p.findings)
+
+
 NUMBERS = [  # of what came to its end, and has all its numbers right
     Diagnosis("shape", "The numbers are right, and the shape is not.", right_but_for("shape")),
     Diagnosis("dtype", "The numbers are right, and the dtype is not.", right_but_for("dtype")),
+    Diagnosis(
+        "container",
+        "The values are right, and what holds some of them is not: a list, a tuple and a "
+        "set are not equal, whatever is in them.",
+        held_in_others,
+    ),
 ]
 DONE = [  # of what came to its end, where no mistake of the exercise explains the values
     Diagnosis("returns-nothing", "It returns None here. Which path through it has no result?",
@@ -231,6 +245,10 @@ BUDGET = [
 NONE_FITS = Diagnosis("values-differ", "None of the usual mistakes leaves these values. Which of "
                       "them is the first that is wrong: is something missing in it, there twice, "
                       "or another rank's?", lambda p: True)  # fmt: skip
+BY_HAND = (
+    "None of the usual mistakes gives this. Work the case above out by hand, and compare each step "
+    "with what the function has there."
+)
 ONE_RANK = Diagnosis("one-rank-alone", "One rank has the result, and the others do not. Who tells "
                      "them?", lambda p: False)  # fmt: skip
 GRAVE = ("Broken", "RankDied", "CourseError", "Hang", "Hazard")  # in this order; then the smallest
@@ -330,7 +348,7 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     ``04.divides``."""
     play = shown = min(level.failed, key=lambda p: _gravity(ex, p))
     few = [shown, *(p for p in level.failed if p is not shown
-                    and type(p.error) is type(shown.error)
+                    and _ends_as(p.error) == _ends_as(shown.error)
                     and ex.features(p.case) <= ex.features(shown.case))]  # fmt: skip
     names = _only_with(ex, level)
     talk = TALK if ex.blank else TALK[:-1]  # all but nothing-sent
@@ -352,8 +370,16 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
         said = f"{_only_where(names, level)} {first.hint if first else ''}".strip()
         id = f"only-{'-or-'.join(names)}".replace(" ", "-")
         first, play = Diagnosis(id, said, lambda p: bool({*names} & ex.features(p.case))), shown
-    first = first or NONE_FITS
+    if first is None:
+        where = which_differ(shown)
+        hint = f"{where} {NONE_FITS.hint}".strip() if ex.in_ranks else BY_HAND
+        first = replace(NONE_FITS, hint=hint, when=lambda p: which_differ(p) == where)
     return replace(first, id=f"{ex.number.split('.')[0]}.{first.id}"), play
+
+
+def _ends_as(error: CourseError | None) -> tuple[type, str]:
+    """What ended a play; of a hazard its kind, as one answer may run into several."""
+    return type(error), getattr(error, "kind", "")
 
 
 def _gravity(ex: Exercise, play: Play) -> tuple:
@@ -380,4 +406,5 @@ def _only_where(names: Sequence[str], level: Level) -> str:
     """The features in a sentence, and a question about each; nothing where there are none."""
     clauses, questions = [clause(name)[0] for name in names], [clause(name)[1] for name in names]
     said = f"Among the {level.name} cases it goes wrong only where {', or where '.join(clauses)}"
-    return " ".join([f"{said}.", *filter(None, questions)]) if names else ""
+    asked = dict.fromkeys(filter(None, questions))  # two features may have one question
+    return " ".join([f"{said}.", *asked]) if names else ""

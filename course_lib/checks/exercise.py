@@ -270,7 +270,7 @@ class Exercise:
         words += [f"{name} {value}" for name, value in case.options.items()]
         own = {"length": self.length_is}
         words += [f"then {own.get(k, k)} {v}" for more in case.later for k, v in more.items()]
-        words += ["on modelled GPUs"] if case.backend == "nccl" else []
+        words += ["on modelled GPUs" if case.backend == "nccl" else "on gloo"] * self.on_gpus
         words += [f"links of {case.bandwidth / 1e6:g} MB/s"] * (case.bandwidth < Network.bandwidth)
         words += ["messages of uneven speed"] if case.jitter else []
         words += ["zeros in every message"] if case.blank else []

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from course_lib.checks.compare import FACETS, facet, same, same_kind
+from course_lib.checks.compare import FACETS, differing, facet, same, same_kind
 from course_lib.checks.exercise import Exercise, Finding, Outcome, Play
+from course_lib.explain import ranks_text
 
 NOTES = {  # any other note is the name of a tensor that has been replaced
     "shared": "the tensors that are returned share memory with one another",
@@ -39,6 +40,22 @@ def judge(exercise: Exercise, play: Play) -> None:
 def right_with_zeros(play: Play) -> bool:
     """Whether a play is right although its messages carried zeros."""
     return play.done and not {f.kind for f in play.findings} & {"returned", "type", "left"}
+
+
+def which_differ(play: Play) -> str:
+    """On which ranks it is wrong, and in which elements of their tensors, where not all are."""
+    values = [f for f in play.findings if f.kind in ("returned", "left")]
+    wrong = {f.rank for f in values if f.rank is not None}
+    everyone = set(range(play.case.world))
+    said = f"only {ranks_text(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong"
+    if len(wrong) > 1 == len(everyone - wrong):
+        said = f"all ranks but {ranks_text(everyone - wrong).removeprefix('rank ')} are wrong"
+    parts = [said] if wrong and wrong < everyone else []
+    places = {tuple(differing(f.got, f.want)) for f in values}
+    if len(places) == 1 and (at := places.pop()):
+        parts.append(f"element{'s' * (len(at) > 1)} {', '.join(map(str, at[:4]))} differ"
+                     f"{'s' * (len(at) == 1)}, and no other")  # fmt: skip
+    return f"Here {', and '.join(parts)}." if parts else ""
 
 
 def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from course_lib.checks.cases import Case, cases, crowd, hostile, tensor
 from course_lib.checks.compare import ANYTHING
-from course_lib.checks.diagnose import all_wait_in, only
+from course_lib.checks.diagnose import OfPlay, all_wait_in, only
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.rules import no_collectives, trace_of
 from course_lib.context import compute, current
@@ -128,10 +128,15 @@ class Work:
         return f"work of {self.seconds:g} s"
 
 
-def called(given: list[tuple], times: Callable[[int, int], int] = lambda rank, n: 1) -> None:
-    """Each rank has called ``work`` once, at some time. The rest are mistakes."""
-    for rank, (work,) in enumerate(given):
-        work.spans += [(ANYTHING, ANYTHING)] * times(rank, len(given))
+def called(given: list[tuple]) -> None:
+    """Each rank has called ``work`` once, at some time."""
+    for (work,) in given:
+        work.spans.append((ANYTHING, ANYTHING))
+
+
+def calls(test: Callable[[list[int]], bool]) -> OfPlay:
+    """This is true of how often each rank has called ``work``."""
+    return lambda p: p.done and test([len(seen.args[0]) for seen in p.seen[0]])
 
 
 def work(case: Case, rank: int) -> tuple[Work]:
@@ -183,7 +188,6 @@ def silent(play: Play) -> bool:
     return only("order")(play) and not trace_of(play).events
 
 
-wrong = turned(called)
 declare(Exercise(
     "01.3", "in_order", called, inputs=work,
     core=lambda rng: [Case(w, seed=s) for w in (3, 2, 4, 5) for s in (0, rng.randrange(9, 99))],
@@ -191,15 +195,13 @@ declare(Exercise(
                         Case(3, calls=2)],
     length_is="", blank=False, fits=lambda case: case.world > 1,
     rules=[no_collectives, taking_turns],
-    mistakes=[
-        wrong("not-everywhere", "work() is to be called on every rank, and some rank never calls "
-              "it. Which condition keeps it away?", {"times": lambda rank, n: 0},
-              {"times": lambda rank, n: rank == 0}, {"times": lambda rank, n: rank > 0},
-              {"times": lambda rank, n: rank < n - 1 or n == 1}),
-        wrong("twice", "work() is called more than once on a rank.", {"times": lambda rank, n: 2},
-              {"times": lambda rank, n: 1 + (rank == 0)}, {"times": lambda rank, n: n}),
-    ],
     diagnoses=[
+        Diagnosis("one-works-for-all", "One rank calls work() several times, and another one never "
+                  "does. Each rank has a work of its own.", calls(lambda n: 0 in n and max(n) > 1)),
+        Diagnosis("not-everywhere", "work() is to be called on every rank, and some rank never "
+                  "calls it. Which condition keeps it away?", calls(lambda n: 0 in n)),
+        Diagnosis("twice", "work() is called more than once on a rank.",
+                  calls(lambda n: max(n) > 1)),
         Diagnosis("nobody-told", "No rank hears anything before it begins. However long one waits, "
                   "the rank before may take longer. Who tells the next one its turn?", silent),
         Diagnosis("hears-late", "Each rank hears from the one ahead of it only after its own work "

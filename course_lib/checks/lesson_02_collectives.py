@@ -13,7 +13,12 @@ from course_lib.checks.cases import Case, cases, crowd, divides, hostile, rows, 
 from course_lib.checks.compare import ANYTHING, same
 from course_lib.checks.diagnose import found
 from course_lib.checks.exercise import Diagnosis, Exercise, Play, declare, turned
-from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, no_collectives
+from course_lib.checks.rules import (
+    bytes_at_most,
+    bytes_in_total_at_least,
+    no_collectives,
+    receives_at_most,
+)
 
 
 def worlds_and_lengths(case: Case) -> set[str]:
@@ -270,6 +275,7 @@ declare(Exercise(
                         *(c for c in hostile(2, 8) if c.layout != "scalar")],
     special=worlds_and_lengths, fits=divides, rules=[no_collectives],
     budget=[bytes_at_most(lambda p: (p.case.world - 1) * block_bytes(p)),
+            receives_at_most(lambda p: (p.case.world - 1) * block_bytes(p)),
             bytes_in_total_at_least(lambda p: (p.case.world - 1) * p.given(0).nbytes)],
     mistakes=[
         wrong("input-block", "Each rank returns a part of its own tensor, to which nothing has "

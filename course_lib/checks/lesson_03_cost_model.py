@@ -87,6 +87,8 @@ formula(
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
     mistakes=[
         ("product", "Seconds times seconds per byte give no bytes.", {"of": lambda a, b: a * b}),
+        ("one-alone", "Only one of the two numbers is in it. The size is asked for at which "
+         "both times are equal.", {"of": lambda a, b: 1 / b}, {"of": lambda a, b: 1 / (2 * b)}),
         ("inverted", "Seconds per byte over seconds: that is one over bytes.",
          {"of": lambda a, b: b / a}),
         ("half-or-twice", "A factor of 2 is in it. The bandwidth is halved, not the size: at which "

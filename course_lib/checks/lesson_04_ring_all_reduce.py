@@ -195,7 +195,8 @@ declare(Exercise(
               *any_ring(*({"reduce": lambda own, came, sent: came, "off": k} for k in (0, 1, -1)))),
         wrong("wrong-buffer", WRONG_BUFFER, *any_ring(*({"reduce": r} for r in OF_ITS_OWN[:2]))),
         wrong("wrong-chunk", WRONG_CHUNK, *any_ring(*({"into": i, "off": k} for i in (0, 1)
-                                                      for k in (0, 1, -1)))),
+                                                      for k in (0, 1, -1)),
+                                          *({"into": 1, "next": 1, "off": k} for k in (0, -1)))),
         wrong("same-chunk", "In every step a rank sends the same chunk again. What it has just "
               "added up is what the next rank needs.",
               *any_ring(*({"next": 0, "off": k} for k in (0, 1, -1, -2)))),

@@ -95,8 +95,8 @@ declare(Exercise(
 # ---- 05.2 broadcast_parameters -------------------------------------------------------------------
 
 
-def spread(given: list[tuple], averages: bool = False) -> None:
-    """Every rank has the parameters and buffers of src; or the means of all, which is a mistake."""
+def spread(given: list[tuple], averages: bool = False, grads: bool = False) -> None:
+    """Every rank has the parameters and buffers of src. The rest are mistakes."""
     states = [(*m.parameters(), *m.buffers()) for m, *_ in given]
     with torch.no_grad():
         for column in zip(*states, strict=True) if averages else ():
@@ -106,6 +106,8 @@ def spread(given: list[tuple], averages: bool = False) -> None:
         for mine in states:
             for t, sent in zip(mine, states[given[0][1] if given[0][1:] else 0], strict=True):
                 t.copy_(sent)
+                if grads and t.grad is not None and sent.grad is not None:
+                    t.grad.copy_(sent.grad)
 
 
 def with_src(case: Case, rank: int) -> tuple:
@@ -127,11 +129,16 @@ declare(Exercise(
         *models("two layers", worlds=(1, crowd(rng))),
         *models("two dtypes", worlds=(2,), options={"src": 1}),
         *models("buffers", worlds=(2,), dtype="bfloat16", options={"src": 1}),
+        *models("buffers", worlds=(2,), numbers="large", options={"src": 1}),
         *models("two layers", worlds=(3,), layout="transposed", options={"src": 2}),
         *models("buffers", worlds=(3,), calls=2, options={"src": 1}, later=({"src": 2},))],
     length_is="", fits=lambda case: case.world > 1,
-    mistakes=[turned(spread)("averages", "Every rank has the means over all ranks. What src has is "
-                             "asked for, untouched.", averages=True)],
+    mistakes=[
+        turned(spread)("averages", "Every rank has the means over all ranks. What src has is asked "
+                       "for, untouched.", averages=True),
+        turned(spread)("gradients-too", "Every rank has src's gradients as well. Only parameters "
+                       "and buffers are asked for.", grads=True),
+    ],
 ))  # fmt: skip
 
 

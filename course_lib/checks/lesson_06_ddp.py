@@ -23,15 +23,20 @@ from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Seen,
 from course_lib.checks.lesson_05_gradient_averaging import SIZES, batches
 from course_lib.checks.rules import trace_of
 from course_lib.checks.watched import Watched
+from course_lib.trace import Event
 
 CLOSE = 1e-4
+SUMS = "reduce", "gather", "all_to_all", "send"  # calls of which a sum can be made
 
 
-def reduced(play: Play, rank: int) -> tuple[int, int]:
-    """How many numbers this rank reduces, and in how many bytes."""
-    calls = [e for e in trace_of(play).of(rank) if "reduce" in e.op and e.dtype]
-    numbers = sum(e.nbytes // getattr(torch, str(e.dtype)).itemsize for e in calls)
-    return numbers, sum(e.nbytes for e in calls)
+def carried(play: Play, rank: int, *ops: str) -> list[Event]:
+    """This rank's calls that may carry gradients; DDP broadcasts weights when it is made."""
+    return [e for e in trace_of(play).of(rank) if str(e.dtype).startswith(("float", "bfloat"))
+            and any(op in e.op for op in ops)]  # fmt: skip
+
+
+def in_numbers(calls: list[Event]) -> int:
+    return sum(e.nbytes // getattr(torch, str(e.dtype)).itemsize for e in calls)
 
 
 def mean(values: Iterable[float]) -> float:
@@ -166,12 +171,15 @@ def reduced_by_ddp(play: Play) -> Iterator[Finding]:
     """Each step reduces one gradient's worth; what is left is for losses and counts."""
     if not (a := account(play)).epochs:
         return
-    if not any(p["under ddp"] for steps in a.steps for p in steps):
-        yield Finding("by-hand", "no training step goes through a DistributedDataParallel")
+    for rank, passes in enumerate(a.steps):
+        if lost := [k for k, p in enumerate(passes, 1) if not p["under ddp"]]:
+            yield Finding("by-hand", f"rank {rank}'s step {lost[0]} goes through no "
+                          "DistributedDataParallel, or lies in its no_sync", rank)  # fmt: skip
     size, steps = a.steps[0][0]["gradient bytes"], max(map(len, a.steps))
     for rank in a.ranks:
-        if (got := reduced(play, rank)[1]) > (most := steps * (size + 256) + 8192):
-            text = f"rank {rank} reduces {got} bytes in {steps} steps, the gradients have {size}"
+        got, most = sum(e.nbytes for e in carried(play, rank, *SUMS)), steps * (size + 256) + 8192
+        if got > most:
+            text = f"rank {rank}'s calls carry {got} bytes in {steps} steps, the gradients {size}"
             yield Finding("by-hand", text, rank, got, most)
 
 
@@ -300,11 +308,14 @@ def accumulating(case: Case, rank: int) -> tuple:
 def reduced_once(play: Play) -> Iterator[Finding]:
     """The gradients are reduced once: no more numbers than they have."""
     size = sum(p.numel() for p in play.given(0).parameters() if p.requires_grad)
-    most = size + 4 + 2 * play.case.length  # some for the losses
     for rank in range(play.case.world):
-        if (got := reduced(play, rank)[0]) > most:
-            text = f"rank {rank} reduces {got} numbers, the gradients have {size}"
-            yield Finding("syncs-each", text, rank, got, size)
+        reduced, all_told = (in_numbers(carried(play, rank, *o)) for o in (("reduce",), SUMS))
+        if reduced > size + 4 + 2 * play.case.length:  # some for the losses
+            text = f"rank {rank} reduces {reduced} numbers, the gradients have {size}"
+            yield Finding("syncs-each", text, rank, reduced, size)
+        elif all_told > size + 4 + max(2, play.case.world) * play.case.length:
+            text = f"rank {rank}'s calls carry {all_told} numbers, the gradients have {size}"
+            yield Finding("gathers", text, rank, all_told, size)
 
 
 def weights(play: Play, rank: int) -> dict[str, Any]:
@@ -335,6 +346,9 @@ declare(Exercise(
         Diagnosis("syncs-each", "The gradients are reduced more than once in this step. It is the "
                   "forward pass that settles whether its backward reduces: which ones lie outside "
                   "no_sync?", only("syncs-each")),
+        Diagnosis("gathers", "Every rank is sent the gradients of all the others, and adds them up "
+                  "by itself. A reduction adds on the way, and each rank is sent one sum.",
+                  only("gathers")),
     ],
     mistakes=[
         wrong("unscaled", "The gradients of the micro-batches are added up, so the step is that of "
@@ -361,6 +375,8 @@ declare(Exercise(
         wrong("sum-of-losses", "The losses are added up; their mean is asked for, over the "
               "micro-batches and over the ranks.",
               {"told": lambda losses, rank: losses[rank].sum()},
-              {"told": lambda losses, rank: losses.sum()}),
+              {"told": lambda losses, rank: losses.sum()},
+              {"told": lambda losses, rank: losses.mean(1).sum()},
+              {"told": lambda losses, rank: losses.mean(0).sum()}),
     ],
 ))  # fmt: skip

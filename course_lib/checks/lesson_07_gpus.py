@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import mode
 from typing import Any
 
@@ -59,6 +59,20 @@ def nearly(want: list[Seen], got: list[Seen]) -> list[Seen]:
     return want
 
 
+def one_after_another(play: Play) -> Iterator[Finding]:
+    """The calls queue up: each is issued while the one before it still runs."""
+    for rank, (x, repeats) in enumerate(play.inputs[0]):
+        calls = [e for e in trace_of(play).of(rank) if "reduce" in e.op and e.nbytes == x.nbytes]
+        if len(calls) < repeats:
+            text = f"rank {rank} calls all_reduce {len(calls)} times; repeats is {repeats}"
+            yield Finding("repeats", text, rank, len(calls), repeats)
+        for before, e in pairwise(calls[-repeats:]):  # what is called before may warm up
+            if (e.called or 0.0) > (before.completed or 0.0) - 1e-9:
+                text = f"rank {rank} calls all_reduce when the one before it has ended\n  {e.line}"
+                yield Finding("host waits", text, rank)
+                break
+
+
 wrong = turned(timed)
 declare(Exercise(
     "07.1", "all_reduce_seconds", timed,
@@ -69,6 +83,14 @@ declare(Exercise(
         Case(2, rng.randrange(90_000, 200_000), options={"repeats": 9}, backend="nccl", busy=BUSY)],
     sturdy=lambda rng: [Case(8, 100_000, options={"repeats": 3}, backend="nccl", busy=BUSY)],
     smaller=lambda case: [], settle=nearly, free=["left"], tolerance=0.1, blank=False,
+    rules=[one_after_another],
+    diagnoses=[
+        Diagnosis("repeats", "all_reduce is to be called `repeats` times: one call alone may be an "
+                  "unusual one.", found("repeats")),
+        Diagnosis("host-waits", "Between two repeats the host waits, for its GPU or for the other "
+                  "ranks, and so does the GPU for the next call. Calls queue up in the stream: "
+                  "wait once, after the last.", found("host waits")),
+    ],
     mistakes=[
         wrong("only-the-launch", "That is how long the host takes to launch the calls, some 5 µs "
               "each. When has the GPU done them, and which call makes the host wait for that? "
@@ -84,6 +106,20 @@ declare(Exercise(
         wrong("not-divided", "That is the time of all repeats together.",
               {"each": False}, {"each": False, "unit": 1e3})],
 ))  # fmt: skip
+
+
+ORDER_OF_GLOO = (
+    "On NCCL one Work may tell of the calls before it: a group runs them in order. gloo promises "
+    "no order, and one case is played there: wait for each Work."
+)
+
+
+def order_of_gloo(kind: str) -> Diagnosis:
+    """Of a Work that is not waited for, where modelled GPUs find nothing wrong."""
+    return Diagnosis(
+        "order-of-gloo", ORDER_OF_GLOO, lambda p: p.case.backend == "gloo" and found(kind)(p)
+    )
+
 
 # ---- 07.2 average_while_computing ----------------------------------------------------------------
 
@@ -158,6 +194,7 @@ declare(Exercise(
         wrong("sum", "Every rank has the sum of all gradients: n times too large. Is it divided, "
               "and in place?", divided=False)],
     diagnoses=[
+        order_of_gloo("never waited for"),
         Diagnosis("cuda-alone", "Where there is no GPU there is no torch.cuda to ask. "
                   "torch.get_device_module(device()) has the same calls everywhere. Does the host "
                   "have to wait here at all?", says("has no GPU")),
@@ -227,6 +264,9 @@ declare(Exercise(
               {"near": lambda n: True}, {"near": lambda n: n > 2},
               {"near": lambda n: True, "swapped": lambda n: True})],
     diagnoses=[
+        order_of_gloo("read before wait"),
+        Diagnosis("whole-block", "Whole blocks travel. Which rows does a neighbour need?",
+                  lambda p: not p.findings and found("bytes")(p) and rules.whole_tensors(p)),
         Diagnosis("tags", "NCCL knows no tags: between two ranks, messages meet in the order in "
                   "which they are issued.", says("tag")),
         Diagnosis("unbatched", "On NCCL the calls of a group queue up, one after another, and a "
@@ -254,6 +294,7 @@ def absent(
     given: list[tuple[Dumps]], usual: Callable[[list[str]], list[str]] = lambda ops: [mode(ops)],
     order: Callable[[Any], Any] = lambda key: key, victims: bool = False, nobody: bool = False,
     everybody: bool = False, reported: bool = False, silent: bool = False, gives_up: bool = False,
+    last: bool = False, blames: bool = False, most: bool = False,
 ) -> list:  # fmt: skip
     """Of the first call that not all members have made: who has not, and waits for nobody."""
     [(dumps,)] = given
@@ -268,12 +309,20 @@ def absent(
         for rank in [rank for rank, op in by.items() if op not in counts]:
             del by[rank]
     lacking = {key: sorted(set(members[key[0]]) - set(by)) for key, by in made.items()}
-    waiting = {rank for key, by in made.items() if lacking[key] or silent for rank in by}
+    waiting = {
+        rank
+        for key, by in made.items()
+        if lacking[key] or silent
+        for rank in by
+        if not last or (dumps[rank][-1]["group"], dumps[rank][-1]["seq"]) == key
+    }
     incomplete = [(key, lacking[key]) for key in sorted(made, key=order) if lacking[key]]
+    incomplete.sort(key=lambda call: -len(call[1]) if most else 0)
     for (group, seq), ranks in incomplete[:1] if gives_up else incomplete:
         who = [rank for rank in ranks if victims or rank not in waiting]
         if who or nobody:
-            return [(group, seq, sorted(made[group, seq]) if reported else who)]
+            told = sorted(made[group, seq]) if reported else ranks if blames else who
+            return [(group, seq, told)]
     return [None]
 
 
@@ -283,13 +332,14 @@ declare(Exercise(
     core=lambda rng: [Case(1, options={CALLS: text}) for text in (
         "0: all#0 all#1; 1: all#0", "0: ; 1: all#0", "0: all#0; 1: all#0",
         "0: all#0 all#1; 1: all#0; 2: all#0 all#1; 3: all#0", "0: tp01#0; 1: dp12#0; 2: ",
-        "0: dp01#0; 1: tp12#0; 2: ", "0: a01#0 a01#1; 1: a01#0; 2: b23#0; 3: ",
+        "0: dp01#0; 1: tp12#0; 2: ", "0: a01#0 a01#1; 1: a01#0; 2: b234#0; 3: ; 4: ",
         "0: z01#0 c02#0; 1: ; 2: c02#0 a02#0",
         "0: all#0 tp01#0; 1: all#0 tp01#0; 2: all#0", MESH, MESH.replace(" all#0", ""),
         "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast")],
     sturdy=lambda rng: [Case(1, options={CALLS: text}) for text in (
         "0: ", "0: all#0/broadcast; 1: all#0", "0: all#0; 1: all#0/broadcast",
         "0: all#0/broadcast; 1: all#0; 2: all#0",
+        f"0: {' '.join(f'all#{k}' for k in range(12))}; 1: all#0 all#1",
         "0: dp01#0; 1: tp01#0", "0: b01#0; 1: ; 2: a23#0; 3: ", MESH + "; 4: tp45#0; 5: ")],
     in_ranks=False, rules=[without_a_word], smaller=lambda case: [],
     mistakes=[
@@ -300,11 +350,15 @@ declare(Exercise(
         wrong("not-members", "These ranks are no members of the group, and never will make the "
               "call.", everybody=True),
         wrong("not-first", "Somebody is missing here as well. Of several such calls the first is "
-              "asked for: by name of the group, then by seq.",
-              {"order": lambda key: 0}, {"order": lambda key: key[::-1]}),
+              "asked for: by name of the group, then by seq, where 9 comes before 10.",
+              {"order": lambda key: 0}, {"order": lambda key: key[::-1]},
+              {"order": lambda key: (key[0], str(key[1]))}, {"most": True}),
         wrong("victim", "The rank named here has not made that call because it waits in another "
               "one itself. Whom does it wait for?", {"victims": True},
-              {"victims": True, "everybody": True}),
+              {"victims": True, "everybody": True}, {"victims": True, "usual": list},
+              {"blames": True}),
+        wrong("last-call", "A rank waits also in a call that is not its last: an asynchronous one "
+              "lets it go on to another group's.", last=True),
         wrong("another-op", "Two ranks at the same seq of the same group, with two names of ops, "
               "have not made the same call, and the one in the minority does not wait.",
               {"usual": list}, {"usual": lambda ops: ops[:1]}),

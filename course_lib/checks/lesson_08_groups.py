@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from course_lib.checks.cases import Case, cases, clause, crowd, hostile, lay_out, rows, tensor
-from course_lib.checks.diagnose import found, says
+from course_lib.checks.diagnose import found, only, says
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.in_rank import group_of
 from course_lib.checks.lesson_02_collectives import OWN_MISSING
@@ -177,10 +177,16 @@ def contiguous(play: Play) -> Iterator[Finding]:
 
 
 def one_all_to_all(play: Play) -> Iterator[Finding]:
+    """One call, which carries each of a rank's numbers once."""
     for rank in range(play.case.world):
-        names = [e.op for e in trace_of(play).of(rank)]
+        calls = trace_of(play).of(rank)
+        names = [e.op for e in calls]
         if names not in ([], ["all_to_all"], ["all_to_all_single"]):
             yield Finding("calls", f"rank {rank} calls {', '.join(names[:3])}", rank)
+        got, most = max((e.nbytes for e in calls), default=0), play.given(rank).nbytes
+        if got > most:
+            yield Finding("bytes", f"rank {rank} calls {names[0]} with {got} bytes; its rows have "
+                          f"{most}", rank, got, most)  # fmt: skip
 
 
 BY_ROWS = ("by-rows", "A collective cuts a tensor along its first dimension, so what goes to each "
@@ -217,5 +223,8 @@ declare(Exercise(
         Diagnosis(*BY_ROWS, says("is no multiple of", "one per rank, not")),
         Diagnosis("calls", "One all_to_all brings to each rank what it needs; a gather, all of A.",
                   lambda p: not p.findings and found("calls")(p)),
+        Diagnosis("more-than-its-rows", "More travels than a rank's rows hold. Each of its numbers "
+                  "goes to one rank, once and in its own dtype: to which one goes a column?",
+                  lambda p: not p.findings and only("bytes")(p)),
     ],
 ))  # fmt: skip

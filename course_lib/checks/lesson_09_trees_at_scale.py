@@ -163,6 +163,7 @@ declare(Exercise(
 def quickest(
     given: list[tuple], starts: bool = False, extra: int = 2, even: int = 0, star: int = 2,
     ring: int = 2, chunk: Callable = truediv, inverted: bool = False, order: Callable = list,
+    pick: Callable = min, tree: int = 2,
 ) -> list[str]:  # fmt: skip
     """The name of the smallest time, the first one where several are. The rest are mistakes."""
     [(n, nbytes, alpha, beta)] = given
@@ -175,9 +176,9 @@ def quickest(
         "star": star * (((n - 1) if starts else 1) * alpha + (n - 1) * whole),
         "doubling": rounds * one,
         "ring": ring * (n - 1) * (alpha + chunk(nbytes, n) * each),
-        "tree": 2 * high * one,
+        "tree": tree * high * one,
     }
-    return [min(order(times), key=times.__getitem__)]
+    return [pick(order(times), key=times.__getitem__)]
 
 
 def of_networks(*rows: tuple) -> list[Case]:
@@ -196,6 +197,10 @@ declare(Exercise(
                                    (3, 7, 1.0, 0.0), (1024, 1 << 30, 5e-6, 4e-11)),
     rules=[rules.without_a_word], smaller=lambda case: [], in_ranks=False,
     special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
+    diagnoses=[
+        Diagnosis("no-such-name", 'The answer is one of four names: "star", "doubling", "ring" or '
+                  '"tree", in lower case.', lambda p: isinstance(name := p.seen[0][0].returned, str)
+                  and name not in ("star", "doubling", "ring", "tree") if p.done else False)],
     mistakes=[
         wrong("latency-each-message", "The star's messages set off at once. What queues at the "
               "root, the latencies or the transfers?", starts=True),
@@ -205,7 +210,9 @@ declare(Exercise(
               "and not rounded down.", {"chunk": lambda nbytes, n: nbytes}, {"chunk": floordiv}),
         wrong("ties", "Two ways take the same time here. Which one does the docstring ask for?",
               {"order": sorted}, {"order": lambda times: [*times][::-1]}),
-        wrong("one-way", "A time is too short: is the way back in it?", {"star": 1}, {"ring": 1}),
+        wrong("one-way", "A time is too short: is the way back in it?", {"star": 1}, {"ring": 1},
+              {"tree": 1}),
+        wrong("slowest", "That one takes longest. The smallest time is asked for.", pick=max),
         wrong("beta-is-bandwidth", "Is beta a bandwidth, or the time of one byte?", inverted=True),
     ],
 ))  # fmt: skip

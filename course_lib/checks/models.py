@@ -72,6 +72,8 @@ def model(case: Case, salt: object) -> nn.Sequential:
             numbers = [rng.randrange(1, 90) * rng.choice((-1, 1)) for _ in range(t.numel())]
             unit = {torch.float64: 7, torch.int64: 1}.get(t.dtype, 8)  # no float32 holds a seventh
             exact = torch.tensor(numbers, dtype=torch.float64) / unit
+            if case.numbers == "large" and t.dtype == torch.int64:
+                exact += 1 << 31  # a counter of many batches, which no float32 holds
             t.copy_(exact.to(t.dtype).reshape(t.shape))
     if case.layout == "transposed":
         for p in made.parameters():

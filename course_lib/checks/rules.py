@@ -67,6 +67,12 @@ def bytes_at_most(limit: Formula) -> Rule:
                     limit, lambda play, rank: trace_of(play).bytes_sent(rank))  # fmt: skip
 
 
+def receives_at_most(limit: Formula) -> Rule:
+    return _at_most("bytes", "rank {rank} receives {mine} bytes, at most {most} are allowed",
+                    limit, lambda play, rank: sum(
+                        m.nbytes for m in trace_of(play).messages if m.dst == rank))  # fmt: skip
+
+
 def messages_of_at_most(limit: Formula) -> Rule:
     return _at_most("bytes", "rank {rank} sends a message of {mine} bytes, at most {most} are "
                     "allowed", limit, lambda play, rank: max(

@@ -6,7 +6,7 @@ The text is the same every time for the same answer: no times, no addresses, no 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ class Verdict:
     levels: dict[str, Level] = field(default_factory=dict)
     written: bool = True
     ungraded: tuple[str, ...] = ()  # what could not be looked at on this machine
+    elsewhere: Sequence[str] = ()  # names that the answer takes from the learner's own cells
 
     @property
     def passed(self) -> bool:
@@ -80,6 +81,11 @@ class Verdict:
             paid = worth if self.pays(name) else 0
             lines.append(f"  {name:<7}{paid:>3}{self._state(name)}")
         lines += [f"  not graded on this machine: {what}" for what in self.ungraded]
+        if self.elsewhere:
+            one = len(self.elsewhere) == 1
+            lines.append(f"  {', '.join(self.elsewhere)} come{'s' * one} from a cell of your own: "
+                         "grading runs the answer's cell alone. Put "
+                         f"{'it' if one else 'them'} into that cell.")  # fmt: skip
         if (level := self.first_failing) and level.explanation:
             lines += ["", *_story(level), "", f"{level.explanation.id}: {level.explanation.hint}"]
         return "\n".join(part for line in lines for part in _folded(line))

@@ -70,7 +70,10 @@ class Watched(TensorDataset):
             "logits": logits.detach().float().cpu().clone(),
             "weights": [norm(p.data, dtype=torch.float64).item() ** 2 for p in module.parameters()],
             "gradient bytes": sum(p.numel() * p.element_size() for p in trained),
-            "under ddp": any(isinstance(m, DistributedDataParallel) for m in module.modules()),
+            "under ddp": any(
+                isinstance(m, DistributedDataParallel) and m.require_backward_grad_sync
+                for m in module.modules()
+            ),
             "by chance": any(isinstance(m, BY_CHANCE) and m.training for m in module.modules()),
             "trained": False,  # a gradient came back
             "stale": False,  # there were gradients already

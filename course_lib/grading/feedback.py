@@ -54,7 +54,8 @@ def heading(copy: Marked, mark: Mark) -> str:
 
 def _points(copy: Marked, of: Mark | Marked) -> str:
     so_far = " so far" if copy.core_alone else ""
-    return f": {of.points:g} of {of.worth:g}{so_far}" if copy.has_points else ""
+    share = f" ({of.points / of.worth:.0%})" if of.worth else ""
+    return f": {of.points:g} of {of.worth:g}{share}{so_far}" if copy.has_points else ""
 
 
 def told(mark: Mark) -> str:

@@ -426,7 +426,7 @@ draw.traffic(naive, wasteful, blocks,
 #
 # **Goal.** The first dimension of `tensor` is a multiple of n. Rank *r* returns block *r* of the sum, as a new tensor. The argument stays as it is.
 #
-# **Budget.** No rank sends more than (n − 1)/n of its tensor's bytes. The budget is a level of its own: right sums with too many bytes still earn *core*. Get the sums right first, then the bytes.
+# **Budget.** No rank sends more than (n − 1)/n of its tensor's bytes, and none receives more. The budget is a level of its own: right sums with too many bytes still earn *core*. Get the sums right first, then the bytes.
 #
 # <details>
 # <summary>Hint: n small reduces at once</summary>

@@ -234,7 +234,7 @@ check(average_gradients)
 #
 # **Optional · 05.2 · difficulty ●○○ · about 10 minutes**
 #
-# **Goal.** Afterwards every rank holds the parameters and buffers of rank `src`, in the same tensor objects as before, because the optimizer refers to those. *Sturdy* adds other dtypes and buffers of every kind.
+# **Goal.** Afterwards every rank holds the parameters and buffers of rank `src`, in the same tensor objects as before, because the optimizer refers to those. *Sturdy* adds other dtypes, counters too large for float32, and buffers of every kind.
 #
 # <details>
 # <summary>Hint: what is in a model?</summary>

@@ -204,7 +204,7 @@ for epoch in (0, 1):
 #
 # **Required · 06.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Train any small model without BatchNorm that turns images of shape (B, 1, 8, 8) into ten logits each. Its loss is cross-entropy. After each epoch report two numbers, the same on every rank: the mean loss over all samples drawn in the epoch, and the accuracy at the end of the epoch, over the whole dataset, with each sample counted once. **Budget:** each step reduces the gradients once, in buckets; other small calls are free.
+# **Goal.** Train any small model without BatchNorm that turns images of shape (B, 1, 8, 8) into ten logits each. Its loss is cross-entropy. After each epoch report two numbers, the same on every rank: the mean loss over all samples drawn in the epoch, and the accuracy at the end of the epoch, over the whole dataset, with each sample counted once. **Budget:** DDP reduces the gradients once in each step; other small calls are free.
 #
 # The check uses tiny datasets and watches what your model is given, not how well it learns.
 #
@@ -353,7 +353,7 @@ draw.bars({"each of them reduces": loud / 1e6, "no_sync but for the last": quiet
 #
 # Accumulation with *clipping*: a gradient that is longer than `max_norm` is scaled down to that length. What counts is the length of the *averaged* gradient. Every rank holds it after the last backward pass, so `torch.nn.utils.clip_grad_norm_` computes the same norm everywhere without a message.
 #
-# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once. *Sturdy* adds one rank, eight or more, a single micro-batch, float64, a frozen layer, and gradients left over from before.
+# **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once, not gathered. *Sturdy* adds one rank, eight or more, a single micro-batch, float64, a frozen layer, and gradients left over from before.
 #
 # <details>
 # <summary>Hint: what each micro-batch adds</summary>

@@ -332,7 +332,7 @@ draw.lines({"all_gather": (worlds, [1e6 * s for s in took[gather]]),
 #
 # **Optional · 08.3 transpose ●●○ · about 20 minutes**
 #
-# **Goal.** A has n·k rows and m columns, and n divides m. Rank r holds rows r·k to (r+1)·k − 1, and returns its m/n rows of Aᵀ, contiguous. **Budget:** one collective, `all_to_all_single` or `all_to_all`, and nothing else. In the sturdy cases a rank's rows may be strided. `all_to_all_single` needs a contiguous input and output. `empty_like(x.t())` is not contiguous: it keeps the strides, and gloo fills it in the wrong order without a word.
+# **Goal.** A has n·k rows and m columns, and n divides m. Rank r holds rows r·k to (r+1)·k − 1, and returns its m/n rows of Aᵀ, contiguous. **Budget:** one collective, `all_to_all_single` or `all_to_all`, of no more bytes than the rank's rows have, and nothing else. In the sturdy cases a rank's rows may be strided. `all_to_all_single` needs a contiguous input and output. `empty_like(x.t())` is not contiguous: it keeps the strides, and gloo fills it in the wrong order without a word.
 #
 # <details>
 # <summary>Hint for my_all_to_all: my block, your block</summary>
@@ -396,7 +396,7 @@ def transpose(my_rows: Tensor) -> Tensor:
     Returns:
         Rows rank·m/n to (rank + 1)·m/n − 1 of the transposed matrix: m/n × n·k, contiguous.
 
-    Budget: one call of all_to_all_single or all_to_all.
+    Budget: one call of all_to_all_single or all_to_all, of no more bytes than my_rows has.
 
     With [[1, 2]] and [[10, 20]] on two ranks they get [[1, 10]] and [[2, 20]].
     """

@@ -106,9 +106,9 @@ assert (rounds, round(at_once, 1), round(1e6 * 1023 * message)) == (10, 5.3, 511
 #
 # **Required · 09.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none of them longer than the tensor. All ranks together send at least n−1 tensors, because n−1 ranks have to receive one.
+# **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none longer than the tensor. All together send at least n−1 tensors: n−1 ranks have to receive one.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* counts, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and tensors whose elements do not lie side by side. The cell below the stub plays yours on a thousand simulated ranks. Nine messages' time is right there: no number below a thousand has ten ones in binary, so no rank is ten messages away from the root.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* for up to 16, on fast links and slow ones, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand simulated ranks. Nine messages' time is right there: no number below a thousand has ten ones in binary, so no rank is ten messages away from the root.
 #
 # <details>
 # <summary>Hint: any root</summary>
@@ -198,7 +198,7 @@ draw.values(who, caption="Whose numbers are in each rank's sum at the start and 
 #
 # **Optional · 09.2 recursive_doubling ●●● · about 30 minutes**
 #
-# **Goal.** Replace `tensor` on every rank by the sum over all, for any n, with the same bits on all ranks, without a collective. **Budget:** at most ⌈log₂ n⌉ + 1 messages from each rank, none longer than the tensor, and on the modelled network at most (⌈log₂ n⌉ + 1)·(α + S·β). All ranks together send at least 2(n−1) tensors; no all-reduce needs fewer. *Core* has 2 to 5 ranks; *sturdy* as in 09.1.
+# **Goal.** Replace `tensor` on every rank by the sum over all, for any n, with the same bits on all ranks, without a collective. **Budget:** at most ⌈log₂ n⌉ + 1 messages from each rank, none longer than the tensor, and on the modelled network at most (⌈log₂ n⌉ + 1)·(α + S·β). All ranks together send at least 2(n−1) tensors; no all-reduce needs fewer. *Core* has 2 to 5 ranks; *budget* and *sturdy* as in 09.1.
 #
 # <details>
 # <summary>Hint: extra ranks</summary>

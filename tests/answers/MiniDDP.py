@@ -123,6 +123,9 @@ WRAPPED = """
         return self.ddp.no_sync()
 """
 WRONG = {
+    "no_zeros": ("Countdown", "10.no-zeros", "what has no gradient is left out of the bucket",
+                 ("[torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]",
+                  "[p.grad for p in bucket if p.grad is not None]")),
     "torchs_own": ("Countdown", "10.torchs-own", "a few lines around what is there already",
                    ("            self.syncs = before",
                     f"            self.syncs = before\n{WRAPPED}")),

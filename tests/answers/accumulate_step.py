@@ -103,6 +103,16 @@ WRONG = {
                             "    flat[:-1] *= factor\n    dist.all_reduce(flat)\n    factor = 1")),
     "never_clears": ("as_documented", "06.only-left-over", "tried in a fresh model's first step",
                      ("    optimizer.zero_grad()\n", "")),
+    "gathers": ("reduced_by_hand", "06.gathers", "gathered and averaged on every rank, as losses "
+                "are", ("    dist.all_reduce(flat)\n", "    parts = [torch.empty_like(flat) "
+                "for _ in range(dist.get_world_size())]\n    dist.all_gather(parts, flat)\n    "
+                "flat = torch.stack(parts).sum(0)\n")),
+    "divides_again": ("as_documented", "06.divided-again", "the division by hand of lesson 05 is "
+                      "kept", (f"    {CLIP}\n    opt", "    for p in ddp_model.parameters():\n"
+                      "        if p.grad is not None:\n            p.grad /= "
+                      f"dist.get_world_size()\n    {CLIP}\n    opt")),
+    "sum_over_ranks": ("as_documented", "06.sum-of-losses", "all_reduce adds up by itself",
+                       ("ReduceOp.AVG", "ReduceOp.SUM")),
     "unscaled_and_local": ("as_documented", "06.unscaled", "two at once",
                            ("loss.backward()", "(loss * len(micro_batches)).backward()"),
                            ("    dist.all_reduce(total, dist.ReduceOp.AVG)\n", "")),

@@ -39,25 +39,32 @@ def barrier_stops_the_host(x, repeats):
     return (time.perf_counter() - start) / repeats
 
 
-def one_by_one(x, repeats):
-    spent = 0.0
-    for _ in range(repeats):
-        dist.all_reduce(torch.zeros(1))
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        dist.all_reduce(torch.zeros_like(x), async_op=True).wait()
-        torch.cuda.synchronize()
-        spent += time.perf_counter() - start
-    return spent / repeats
+def all_in_flight(x, repeats):
+    dist.all_reduce(x)  # to warm up
+    dist.barrier()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    works = [dist.all_reduce(x, async_op=True) for _ in range(repeats)]
+    works[-1].wait()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / repeats
 
 
 SYNC = "    module.synchronize()\n"
 WRONG = {
     "no_synchronize": ("with_a_stopwatch", "07.only-the-launch", "one times GPU code as one times "
                        "Python", (SYNC + "    return", "    return")),
-    "wait_is_blocking": ("one_by_one", "07.only-the-launch", "wait() is taken for what it is with "
-                         "gloo (pytorch#68112)",
-                         (".wait()\n        torch.cuda.synchronize()\n", ".wait()\n")),
+    "wait_is_blocking": ("all_in_flight", "07.only-the-launch", "wait() is taken for what it is "
+                         "with gloo (pytorch#68112)",
+                         (".wait()\n    torch.cuda.synchronize()\n", ".wait()\n")),
+    "synchronizes_each": ("with_a_stopwatch", "07.host-waits", "to be sure that each has ended",
+                          ("all_reduce(x)\n", "all_reduce(x)\n        module.synchronize()\n")),
+    "a_barrier_each": ("with_a_stopwatch", "07.host-waits", "all are to begin each call together",
+                       ("all_reduce(x)\n", "all_reduce(x)\n        dist.barrier()\n")),
+    "looks_each_time": ("with_a_stopwatch", "07.host-waits", "a number is looked at in the loop",
+                        ("all_reduce(x)\n", "all_reduce(x)\n        x[0].item()\n")),
+    "once": ("with_a_stopwatch", "07.repeats", "one call is timed: nothing seems to be gained by "
+             "more", ("range(repeats)", "range(1)"), (" / repeats", "")),
     "synchronizes_only_after": ("with_a_stopwatch", "07.starts-too-early", "the stopwatch starts "
                                 "while the GPU is still busy",
                                 ("    dist.barrier()\n" + SYNC, "")),

@@ -58,9 +58,16 @@ WRONG = {
                           (ALL,
                            "[t for m in model.modules() for t in (*m._parameters.values(), "
                            "*m._buffers.values())]")),
-    "in_float32": ("as_bytes", "05.only-two-dtypes", "one float32 vector of everything",
+    "in_float32": ("as_bytes", "05.only-two-dtypes-or-large", "one float32 vector of everything",
                    (".view(torch.uint8) for", ".float() for"), ("1, dtype=torch.uint8", "1"),
                    ("part.clone().view(tensor.dtype)", "part")),
+    "one_vector": ("one_by_one", "05.only-large", "torch.cat takes what differs in dtype to one "
+                   "that does not hold all integers", ("    for tensor",
+                   "    every = [*model.parameters(), *model.buffers()]\n    flat = torch.cat("
+                   "[t.detach().flatten() for t in every])\n    dist.broadcast(flat, src)\n    "
+                   "with torch.no_grad():\n        for t, part in zip(every, flat.split([t.numel() "
+                   "for t in every])):\n            t.copy_(part.view(t.shape))\n    return\n"
+                   "    for tensor")),
     "rank_0_sends_parameters": ("sent_by_the_root", "05.only-src", "two at once: the root is 0 in "
                           "every example where it sends, and buffers are forgotten",
                           ("if rank == src", "if rank == 0"), (" + list(model.buffers())", "")),

@@ -59,6 +59,18 @@ WRONG = {
                       ("    for work in dist.batch_isend_irecv(ops):\n        work.wait()\n",
                        "    works = dist.batch_isend_irecv(ops)\n    works[2].wait()\n    "
                        "works[3].wait()\n")),
+    "last_work": ("in_a_batch", "07.order-of-gloo", "right on NCCL, where the calls of a group run "
+                  "in order",
+                  ("    for work in dist.batch_isend_irecv(ops):\n        work.wait()\n",
+                   "    dist.batch_isend_irecv(ops)[-1].wait()\n")),
+    "whole_blocks": ("in_a_batch", "07.whole-block", "the rows are chosen after they have come",
+                     ("x[0].contiguous(), left", "x.contiguous(), left"),
+                     (SEND_RIGHT, SEND_RIGHT.replace("x[-1]", "x")),
+                     ("    ops = ", "    row, from_left, from_right = from_left, torch.empty_like("
+                      "x, memory_format=torch.contiguous_format), torch.empty_like(x, "
+                      "memory_format=torch.contiguous_format)\n    ops = "),
+                     ("return from_left, from_right", "return from_left[-1].clone(), "
+                      "from_right[0].clone()")),
     "swapped": ("in_a_batch", "07.swapped", "the two are returned the other way round",
                 ("return from_left, from_right", "return from_right, from_left")),
     "edges_to_the_wrong_side": ("in_a_batch", "07.far-edges", "right with two ranks, by chance",

@@ -47,8 +47,10 @@ WRONG = {
                           "2 * (n - 1) * (alpha + nbytes * beta)")),
     "whole_tensor": ("table", "09.whole-tensor", "the naive ring of lesson 04",
                      ("nbytes / n * beta", "nbytes * beta")),
+    "slowest": ("table", "09.slowest", "the largest in place of the smallest",
+                ("min(times,", "max(times,")),
     "alone": ("table", "09.only-n-is-1", "one rank is not thought of",
               ("if n == 1:", "if n == 0:")),
-    "capital": ("one_by_one", "09.values-differ", "written as a title is",
+    "capital": ("one_by_one", "09.no-such-name", "written as a title is",
                 ("return name", "return name.title()")),
 }  # fmt: skip

@@ -77,6 +77,12 @@ WRONG = {
                 ("dist.recv(go, 0)", "dist.send(done, 0)\n        dist.recv(go, 0)"),
                 ("        dist.send(go, other)\n        dist.recv(done, other)", "        asks = "
                  "dist.recv(done)\n        dist.send(go, asks)\n        dist.recv(done, asks)")),
+    "never_waits": ("along_the_row", "01.never-waited", "irecv sounds as if it received",
+                    (WAITS, WAITS.replace("recv", "irecv"))),
+    "one_for_all": ("rank_0_calls_out", "01.one-works-for-all", "the loop over ranks is taken for "
+                    "what one rank does", ("        work()\n        dist.send(done, 0)\n",
+                    "        dist.send(done, 0)\n"), ("        dist.send(go, other)\n",
+                    "        work()\n        dist.send(go, other)\n")),
     "never_and_nobody": ("round_and_home", "01.waits-in-vain", "two at once: the last has nobody "
                          "to tell, and rank 0 alone works", (HOME, ""),
                          ("    work()\n", "    if rank == 0:\n        work()\n")),

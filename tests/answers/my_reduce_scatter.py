@@ -80,6 +80,8 @@ STAR = """\
 WRONG = {
     "star": ("to_their_owners", "02.through-one", "reduced to rank 0, and then scattered",
              ("    going = ", STAR + "    going = ")),
+    "split": ("to_their_owners", "02.index", "split(n) is taken for n parts; it makes parts of n "
+              "elements", ("tensor.contiguous().chunk(n)", "tensor.contiguous().split(n)")),
     "send_first": ("ring", "02.send-first", "isend and its wait are a send",
                    (GOING, GOING.replace("going = dist.isend", "dist.send")),
                    ("        going.wait()\n", "")),

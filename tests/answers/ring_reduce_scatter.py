@@ -46,6 +46,9 @@ ADDS = "chunks[into] += inbox"
 WRONG = {
     "wrong_buffer": ("owns_the_next", "04.wrong-buffer", "the classic tutorial's mistake "
                      "(pytorch/pytorch#31572)", (ADDS, "chunks[into] += chunks[out]")),
+    "other_way": ("owns_the_next", "04.wrong-chunk", "the chunks go one way, and the messages the "
+                  "other", ("(rank - step) % n, (rank - step - 1)",
+                            "(rank + step) % n, (rank + step + 1)")),
     "new_entries": ("owns_the_next", "04.replaced", "a = a + b makes a new tensor",
                     (ADDS, "chunks[into] = chunks[into] + inbox")),
     "sends_first": ("owns_the_next", "04.send-first", "isend().wait() is a send with more letters",

@@ -111,6 +111,20 @@ WRONG = {
     "by_hand": ("counts_added_up", "06.by-hand", "the averaging of lesson 05",
                 ("DistributedDataParallel(net)", "net"), ("loss.backward()", "loss.backward()\n"
                  "            for p in net.parameters(): dist.all_reduce(p.grad); p.grad /= n")),
+    "by_hand_in_no_sync": ("counts_added_up", "06.by-hand", "DDP is there, and the averaging of "
+                           "lesson 05 does its work", ("            loss.backward()\n",
+                           "            for p in net.parameters():\n                parts = "
+                           "[torch.empty_like(p) for _ in range(n)]\n                "
+                           "dist.all_gather(parts, p.grad)\n                p.grad = "
+                           "torch.stack(parts).mean(0)\n"),
+                           ("            loss = nn.functional.cross_entropy(ddp(images), labels)\n"
+                            "            optimizer.zero_grad()\n",
+                            "            optimizer.zero_grad()\n            with ddp.no_sync():\n"
+                            "                loss = nn.functional.cross_entropy(ddp(images), "
+                            "labels)\n                loss.backward()\n")),
+    "mean_of_ranks": ("counts_added_up", "06.mean-of-ranks", "a mean over ranks of shares of "
+                      "unequal size", ("torch.tensor([right, len(labels)])",
+                                       "torch.tensor([right / len(labels), 1])")),
     "same_order_and_local": ("counts_added_up", "06.no-set-epoch", "two at once",
                              ("        sampler.set_epoch(epoch)\n", ""),
                              ("(sums[2] / sums[3]).item()", "right / len(labels)")),

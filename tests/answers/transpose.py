@@ -42,6 +42,11 @@ WRONG = {
                 ("    outbox = ", "    every = [torch.empty(my_rows.shape, dtype=my_rows.dtype) "
                  "for _ in range(n)]\n    dist.all_gather(every, my_rows.contiguous())\n    return "
                  "torch.cat(every).t().chunk(n)[dist.get_rank()].contiguous()\n    outbox = ")),
+    "all_of_it": ("in_lists", "08.more-than-its-rows", "everybody is sent everything, and takes "
+                  "its slice", ("    outbox = ", "    every = [torch.empty(my_rows.shape, "
+                  "dtype=my_rows.dtype) for _ in range(n)]\n    dist.all_to_all(every, "
+                  "[my_rows.contiguous()] * n)\n    return torch.cat(every).t().chunk(n)"
+                  "[dist.get_rank()].contiguous()\n    outbox = ")),
     "own_only": ("turned_first", "08.nothing-sent", "t() is all that is done",
                  ("    theirs = ", "    return mine\n    theirs = ")),
     "cuts_rows": ("in_lists", "08.by-rows", "the rows are cut into blocks, and not the columns",

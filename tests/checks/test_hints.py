@@ -583,5 +583,28 @@ def test_what_the_other_ranks_have_is_listed_where_the_result_depends_on_it() ->
 
 
 @pytest.mark.slow
+def test_where_no_mistake_is_known_the_ranks_and_elements_that_differ_are_named() -> None:
+    source = """
+def pass_right(mine):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    works = dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, mine.contiguous(), (rank + 1) % n),
+        dist.P2POp(dist.irecv, box := mine.new_empty(mine.shape), (rank - 1) % n),
+    ]) if n > 1 else []
+    for work in works:
+        work.wait()
+    if n == 1:
+        box = mine.clone()
+    if rank == 1 and len(box) > 2:
+        box[0] += 7
+    return box
+"""
+    verdict = verdict_of("pass_right", HEAD + source)
+    assert verdict.diagnosis == "01.values-differ"
+    text = " ".join(str(verdict).split())
+    assert "Here only rank 1 is wrong, and element 0 differs, and no other." in text
+
+
+@pytest.mark.slow
 def test_of_a_part_that_is_left_out_nobody_says_that_all_is_elsewhere() -> None:
     assert "nobody looks at" not in shown(20)

@@ -387,12 +387,12 @@ def test_what_is_shown_before_the_due_date_is_never_more_than_what_is_given(
 @pytest.mark.parametrize(
     ("shows", "present", "absent"),
     [
-        ("all", ["the case", "e.id: hint", "14 of 20"], []),
+        ("all", ["the case", "e.id: hint", "14 of 20 (70%)"], []),
         ("diagnosis", ["e.id: hint", "sturdy 10", "14 of 20"], ["the case", "base64"]),
         ("marks", ["14 of 20", "budget   0   failed"], ["hint", "the case", "budget 0", "twice"]),
         ("passed", ["not passed"], ["14", "20", "hint"]),
         ("nothing", ["come after the due date"], ["14", "01.1", "passed"]),
-        ("core", ["12 of 20 so far"], ["hint", "the case", "budget 0", "14"]),
+        ("core", ["12 of 20 (60%) so far"], ["hint", "the case", "budget 0", "14"]),
     ],
 )
 def test_feedback_shows_what_the_policy_says(shows, present, absent, tmp_path: Path) -> None:
