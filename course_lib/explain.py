@@ -7,11 +7,9 @@ clock or a log.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise, product
-from typing import Any
+from itertools import product
 
 from course_lib.errors import Deadlock, Hazard, Mismatch, Wait
 from course_lib.trace import Event, Line
@@ -350,40 +348,6 @@ def strided(event: Event) -> Mismatch:
     what = f"rank {event.rank} gives {event.op} a strided tensor, whose elements do not lie "
     advice = "The backend touches the memory between them: use x.contiguous(), then copy back."
     return _mismatch(f"{what}side by side.", "stride", [event], advice)
-
-
-def stretch(tensor: Any) -> tuple[int, int]:
-    """The addresses between which a tensor lies."""
-    start = tensor.data_ptr()
-    if tensor.is_contiguous():
-        return start, start + tensor.nbytes
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * step for size, step in steps)
-    return start, start + (last + 1) * tensor.element_size()
-
-
-def shared_memory(tensors: Sequence[Any]) -> str:
-    """What a call is given to fill, in words, where two of its tensors have an element in common:
-    "one tensor 3 times", "tensors that share memory"; "" where each has memory of its own. All are
-    dense or strided tensors on one device.
-    """
-    stretches = sorted(stretch(tensor) for tensor in tensors if tensor.numel())
-    if all(end <= start for (_, end), (start, _) in pairwise(stretches)):
-        return ""
-    most = max(Counter((t.data_ptr(), t.shape, t.stride()) for t in tensors if t.numel()).values())
-    if most > 1:
-        return f"one tensor {most} times"
-    elements = [address for tensor in tensors for address in _addresses(tensor)]
-    return "tensors that share memory" if len(set(elements)) < len(elements) else ""
-
-
-def _addresses(tensor: Any) -> list[int]:
-    """Where each element of a tensor lies."""
-    out = [tensor.data_ptr()]
-    for size, step in zip(tensor.shape, tensor.stride(), strict=True):
-        far = range(0, size * step * tensor.element_size(), step * tensor.element_size())
-        out = [start + more for start in out for more in (far if step else [0] * size)]
-    return out
 
 
 def outputs_shared(event: Event, what: str) -> Mismatch:

@@ -67,7 +67,7 @@ class CallMatcher:
                 self.add(other)
 
     def shares(self, event: Event, what: str) -> None:
-        """Outputs of this call share memory, as ``what`` of explain.shared_memory says."""
+        """Outputs of this call share memory, as ``what`` of overlap.shared_memory says."""
         self._shared = min(self._shared or (event, what), (event, what), key=_place_of)
 
     def give_up(self, event: Event) -> None:

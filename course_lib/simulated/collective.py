@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from course_lib import explain
 from course_lib.errors import Mismatch
+from course_lib.overlap import shared_memory
 from course_lib.simulated import compat, costs, hazards
 from course_lib.simulated.combine import (
     Tensors,
@@ -255,7 +256,7 @@ class Calls:
         refuse(name, ins, outs, me, n, reduce_op, self.uneven)
         if name in explain.NEED_DENSE and not op.contiguous:
             self.scheduler.fail(explain.strided(op))
-        if name in explain.FILL_A_LIST and (shared := explain.shared_memory(outs)):
+        if name in explain.FILL_A_LIST and (shared := shared_memory(outs)):
             self.scheduler.fail(explain.outputs_shared(op, shared))
         number = self._counts[me]
         self._counts[me] += 1

@@ -20,6 +20,7 @@ import torch
 
 from course_lib import explain
 from course_lib.errors import CourseError, Deadlock, Wait
+from course_lib.overlap import stretch
 from course_lib.simulated import collective, group, mail, scheduler
 from course_lib.simulated.combine import Tensors
 from course_lib.simulated.mail import RecvWork, SendWork
@@ -114,7 +115,7 @@ class Scheduler(scheduler.Scheduler):
         if lane is None or not lane.unwaited:
             return
         touched = []
-        for start, end in map(explain.stretch, tensors):
+        for start, end in map(stretch, tensors):
             for work, theirs in lane.unwaited.items():
                 for begin, stop in theirs:
                     if start < stop and begin < end:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from course_lib import explain
+from course_lib.overlap import stretch
 from course_lib.simulated.private import Place, Replace, current, for_ranks
 from course_lib.simulated.rank import Rank, Waitable
 from course_lib.simulated.records import is_callers
@@ -167,7 +167,7 @@ class Gpu:
             in_current = op.is_collective and not op.async_op  # torch's send does not know
             work.record.called = self.scheduler.now
             work.record.stream = self.current.name if in_current else "communicator"
-            lane.unwaited[work] = [] if in_current else [explain.stretch(t) for t in work.memory]
+            lane.unwaited[work] = [] if in_current else [stretch(t) for t in work.memory]
         lane.put(self.reached(), works)
         self._launch()
 
