@@ -22,7 +22,8 @@ def old_python() -> str:
 
 def old_torch(version: str) -> str:
     """What is wrong with this version of torch, in a sentence; "" if nothing is."""
-    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= OLDEST_TORCH:
+    version = version.split("+")[0]  # the rest says for which CUDA it is
+    if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST_TORCH:
         return ""
     return f"torch {_dotted(OLDEST_TORCH)} or later is needed, and this is {version}: {UPGRADE}"
 

@@ -299,6 +299,7 @@ def reads_its_arguments():
 
 def test_a_script_reads_the_arguments_that_this_process_was_given(engine, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train.py", "--epochs", "5"])
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "train.py", raising=False)
     assert engine(reads_its_arguments).results == [5] * SIZE
 
 

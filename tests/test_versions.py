@@ -18,7 +18,7 @@ from course_lib.__main__ import main
 from course_lib.versions import OLDEST_PYTHON, OLDEST_TORCH, UPGRADE, old_torch
 
 ROOT = Path(__file__).resolve().parents[1]
-OLD = f"torch 2.15 or later is needed, and this is 2.9.1+cu128: {UPGRADE}"
+OLD = f"torch 2.15 or later is needed, and this is 2.9.1: {UPGRADE}"
 
 
 def test_pip_is_told_the_same_versions():

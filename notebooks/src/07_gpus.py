@@ -448,7 +448,7 @@ with expect(Hazard):
 # | it hangs after hours | before: `mkdir -p`, then `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, an absolute path. After: `torchfrtrace --allow-incomplete-ranks /shared/dumps` | each rank's last NCCL calls: who is missing where. Without the folder there is no dump; without the option a missing dump is an AssertionError |
 # | a rank dies now and then | `--max-restarts=3`, checkpoints, and for gloo on torch 2.15 `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` | all ranks start again from the last checkpoint. Without the variable they may stand still |
 #
-# The files in [course_lib/jobs](../../course_lib/jobs) set what they need of this.
+# The files in [course_lib/jobs](../../course_lib/jobs/train.sbatch) set what they need of this.
 #
 # Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds, or more on a busy machine. The last cell shows what works in place of DETAIL.
 

@@ -90,7 +90,7 @@ FILES = {
         def answer():
             return 42
         """,
-    "train.py": """
+    "training.py": """
         import helper, state
         import torch.distributed as dist
 
@@ -106,15 +106,15 @@ FILES = {
             pass
         """,
     "helper.py": """
-        import state, train
+        import state, training
         MADE = []
         def step():
-            train.note()
+            training.note()
             MADE.append(state.RANK)
         def made():
             return list(MADE)
         def thing():
-            return train.Thing()
+            return training.Thing()
         """,
 }
 
@@ -209,9 +209,9 @@ def test_what_only_ranks_import_is_their_own_and_does_not_stay(engine):
 
 
 def test_a_function_of_a_module_that_others_import_is_of_the_same_world_as_they(engine):
-    train = importlib.import_module("train")
-    assert engine(train.train).results == [(r, [r], True) for r in range(SIZE)]
-    assert engine(partial(train.train)).results == [(r, [r], True) for r in range(SIZE)]
+    training = importlib.import_module("training")
+    assert engine(training.train).results == [(r, [r], True) for r in range(SIZE)]
+    assert engine(partial(training.train)).results == [(r, [r], True) for r in range(SIZE)]
 
 
 def returns(result):
