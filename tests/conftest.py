@@ -154,7 +154,8 @@ def jupyterlab(
         command,
         cwd=top,
         env=clean_environment(installed, settings)
-        | {"JUPYTER_RUNTIME_DIR": sockets.name, "JUPYTER_DATA_DIR": str(settings)},
+        | {"JUPYTER_RUNTIME_DIR": sockets.name, "JUPYTER_DATA_DIR": str(settings)}
+        | {"CI": ""},  # somebody looks on
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
