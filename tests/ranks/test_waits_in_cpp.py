@@ -84,7 +84,12 @@ def goes_elsewhere(make: Callable[[], Step], other: Step) -> None:
     step()
 
 
-ENGINES = [run, simulate, partial(simulate, backend="nccl")]
+# `make check` takes the simulated ones, which end at once
+ENGINES = [
+    pytest.param(run, marks=pytest.mark.slow),
+    simulate,
+    partial(simulate, backend="nccl"),
+]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
