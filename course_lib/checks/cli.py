@@ -30,9 +30,14 @@ def main(args: Namespace) -> int:
 def _unknown(exercise: Exercise, error: CannotCheck) -> dict[str, Any]:
     """The verdict's fields where nothing is known of the answer: neither passed nor failed."""
     return {
-        "exercise": exercise.title, "passed": None, "points": None, "levels": {},
-        "diagnosis": "could-not-run", "case": None, "hint": str(error),
-    }  # fmt: skip
+        "exercise": exercise.title,
+        "passed": None,
+        "points": None,
+        "levels": {},
+        "diagnosis": "could-not-run",
+        "case": None,
+        "hint": str(error),
+    }
 
 
 def read_answer(name: str, file: str) -> Answer:

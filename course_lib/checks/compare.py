@@ -130,8 +130,10 @@ def same_but_for(what: str, got: Any, want: Any) -> bool:
     tensors = [(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor)]
     if here.keys() != there.keys() or not tensors or len(tensors) < len(pairs):
         return False
-    fits = all(a.numel() == b.numel() and getattr(a, _OTHER[what]) == getattr(b, _OTHER[what])
-               for a, b in tensors)  # fmt: skip
+    fits = all(
+        a.numel() == b.numel() and getattr(a, _OTHER[what]) == getattr(b, _OTHER[what])
+        for a, b in tensors
+    )
     return fits and all(alike(a.flatten(), b.flatten()).all() for a, b in tensors)
 
 

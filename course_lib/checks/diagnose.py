@@ -242,9 +242,13 @@ BUDGET = [
     Diagnosis("over-budget", "Go through the messages of one rank: how many are there, how long "
               "is the longest, and to whom do they go?", found("sends", "bytes", "peers")),
 ]  # fmt: skip
-NONE_FITS = Diagnosis("values-differ", "None of the usual mistakes leaves these values. Which of "
-                      "them is the first that is wrong: is something missing in it, there twice, "
-                      "or another rank's?", lambda p: True)  # fmt: skip
+NONE_FITS = Diagnosis(
+    "values-differ",
+    "None of the usual mistakes leaves these values. Which of "
+    "them is the first that is wrong: is something missing in it, there twice, "
+    "or another rank's?",
+    lambda p: True,
+)
 BY_HAND = (
     "None of the usual mistakes gives this. Work the case above out by hand, and compare each step "
     "with what the function has there."
@@ -358,8 +362,11 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
         where = _only_where(names, level) if ex.in_ranks else ""
         first, play = _first(NUMBERS, few), shown
         copied = bool({*names} & {*SPREAD, "unordered"})
-        first, play = (first, shown) if first else _by_mistake(
-            ex, few, level.fine, where, copied) or (_first(DONE, [shown]), shown)  # fmt: skip
+        first, play = (
+            (first, shown)
+            if first
+            else _by_mistake(ex, few, level.fine, where, copied) or (_first(DONE, [shown]), shown)
+        )
     elif first is None and shown.done:
         # a pattern shows where more than three ranks have something to say to one another
         many = [p for p in level.failed if p.case.world > 3 and p.case.length >= p.case.world]

@@ -102,8 +102,10 @@ class Prepared:
                 returned = fn(given) or [None] * len(given)
             except IMPOSSIBLE:
                 returned = given = before = []
-            ends = [Seen(r, left(tuple(a)), ("written",) * (_version(a) > v))
-                    for r, a, v in zip(returned, given, before, strict=True)]  # fmt: skip
+            ends = [
+                Seen(r, left(tuple(a)), ("written",) * (_version(a) > v))
+                for r, a, v in zip(returned, given, before, strict=True)
+            ]
             self._outcomes[fn, call] = Outcome(ends)
         return self._outcomes[fn, call]
 

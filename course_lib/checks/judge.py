@@ -53,8 +53,10 @@ def which_differ(play: Play) -> str:
     parts = [said] if wrong and wrong < everyone else []
     places = {tuple(differing(f.got, f.want)) for f in values}
     if len(places) == 1 and (at := places.pop()):
-        parts.append(f"element{'s' * (len(at) > 1)} {', '.join(map(str, at[:4]))} differ"
-                     f"{'s' * (len(at) == 1)}, and no other")  # fmt: skip
+        parts.append(
+            f"element{'s' * (len(at) > 1)} {', '.join(map(str, at[:4]))} differ"
+            f"{'s' * (len(at) == 1)}, and no other"
+        )
     return f"Here {', and '.join(parts)}." if parts else ""
 
 

@@ -72,9 +72,10 @@ declare(Exercise(
 
 
 def collected(
-    given: list[tuple], own: Callable[[list, int], list] = lambda rows, rank: rows,
+    given: list[tuple],
+    own: Callable[[list, int], list] = lambda rows, rank: rows,
     root: int | None = None,
-) -> list:  # fmt: skip
+) -> list:
     """dst, or every rank, has a list of all tensors. The rest are mistakes."""
     rows, (_, *dst) = [t.clone() for t, *_ in given], given[0]
     dst = dst if root is None else [root]

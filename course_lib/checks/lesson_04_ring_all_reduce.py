@@ -23,19 +23,26 @@ def cut_up(case: Case) -> set[str]:
     return chunked(case) | ({"fewer chunks"} if fewer else set())
 
 
-WRONG_BUFFER = ("What arrives is never added: each rank adds something of its own again. Which "
-                "tensor did recv fill?")  # fmt: skip
+WRONG_BUFFER = (
+    "What arrives is never added: each rank adds something of its own again. Which "
+    "tensor did recv fill?"
+)
 WRONG_CHUNK = ("What arrives goes into another chunk than its own. Which chunk does the left "
                "neighbour send in this step?")  # fmt: skip
-OVERWRITTEN = ("received-over-own", "What arrives is received into the chunk that it is to be "
-               "added to: what was in it is gone before anything can be added.")  # fmt: skip
+OVERWRITTEN = (
+    "received-over-own",
+    "What arrives is received into the chunk that it is to be "
+    "added to: what was in it is gone before anything can be added.",
+)
 OF_ITS_OWN: list[Callable] = [lambda own, came, sent: own + sent, lambda own, came, sent: own + own,
                               lambda own, came, sent: sent]  # fmt: skip
 
 
 # The inbox is the chunk itself: what was in it is gone.
-OVER_OWN: list[Callable] = [lambda own, came, sent: came + came,
-                            lambda own, came, sent: came + sent]  # fmt: skip
+OVER_OWN: list[Callable] = [
+    lambda own, came, sent: came + came,
+    lambda own, came, sent: came + sent,
+]
 
 
 # ---- a ring in one process -----------------------------------------------------------------------

@@ -31,8 +31,11 @@ SUMS = "reduce", "gather", "all_to_all", "send"  # calls of which a sum can be m
 
 def carried(play: Play, rank: int, *ops: str) -> list[Event]:
     """This rank's calls that may carry gradients; DDP broadcasts weights when it is made."""
-    return [e for e in trace_of(play).of(rank) if str(e.dtype).startswith(("float", "bfloat"))
-            and any(op in e.op for op in ops)]  # fmt: skip
+    return [
+        e
+        for e in trace_of(play).of(rank)
+        if str(e.dtype).startswith(("float", "bfloat")) and any(op in e.op for op in ops)
+    ]
 
 
 def in_numbers(calls: list[Event]) -> int:
@@ -173,8 +176,12 @@ def reduced_by_ddp(play: Play) -> Iterator[Finding]:
         return
     for rank, passes in enumerate(a.steps):
         if lost := [k for k, p in enumerate(passes, 1) if not p["under ddp"]]:
-            yield Finding("by-hand", f"rank {rank}'s step {lost[0]} goes through no "
-                          "DistributedDataParallel, or lies in its no_sync", rank)  # fmt: skip
+            yield Finding(
+                "by-hand",
+                f"rank {rank}'s step {lost[0]} goes through no "
+                "DistributedDataParallel, or lies in its no_sync",
+                rank,
+            )
     size, steps = a.steps[0][0]["gradient bytes"], max(map(len, a.steps))
     for rank in a.ranks:
         got, most = sum(e.nbytes for e in carried(play, rank, *SUMS)), steps * (size + 256) + 8192

@@ -185,8 +185,13 @@ def one_all_to_all(play: Play) -> Iterator[Finding]:
             yield Finding("calls", f"rank {rank} calls {', '.join(names[:3])}", rank)
         got, most = max((e.nbytes for e in calls), default=0), play.given(rank).nbytes
         if got > most:
-            yield Finding("bytes", f"rank {rank} calls {names[0]} with {got} bytes; its rows have "
-                          f"{most}", rank, got, most)  # fmt: skip
+            yield Finding(
+                "bytes",
+                f"rank {rank} calls {names[0]} with {got} bytes; its rows have {most}",
+                rank,
+                got,
+                most,
+            )
 
 
 BY_ROWS = ("by-rows", "A collective cuts a tensor along its first dimension, so what goes to each "

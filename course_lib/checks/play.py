@@ -75,8 +75,18 @@ def _play_job(answer: Answer, job: Job, ddp: bool) -> Result:
 
     case, schedule, rounds = job
     try:
-        return simulate(_play, answer, rounds, ddp, case.busy, world_size=case.world, seed=schedule,
-                        network=case.network, backend=case.backend, limit=ONE_PLAY)  # fmt: skip
+        return simulate(
+            _play,
+            answer,
+            rounds,
+            ddp,
+            case.busy,
+            world_size=case.world,
+            seed=schedule,
+            network=case.network,
+            backend=case.backend,
+            limit=ONE_PLAY,
+        )
     except CourseError as error:
         return error
 

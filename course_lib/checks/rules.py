@@ -68,9 +68,12 @@ def bytes_at_most(limit: Formula) -> Rule:
 
 
 def receives_at_most(limit: Formula) -> Rule:
-    return _at_most("bytes", "rank {rank} receives {mine} bytes, at most {most} are allowed",
-                    limit, lambda play, rank: sum(
-                        m.nbytes for m in trace_of(play).messages if m.dst == rank))  # fmt: skip
+    return _at_most(
+        "bytes",
+        "rank {rank} receives {mine} bytes, at most {most} are allowed",
+        limit,
+        lambda play, rank: sum(m.nbytes for m in trace_of(play).messages if m.dst == rank),
+    )
 
 
 def messages_of_at_most(limit: Formula) -> Rule:

@@ -83,9 +83,11 @@ class Verdict:
         lines += [f"  not graded on this machine: {what}" for what in self.ungraded]
         if self.elsewhere:
             one = len(self.elsewhere) == 1
-            lines.append(f"  {', '.join(self.elsewhere)} come{'s' * one} from a cell of your own: "
-                         "grading runs the answer's cell alone. Put "
-                         f"{'it' if one else 'them'} into that cell.")  # fmt: skip
+            lines.append(
+                f"  {', '.join(self.elsewhere)} come{'s' * one} from a cell of your own: "
+                "grading runs the answer's cell alone. Put "
+                f"{'it' if one else 'them'} into that cell."
+            )
         if (level := self.first_failing) and level.explanation:
             lines += ["", *_story(level), "", f"{level.explanation.id}: {level.explanation.hint}"]
         return "\n".join(part for line in lines for part in _folded(line))

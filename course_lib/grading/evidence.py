@@ -59,9 +59,15 @@ def questions(exercise: Exercise, verdict: Verdict) -> list[dict[str, str]]:
              if p.run is not None and p.case.seed < 1 << 60]  # fmt: skip
     if not plays:
         return []
-    play = min(plays, key=lambda p: (
-        p.case.numbers == "special", abs(p.case.world - 3), p.error is not None,
-        abs(p.case.length - 6)))  # fmt: skip
+    play = min(
+        plays,
+        key=lambda p: (
+            p.case.numbers == "special",
+            abs(p.case.world - 3),
+            p.error is not None,
+            abs(p.case.length - 6),
+        ),
+    )
     asked = [*_on_messages(play), *_on_values(exercise, play), *ALWAYS][:HOW_MANY]
     about = exercise.describe(play.case)
     return [{"about": about, "ask": ask, "trace": answer} for ask, answer in asked]

@@ -40,8 +40,15 @@ def gradescope(copy: Marked) -> str:
     ]  # fmt: skip
     visibility = "visible" if copy.has_points else "hidden"
     score = {} if copy.trouble else {"score": copy.points}  # without one, it asks its instructor
-    return json.dumps(score | {"output": " ".join(map(sentence, notes(copy))),
-                               "visibility": visibility, "tests": tests}, indent=1)  # fmt: skip
+    return json.dumps(
+        score
+        | {
+            "output": " ".join(map(sentence, notes(copy))),
+            "visibility": visibility,
+            "tests": tests,
+        },
+        indent=1,
+    )
 
 
 def heading(copy: Marked, mark: Mark) -> str:
@@ -72,8 +79,10 @@ def notes(copy: Marked) -> list[str]:
     """About the whole submission."""
     said = [f"this file could not be graded: {copy.problem}" if copy.problem else "", copy.note]
     if copy.trouble:
-        said.append("not all of it could be judged, which is no fault of yours and costs you "
-                    "nothing: your instructor will grade it again")  # fmt: skip
+        said.append(
+            "not all of it could be judged, which is no fault of yours and costs you "
+            "nothing: your instructor will grade it again"
+        )
     if copy.shows == "nothing":
         said.append("marks and feedback come after the due date")
     elif copy.core_alone:

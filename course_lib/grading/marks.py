@@ -108,8 +108,20 @@ def mark(
         levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1
         earned = {name: worth * (1 - late) * weight / whole for name, weight in item.levels.items()
                   if levels.get(name, {}).get("state") == "passed"}  # fmt: skip
-        marks.append(Mark(item.exercise, item.number, item.check_cell, worth, counts, earned,
-                          reason, lost, found.note, record))  # fmt: skip
+        marks.append(
+            Mark(
+                item.exercise,
+                item.number,
+                item.check_cell,
+                worth,
+                counts,
+                earned,
+                reason,
+                lost,
+                found.note,
+                record,
+            )
+        )
     trouble = trouble or next((f"{m.exercise}: {m.trouble}" for m in marks if m.trouble), "")
     return Marked(name, submission.lesson, marks, trouble=trouble, note=submission.note, late=late)
 

@@ -29,8 +29,10 @@ PLAIN = ("requirements.txt", "pyproject.toml", "LICENSE", "LICENSE-lessons", "CI
 TEMPLATES = Path(__file__).with_name("templates")
 _NOTEBOOK = re.compile(r"\(([\w./-]+\.ipynb)\)")
 _ASKED = r"dist\.get_(rank|world_size)\(\)"
-_COMMON = re.compile(rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|dist\.\w+\(\w*\)"
-                     rf"|\w+\.\w+\(\)|[\w, ]+ = {_ASKED}(, {_ASKED})?")  # fmt: skip
+_COMMON = re.compile(
+    rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|dist\.\w+\(\w*\)"
+    rf"|\w+\.\w+\(\)|[\w, ]+ = {_ASKED}(, {_ASKED})?"
+)
 
 
 def main(args: Namespace) -> int:

@@ -104,8 +104,12 @@ def junit(results: list[Marked]) -> str:
                 outcome = "error" if m.trouble else "failure"
                 outcome = "skipped" if m.counts == "skipped" else outcome
                 xml.SubElement(case, outcome, message="".join(filter(str.isprintable, why)))
-        for count, found in (("tests", "*"), ("failures", "*/failure"), ("errors", "*/error"),
-                             ("skipped", "*/skipped")):  # fmt: skip
+        for count, found in (
+            ("tests", "*"),
+            ("failures", "*/failure"),
+            ("errors", "*/error"),
+            ("skipped", "*/skipped"),
+        ):
             suite.set(count, str(len(suite.findall(found))))
     return '<?xml version="1.0" encoding="utf-8"?>\n' + xml.tostring(top, encoding="unicode") + "\n"
 
