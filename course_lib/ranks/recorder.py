@@ -211,7 +211,8 @@ class Recorder(context.Context):
                 self._futures[seq] = future = _get_future(work)
                 future.then(functools.partial(self._done, seq, key))
             except RuntimeError:  # some of gloo's have no future: only who waits can tell
-                self._unheard[call.memory] = seq
+                if not call.by_user:  # else they wait for the Work itself
+                    self._unheard[call.memory] = seq
 
     def _done(self, seq: int, key: int | None, _future: Any) -> None:
         """An asynchronous collective is done; nobody may ever wait for one of torch's own."""
