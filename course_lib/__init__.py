@@ -20,12 +20,21 @@ _PUBLIC = {
     "context": ("compute", "device", "span"),
     "data": ("load_digits",),
     "draw": ("draw",),
-    "errors": ("CheckFailed", "CourseError", "Deadlock", "Hang", "Hazard", "Mismatch", "RankDied",
-               "RankFailed", "expect"),
+    "errors": (
+        "CheckFailed",
+        "CourseError",
+        "Deadlock",
+        "Hang",
+        "Hazard",
+        "Mismatch",
+        "RankDied",
+        "RankFailed",
+        "expect",
+    ),
     "ranks": ("run",),
     "simulated": ("Network", "simulate"),
     "trace": ("Event", "Run", "Span", "Trace"),
-}  # fmt: skip
+}
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
 __all__ = sorted(_HOME)

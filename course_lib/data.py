@@ -27,8 +27,10 @@ def load_digits(train: bool = True) -> TensorDataset:
     written as MNIST-format files by ``tools/make_digits.py`` of the course's repository.
     """
     part = "train" if train else "t10k"  # as in MNIST; torchvision would take seconds to import
-    images, labels = (_read(DIGITS / "MNIST" / "raw" / f"{part}-{name}-ubyte")
-                      for name in ("images-idx3", "labels-idx1"))  # fmt: skip
+    images, labels = (
+        _read(DIGITS / "MNIST" / "raw" / f"{part}-{name}-ubyte")
+        for name in ("images-idx3", "labels-idx1")
+    )
     return TensorDataset(images.float().div(16).unsqueeze(1), labels.long())
 
 

@@ -15,8 +15,14 @@ from course_lib.errors import Deadlock, Hazard, Mismatch, Wait
 from course_lib.trace import Event, Line
 
 # What must be equal on all ranks of one call: the bytes that a rank reads, or those that it writes.
-_READS_EQUAL = {"gather", "reduce_scatter",
-                "reduce_scatter_single", "all_reduce", "reduce", "broadcast"}  # fmt: skip
+_READS_EQUAL = {
+    "gather",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "all_reduce",
+    "reduce",
+    "broadcast",
+}
 _WRITES_EQUAL = {"scatter", "all_gather", "all_gather_single"}
 _MOST_ROWS = 16
 Row = tuple[str, Line | None]  # what a rank does, and where
@@ -374,14 +380,18 @@ def _hazard(kind: str, what: str, advice: str, event: Event) -> Hazard:
 _Telling = Callable[[Event], Hazard]
 # … that still read the buffer when it was changed
 written_before_wait: _Telling = partial(
-    _hazard, "written before wait", "writes to a buffer that {} is still sending.",
+    _hazard,
+    "written before wait",
+    "writes to a buffer that {} is still sending.",
     "The receiver may get either value: wait for the Work before you write, or send a copy.",
-)  # fmt: skip
+)
 # … that had yet to fill the buffer when it was used
 read_before_wait: _Telling = partial(
-    _hazard, "read before wait", "reads a buffer that {} has not filled yet.",
+    _hazard,
+    "read before wait",
+    "reads a buffer that {} has not filled yet.",
     "What it finds there is left to chance: wait for the Work before you read.",
-)  # fmt: skip
+)
 
 
 def written_into(event: Event, twice: bool = False) -> Hazard:

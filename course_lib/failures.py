@@ -136,8 +136,12 @@ def _raised(first: Outcome, same: Sequence[int], others: Sequence[Outcome]) -> R
     lines = [f"{explain.ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
     lines += [cure for said, cure in _CURES.items() if said in message]
     lines += _consequences(others)
-    error = RankFailed("\n".join(lines), rank=first.rank, kind=first.kind,
-                       consequences=tuple(s.rank for s in others))  # fmt: skip
+    error = RankFailed(
+        "\n".join(lines),
+        rank=first.rank,
+        kind=first.kind,
+        consequences=tuple(s.rank for s in others),
+    )
     error.__cause__ = first.exception
     error.__suppress_context__ = True
     return error

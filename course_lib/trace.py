@@ -206,28 +206,66 @@ class Trace:
 
     def _chrome_events(self) -> list[dict[str, Any]]:
         def box(rank: int, lane: int, name: str, start: float, end: float, **args: Any) -> dict:
-            return {"ph": "X", "pid": rank, "tid": lane, "name": name, "args": args,
-                    "ts": start * 1e6, "dur": max(0.0, end - start) * 1e6}  # fmt: skip
+            return {
+                "ph": "X",
+                "pid": rank,
+                "tid": lane,
+                "name": name,
+                "args": args,
+                "ts": start * 1e6,
+                "dur": max(0.0, end - start) * 1e6,
+            }
 
         ranks = sorted({e.rank for e in self.events} | {s.rank for s in self.spans})
         out: list[dict[str, Any]] = []
         for rank in ranks:
-            out.append({"ph": "M", "pid": rank, "name": "process_name",
-                        "args": {"name": f"rank {rank}"}})  # fmt: skip
+            out.append(
+                {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank}"}}
+            )
             for lane, name in enumerate(("communication", "spans")):
-                out.append({"ph": "M", "pid": rank, "tid": lane, "name": "thread_name",
-                            "args": {"name": name}})  # fmt: skip
+                out.append(
+                    {
+                        "ph": "M",
+                        "pid": rank,
+                        "tid": lane,
+                        "name": "thread_name",
+                        "args": {"name": name},
+                    }
+                )
         for e in self.events:
             end = e.issued if e.completed is None else e.completed
-            out.append(box(e.rank, 0, e.op, e.issued, end, peer=e.peer, nbytes=e.nbytes,
-                           dtype=e.dtype, shape=list(e.shape), group=e.group,
-                           line=str(e.line or "")))  # fmt: skip
+            out.append(
+                box(
+                    e.rank,
+                    0,
+                    e.op,
+                    e.issued,
+                    end,
+                    peer=e.peer,
+                    nbytes=e.nbytes,
+                    dtype=e.dtype,
+                    shape=list(e.shape),
+                    group=e.group,
+                    line=str(e.line or ""),
+                )
+            )
         out += [box(s.rank, 1, s.name, s.start, s.end) for s in self.spans]
         for number, m in enumerate(self.messages):
             if m.recv is not None and m.recv.completed is not None:
                 ends = (("s", m.src, m.send.issued), ("f", m.dst, m.recv.completed))
-                out += [{"ph": ph, "bp": "e", "id": number, "pid": rank, "tid": 0, "cat": "message",
-                         "name": "message", "ts": at * 1e6} for ph, rank, at in ends]  # fmt: skip
+                out += [
+                    {
+                        "ph": ph,
+                        "bp": "e",
+                        "id": number,
+                        "pid": rank,
+                        "tid": 0,
+                        "cat": "message",
+                        "name": "message",
+                        "ts": at * 1e6,
+                    }
+                    for ph, rank, at in ends
+                ]
         return out
 
 

@@ -24,8 +24,12 @@ SPREAD = ("strided", "transposed", "mixed")  # layouts whose elements do not lie
 SLOW = 1e6  # bytes/s: a thousand bytes take 200 times the latency
 LARGE = 1 << 57  # no float holds all integers around it
 SPECIAL = (0.0, -0.0, float("nan"), float("inf"), 1.0)
-PLAIN = {"model": ("one layer", "two layers", "four layers"), "src": (0,), "dst": (0,),
-         "op": ("sum",)}  # fmt: skip
+PLAIN = {
+    "model": ("one layer", "two layers", "four layers"),
+    "src": (0,),
+    "dst": (0,),
+    "op": ("sum",),
+}
 
 
 @dataclass(frozen=True)
@@ -123,8 +127,10 @@ def cases(worlds: Iterable[int], lengths: Iterable[int], **rest: Any) -> list[Ca
 def rows(names: str, *sizes: tuple, **rest: Any) -> list[Case]:
     """A case for each (ranks, length, and then the options with these names)."""
     more = rest.pop("options", {})
-    return [Case(w, n, options=dict(zip(names.split(), values, strict=True)) | more, **rest)
-            for w, n, *values in sizes]  # fmt: skip
+    return [
+        Case(w, n, options=dict(zip(names.split(), values, strict=True)) | more, **rest)
+        for w, n, *values in sizes
+    ]
 
 
 def crowd(rng: random.Random) -> int:
@@ -136,10 +142,12 @@ def hostile(world: int, length: int, **rest: Any) -> list[Case]:
     """What a function that moves or adds tensors has to stand: layouts, dtypes, special numbers,
     several calls in a row under late messages."""
     kinds = [Case(world, length, layout=layout, **rest) for layout in ("strided", "mixed")]
-    kinds += [Case(world, 1, layout="scalar", **rest),
-              Case(world, length, "int64", numbers="large", **rest),
-              Case(world, length, "bfloat16", numbers="random", **rest),
-              Case(world, max(length, 5), numbers="special", **rest)]  # fmt: skip
+    kinds += [
+        Case(world, 1, layout="scalar", **rest),
+        Case(world, length, "int64", numbers="large", **rest),
+        Case(world, length, "bfloat16", numbers="random", **rest),
+        Case(world, max(length, 5), numbers="special", **rest),
+    ]
     return [*kinds, Case(world, length, jitter=20.0, calls=3, numbers="random", **rest)]
 
 
@@ -154,8 +162,9 @@ def smaller(case: Case) -> Iterator[Case]:
     """Cases that say the same with less, smallest world first, plain before special."""
     once = replace(case, calls=1, later=(), jitter=0.0, seed=0)
     usual = {name: value for name, (value, *_) in PLAIN.items() if name in case.options}
-    plain = replace(once, dtype="float32", layout="contiguous", numbers="digits",
-                    options=case.options | usual)  # fmt: skip
+    plain = replace(
+        once, dtype="float32", layout="contiguous", numbers="digits", options=case.options | usual
+    )
     kinds = [plain, *(kind for kind in (once, case) if kind != plain)]
     named = [name for name in ("src", "dst") if name in case.options]
     for world in sorted({*range(1, min(case.world, 7)), case.world}):
@@ -163,93 +172,148 @@ def smaller(case: Case) -> Iterator[Case]:
         for length in range(min(case.length, 9) + 1):
             for kind, root in product(kinds, roots):
                 if (length == 1 or kind.layout != "scalar") and (
-                    world == case.world or not kind.later):  # fmt: skip
+                    world == case.world or not kind.later
+                ):
                     options = kind.options | dict.fromkeys(named, root)
                     yield replace(kind, world=world, length=length, options=options)
 
 
 # ---- what is special about a case --------------------------------------------------------------
 
-COPY = ("Messages need contiguous memory. contiguous(), and often reshape(), makes a copy: does "
-        "what is done to the copy reach the tensor?")  # fmt: skip
-BUFFERS = ("Running means and counters are tensors of a model, too; some are integers, and some "
-           "are not saved with it.")  # fmt: skip
+COPY = (
+    "Messages need contiguous memory. contiguous(), and often reshape(), makes a copy: does "
+    "what is done to the copy reach the tensor?"
+)
+BUFFERS = (
+    "Running means and counters are tensors of a model, too; some are integers, and some "
+    "are not saved with it."
+)
 FEATURES = {
     "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
     "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),
     "n is 1": ("n is 1", "One rank has nothing to send, and nobody to send it to."),
     "nbytes is 0": ("nbytes is 0", "A message without bytes takes its latency all the same."),
-    "empty": ("there are no elements", "An empty tensor is still a tensor, and an empty range "
-              "a range."),
-    "few": ("there are fewer elements than ranks", "Then a part has one element or none: are all "
-            "of them there?"),
+    "empty": (
+        "there are no elements",
+        "An empty tensor is still a tensor, and an empty range a range.",
+    ),
+    "few": (
+        "there are fewer elements than ranks",
+        "Then a part has one element or none: are all of them there?",
+    ),
     "uneven": ("the length is not a multiple of the number of ranks", "Where is the rest?"),
-    "own partner": ("a rank is its own partner", "Nobody sends to itself, and there is a result "
-                    "all the same."),
+    "own partner": (
+        "a rank is its own partner",
+        "Nobody sends to itself, and there is a result all the same.",
+    ),
     "no neighbours": ("partners are not neighbours", "Whom does each line name?"),
-    "no power of two": ("the number of ranks is no power of two",
-                        "Play three ranks by hand: who is whose partner, round by round?"),
-    "fewer chunks": ("torch.chunk makes fewer chunks than there are ranks",
-                     "How many chunks does chunk(4) make of 5 elements?"),
-    "calls": ("it is called several times in a row",
-              "What does it keep from one call, or take from the next?"),
-    "changes": ("an argument is another one in a later call",
-                "What does it keep from the call before?"),
-    "slow": ("links are slow, and bytes take longer than latencies", "Whose link carries how many "
-             "tensors, one after another?"),
+    "no power of two": (
+        "the number of ranks is no power of two",
+        "Play three ranks by hand: who is whose partner, round by round?",
+    ),
+    "fewer chunks": (
+        "torch.chunk makes fewer chunks than there are ranks",
+        "How many chunks does chunk(4) make of 5 elements?",
+    ),
+    "calls": (
+        "it is called several times in a row",
+        "What does it keep from one call, or take from the next?",
+    ),
+    "changes": (
+        "an argument is another one in a later call",
+        "What does it keep from the call before?",
+    ),
+    "slow": (
+        "links are slow, and bytes take longer than latencies",
+        "Whose link carries how many tensors, one after another?",
+    ),
     "late": ("messages may be late", "Does it take the first message that comes, whoever sent it?"),
-    "nccl": ("the backend is NCCL", "Calls return before anything has happened, and all messages "
-             "of a group queue up in one stream."),
+    "nccl": (
+        "the backend is NCCL",
+        "Calls return before anything has happened, and all messages "
+        "of a group queue up in one stream.",
+    ),
     "strided": ("the elements do not lie side by side in memory", COPY),
     "transposed": ("the elements lie in another order in memory", COPY),
     "unordered": ("the elements do not lie one after the other in memory", COPY),
-    "mixed": ("the ranks' elements lie in different orders in memory",
-              "send and recv go through memory as it lies."),
+    "mixed": (
+        "the ranks' elements lie in different orders in memory",
+        "send and recv go through memory as it lies.",
+    ),
     "positions": ("x has a third dimension", "Each position along L is a sample of its channel."),
     "scalar": ("the tensor has no dimension", "What does it take for granted about the shape?"),
     "special": ("there are zeros, NaN or infinities", "Zero times NaN is NaN, and so is ∞ − ∞."),
     "large": ("the integers are too large for fewer bits", "Which dtype do they pass through?"),
     "src": ("src is not rank 0", "Which lines name a rank and do not mean src?"),
     "dst": ("dst is not rank 0", "Which lines name a rank and do not mean dst?"),
-    "of different lengths": ("the blocks differ in length", "In the table of lengths, "
-                             "what a rank sends is its row. What does it receive?"),
+    "of different lengths": (
+        "the blocks differ in length",
+        "In the table of lengths, what a rank sends is its row. What does it receive?",
+    ),
     "uneven sides": ("the grid is not square", "Which lines mean rows, and which columns?"),
     "left over": ("gradients are left over from before", "They are no part of this step."),
-    "an empty batch": ("some rank's batch is empty", "The mean of nothing is NaN. A rank "
-                       "without samples still has to make every call."),
+    "an empty batch": (
+        "some rank's batch is empty",
+        "The mean of nothing is NaN. A rank without samples still has to make every call.",
+    ),
     "batches of unequal size": ("the batches differ in size", "Each sample counts the same."),
-    "without gradient": ("a gradient is missing on some rank", "A missing one counts as zero, and "
-                         "its rank has to make the same calls as all others."),
-    "first layer frozen": ("a layer is frozen", "A frozen parameter has no gradient, and is a "
-                           "part of the model all the same."),
+    "without gradient": (
+        "a gradient is missing on some rank",
+        "A missing one counts as zero, and its rank has to make the same calls as all others.",
+    ),
+    "first layer frozen": (
+        "a layer is frozen",
+        "A frozen parameter has no gradient, and is a part of the model all the same.",
+    ),
     "frozen": ("a parameter is frozen", "It has no gradient, no bucket, and no bytes in one."),
-    "another dtype": ("the next parameter has another dtype", "A bucket closes there for good. "
-                      "What does the new one begin with?"),
-    "a frozen one between": ("a frozen parameter lies between others of another dtype", "It is not "
-                             "one of those that are divided, and closes nothing."),
-    "two swapped": ("two layers run in another order than that of parameters()", "Which bucket "
-                    "goes first, and which of the next ones are full by then?"),
-    "with all layers": ("a layer is used that one rank did not use the time before", "What has "
-                        "counted or filled up then, and is still there?"),
+    "another dtype": (
+        "the next parameter has another dtype",
+        "A bucket closes there for good. What does the new one begin with?",
+    ),
+    "a frozen one between": (
+        "a frozen parameter lies between others of another dtype",
+        "It is not one of those that are divided, and closes nothing.",
+    ),
+    "two swapped": (
+        "two layers run in another order than that of parameters()",
+        "Which bucket goes first, and which of the next ones are full by then?",
+    ),
+    "with all layers": (
+        "a layer is used that one rank did not use the time before",
+        "What has counted or filled up then, and is still there?",
+    ),
     "a shared weight": ("two layers share a weight", "It is one parameter, under two names."),
     "another buffer": ("a buffer differs", BUFFERS),
     "buffers": ("the model has buffers", BUFFERS),
     "layers in layers": ("layers lie inside of layers", "Does it visit all of them?"),
-    "no_sync": ("a pass lies in no_sync", "Which pass settles whether gradients travel? And what "
-                "does a block leave behind: its flag, counts, gradients?"),
+    "no_sync": (
+        "a pass lies in no_sync",
+        "Which pass settles whether gradients travel? And what "
+        "does a block leave behind: its flag, counts, gradients?",
+    ),
     "evaluate": ("a forward pass has no backward", "What does forward() count on?"),
-    "between": ("a forward pass under no_grad comes between a forward pass and its backward",
-                "What does forward() begin anew that the pass under way still needs?"),
-    "half in no_sync": ("half of a pass lies in no_sync", "The forward half decides whether "
-                        "gradients travel; where backward runs does not matter."),
-    "nested": ("a no_sync block lies inside another", "When it ends, what was before it has to be "
-               "there again."),
-    "kept gradient": ("no_sync has left a gradient that the next pass does not add to",
-                      "What a rank contributes is all that .grad holds, also where no hook ran."),
-    "several steps": ("there is more than one step", "What does the second step find that the "
-                      "first one has left?"),
+    "between": (
+        "a forward pass under no_grad comes between a forward pass and its backward",
+        "What does forward() begin anew that the pass under way still needs?",
+    ),
+    "half in no_sync": (
+        "half of a pass lies in no_sync",
+        "The forward half decides whether gradients travel; where backward runs does not matter.",
+    ),
+    "nested": (
+        "a no_sync block lies inside another",
+        "When it ends, what was before it has to be there again.",
+    ),
+    "kept gradient": (
+        "no_sync has left a gradient that the next pass does not add to",
+        "What a rank contributes is all that .grad holds, also where no hook ran.",
+    ),
+    "several steps": (
+        "there is more than one step",
+        "What does the second step find that the first one has left?",
+    ),
     "two dtypes": ("the model has parameters of two dtypes", "Which dtype do they pass through?"),
-}  # fmt: skip
+}
 
 
 def features(case: Case) -> set[str]:
@@ -260,17 +324,27 @@ def features(case: Case) -> set[str]:
             out |= {name, value} & FEATURES.keys() or {value}
         elif not isinstance(value, str) and name in PLAIN and value not in PLAIN[name]:
             out.add(name)
-    marks = {"alone": case.world == 1, "crowd": case.world > 5, "calls": case.calls > 1,
-             "late": case.jitter > 0, "slow": case.bandwidth <= SLOW, "changes": bool(case.later),
-             "unordered": case.layout in SPREAD, "nccl": case.backend == "nccl",
-             case.dtype: case.dtype != "float32"}  # fmt: skip
+    marks = {
+        "alone": case.world == 1,
+        "crowd": case.world > 5,
+        "calls": case.calls > 1,
+        "late": case.jitter > 0,
+        "slow": case.bandwidth <= SLOW,
+        "changes": bool(case.later),
+        "unordered": case.layout in SPREAD,
+        "nccl": case.backend == "nccl",
+        case.dtype: case.dtype != "float32",
+    }
     return out | {name for name, there in marks.items() if there}
 
 
 def chunked(case: Case) -> set[str]:
     """What is special about a length that is cut into one part for each rank."""
-    marks = {"empty": case.length == 0, "few": 0 < case.length < case.world,
-             "uneven": case.length > case.world and case.length % case.world > 0}  # fmt: skip
+    marks = {
+        "empty": case.length == 0,
+        "few": 0 < case.length < case.world,
+        "uneven": case.length > case.world and case.length % case.world > 0,
+    }
     return {name for name, there in marks.items() if there}
 
 

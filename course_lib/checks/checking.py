@@ -63,9 +63,12 @@ def check(fn: Callable) -> Verdict:
 
 @lightly()
 def verdict_on(
-    exercise: Exercise, answer: Answer, player: Player = playing, shrink: bool = True,
+    exercise: Exercise,
+    answer: Answer,
+    player: Player = playing,
+    shrink: bool = True,
     secret: str = "",
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     """The verdict on an answer, right or wrong. Never raises because of the answer; because of the
     machine it raises CannotCheck.
 
@@ -96,8 +99,13 @@ def verdict_on(
         for play in in_blank:
             play.findings = [Finding("beside", "it is right, though all messages carried zeros")]
         in_core += in_blank
-    if complete and ended and exercise.in_ranks and not any(p.findings for p in in_core) and (
-        able := _for_real(core)):  # fmt: skip
+    if (
+        complete
+        and ended
+        and exercise.in_ranks
+        and not any(p.findings for p in in_core)
+        and (able := _for_real(core))
+    ):
         real = player.real(exercise, answer, max(able, key=lambda c: c.size))
         if real is not None:
             judge(exercise, real)
@@ -112,8 +120,9 @@ def verdict_on(
         levels["budget"] = Level("budget", several, over, first.passed)
     if sturdy:
         failed = [p for p in in_sturdy if p.findings or p.over_budget]
-        levels["sturdy"] = Level("sturdy", in_sturdy, failed, len(in_sturdy) == len(sturdy),
-                                 in_core)  # fmt: skip
+        levels["sturdy"] = Level(
+            "sturdy", in_sturdy, failed, len(in_sturdy) == len(sturdy), in_core
+        )
     failing = [level for level in levels.values() if level.failed]
     for level in failing:
         level.explanation, level.play = diagnose(exercise, level)
@@ -144,9 +153,13 @@ def _smallest(
     if ended_all or known.where != "simulated" or known.case.blank:
         return known
     special, usual = exercise.features(known.case), exercise.fits(known.case)
-    less = (c for c in takewhile(lambda c: c != known.case, exercise.smaller(known.case))
-            if c.size <= known.case.size and exercise.features(c) <= special
-            and (exercise.fits(c) or not usual))  # fmt: skip
+    less = (
+        c
+        for c in takewhile(lambda c: c != known.case, exercise.smaller(known.case))
+        if c.size <= known.case.size
+        and exercise.features(c) <= special
+        and (exercise.fits(c) or not usual)
+    )
     there = (c for c in less if _exists(exercise, c))
     promising = islice((c for c in there if said.foretells(playing.make(exercise, c))), 24)
     while few := list(islice(promising, 6)):  # mostly, it shows in one of the first

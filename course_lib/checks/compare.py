@@ -170,8 +170,9 @@ def alike(got: Tensor, want: Tensor) -> Tensor:
 
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether an element of the one lies where an element of the other lies."""
-    one, other = (t.detach().view(torch.int16) if t.dtype == torch.bfloat16 else t.detach()
-                  for t in (a, b))  # fmt: skip
+    one, other = (
+        t.detach().view(torch.int16) if t.dtype == torch.bfloat16 else t.detach() for t in (a, b)
+    )
     return numpy.shares_memory(one.numpy(), other.numpy())
 
 
@@ -204,8 +205,9 @@ def show(value: Any, digits: int = 6) -> str:
 def show_apart(one: Any, other: Any) -> tuple[str, str]:
     """Both values, with as many digits as it takes to see that they differ."""
     here, there = dict(leaves(one)), dict(leaves(other))
-    apart = [(here[at], there[at]) for at in here.keys() & there.keys()
-             if not same(here[at], there[at])]  # fmt: skip
+    apart = [
+        (here[at], there[at]) for at in here.keys() & there.keys() if not same(here[at], there[at])
+    ]
     enough = (d for d in (6, 9, 12, 17) if all(show(a, d) != show(b, d) for a, b in apart))
     digits = next(enough, 6)
     return show(one, digits), show(other, digits)

@@ -85,8 +85,11 @@ def only(*kinds: str) -> OfPlay:
 
 def all_wait_in(call: str) -> OfPlay:
     """Every rank of the world waits, in this call (``send``, ``recv``)."""
-    return lambda p: isinstance(p.error, Blocked) and len(p.error.waits) == p.case.world and all(
-        call in w.call for w in p.error.waits)  # fmt: skip
+    return lambda p: (
+        isinstance(p.error, Blocked)
+        and len(p.error.waits) == p.case.world
+        and all(call in w.call for w in p.error.waits)
+    )
 
 
 def right_but_for(what: str) -> OfPlay:
@@ -116,74 +119,164 @@ def says(*words: str) -> OfPlay:
 
 
 CUT_OFF = [  # of what ended all play, or never began
-    Diagnosis("signature", "Keep the function's name and its arguments as the stub has them.",
-              found("BadSignature")),
-    Diagnosis("breaks-the-check", "Does the answer change torch or course_lib itself? If it does "
-              "not, the mistake is ours: please report it.", found("Broken")),
-    Diagnosis("import", "The file has to run by itself, before anything in it is called.",
-              found("AtImport")),
-    Diagnosis("starts-process", "A rank is a process already. It starts no other one, and ends by "
-              "returning.", says("start or end processes")),
-    Diagnosis("exits", "Leave the function by return. A rank that ends itself leaves the others "
-              "waiting.", found("CalledExit", "RankDied")),
-    Diagnosis("cannot-travel", "What the function uses from outside has to be sent to each rank, "
-              "and this cannot be: make it inside the function.", found("CourseError")),
-    Diagnosis("hangs", "It was still busy when its time was up, and no message was on its way. "
-              "Which loop, pause or call does not end?", found("Hang")),
-]  # fmt: skip
+    Diagnosis(
+        "signature",
+        "Keep the function's name and its arguments as the stub has them.",
+        found("BadSignature"),
+    ),
+    Diagnosis(
+        "breaks-the-check",
+        "Does the answer change torch or course_lib itself? If it does "
+        "not, the mistake is ours: please report it.",
+        found("Broken"),
+    ),
+    Diagnosis(
+        "import",
+        "The file has to run by itself, before anything in it is called.",
+        found("AtImport"),
+    ),
+    Diagnosis(
+        "starts-process",
+        "A rank is a process already. It starts no other one, and ends by returning.",
+        says("start or end processes"),
+    ),
+    Diagnosis(
+        "exits",
+        "Leave the function by return. A rank that ends itself leaves the others waiting.",
+        found("CalledExit", "RankDied"),
+    ),
+    Diagnosis(
+        "cannot-travel",
+        "What the function uses from outside has to be sent to each rank, "
+        "and this cannot be: make it inside the function.",
+        found("CourseError"),
+    ),
+    Diagnosis(
+        "hangs",
+        "It was still busy when its time was up, and no message was on its way. "
+        "Which loop, pause or call does not end?",
+        found("Hang"),
+    ),
+]
 ERRORS = [
-    Diagnosis("one-buffer", "Several results go into one tensor: only what comes last stays in "
-              "it. How many tensors are needed? ([box] * n is one tensor in n places.)",
-              lambda p: found("shared")(p) or (
-                  found("written before wait")(p) and says("fills the same tensor")(p))),
-    Diagnosis("strided", "The call wants tensors whose elements lie side by side, and here they do "
-              "not. contiguous() gives such a copy; empty_like() and clone() keep the "
-              "strides, unless memory_format=torch.contiguous_format says otherwise.",
-              says("has to be contiguous", "must be contiguous")),
-    Diagnosis("read-before-wait", "What irecv fills, or a collective with async_op=True, may be "
-              "read only after wait() has returned.",
-              found("read before wait")),
-    Diagnosis("never-waited", "Each isend, each irecv, and each collective with async_op=True "
-              "returns a Work. Keep it, and wait for it before the function returns.",
-              found("never waited for")),
-    Diagnosis("written-before-wait", "What isend sends, and what irecv or a collective with "
-              "async_op=True fills, may be written only after wait() has returned.",
-              found("written before wait")),
-    Diagnosis("send-first", "Every rank sends first, and a send may wait for its recv: nobody is "
-              "left to receive. Who could receive first, or which call starts a message without "
-              "waiting for it?", all_wait_in("send")),
-    Diagnosis("receive-first", "Every rank waits for a message that nobody has sent yet. Who "
-              "could send first?", all_wait_in("recv")),
-    Diagnosis("talks-to-itself", "No message goes from a rank to itself. Which line names "
-              "it as its own peer?", says("same as the rank of the current process", "itself")),
-    Diagnosis("no-such-rank", "Ranks are counted from 0 to n − 1. Which line computes another "
-              "number?", says("there is no rank", "Valid ranks are")),
-    Diagnosis("not-everybody", "A collective needs every rank of its group. Here some ranks "
-              "wait in one others never call. Which condition keeps them out?", wait_in_collective),
-    Diagnosis("waits-in-vain", "A rank waits for one that has already returned. Which of the two "
-              "makes a call too many, or one too few?",
-              lambda p: isinstance(p.error, Deadlock) and not p.error.cycle),
-    Diagnosis("deadlock", "Follow the arrows. Each rank waits for one that waits as well: which "
-              "call is missing, or comes too late?", found("Deadlock")),
-    Diagnosis("two-dtypes", "Two calls that meet have tensors of different dtypes. torch.empty() "
-              "makes float32 unless it is told another one; empty_like() takes the dtype along.",
-              two_dtypes),
-    Diagnosis("mismatch", "Two calls that meet have to agree. Does a rank skip one, "
-              "so that its next call meets a different one?", found("Mismatch")),
-    Diagnosis("one-truth-value", "max(), min(), `if`, `and` and `in` ask for one truth value, and "
-              "a tensor of several elements has one for each. torch.maximum, torch.minimum and "
-              "torch.where work element by element.", says("Boolean value of Tensor")),
-    Diagnosis("index", "The list or tuple is shorter than the line takes it to be. (split(k) makes "
-              "parts of k elements; chunk(k) makes k parts, or fewer; tensor_split(k) exactly k.)",
-              says("list index out of range", "tuple index out of range")),
-    Diagnosis("raises", "That exception ends the rank, and so the case. Which value in the line is "
-              "not what it takes it for? Print it there, with its shape and dtype.",
-              found("RankFailed")),
-]  # fmt: skip
+    Diagnosis(
+        "one-buffer",
+        "Several results go into one tensor: only what comes last stays in "
+        "it. How many tensors are needed? ([box] * n is one tensor in n places.)",
+        lambda p: (
+            found("shared")(p)
+            or (found("written before wait")(p) and says("fills the same tensor")(p))
+        ),
+    ),
+    Diagnosis(
+        "strided",
+        "The call wants tensors whose elements lie side by side, and here they do "
+        "not. contiguous() gives such a copy; empty_like() and clone() keep the "
+        "strides, unless memory_format=torch.contiguous_format says otherwise.",
+        says("has to be contiguous", "must be contiguous"),
+    ),
+    Diagnosis(
+        "read-before-wait",
+        "What irecv fills, or a collective with async_op=True, may be "
+        "read only after wait() has returned.",
+        found("read before wait"),
+    ),
+    Diagnosis(
+        "never-waited",
+        "Each isend, each irecv, and each collective with async_op=True "
+        "returns a Work. Keep it, and wait for it before the function returns.",
+        found("never waited for"),
+    ),
+    Diagnosis(
+        "written-before-wait",
+        "What isend sends, and what irecv or a collective with "
+        "async_op=True fills, may be written only after wait() has returned.",
+        found("written before wait"),
+    ),
+    Diagnosis(
+        "send-first",
+        "Every rank sends first, and a send may wait for its recv: nobody is "
+        "left to receive. Who could receive first, or which call starts a message without "
+        "waiting for it?",
+        all_wait_in("send"),
+    ),
+    Diagnosis(
+        "receive-first",
+        "Every rank waits for a message that nobody has sent yet. Who could send first?",
+        all_wait_in("recv"),
+    ),
+    Diagnosis(
+        "talks-to-itself",
+        "No message goes from a rank to itself. Which line names it as its own peer?",
+        says("same as the rank of the current process", "itself"),
+    ),
+    Diagnosis(
+        "no-such-rank",
+        "Ranks are counted from 0 to n − 1. Which line computes another number?",
+        says("there is no rank", "Valid ranks are"),
+    ),
+    Diagnosis(
+        "not-everybody",
+        "A collective needs every rank of its group. Here some ranks "
+        "wait in one others never call. Which condition keeps them out?",
+        wait_in_collective,
+    ),
+    Diagnosis(
+        "waits-in-vain",
+        "A rank waits for one that has already returned. Which of the two "
+        "makes a call too many, or one too few?",
+        lambda p: isinstance(p.error, Deadlock) and not p.error.cycle,
+    ),
+    Diagnosis(
+        "deadlock",
+        "Follow the arrows. Each rank waits for one that waits as well: which "
+        "call is missing, or comes too late?",
+        found("Deadlock"),
+    ),
+    Diagnosis(
+        "two-dtypes",
+        "Two calls that meet have tensors of different dtypes. torch.empty() "
+        "makes float32 unless it is told another one; empty_like() takes the dtype along.",
+        two_dtypes,
+    ),
+    Diagnosis(
+        "mismatch",
+        "Two calls that meet have to agree. Does a rank skip one, "
+        "so that its next call meets a different one?",
+        found("Mismatch"),
+    ),
+    Diagnosis(
+        "one-truth-value",
+        "max(), min(), `if`, `and` and `in` ask for one truth value, and "
+        "a tensor of several elements has one for each. torch.maximum, torch.minimum and "
+        "torch.where work element by element.",
+        says("Boolean value of Tensor"),
+    ),
+    Diagnosis(
+        "index",
+        "The list or tuple is shorter than the line takes it to be. (split(k) makes "
+        "parts of k elements; chunk(k) makes k parts, or fewer; tensor_split(k) exactly k.)",
+        says("list index out of range", "tuple index out of range"),
+    ),
+    Diagnosis(
+        "raises",
+        "That exception ends the rank, and so the case. Which value in the line is "
+        "not what it takes it for? Print it there, with its shape and dtype.",
+        found("RankFailed"),
+    ),
+]
 # of which "only with …" may say more
-VAGUE = {"deadlock", "index", "two-dtypes",
-         "waits-in-vain", "receive-first", "mismatch", "raises", "not-everybody",
-         "one-rank-alone"}  # fmt: skip
+VAGUE = {
+    "deadlock",
+    "index",
+    "two-dtypes",
+    "waits-in-vain",
+    "receive-first",
+    "mismatch",
+    "raises",
+    "not-everybody",
+    "one-rank-alone",
+}
 
 
 def says_nothing(p: Play) -> bool:
@@ -193,13 +286,23 @@ def says_nothing(p: Play) -> bool:
 
 
 TALK = [
-    Diagnosis("talks", "Everything it needs has been given to it: no rank has to ask another.",
-              found("talks")),
-    Diagnosis("collective", "Build this answer from send and receive and their asynchronous forms "
-              "alone.", found("collective")),
-    Diagnosis("nothing-sent", "No rank says a word. What another rank holds reaches this one in a "
-              "message, or not at all.", says_nothing),
-]  # fmt: skip
+    Diagnosis(
+        "talks",
+        "Everything it needs has been given to it: no rank has to ask another.",
+        found("talks"),
+    ),
+    Diagnosis(
+        "collective",
+        "Build this answer from send and receive and their asynchronous forms alone.",
+        found("collective"),
+    ),
+    Diagnosis(
+        "nothing-sent",
+        "No rank says a word. What another rank holds reaches this one in a "
+        "message, or not at all.",
+        says_nothing,
+    ),
+]
 
 
 def held_in_others(p: Play) -> bool:
@@ -218,30 +321,56 @@ NUMBERS = [  # of what came to its end, and has all its numbers right
     ),
 ]
 DONE = [  # of what came to its end, where no mistake of the exercise explains the values
-    Diagnosis("returns-nothing", "It returns None here. Which path through it has no result?",
-              lambda p: any(f.kind == "type" and f.got is None for f in p.findings)),
-    Diagnosis("wrong-type", "The stub promises another type than the one that comes back.",
-              lambda p: found("type")(p) and p.kinds() <= {"type", *MEMORY}),
-    Diagnosis("changes-argument", "A caller's tensor has changed that was to stay as it was: "
-              "work on a copy. (A slice or a block of a tensor is a view of it.)",
-              lambda p: found("argument changed")(p) and not found("left")(p)),
-    Diagnosis("shares-memory", "What is returned is partly the caller's own tensor, or what an "
-              "earlier call returned. Whoever writes into one changes the other: return new "
-              "memory.", lambda p: only(*MEMORY)(p) and found(*MEMORY[:3])(p)),
-    Diagnosis("replaced", "The numbers are right, in another tensor or in other memory. Whoever "
-              "holds the old tensor (an optimizer, DDP's buckets, the caller) does not see them: "
-              "write into it, in place.",
-              lambda p: found("replaced")(p) and p.kinds() <= {
-                  *MEMORY, "left", "argument changed"}),
-    Diagnosis("beside-messages", "It is right even where every message carries zeros, so the "
-              "numbers came another way. Ranks share nothing but messages.", found("beside")),
-]  # fmt: skip
+    Diagnosis(
+        "returns-nothing",
+        "It returns None here. Which path through it has no result?",
+        lambda p: any(f.kind == "type" and f.got is None for f in p.findings),
+    ),
+    Diagnosis(
+        "wrong-type",
+        "The stub promises another type than the one that comes back.",
+        lambda p: found("type")(p) and p.kinds() <= {"type", *MEMORY},
+    ),
+    Diagnosis(
+        "changes-argument",
+        "A caller's tensor has changed that was to stay as it was: "
+        "work on a copy. (A slice or a block of a tensor is a view of it.)",
+        lambda p: found("argument changed")(p) and not found("left")(p),
+    ),
+    Diagnosis(
+        "shares-memory",
+        "What is returned is partly the caller's own tensor, or what an "
+        "earlier call returned. Whoever writes into one changes the other: return new "
+        "memory.",
+        lambda p: only(*MEMORY)(p) and found(*MEMORY[:3])(p),
+    ),
+    Diagnosis(
+        "replaced",
+        "The numbers are right, in another tensor or in other memory. Whoever "
+        "holds the old tensor (an optimizer, DDP's buckets, the caller) does not see them: "
+        "write into it, in place.",
+        lambda p: found("replaced")(p) and p.kinds() <= {*MEMORY, "left", "argument changed"},
+    ),
+    Diagnosis(
+        "beside-messages",
+        "It is right even where every message carries zeros, so the "
+        "numbers came another way. Ranks share nothing but messages.",
+        found("beside"),
+    ),
+]
 BUDGET = [
-    Diagnosis("too-few-bytes", "Fewer bytes travel than the data have. Where did the rest come "
-              "from?", found("too few bytes")),
-    Diagnosis("over-budget", "Go through the messages of one rank: how many are there, how long "
-              "is the longest, and to whom do they go?", found("sends", "bytes", "peers")),
-]  # fmt: skip
+    Diagnosis(
+        "too-few-bytes",
+        "Fewer bytes travel than the data have. Where did the rest come from?",
+        found("too few bytes"),
+    ),
+    Diagnosis(
+        "over-budget",
+        "Go through the messages of one rank: how many are there, how long "
+        "is the longest, and to whom do they go?",
+        found("sends", "bytes", "peers"),
+    ),
+]
 NONE_FITS = Diagnosis(
     "values-differ",
     "None of the usual mistakes leaves these values. Which of "
@@ -253,17 +382,24 @@ BY_HAND = (
     "None of the usual mistakes gives this. Work the case above out by hand, and compare each step "
     "with what the function has there."
 )
-ONE_RANK = Diagnosis("one-rank-alone", "One rank has the result, and the others do not. Who tells "
-                     "them?", lambda p: False)  # fmt: skip
+ONE_RANK = Diagnosis(
+    "one-rank-alone",
+    "One rank has the result, and the others do not. Who tells them?",
+    lambda p: False,
+)
 GRAVE = ("Broken", "RankDied", "CourseError", "Hang", "Hazard")  # in this order; then the smallest
 
 
 # ---- mistakes of value ---------------------------------------------------------------------------
 
-UNTOUCHED = Mistake("left-unwritten", "Something may have arrived, and on every rank the caller's "
-                    "tensors are what they were before: the result is in a tensor that nobody "
-                    "looks at. A name can be given a new tensor; the caller still holds the old "
-                    "one.", (untouched,))  # fmt: skip
+UNTOUCHED = Mistake(
+    "left-unwritten",
+    "Something may have arrived, and on every rank the caller's "
+    "tensors are what they were before: the result is in a tensor that nobody "
+    "looks at. A name can be given a new tensor; the caller still holds the old "
+    "one.",
+    (untouched,),
+)
 
 
 def spoils(ex: Exercise, wrong: Right, play: Play) -> set[str]:
@@ -275,7 +411,8 @@ def predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool:
     """Whether this facet is what the mistake would make of it, and no other facet is right that
     the mistake would spoil."""
     return facet in spoils(ex, wrong, play) <= set(play.wrong) and (
-        facet not in ex.differing(play.seen, play.comes_to(wrong)))  # fmt: skip
+        facet not in ex.differing(play.seen, play.comes_to(wrong))
+    )
 
 
 def _by_mistake(
@@ -292,9 +429,13 @@ def _by_mistake(
         for contradicting, said in [(fine, ""), ([], where)][: 2 if where else 1]:
             if said and not copied:  # a part that is left out is untouched, too
                 known = [*ex.mistakes]
-            ways = [(mistake, way) for mistake in known for way in mistake.wrong
-                    if all(predicts(ex, way, p, facet) for p in plays)
-                    and not any(spoils(ex, way, p) for p in contradicting)]  # fmt: skip
+            ways = [
+                (mistake, way)
+                for mistake in known
+                for way in mistake.wrong
+                if all(predicts(ex, way, p, facet) for p in plays)
+                and not any(spoils(ex, way, p) for p in contradicting)
+            ]
             if ways:
                 return _told(ex, facet, plays, known, ways, said)
         if ex.blank and all(_one_right(ex, facet, p) for p in plays):
@@ -303,9 +444,13 @@ def _by_mistake(
 
 
 def _told(
-    ex: Exercise, facet: str, plays: list[Play], known: list[Mistake],
-    ways: list[tuple[Mistake, Right]], where: str,
-) -> tuple[Diagnosis, Play]:  # fmt: skip
+    ex: Exercise,
+    facet: str,
+    plays: list[Play],
+    known: list[Mistake],
+    ways: list[tuple[Mistake, Right]],
+    where: str,
+) -> tuple[Diagnosis, Play]:
     """In words, and shown where nothing else would look like it, if there is such a play."""
     several = list(dict.fromkeys(mistake for mistake, _ in ways))[:2]
     hint = several[0].hint
@@ -317,18 +462,18 @@ def _told(
     def differs_from(play: Play, *more: Right) -> bool:
         """Whether the mistake comes to something else there than right would, and all of these."""
         said = play.comes_to(mine[0])[:1]
-        return all(facet in ex.differing(said, play.comes_to(way)[:1])
-                   for way in (ex.right, *more))  # fmt: skip
+        return all(facet in ex.differing(said, play.comes_to(way)[:1]) for way in (ex.right, *more))
 
     def clear(play: Play) -> bool:
         return differs_from(play, *others)
 
     shown = next(filter(clear, plays), None)
     return Diagnosis(
-        several[0].id, f"{where} {hint}".strip(),
+        several[0].id,
+        f"{where} {hint}".strip(),
         lambda p: p.done and any(predicts(ex, way, p, facet) for way in mine),
         clear if shown else differs_from,
-    ), shown or plays[0]  # fmt: skip
+    ), shown or plays[0]
 
 
 def _one_right(ex: Exercise, facet: str, play: Play) -> bool:
@@ -351,9 +496,16 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     """Why this level fails, and the play that shows it. The id has the lesson's number in front:
     ``04.divides``."""
     play = shown = min(level.failed, key=lambda p: _gravity(ex, p))
-    few = [shown, *(p for p in level.failed if p is not shown
-                    and _ends_as(p.error) == _ends_as(shown.error)
-                    and ex.features(p.case) <= ex.features(shown.case))]  # fmt: skip
+    few = [
+        shown,
+        *(
+            p
+            for p in level.failed
+            if p is not shown
+            and _ends_as(p.error) == _ends_as(shown.error)
+            and ex.features(p.case) <= ex.features(shown.case)
+        ),
+    ]
     names = _only_with(ex, level)
     talk = TALK if ex.blank else TALK[:-1]  # all but nothing-sent
     first = _first([*CUT_OFF, *ex.diagnoses, *ERRORS, *talk], few)

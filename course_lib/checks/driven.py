@@ -21,8 +21,11 @@ from course_lib.trace import Event
 
 FORWARD, BACKWARD = 1e-3, 2e-3  # seconds that a layer computes
 REDUCES = (  # rounds that end with the mean
-    "sync", "sync with all layers", "backward half in no_sync", "evaluate between",
-)  # fmt: skip
+    "sync",
+    "sync with all layers",
+    "backward half in no_sync",
+    "evaluate between",
+)
 
 
 def back(out: Tensor, gradient: Tensor) -> None:
@@ -67,8 +70,14 @@ class Training:
     own two, in no_sync.
     """
 
-    def __init__(self, model: Net, rounds: tuple[str, ...], batches: list[Tensor], cap_bytes: int,
-                 without: tuple[str, ...] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        model: Net,
+        rounds: tuple[str, ...],
+        batches: list[Tensor],
+        cap_bytes: int,
+        without: tuple[str, ...] = (),
+    ) -> None:
         self.model, self.rounds, self.batches = model, rounds, batches
         self.cap_bytes, self.without = cap_bytes, without
         self.noted: dict[str, Any] = {}

@@ -153,7 +153,8 @@ class Play:
     def kinds(self) -> set[str]:
         """Of all that is wrong; of an error its own kind as well."""
         return {f.kind for f in self.findings + self.over_budget} | {
-            getattr(self.error, "kind", "")} - {""}  # fmt: skip
+            getattr(self.error, "kind", "")
+        } - {""}
 
 
 @dataclass(frozen=True)
@@ -258,9 +259,13 @@ class Exercise:
 
     def differing(self, these: Sequence[Outcome], those: Sequence[Outcome]) -> set[str]:
         """The facets in which some call came to something else."""
-        return {name for one, other in zip(these, those, strict=False)
-                for name in FACETS if name not in self.free
-                and not same(one.facets[name], other.facets[name], self.tolerance)}  # fmt: skip
+        return {
+            name
+            for one, other in zip(these, those, strict=False)
+            for name in FACETS
+            if name not in self.free
+            and not same(one.facets[name], other.facets[name], self.tolerance)
+        }
 
     def describe(self, case: Case) -> str:
         """The case in words: ``3 ranks, length 7, float64, strided``."""

@@ -26,9 +26,13 @@ Arguments = Callable[[random.Random], list[tuple]]
 
 
 def formula(
-    number: str, name: str, right: Formula, core: Arguments, sturdy: Arguments,
+    number: str,
+    name: str,
+    right: Formula,
+    core: Arguments,
+    sturdy: Arguments,
     mistakes: Sequence[tuple[Any, ...]],
-) -> Exercise:  # fmt: skip
+) -> Exercise:
     """Declare it; a mistake is an id, a hint, and knobs of the formula, turned one way or several.
 
     Of two at once, of two knobs, the earlier is named; each is known rounded down, too.
@@ -44,21 +48,46 @@ def formula(
 
     def mistake(at: int, id: str, hint: str, *ways: dict[str, Any]) -> Mistake:
         later = [{}, *(way for _, _, *others in mistakes[at + 1 :] for way in others)]
-        return turned(asked)(id, hint, *(
-            way | other | {"rounded": rounded} for way in ways for other in later
-            if not way.keys() & other.keys() for rounded in (float, math.floor)))  # fmt: skip
+        return turned(asked)(
+            id,
+            hint,
+            *(
+                way | other | {"rounded": rounded}
+                for way in ways
+                for other in later
+                if not way.keys() & other.keys()
+                for rounded in (float, math.floor)
+            ),
+        )
 
-    return declare(Exercise(
-        number, name, asked, inputs=lambda case, rank: tuple(case.options.values()),
-        core=lambda rng: named(core(rng)), sturdy=lambda rng: named(sturdy(rng)),
-        mistakes=[mistake(at, *known) for at, known in enumerate(mistakes)],
-        diagnoses=[Diagnosis("rounded", "It agrees to a few digits, and then differs: was "
-                             "something rounded on the way, or computed in float32?",
-                             lambda play: nearly(right, play))],
-        rules=[without_a_word], smaller=lambda case: [], tolerance=1e-9, in_ranks=False,
-        special=lambda case: {f"{name} is {value:g}" for name, value in case.options.items()
-                              if f"{name} is {value:g}" in FEATURES},
-    ))  # fmt: skip
+    return declare(
+        Exercise(
+            number,
+            name,
+            asked,
+            inputs=lambda case, rank: tuple(case.options.values()),
+            core=lambda rng: named(core(rng)),
+            sturdy=lambda rng: named(sturdy(rng)),
+            mistakes=[mistake(at, *known) for at, known in enumerate(mistakes)],
+            diagnoses=[
+                Diagnosis(
+                    "rounded",
+                    "It agrees to a few digits, and then differs: was "
+                    "something rounded on the way, or computed in float32?",
+                    lambda play: nearly(right, play),
+                )
+            ],
+            rules=[without_a_word],
+            smaller=lambda case: [],
+            tolerance=1e-9,
+            in_ranks=False,
+            special=lambda case: {
+                f"{name} is {value:g}"
+                for name, value in case.options.items()
+                if f"{name} is {value:g}" in FEATURES
+            },
+        )
+    )
 
 
 def nearly(right: Formula, play: Play) -> bool:
@@ -73,5 +102,6 @@ def networks(rng: random.Random, count: int = 6) -> list[tuple]:
     """Drawn arguments: ranks, bytes, and a link's α and β, as links have them or quite others."""
     usual = [(rng.uniform(1e-6, 1e-4), rng.uniform(1e-12, 1e-9)) for _ in range(count // 2)]
     odd = [(10 ** rng.uniform(-9, 2), 10 ** rng.uniform(-13, 1)) for _ in range(count // 2)]
-    return [(rng.randrange(2, 2000), round(10 ** rng.uniform(0, 12)), *link)
-            for link in (*usual, *odd)]  # fmt: skip
+    return [
+        (rng.randrange(2, 2000), round(10 ** rng.uniform(0, 12)), *link) for link in (*usual, *odd)
+    ]

@@ -53,8 +53,13 @@ class Answer:
         if self.function is not None:
             return self.function
         show_lines(self.file, self.source)
-        space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
-                                 "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
+        space: dict[str, Any] = {
+            "__name__": "answer",
+            "torch": torch,
+            "dist": dist,
+            "Tensor": torch.Tensor,
+            "Callable": Callable,
+        }
         try:
             exec(_compiled(self.source, self.file), space)
         except (Exception, SystemExit) as error:
@@ -153,8 +158,11 @@ def _notes(before: Places, after: Places, returned: Any, earlier: list) -> tuple
         "earlier memory": product(parts, _tensors(earlier)),
     }
     notes = [name for name, pairs in shared.items() if any(overlap(a, b) for a, b in pairs)]
-    moved = [name for name, (tensor, place) in before.items() if name in after
-             and (after[name][0] is not tensor or after[name][1] != place)]  # fmt: skip
+    moved = [
+        name
+        for name, (tensor, place) in before.items()
+        if name in after and (after[name][0] is not tensor or after[name][1] != place)
+    ]
     return tuple(notes + moved)
 
 

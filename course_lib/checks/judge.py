@@ -26,8 +26,10 @@ def judge(exercise: Exercise, play: Play) -> None:
         return
     play.expected = play.comes_to(exercise.right)
     if exercise.settle is not None:
-        play.expected = [Outcome(exercise.settle(copy.deepcopy(list(want)), got))
-                         for want, got in zip(play.expected, play.seen, strict=True)]  # fmt: skip
+        play.expected = [
+            Outcome(exercise.settle(copy.deepcopy(list(want)), got))
+            for want, got in zip(play.expected, play.seen, strict=True)
+        ]
     play.findings = [f for call in range(play.case.calls) for f in _in_call(exercise, play, call)]
     wrong = exercise.differing(play.seen, play.expected) if play.findings else ()
     play.wrong = [name for name in FACETS if name in wrong]
@@ -73,9 +75,11 @@ def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
                 stays = same_here(old, wanted) and "written" not in want.notes
                 kind = "argument changed" if stays else "left"
                 yield find(kind, "has", got=new, want=wanted, old=old)
-        yield from (find(note if note in NOTES else "replaced",
-                         NOTES.get(note, REPLACED.format(note)))
-                    for note in got.notes if facet(note) not in exercise.free)  # fmt: skip
+        yield from (
+            find(note if note in NOTES else "replaced", NOTES.get(note, REPLACED.format(note)))
+            for note in got.notes
+            if facet(note) not in exercise.free
+        )
 
 
 def _counted(exercise: Exercise, value: Any) -> Any:

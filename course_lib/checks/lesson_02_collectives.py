@@ -42,7 +42,8 @@ def rooted_sturdy(word: str) -> Callable[[random.Random], list[Case]]:
     return lambda rng: [
         *rows(word, (1, 2, 0), (3, 0, 1), (crowd(rng), 2, 3)),
         *hostile(3, 6, options={word: 1}),
-        *rows(word, (5, 2, 2), jitter=20.0, calls=5, later=roots)]  # fmt: skip
+        *rows(word, (5, 2, 2), jitter=20.0, calls=5, later=roots),
+    ]
 
 
 # ---- 02.1 my_broadcast ---------------------------------------------------------------------------
@@ -57,16 +58,25 @@ def told(given: list[tuple], adds: bool = False) -> None:
 
 
 wrong = turned(told)
-declare(Exercise(
-    "02.1", "my_broadcast", told,
-    inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
-    core=rooted_core("src"), sturdy=rooted_sturdy("src"), special=worlds_and_lengths,
-    rules=[no_collectives],
-    mistakes=[
-        wrong("adds", "What arrives is added to what the rank had. src's tensor is to take its "
-              "place.", adds=True),
-    ],
-))  # fmt: skip
+declare(
+    Exercise(
+        "02.1",
+        "my_broadcast",
+        told,
+        inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
+        core=rooted_core("src"),
+        sturdy=rooted_sturdy("src"),
+        special=worlds_and_lengths,
+        rules=[no_collectives],
+        mistakes=[
+            wrong(
+                "adds",
+                "What arrives is added to what the rank had. src's tensor is to take its place.",
+                adds=True,
+            ),
+        ],
+    )
+)
 
 # ---- 02.2 my_gather ------------------------------------------------------------------------------
 
@@ -96,9 +106,14 @@ def misplaced(play: Play) -> bool:
         return False
     given, length = [args[0] for args in play.inputs[0]], play.case.length
     lists = [seen.returned for seen in play.seen[0] if isinstance(seen.returned, list)]
-    return length > 0 < len(lists) and all(len(got) == len(given) and any(
-        not same(entry, mine) and any(same(entry, t) for t in given)
-        for entry, mine in zip(got, given, strict=True)) for got in lists)  # fmt: skip
+    return length > 0 < len(lists) and all(
+        len(got) == len(given)
+        and any(
+            not same(entry, mine) and any(same(entry, t) for t in given)
+            for entry, mine in zip(got, given, strict=True)
+        )
+        for got in lists
+    )
 
 
 def same_again(play: Play) -> bool:
@@ -123,31 +138,49 @@ def returned_elsewhere(play: Play) -> bool:
     return isinstance(own, list) and any(value is not None for value in returned)
 
 
-OWN_MISSING = ("own-missing", "The others' tensors are all there, and a rank's own is not, or "
-               "something else stands in its place. It needs no message to get into the list.",
-               {"own": left_out}, {"own": something_else})  # fmt: skip
+OWN_MISSING = (
+    "own-missing",
+    "The others' tensors are all there, and a rank's own is not, or "
+    "something else stands in its place. It needs no message to get into the list.",
+    {"own": left_out},
+    {"own": something_else},
+)
 MISPLACED = Diagnosis(
-    "misplaced", "Entry r of the list should be rank r's tensor, and some entry is another rank's. "
-    "Whose tensor goes into each place? If tensors travel in steps, whose arrives when?", misplaced,
-)  # fmt: skip
+    "misplaced",
+    "Entry r of the list should be rank r's tensor, and some entry is another rank's. "
+    "Whose tensor goes into each place? If tensors travel in steps, whose arrives when?",
+    misplaced,
+)
 
 wrong = turned(collected)
-declare(Exercise(
-    "02.2", "my_gather", collected,
-    inputs=lambda case, rank: (tensor(case, rank), case.options["dst"]),
-    core=rooted_core("dst"), sturdy=rooted_sturdy("dst"), special=worlds_and_lengths,
-    rules=[no_collectives],
-    mistakes=[
-        wrong(*OWN_MISSING),
-        wrong("other-root", "The list is on rank 0, and not on dst. Which line takes rank 0 for "
-              "the root?", root=0),
-    ],
-    diagnoses=[
-        Diagnosis("list-everywhere", "Ranks other than dst return something, too. What does the "
-                  "stub promise there?", returned_elsewhere),
-        MISPLACED,
-    ],
-))  # fmt: skip
+declare(
+    Exercise(
+        "02.2",
+        "my_gather",
+        collected,
+        inputs=lambda case, rank: (tensor(case, rank), case.options["dst"]),
+        core=rooted_core("dst"),
+        sturdy=rooted_sturdy("dst"),
+        special=worlds_and_lengths,
+        rules=[no_collectives],
+        mistakes=[
+            wrong(*OWN_MISSING),
+            wrong(
+                "other-root",
+                "The list is on rank 0, and not on dst. Which line takes rank 0 for the root?",
+                root=0,
+            ),
+        ],
+        diagnoses=[
+            Diagnosis(
+                "list-everywhere",
+                "Ranks other than dst return something, too. What does the stub promise there?",
+                returned_elsewhere,
+            ),
+            MISPLACED,
+        ],
+    )
+)
 
 # ---- 02.3 my_reduce ------------------------------------------------------------------------------
 
@@ -177,18 +210,28 @@ def operand(case: Case, rank: int) -> Tensor:
 
 
 def reduced(
-    given: list[tuple], op: Callable[[str], str] = lambda op: op,
+    given: list[tuple],
+    op: Callable[[str], str] = lambda op: op,
     rows: Callable[[list[Tensor], int], list[Tensor]] = lambda rows, dst: rows,
-) -> None:  # fmt: skip
+) -> None:
     """dst has the reduction of all, nobody else's tensor has changed. The rest are mistakes."""
     _, dst, asked = given[0]
     given[dst][0].copy_(combine(op(asked), rows([t.clone() for t, *_ in given], dst)))
 
 
 def reduce_core(rng: random.Random) -> list[Case]:
-    rows = (("sum", 2, 1, 0), ("sum", 4, 2, 0), ("sum", 4, 2, 1), ("sum", 5, 2, 0),
-            ("prod", 2, 3, 1), ("prod", 4, 3, 0), ("max", 2, 1, 0), ("max", 3, 3, 1),
-            ("min", 2, 3, 0), ("min", 5, 2, 2))  # fmt: skip
+    rows = (
+        ("sum", 2, 1, 0),
+        ("sum", 4, 2, 0),
+        ("sum", 4, 2, 1),
+        ("sum", 5, 2, 0),
+        ("prod", 2, 3, 1),
+        ("prod", 4, 3, 0),
+        ("max", 2, 1, 0),
+        ("max", 3, 3, 1),
+        ("min", 2, 3, 0),
+        ("min", 5, 2, 2),
+    )
     return [
         *(Case(w, n, options={"dst": dst, "op": op}) for op, w, n, dst in rows),
         Case(4, rng.randrange(9, 300), numbers="random", options={"dst": 0, "op": "sum"}),
@@ -196,69 +239,122 @@ def reduce_core(rng: random.Random) -> list[Case]:
 
 
 wrong = turned(reduced)
-declare(Exercise(
-    "02.3", "my_reduce", reduced,
-    inputs=lambda case, rank: (operand(case, rank), case.options["dst"], case.options["op"]),
-    core=reduce_core,
-    sturdy=lambda rng: [
-        Case(1, 2, options={"dst": 0, "op": "prod"}), Case(3, 0, options={"dst": 1, "op": "max"}),
-        Case(crowd(rng), 2, options={"dst": 3, "op": rng.choice(["sum", "max", "min"])}),
-        Case(3, 3, "int32", numbers="random", options={"dst": 1, "op": "min"}),
-        *hostile(3, 6, options={"dst": 1, "op": "sum"})],
-    special=worlds_and_lengths, rules=[no_collectives],
-    mistakes=[
-        wrong("other-op", "The result is that of another operation than the one that `op` names.",
-              *({"op": lambda op, k=k: k} for k in REDUCERS),
-              *({"op": lambda op, k=k: k.get(op, op)} for k in (
-                  {"max": "min", "min": "max"}, {"prod": "sum"}))),
-        wrong("root-twice", "dst's own tensor is in the result twice.",
-              rows=lambda rows, dst: [*rows, rows[dst]]),
-        wrong("received-over-own", "dst receives into its own tensor, or into the one that holds "
-              "the result so far: what was in it is gone.",
-              *({"rows": lambda rows, dst, k=k, at=at: [left_out(rows, dst)[at]] * k}
-                for k in (1, 2) for at in (0, -1))),
-        wrong("starts-from-0", "It is as if one more rank had taken part, with zeros. What does a "
-              "0 do to a product, or to the largest of negative numbers?",
-              rows=lambda rows, dst: [*rows, torch.zeros_like(rows[0])]),
-        wrong("one-lost", "The result lacks the numbers of one rank. What became of them?",
-              *({"rows": lambda rows, dst, k=k: left_out(rows, (dst + k) % len(rows))}
-                for k in (0, 1, -1))),
-    ],
-))  # fmt: skip
+declare(
+    Exercise(
+        "02.3",
+        "my_reduce",
+        reduced,
+        inputs=lambda case, rank: (operand(case, rank), case.options["dst"], case.options["op"]),
+        core=reduce_core,
+        sturdy=lambda rng: [
+            Case(1, 2, options={"dst": 0, "op": "prod"}),
+            Case(3, 0, options={"dst": 1, "op": "max"}),
+            Case(crowd(rng), 2, options={"dst": 3, "op": rng.choice(["sum", "max", "min"])}),
+            Case(3, 3, "int32", numbers="random", options={"dst": 1, "op": "min"}),
+            *hostile(3, 6, options={"dst": 1, "op": "sum"}),
+        ],
+        special=worlds_and_lengths,
+        rules=[no_collectives],
+        mistakes=[
+            wrong(
+                "other-op",
+                "The result is that of another operation than the one that `op` names.",
+                *({"op": lambda op, k=k: k} for k in REDUCERS),
+                *(
+                    {"op": lambda op, k=k: k.get(op, op)}
+                    for k in ({"max": "min", "min": "max"}, {"prod": "sum"})
+                ),
+            ),
+            wrong(
+                "root-twice",
+                "dst's own tensor is in the result twice.",
+                rows=lambda rows, dst: [*rows, rows[dst]],
+            ),
+            wrong(
+                "received-over-own",
+                "dst receives into its own tensor, or into the one that holds "
+                "the result so far: what was in it is gone.",
+                *(
+                    {"rows": lambda rows, dst, k=k, at=at: [left_out(rows, dst)[at]] * k}
+                    for k in (1, 2)
+                    for at in (0, -1)
+                ),
+            ),
+            wrong(
+                "starts-from-0",
+                "It is as if one more rank had taken part, with zeros. What does a "
+                "0 do to a product, or to the largest of negative numbers?",
+                rows=lambda rows, dst: [*rows, torch.zeros_like(rows[0])],
+            ),
+            wrong(
+                "one-lost",
+                "The result lacks the numbers of one rank. What became of them?",
+                *(
+                    {"rows": lambda rows, dst, k=k: left_out(rows, (dst + k) % len(rows))}
+                    for k in (0, 1, -1)
+                ),
+            ),
+        ],
+    )
+)
 
 # ---- 02.4 my_all_gather --------------------------------------------------------------------------
 
-declare(Exercise(
-    "02.4", "my_all_gather", collected, inputs=lambda case, rank: (tensor(case, rank),),
-    core=lambda rng: [*cases((2, 3), (1, 2)), *cases((4, 5), (2,)),
-                      Case(5, rng.randrange(9, 300), numbers="random"),
-                      Case(3, 4, numbers="random", calls=2)],
-    sturdy=lambda rng: [Case(1, 2), Case(3, 0), Case(8, 2), Case(crowd(rng), 2), *hostile(3, 6)],
-    special=worlds_and_lengths, rules=[no_collectives],
-    diagnoses=[
-        Diagnosis("same-again", "Every other entry of a rank's list is the same neighbour's "
-                  "tensor: in each step that one has sent its own again. What should it pass on?",
-                  same_again),
-        MISPLACED,
-    ],
-    mistakes=[turned(collected)(*OWN_MISSING)],
-))  # fmt: skip
+declare(
+    Exercise(
+        "02.4",
+        "my_all_gather",
+        collected,
+        inputs=lambda case, rank: (tensor(case, rank),),
+        core=lambda rng: [
+            *cases((2, 3), (1, 2)),
+            *cases((4, 5), (2,)),
+            Case(5, rng.randrange(9, 300), numbers="random"),
+            Case(3, 4, numbers="random", calls=2),
+        ],
+        sturdy=lambda rng: [
+            Case(1, 2),
+            Case(3, 0),
+            Case(8, 2),
+            Case(crowd(rng), 2),
+            *hostile(3, 6),
+        ],
+        special=worlds_and_lengths,
+        rules=[no_collectives],
+        diagnoses=[
+            Diagnosis(
+                "same-again",
+                "Every other entry of a rank's list is the same neighbour's "
+                "tensor: in each step that one has sent its own again. What should it pass on?",
+                same_again,
+            ),
+            MISPLACED,
+        ],
+        mistakes=[turned(collected)(*OWN_MISSING)],
+    )
+)
 
 # ---- 02.5 my_reduce_scatter ----------------------------------------------------------------------
 
 
 def scattered(
-    given: list[tuple], of: Callable[[int, int], int] = lambda rank, n: rank,
-    add: bool = True, whole: bool = False, sent: bool = False, own: bool = True,
-) -> list:  # fmt: skip
+    given: list[tuple],
+    of: Callable[[int, int], int] = lambda rank, n: rank,
+    add: bool = True,
+    whole: bool = False,
+    sent: bool = False,
+    own: bool = True,
+) -> list:
     """Of the sum every rank has its own block. The rest are mistakes."""
     n, total = len(given), combine("sum", [t for (t,) in given])
     if not own:
         return [(total - t).tensor_split(n)[r] for r, (t,) in enumerate(given)]
     if sent:
         return [combine("sum", [given[r][0].tensor_split(n)[r] for r in range(n)]) for _ in given]
-    return [total if whole else (total if add else given[r][0]).tensor_split(n)[of(r, n)].clone()
-            for r in range(n)]  # fmt: skip
+    return [
+        total if whole else (total if add else given[r][0]).tensor_split(n)[of(r, n)].clone()
+        for r in range(n)
+    ]
 
 
 def block_bytes(play: Play) -> int:
@@ -266,28 +362,60 @@ def block_bytes(play: Play) -> int:
 
 
 wrong = turned(scattered)
-declare(Exercise(
-    "02.5", "my_reduce_scatter", scattered, inputs=lambda case, rank: (tensor(case, rank),),
-    core=lambda rng: [*(Case(w, n) for w, n in ((2, 2), (2, 4), (3, 3), (3, 6), (4, 8), (5, 5))),
-                      Case(5, 5 * rng.randrange(3, 60), numbers="random"),
-                      Case(3, 6, numbers="random", calls=2)],
-    sturdy=lambda rng: [Case(1, 2), Case(3, 0), Case(8, 16), (lambda w: Case(w, 2 * w))(crowd(rng)),
-                        Case(4, 8, jitter=20.0, calls=8), Case(2, 8, layout="transposed"),
-                        *(c for c in hostile(2, 8) if c.layout != "scalar")],
-    special=worlds_and_lengths, fits=divides, rules=[no_collectives],
-    budget=[bytes_at_most(lambda p: (p.case.world - 1) * block_bytes(p)),
+declare(
+    Exercise(
+        "02.5",
+        "my_reduce_scatter",
+        scattered,
+        inputs=lambda case, rank: (tensor(case, rank),),
+        core=lambda rng: [
+            *(Case(w, n) for w, n in ((2, 2), (2, 4), (3, 3), (3, 6), (4, 8), (5, 5))),
+            Case(5, 5 * rng.randrange(3, 60), numbers="random"),
+            Case(3, 6, numbers="random", calls=2),
+        ],
+        sturdy=lambda rng: [
+            Case(1, 2),
+            Case(3, 0),
+            Case(8, 16),
+            (lambda w: Case(w, 2 * w))(crowd(rng)),
+            Case(4, 8, jitter=20.0, calls=8),
+            Case(2, 8, layout="transposed"),
+            *(c for c in hostile(2, 8) if c.layout != "scalar"),
+        ],
+        special=worlds_and_lengths,
+        fits=divides,
+        rules=[no_collectives],
+        budget=[
+            bytes_at_most(lambda p: (p.case.world - 1) * block_bytes(p)),
             receives_at_most(lambda p: (p.case.world - 1) * block_bytes(p)),
-            bytes_in_total_at_least(lambda p: (p.case.world - 1) * p.given(0).nbytes)],
-    mistakes=[
-        wrong("input-block", "Each rank returns a part of its own tensor, to which nothing has "
-              "been added.", add=False),
-        wrong("own-missing", "Each rank has the sum of what the others have sent. Its own tensor "
-              "has a block for it, too.", own=False),
-        wrong("own-block-sent", "Rank r needs block r from all, not each sender's own.", sent=True),
-        wrong("whole-sum", "The whole sum comes back. A rank keeps one block of it.", whole=True),
-        wrong("wrong-block", "Each rank returns a finished block of the sum, and not the one that "
-              "has its own number.", *({"of": lambda rank, n, k=k: (rank + k) % n}
-                                       for k in (1, -1, 2)),
-              {"of": lambda rank, n: n - 1 - rank}, {"of": lambda rank, n: 0}),
-    ],
-))  # fmt: skip
+            bytes_in_total_at_least(lambda p: (p.case.world - 1) * p.given(0).nbytes),
+        ],
+        mistakes=[
+            wrong(
+                "input-block",
+                "Each rank returns a part of its own tensor, to which nothing has been added.",
+                add=False,
+            ),
+            wrong(
+                "own-missing",
+                "Each rank has the sum of what the others have sent. Its own tensor "
+                "has a block for it, too.",
+                own=False,
+            ),
+            wrong(
+                "own-block-sent", "Rank r needs block r from all, not each sender's own.", sent=True
+            ),
+            wrong(
+                "whole-sum", "The whole sum comes back. A rank keeps one block of it.", whole=True
+            ),
+            wrong(
+                "wrong-block",
+                "Each rank returns a finished block of the sum, and not the one that "
+                "has its own number.",
+                *({"of": lambda rank, n, k=k: (rank + k) % n} for k in (1, -1, 2)),
+                {"of": lambda rank, n: n - 1 - rank},
+                {"of": lambda rank, n: 0},
+            ),
+        ],
+    )
+)

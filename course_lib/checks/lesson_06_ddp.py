@@ -83,14 +83,23 @@ class Account:
 
     def losses(self, epoch: int, rank: int) -> list[list[float]]:
         """Of each batch those of its samples."""
-        return [cross_entropy(p["logits"], self.labels[p["samples"]], reduction="none").tolist()
-                for p in self.trained(epoch, rank)]  # fmt: skip
+        return [
+            cross_entropy(p["logits"], self.labels[p["samples"]], reduction="none").tolist()
+            for p in self.trained(epoch, rank)
+        ]
 
     def hits(self, epoch: int, *ranks: int) -> list[tuple[int, bool]]:
         """Of each sample that these ranks, or all, have evaluated, whether it was recognised."""
-        return [hit for r in ranks or self.ranks for p in self.evaluated(epoch, r) for hit in zip(
-            p["samples"], (p["logits"].argmax(1) == self.labels[p["samples"]]).tolist(),
-            strict=True)]  # fmt: skip
+        return [
+            hit
+            for r in ranks or self.ranks
+            for p in self.evaluated(epoch, r)
+            for hit in zip(
+                p["samples"],
+                (p["logits"].argmax(1) == self.labels[p["samples"]]).tolist(),
+                strict=True,
+            )
+        ]
 
     def rate(self, epoch: int, *ranks: int) -> float:
         return mean(hit for _, hit in self.hits(epoch, *ranks))
@@ -98,14 +107,19 @@ class Account:
     def numbers(self) -> dict[str, Any]:
         """What is to be reported."""
         accuracy = [mean(dict(self.hits(e)).values()) for e in self.epochs]
-        losses = [mean(v for r in self.ranks for batch in self.losses(e, r) for v in batch)
-                  for e in self.epochs]  # fmt: skip
+        losses = [
+            mean(v for r in self.ranks for batch in self.losses(e, r) for v in batch)
+            for e in self.epochs
+        ]
         return {"loss": losses or ANYTHING, "accuracy": accuracy or ANYTHING}
 
 
 def account(play: Play, call: int = 0) -> Account:
-    return Account(play.inputs[call][0][0].tensors[1], play.case.options["epochs"], [
-        seen.args[0]["passes"] for seen in (play.seen[call] if play.done else [])])  # fmt: skip
+    return Account(
+        play.inputs[call][0][0].tensors[1],
+        play.case.options["epochs"],
+        [seen.args[0]["passes"] for seen in (play.seen[call] if play.done else [])],
+    )
 
 
 def as_watched(want: list[Seen], got: list[Seen]) -> list[Seen]:
@@ -123,11 +137,15 @@ def trained_well(play: Play) -> Iterator[Finding]:
     tell, batch, spare = said.setdefault, case.options["batch_size"], -case.length % case.world
     for rank, steps in enumerate(a.steps):
         if not steps or not a.epochs:
-            tell("steps" if steps else "never-steps", f"rank {rank} trains in {len(steps)} steps, "
-                 f"in {case.options['epochs']} epochs")  # fmt: skip
+            tell(
+                "steps" if steps else "never-steps",
+                f"rank {rank} trains in {len(steps)} steps, in {case.options['epochs']} epochs",
+            )
         if (largest := max((len(p["samples"]) for p in steps), default=0)) > batch:
-            tell("batch-too-large", f"rank {rank} trains on {largest} samples at once; batch_size "
-                 f"is {batch}")  # fmt: skip
+            tell(
+                "batch-too-large",
+                f"rank {rank} trains on {largest} samples at once; batch_size is {batch}",
+            )
         for number, (one, other) in enumerate(pairwise(steps), 2):
             if other["stale"] and one["weights"] != other["weights"]:
                 tell("no-zero-grad", f"rank {rank}: step {number} finds earlier steps' gradients")
@@ -136,8 +154,11 @@ def trained_well(play: Play) -> Iterator[Finding]:
     for epoch in a.epochs:
         drawn = [i for rank in a.drawn(epoch) for i in rank]
         if (twice := len(drawn) - len(set(drawn))) > spare:
-            tell("overlap", f"in epoch {epoch} {twice} draws repeat a sample; shares of equal size "
-                 f"need {spare}")  # fmt: skip
+            tell(
+                "overlap",
+                f"in epoch {epoch} {twice} draws repeat a sample; shares of equal size "
+                f"need {spare}",
+            )
         if (missed := case.length - len(set(drawn))) >= case.world * batch:
             tell("missed", f"in epoch {epoch} {missed} samples are never drawn")
         if epoch and a.drawn(epoch) == a.drawn(0) and max(map(len, a.drawn(0))) > 3:
@@ -160,14 +181,20 @@ def from_seed(play: Play) -> Iterator[Finding]:
     """Weights and order come from the seed: another one gives others, the same one the same."""
     seeds = [args[0][3] for args in play.inputs]
     accounts = [account(play, call) for call in range(play.case.calls)]
-    made = [(a.steps[0][0]["weights"], a.drawn(0)) for a in accounts
-            if all(each.epochs for each in accounts)]  # fmt: skip
+    made = [
+        (a.steps[0][0]["weights"], a.drawn(0))
+        for a in accounts
+        if all(each.epochs for each in accounts)
+    ]
     for seed, other in zip(seeds[1:], made[1:], strict=False):
         alike = [one == two for one, two in zip(made[0], other, strict=True)]
         if {*alike} != {seed == seeds[0]}:
             weights, order = ("same" if same else "other" for same in alike)
-            yield Finding("seed", f"called with seed {seeds[0]}, then {seed}: {weights} weights at "
-                          f"the start, {order} order of samples")  # fmt: skip
+            yield Finding(
+                "seed",
+                f"called with seed {seeds[0]}, then {seed}: {weights} weights at "
+                f"the start, {order} order of samples",
+            )
 
 
 def reduced_by_ddp(play: Play) -> Iterator[Finding]:
@@ -207,62 +234,113 @@ def reports(key: str, *ways: Callable[[Account, int, int], float]) -> OfPlay:
 trainings = partial(rows, "batch_size epochs seed")
 FOUND = {  # hints by what is found; in this order, as one brings others with it
     "overlap": "Ranks draw the same samples. What gives each rank a share of its own? And do all "
-               "ranks shuffle alike before they take it?",
+    "ranks shuffle alike before they take it?",
     "no-set-epoch": "Two epochs draw the samples in the same order. Are they shuffled, and what "
-                    "tells the sampler, in time, that another epoch has begun?",
+    "tells the sampler, in time, that another epoch has begun?",
     "never-steps": "Is step() called after each batch, for the parameters of this model?",
     "no-zero-grad": "No zero_grad() comes between the steps, and backward() adds.",
     "not-averaged": "The gradients stay on the rank that made them, and each rank trains a model "
-                    "of its own. Which module has to be called for them to be averaged?",
+    "of its own. Which module has to be called for them to be averaged?",
     "not-evaluated": "All samples belong between an epoch's last step and the next one.",
     "training-mode": "Which calls switch a model between training and evaluation?",
     "seed": "The weights at the start and the order of the samples come from the seed, and from "
-            "it alone: the same seed gives the same training, and another seed another one.",
-}  # fmt: skip
+    "it alone: the same seed gives the same training, and another seed another one.",
+}
 REPORTS: list[tuple] = [  # what of an Account is reported for an epoch, by a rank
-    ("padding-counted", "accuracy", "The sampler fills the last shares up with samples that it has "
-     "given out already, and the accuracy counts them again.", lambda a, e, r: a.rate(e),
-     lambda a, e, r: sum(hit for _, hit in a.hits(e)) / len(a.labels)),
-    ("mean-of-ranks", "accuracy", "The ranks' accuracies are averaged, and their shares differ in "
-     "size: a sample counts for more in a small one. Add up the counts, then divide once.",
-     lambda a, e, r: mean(a.rate(e, k) for k in a.ranks)),
-    ("local-accuracy", "accuracy", "Each rank reports the accuracy over its own share; the counts "
-     "have to be added up over the ranks before they are divided.", lambda a, e, r: a.rate(e, r)),
-    ("local-loss", "loss", "Each rank reports the loss of its own samples only.",
-     lambda a, e, r: mean(v for batch in a.losses(e, r) for v in batch)),
-    ("mean-of-batches", "loss", "A smaller last batch counts as much as a full one: the mean over "
-     "samples is asked for, not the mean of the batches' means.",
-     lambda a, e, r: mean(map(mean, a.losses(e, r))),
-     lambda a, e, r: mean(mean(map(mean, a.losses(e, k))) for k in a.ranks)),
-]  # fmt: skip
+    (
+        "padding-counted",
+        "accuracy",
+        "The sampler fills the last shares up with samples that it has "
+        "given out already, and the accuracy counts them again.",
+        lambda a, e, r: a.rate(e),
+        lambda a, e, r: sum(hit for _, hit in a.hits(e)) / len(a.labels),
+    ),
+    (
+        "mean-of-ranks",
+        "accuracy",
+        "The ranks' accuracies are averaged, and their shares differ in "
+        "size: a sample counts for more in a small one. Add up the counts, then divide once.",
+        lambda a, e, r: mean(a.rate(e, k) for k in a.ranks),
+    ),
+    (
+        "local-accuracy",
+        "accuracy",
+        "Each rank reports the accuracy over its own share; the counts "
+        "have to be added up over the ranks before they are divided.",
+        lambda a, e, r: a.rate(e, r),
+    ),
+    (
+        "local-loss",
+        "loss",
+        "Each rank reports the loss of its own samples only.",
+        lambda a, e, r: mean(v for batch in a.losses(e, r) for v in batch),
+    ),
+    (
+        "mean-of-batches",
+        "loss",
+        "A smaller last batch counts as much as a full one: the mean over "
+        "samples is asked for, not the mean of the batches' means.",
+        lambda a, e, r: mean(map(mean, a.losses(e, r))),
+        lambda a, e, r: mean(mean(map(mean, a.losses(e, k))) for k in a.ranks),
+    ),
+]
 
 
-declare(Exercise(
-    "06.1", "train_ddp", lambda given: [{"loss": ANYTHING, "accuracy": ANYTHING}] * len(given),
-    inputs=training, settle=as_watched,
-    core=lambda rng: trainings(
-        (2, 16, 4, 2, 0), (2, 13, 3, 3, 1), (3, 20, 4, 2, rng.randrange(2, 1000)),
-        (4, 4 * rng.randrange(4, 7) + 1, 2, 5, 6), (5, rng.randrange(21, 25), 2, 2, 3)),
-    sturdy=lambda rng: [
-        *trainings((1, 11, 4, 2, 5), (crowd(rng), 19, 2, 2, 6), (3, 7, 16, 2, 0),
-                   (2, 9, 1, 1, rng.randrange(99))),
-        *trainings((2, 8, 16, 2, 7), calls=3, later=({"seed": 8}, {"seed": 7}))],
-    smaller=lambda case: [replace(case, world=w, length=n) for w in (2, case.world)
-                          for n in (5, 8, 9) if case.calls == 1],
-    special=chunked, fits=lambda case: 1 < case.world <= case.length,
-    tolerance=CLOSE, length_is="samples", blank=False,
-    rules=[trained_well, from_seed], budget=[reduced_by_ddp],
-    diagnoses=[
-        Diagnosis("uneven-shares", "Where samples cannot be divided evenly, one rank takes a step "
-                  "more than another, and waits in it for a rank that never comes.", lambda p:
-                  found("Deadlock", "Mismatch")(p) and p.case.length % p.case.world > 0),
-        *(Diagnosis(id, hint, found(id)) for id, hint in FOUND.items()),
-        *(Diagnosis(id, hint, reports(key, *ways)) for id, key, hint, *ways in REPORTS),
-        Diagnosis("by-hand", "The answer's own calls average the gradients. The exercise asks for "
-                  "DistributedDataParallel, which sends them while backward() is still running: "
-                  "when it returns, they have been averaged.", only("by-hand")),
-    ],
-))  # fmt: skip
+declare(
+    Exercise(
+        "06.1",
+        "train_ddp",
+        lambda given: [{"loss": ANYTHING, "accuracy": ANYTHING}] * len(given),
+        inputs=training,
+        settle=as_watched,
+        core=lambda rng: trainings(
+            (2, 16, 4, 2, 0),
+            (2, 13, 3, 3, 1),
+            (3, 20, 4, 2, rng.randrange(2, 1000)),
+            (4, 4 * rng.randrange(4, 7) + 1, 2, 5, 6),
+            (5, rng.randrange(21, 25), 2, 2, 3),
+        ),
+        sturdy=lambda rng: [
+            *trainings(
+                (1, 11, 4, 2, 5),
+                (crowd(rng), 19, 2, 2, 6),
+                (3, 7, 16, 2, 0),
+                (2, 9, 1, 1, rng.randrange(99)),
+            ),
+            *trainings((2, 8, 16, 2, 7), calls=3, later=({"seed": 8}, {"seed": 7})),
+        ],
+        smaller=lambda case: [
+            replace(case, world=w, length=n)
+            for w in (2, case.world)
+            for n in (5, 8, 9)
+            if case.calls == 1
+        ],
+        special=chunked,
+        fits=lambda case: 1 < case.world <= case.length,
+        tolerance=CLOSE,
+        length_is="samples",
+        blank=False,
+        rules=[trained_well, from_seed],
+        budget=[reduced_by_ddp],
+        diagnoses=[
+            Diagnosis(
+                "uneven-shares",
+                "Where samples cannot be divided evenly, one rank takes a step "
+                "more than another, and waits in it for a rank that never comes.",
+                lambda p: found("Deadlock", "Mismatch")(p) and p.case.length % p.case.world > 0,
+            ),
+            *(Diagnosis(id, hint, found(id)) for id, hint in FOUND.items()),
+            *(Diagnosis(id, hint, reports(key, *ways)) for id, key, hint, *ways in REPORTS),
+            Diagnosis(
+                "by-hand",
+                "The answer's own calls average the gradients. The exercise asks for "
+                "DistributedDataParallel, which sends them while backward() is still running: "
+                "when it returns, they have been averaged.",
+                only("by-hand"),
+            ),
+        ],
+    )
+)
 
 
 # ---- 06.2 accumulate_step ------------------------------------------------------------------------
@@ -273,11 +351,12 @@ def clip(gradient: Tensor, norm: float) -> Tensor:
 
 
 def accumulate(
-    given: list[tuple], own: Callable[[Tensor, float], Tensor] = lambda parts, norm: parts.sum(0),
+    given: list[tuple],
+    own: Callable[[Tensor, float], Tensor] = lambda parts, norm: parts.sum(0),
     end: Callable[[Tensor, float], Tensor] = clip,
     told: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses.mean(),
     divided: str = "",
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     """One step along the clipped mean gradient of all ranks' micro-batches. The rest are mistakes.
 
     ``own`` makes one gradient of a rank's micro-batches, each divided by their number; ``end``
@@ -304,8 +383,10 @@ def accumulate(
 
 def accumulating(case: Case, rank: int) -> tuple:
     options = {"model": "buffers", SIZES: (2,) * case.world} | case.options
-    each = [batches(replace(case, seed=case.seed + k, options=options), rank)
-            for k in range(case.length)]  # fmt: skip
+    each = [
+        batches(replace(case, seed=case.seed + k, options=options), rank)
+        for k in range(case.length)
+    ]
     model, optimizer, *_ = each[0]
     for p in model.parameters():
         p.data /= 32
@@ -331,59 +412,109 @@ def weights(play: Play, rank: int) -> dict[str, Any]:
 
 steps = partial(rows, "max_norm")
 wrong = turned(accumulate)
-declare(Exercise(
-    "06.2", "accumulate_step", accumulate, inputs=accumulating,
-    core=lambda rng: steps((2, 2, 100.0), (2, 3, 0.1), (3, 2, 0.05), (3, 4, 9.0), (4, 3, 0.2),
-                           (5, 2, 0.1)),
-    sturdy=lambda rng: [
-        *steps((1, 3, 0.1), (crowd(rng), 2, 0.1), (3, 1, 0.1)),
-        *steps((3, 2, 0.1), dtype="float64"),
-        *steps((2, 2, 0.1), options={"model": "first layer frozen"}),
-        *steps((2, 2, 100.0), options={"gradients": "left over"}),
-        *steps((2, 2, 100.0), calls=2)],
-    free=["grad"], ddp=True, tolerance=CLOSE, length_is="micro-batches",
-    fits=lambda case: case.world > 1 and case.length > 1, budget=[reduced_once],
-    special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
-    diagnoses=[
-        Diagnosis("stays-local", "The ranks end with different weights: gradients, or a step, stay "
-                  "on a rank. DDP reduces in a backward whose forward went through DDP itself, not "
-                  "the module inside it, and outside no_sync.",
-                  lambda p: p.done and not all(same(weights(p, r), weights(p, 0), CLOSE)
-                                               for r in range(p.case.world))),
-        Diagnosis("syncs-each", "The gradients are reduced more than once in this step. It is the "
-                  "forward pass that settles whether its backward reduces: which ones lie outside "
-                  "no_sync?", only("syncs-each")),
-        Diagnosis("gathers", "Every rank is sent the gradients of all the others, and adds them up "
-                  "by itself. A reduction adds on the way, and each rank is sent one sum.",
-                  only("gathers")),
-    ],
-    mistakes=[
-        wrong("unscaled", "The gradients of the micro-batches are added up, so the step is that of "
-              "their sum. A mean over all samples is asked for.",
-              own=lambda parts, norm: len(parts) * parts.sum(0)),
-        wrong("divided-again", "DDP's gradients are means over the ranks already, and these are "
-              "divided by the number of ranks once more.", {"divided": "before"},
-              {"divided": "after"}),
-        wrong("only-last", "Only the last micro-batch has a part in the step.",
-              {"own": lambda parts, norm: parts[-1]},
-              {"own": lambda parts, norm: len(parts) * parts[-1]}),
-        wrong("clips-too-soon", "What is clipped is one rank's own gradient, or a part of it. The "
-              "norm that counts is that of the average over all ranks and micro-batches.",
-              {"own": lambda parts, norm: clip(parts.sum(0), norm), "end": lambda g, norm: g},
-              {"own": lambda parts, norm: reduce(lambda sum, g: clip(sum, norm) + g, parts)}),
-        wrong("never-clips", "The step is as long as the gradient is; max_norm has no part in it.",
-              end=lambda g, norm: g),
-        wrong("no-step", "The weights are as they were.", end=lambda g, norm: 0 * g),
-        wrong("local-loss", "Each rank returns the loss of its own micro-batches.",
-              told=lambda losses, rank: losses[rank].mean()),
-        wrong("last-loss", "The loss that comes back is that of the last micro-batch.",
-              {"told": lambda losses, rank: losses[rank, -1]},
-              {"told": lambda losses, rank: losses[:, -1].mean()}),
-        wrong("sum-of-losses", "The losses are added up; their mean is asked for, over the "
-              "micro-batches and over the ranks.",
-              {"told": lambda losses, rank: losses[rank].sum()},
-              {"told": lambda losses, rank: losses.sum()},
-              {"told": lambda losses, rank: losses.mean(1).sum()},
-              {"told": lambda losses, rank: losses.mean(0).sum()}),
-    ],
-))  # fmt: skip
+declare(
+    Exercise(
+        "06.2",
+        "accumulate_step",
+        accumulate,
+        inputs=accumulating,
+        core=lambda rng: steps(
+            (2, 2, 100.0), (2, 3, 0.1), (3, 2, 0.05), (3, 4, 9.0), (4, 3, 0.2), (5, 2, 0.1)
+        ),
+        sturdy=lambda rng: [
+            *steps((1, 3, 0.1), (crowd(rng), 2, 0.1), (3, 1, 0.1)),
+            *steps((3, 2, 0.1), dtype="float64"),
+            *steps((2, 2, 0.1), options={"model": "first layer frozen"}),
+            *steps((2, 2, 100.0), options={"gradients": "left over"}),
+            *steps((2, 2, 100.0), calls=2),
+        ],
+        free=["grad"],
+        ddp=True,
+        tolerance=CLOSE,
+        length_is="micro-batches",
+        fits=lambda case: case.world > 1 and case.length > 1,
+        budget=[reduced_once],
+        special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
+        diagnoses=[
+            Diagnosis(
+                "stays-local",
+                "The ranks end with different weights: gradients, or a step, stay "
+                "on a rank. DDP reduces in a backward whose forward went through DDP itself, not "
+                "the module inside it, and outside no_sync.",
+                lambda p: (
+                    p.done
+                    and not all(
+                        same(weights(p, r), weights(p, 0), CLOSE) for r in range(p.case.world)
+                    )
+                ),
+            ),
+            Diagnosis(
+                "syncs-each",
+                "The gradients are reduced more than once in this step. It is the "
+                "forward pass that settles whether its backward reduces: which ones lie outside "
+                "no_sync?",
+                only("syncs-each"),
+            ),
+            Diagnosis(
+                "gathers",
+                "Every rank is sent the gradients of all the others, and adds them up "
+                "by itself. A reduction adds on the way, and each rank is sent one sum.",
+                only("gathers"),
+            ),
+        ],
+        mistakes=[
+            wrong(
+                "unscaled",
+                "The gradients of the micro-batches are added up, so the step is that of "
+                "their sum. A mean over all samples is asked for.",
+                own=lambda parts, norm: len(parts) * parts.sum(0),
+            ),
+            wrong(
+                "divided-again",
+                "DDP's gradients are means over the ranks already, and these are "
+                "divided by the number of ranks once more.",
+                {"divided": "before"},
+                {"divided": "after"},
+            ),
+            wrong(
+                "only-last",
+                "Only the last micro-batch has a part in the step.",
+                {"own": lambda parts, norm: parts[-1]},
+                {"own": lambda parts, norm: len(parts) * parts[-1]},
+            ),
+            wrong(
+                "clips-too-soon",
+                "What is clipped is one rank's own gradient, or a part of it. The "
+                "norm that counts is that of the average over all ranks and micro-batches.",
+                {"own": lambda parts, norm: clip(parts.sum(0), norm), "end": lambda g, norm: g},
+                {"own": lambda parts, norm: reduce(lambda sum, g: clip(sum, norm) + g, parts)},
+            ),
+            wrong(
+                "never-clips",
+                "The step is as long as the gradient is; max_norm has no part in it.",
+                end=lambda g, norm: g,
+            ),
+            wrong("no-step", "The weights are as they were.", end=lambda g, norm: 0 * g),
+            wrong(
+                "local-loss",
+                "Each rank returns the loss of its own micro-batches.",
+                told=lambda losses, rank: losses[rank].mean(),
+            ),
+            wrong(
+                "last-loss",
+                "The loss that comes back is that of the last micro-batch.",
+                {"told": lambda losses, rank: losses[rank, -1]},
+                {"told": lambda losses, rank: losses[:, -1].mean()},
+            ),
+            wrong(
+                "sum-of-losses",
+                "The losses are added up; their mean is asked for, over the "
+                "micro-batches and over the ranks.",
+                {"told": lambda losses, rank: losses[rank].sum()},
+                {"told": lambda losses, rank: losses.sum()},
+                {"told": lambda losses, rank: losses.mean(1).sum()},
+                {"told": lambda losses, rank: losses.mean(0).sum()},
+            ),
+        ],
+    )
+)

@@ -41,8 +41,11 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
     def rule(play: Play) -> Iterable[Finding]:
         took, one = play.run.seconds if play.run else 0.0, play.case.network.seconds(size(play))
         if took > limit(play) * one * (1 + 1e-9):
-            yield Finding("rounds", f"it takes as long as {took / one:.6g} messages one after "
-                          f"another, at most {limit(play)} are allowed")  # fmt: skip
+            yield Finding(
+                "rounds",
+                f"it takes as long as {took / one:.6g} messages one after "
+                f"another, at most {limit(play)} are allowed",
+            )
 
     return rule
 
@@ -62,30 +65,62 @@ def spread(given: list[tuple], adds: int = 0, early: bool = False, sign: int = 1
 
 
 wrong = turned(spread)
-declare(Exercise(
-    "09.1", "tree_broadcast", spread,
-    inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
-    core=rooted_core("src"), sturdy=rooted_sturdy("src"), special=worlds_and_lengths,
-    regimes=lambda rng: both_regimes((4, 7, 16), options={"src": 1}),
-    rules=[rules.no_collectives],
-    budget=[rules.sends_at_most(log2_up), rules.messages_of_at_most(size), rounds_at_most(log2_up),
-            rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p))],
-    diagnoses=[
-        Diagnosis("star", "The root tells everybody itself. Who else has the tensor after the "
-                  "first message, and could help?", lambda p: only("sends", "rounds")(p) and len(
-                      rules.sends(p, p.case.options["src"])) == p.case.world - 1),
-        Diagnosis("too-many-rounds", "The last rank gets the tensor too late. In every round all "
-                  "who have it should tell one more each: 1, 2, 4, 8 have it.", only("rounds")),
-    ],
-    mistakes=[
-        wrong("adds", "What arrives is added to what the rank had. src's tensor is to take its "
-              "place.", {"adds": 1}, {"adds": 2}),
-        wrong("too-early", "Some ranks pass on a tensor before src's has reached them. Who has "
-              "it after the first round, who after the second?", early=True),
-        wrong("other-root", "The tree grows from another rank than src. Compute each rank's place "
-              "by hand: does src get place 0?", sign=-1),
-    ],
-))  # fmt: skip
+declare(
+    Exercise(
+        "09.1",
+        "tree_broadcast",
+        spread,
+        inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
+        core=rooted_core("src"),
+        sturdy=rooted_sturdy("src"),
+        special=worlds_and_lengths,
+        regimes=lambda rng: both_regimes((4, 7, 16), options={"src": 1}),
+        rules=[rules.no_collectives],
+        budget=[
+            rules.sends_at_most(log2_up),
+            rules.messages_of_at_most(size),
+            rounds_at_most(log2_up),
+            rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p)),
+        ],
+        diagnoses=[
+            Diagnosis(
+                "star",
+                "The root tells everybody itself. Who else has the tensor after the "
+                "first message, and could help?",
+                lambda p: (
+                    only("sends", "rounds")(p)
+                    and len(rules.sends(p, p.case.options["src"])) == p.case.world - 1
+                ),
+            ),
+            Diagnosis(
+                "too-many-rounds",
+                "The last rank gets the tensor too late. In every round all "
+                "who have it should tell one more each: 1, 2, 4, 8 have it.",
+                only("rounds"),
+            ),
+        ],
+        mistakes=[
+            wrong(
+                "adds",
+                "What arrives is added to what the rank had. src's tensor is to take its place.",
+                {"adds": 1},
+                {"adds": 2},
+            ),
+            wrong(
+                "too-early",
+                "Some ranks pass on a tensor before src's has reached them. Who has "
+                "it after the first round, who after the second?",
+                early=True,
+            ),
+            wrong(
+                "other-root",
+                "The tree grows from another rank than src. Compute each rank's place "
+                "by hand: does src get place 0?",
+                sign=-1,
+            ),
+        ],
+    )
+)
 
 # ---- 09.2 recursive_doubling ---------------------------------------------------------------------
 
@@ -124,47 +159,99 @@ def the_same_bits(play: Play) -> Iterator[Finding]:
 
 
 wrong = turned(doubled)
-declare(Exercise(
-    "09.2", "recursive_doubling", doubled, inputs=fractions, tolerance=1e-6,
-    core=lambda rng: [*(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 2), (4, 4), (5, 3))),
-                      Case(rng.choice((3, 5)), rng.randrange(9, 99), numbers="random"),
-                      Case(3, 3, calls=2), *(Case(w, 64, options={"fractions": True})
-                                             for w in (3, 4, 5))],
-    sturdy=lambda rng: [Case(1, 3), Case(3, 0), Case(6, 2), Case(7, 2), Case(8, 2),
-                        Case(crowd(rng), 3), *hostile(3, 6)],
-    special=worlds_and_lengths, rules=[rules.no_collectives, the_same_bits],
-    regimes=lambda rng: both_regimes((3, 4, 7, 16)),
-    budget=[rules.messages_of_at_most(size), rules.sends_at_most(lambda p: log2_up(p) + 1),
+declare(
+    Exercise(
+        "09.2",
+        "recursive_doubling",
+        doubled,
+        inputs=fractions,
+        tolerance=1e-6,
+        core=lambda rng: [
+            *(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 2), (4, 4), (5, 3))),
+            Case(rng.choice((3, 5)), rng.randrange(9, 99), numbers="random"),
+            Case(3, 3, calls=2),
+            *(Case(w, 64, options={"fractions": True}) for w in (3, 4, 5)),
+        ],
+        sturdy=lambda rng: [
+            Case(1, 3),
+            Case(3, 0),
+            Case(6, 2),
+            Case(7, 2),
+            Case(8, 2),
+            Case(crowd(rng), 3),
+            *hostile(3, 6),
+        ],
+        special=worlds_and_lengths,
+        rules=[rules.no_collectives, the_same_bits],
+        regimes=lambda rng: both_regimes((3, 4, 7, 16)),
+        budget=[
+            rules.messages_of_at_most(size),
+            rules.sends_at_most(lambda p: log2_up(p) + 1),
             rounds_at_most(lambda p: log2_up(p) + 1),
-            rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size(p))],
-    diagnoses=[
-        Diagnosis("star", "One rank adds up for all. Every tensor passes its link on the way in, "
-                  "and every sum on the way out, while the other links idle.",
-                  lambda p: only("sends", "rounds")(p) and rules.through_one(p)),
-        Diagnosis("bits-differ", "Every rank has the sum, and not to the last bit the same one. "
-                  "Which rank adds up in which order?", lambda p: found("bits")(p) and not p.wrong),
-        Diagnosis("too-many-rounds", "It takes more rounds than doubling. Do both partners send at "
-                  "the same time, and is everybody busy in each round?", only("rounds")),
-    ],
-    mistakes=[
-        wrong("left-out", "Some ranks are in nobody's sum. Let each of them first hand its tensor "
-              "to one that adds it.", {"extras": "left out"}, {"extras": "not added"}),
-        wrong("not-told", "The sum is right, and some ranks have not got it: those that handed "
-              "their tensor over at the beginning wait for an answer.", extras="untold"),
-        wrong("twice", "Some ranks are in the sum twice. Where n is no power of two, whose sums "
-              "overlap in the last round?", {"wraps": 1}, {"wraps": -1}),
-        wrong("round-short", "The two halves never meet: a round is missing.", short=1),
-    ],
-))  # fmt: skip
+            rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size(p)),
+        ],
+        diagnoses=[
+            Diagnosis(
+                "star",
+                "One rank adds up for all. Every tensor passes its link on the way in, "
+                "and every sum on the way out, while the other links idle.",
+                lambda p: only("sends", "rounds")(p) and rules.through_one(p),
+            ),
+            Diagnosis(
+                "bits-differ",
+                "Every rank has the sum, and not to the last bit the same one. "
+                "Which rank adds up in which order?",
+                lambda p: found("bits")(p) and not p.wrong,
+            ),
+            Diagnosis(
+                "too-many-rounds",
+                "It takes more rounds than doubling. Do both partners send at "
+                "the same time, and is everybody busy in each round?",
+                only("rounds"),
+            ),
+        ],
+        mistakes=[
+            wrong(
+                "left-out",
+                "Some ranks are in nobody's sum. Let each of them first hand its tensor "
+                "to one that adds it.",
+                {"extras": "left out"},
+                {"extras": "not added"},
+            ),
+            wrong(
+                "not-told",
+                "The sum is right, and some ranks have not got it: those that handed "
+                "their tensor over at the beginning wait for an answer.",
+                extras="untold",
+            ),
+            wrong(
+                "twice",
+                "Some ranks are in the sum twice. Where n is no power of two, whose sums "
+                "overlap in the last round?",
+                {"wraps": 1},
+                {"wraps": -1},
+            ),
+            wrong("round-short", "The two halves never meet: a round is missing.", short=1),
+        ],
+    )
+)
 
 # ---- 09.3 fastest --------------------------------------------------------------------------------
 
 
 def quickest(
-    given: list[tuple], starts: bool = False, extra: int = 2, even: int = 0, star: int = 2,
-    ring: int = 2, chunk: Callable = truediv, inverted: bool = False, order: Callable = list,
-    pick: Callable = min, tree: int = 2,
-) -> list[str]:  # fmt: skip
+    given: list[tuple],
+    starts: bool = False,
+    extra: int = 2,
+    even: int = 0,
+    star: int = 2,
+    ring: int = 2,
+    chunk: Callable = truediv,
+    inverted: bool = False,
+    order: Callable = list,
+    pick: Callable = min,
+    tree: int = 2,
+) -> list[str]:
     """The name of the smallest time, the first one where several are. The rest are mistakes."""
     [(n, nbytes, alpha, beta)] = given
     if n == 1:
@@ -187,35 +274,90 @@ def of_networks(*rows: tuple) -> list[Case]:
 
 
 wrong = turned(quickest)
-declare(Exercise(
-    "09.3", "fastest", quickest, inputs=lambda case, rank: tuple(case.options.values()),
-    core=lambda rng: of_networks(
-        (4, 2, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4), (64, 1000, 1.0, 1.0),
-        (1000, 1000, 1.0, 2e-6), (5, 1, 1.0, 0.2), (3, 1, 1.0, 0.9), (8, 1, 1.0, 0.05),
-        (6, 1, 1.0, 0.55), (3, 2, 3.0, 1.0), *networks(rng, 20)),
-    sturdy=lambda rng: of_networks((1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5),
-                                   (3, 7, 1.0, 0.0), (1024, 1 << 30, 5e-6, 4e-11)),
-    rules=[rules.without_a_word], smaller=lambda case: [], in_ranks=False,
-    special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
-    diagnoses=[
-        Diagnosis("no-such-name", 'The answer is one of four names: "star", "doubling", "ring" or '
-                  '"tree", in lower case.', lambda p: isinstance(name := p.seen[0][0].returned, str)
-                  and name not in ("star", "doubling", "ring", "tree") if p.done else False)],
-    mistakes=[
-        wrong("latency-each-message", "The star's messages set off at once. What queues at the "
-              "root, the latencies or the transfers?", starts=True),
-        wrong("extra-rounds", "Play doubling by hand with three ranks and with four: how many "
-              "rounds?", {"extra": 0}, {"extra": 1}, {"even": 2}),
-        wrong("whole-tensor", "A step of the ring carries one chunk, S/n bytes: not the tensor, "
-              "and not rounded down.", {"chunk": lambda nbytes, n: nbytes}, {"chunk": floordiv}),
-        wrong("ties", "Two ways take the same time here. Which one does the docstring ask for?",
-              {"order": sorted}, {"order": lambda times: [*times][::-1]}),
-        wrong("one-way", "A time is too short: is the way back in it?", {"star": 1}, {"ring": 1},
-              {"tree": 1}),
-        wrong("slowest", "That one takes longest. The smallest time is asked for.", pick=max),
-        wrong("beta-is-bandwidth", "Is beta a bandwidth, or the time of one byte?", inverted=True),
-    ],
-))  # fmt: skip
+declare(
+    Exercise(
+        "09.3",
+        "fastest",
+        quickest,
+        inputs=lambda case, rank: tuple(case.options.values()),
+        core=lambda rng: of_networks(
+            (4, 2, 1.0, 1.0),
+            (64, 8, 1.0, 1e-6),
+            (64, 1000, 1.0, 1e-4),
+            (64, 1000, 1.0, 1.0),
+            (1000, 1000, 1.0, 2e-6),
+            (5, 1, 1.0, 0.2),
+            (3, 1, 1.0, 0.9),
+            (8, 1, 1.0, 0.05),
+            (6, 1, 1.0, 0.55),
+            (3, 2, 3.0, 1.0),
+            *networks(rng, 20),
+        ),
+        sturdy=lambda rng: of_networks(
+            (1, 8, 1.0, 0.5),
+            (4, 0, 1.0, 0.5),
+            (3, 7, 0.0, 0.5),
+            (3, 7, 1.0, 0.0),
+            (1024, 1 << 30, 5e-6, 4e-11),
+        ),
+        rules=[rules.without_a_word],
+        smaller=lambda case: [],
+        in_ranks=False,
+        special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
+        diagnoses=[
+            Diagnosis(
+                "no-such-name",
+                'The answer is one of four names: "star", "doubling", "ring" or '
+                '"tree", in lower case.',
+                lambda p: (
+                    isinstance(name := p.seen[0][0].returned, str)
+                    and name not in ("star", "doubling", "ring", "tree")
+                    if p.done
+                    else False
+                ),
+            )
+        ],
+        mistakes=[
+            wrong(
+                "latency-each-message",
+                "The star's messages set off at once. What queues at the "
+                "root, the latencies or the transfers?",
+                starts=True,
+            ),
+            wrong(
+                "extra-rounds",
+                "Play doubling by hand with three ranks and with four: how many rounds?",
+                {"extra": 0},
+                {"extra": 1},
+                {"even": 2},
+            ),
+            wrong(
+                "whole-tensor",
+                "A step of the ring carries one chunk, S/n bytes: not the tensor, "
+                "and not rounded down.",
+                {"chunk": lambda nbytes, n: nbytes},
+                {"chunk": floordiv},
+            ),
+            wrong(
+                "ties",
+                "Two ways take the same time here. Which one does the docstring ask for?",
+                {"order": sorted},
+                {"order": lambda times: [*times][::-1]},
+            ),
+            wrong(
+                "one-way",
+                "A time is too short: is the way back in it?",
+                {"star": 1},
+                {"ring": 1},
+                {"tree": 1},
+            ),
+            wrong("slowest", "That one takes longest. The smallest time is asked for.", pick=max),
+            wrong(
+                "beta-is-bandwidth", "Is beta a bandwidth, or the time of one byte?", inverted=True
+            ),
+        ],
+    )
+)
 
 # ---- 09.4 hierarchical_all_reduce ----------------------------------------------------------------
 
@@ -243,8 +385,13 @@ def share_between_nodes(play: Play) -> Iterator[Finding]:
     most = 2 * (nodes - 1) * -(-given.numel() // per_node // nodes) * given.element_size()
     for rank in range(play.case.world):
         if (mine := between_nodes(play, rank)) > most + 1e-6:
-            yield Finding("bytes", f"rank {rank} sends {mine:g} bytes to other nodes, at most "
-                          f"{most} are allowed", rank, mine, most)  # fmt: skip
+            yield Finding(
+                "bytes",
+                f"rank {rank} sends {mine:g} bytes to other nodes, at most {most} are allowed",
+                rank,
+                mine,
+                most,
+            )
 
 
 def strided(play: Play) -> bool:
@@ -295,44 +442,107 @@ def nodes_of(*rows: tuple[int, int, int], **rest: Any) -> list[Case]:
 
 
 wrong = turned(summed)
-declare(Exercise(
-    "09.4", "hierarchical_all_reduce", summed,
-    inputs=lambda case, rank: (tensor(case, rank), case.options["gpus_per_node"]),
-    core=lambda rng: [*nodes_of((4, 2, 4), (4, 2, 8), (6, 2, 12), (6, 3, 12)), *nodes_of(
-        (4, 2, 4 * rng.randrange(4, 30)), numbers="random"), *nodes_of((4, 2, 4), calls=2)],
-    sturdy=lambda rng: [*nodes_of((1, 1, 3), (2, 1, 3), (2, 2, 4), (3, 3, 5), (4, 2, 0), (4, 2, 1),
-                                  (4, 2, 7), (6, 3, 7), (8, 4, 5), (12, 4, 24)),
-                        *hostile(4, 8, options={"gpus_per_node": 2})],
-    fits=lambda case: case.world > case.options["gpus_per_node"] > 1 and divides(case),
-    smaller=lambda case: (c for c in smaller(case) if c.world % c.options["gpus_per_node"] == 0),
-    special=lambda case: chunked(replace(case, world=case.options["gpus_per_node"])),
-    rules=[by_nodes], budget=[share_between_nodes],
-    diagnoses=[
-        Diagnosis("flat", "One collective joins all ranks, whatever their node. Which ranks share "
-                  "a node, and which are their counterparts elsewhere?", found("flat")),
-        Diagnosis("strided", "The groups in which most bytes travel join ranks of different nodes. "
-                  "Ranks of one node follow one another: r // g says which node.", strided),
-        Diagnosis("leaders-only", "One rank of each node carries everything to the other nodes. "
-                  "What if each of its neighbours carried a part of its own?", leaders_only),
-        Diagnosis("over-share", "Some rank sends more to other nodes than its share. How much does "
-                  "it still hold then, in which group and collective?", only("bytes")),
-        Diagnosis("not-together", "Every rank calls new_group for every group, also for those that "
-                  "it is not in, and all in the same order. Does yours for its own alone?",
-                  lambda p: found("Mismatch", "Deadlock")(p) and "new_group" in str(p.error)),
-        Diagnosis("unequal-parts", "Here g does not divide the number of elements, and equal parts "
-                  "are wanted. What could you append to a flat copy?", lambda p:
-                  found("RankFailed")(p) and p.case.length % p.case.options["gpus_per_node"] > 0),
-    ],
-    mistakes=[
-        wrong("node-only", "Each rank has its own node's sum. The nodes have not met.",
-              over=lambda r, g: range(r - r % g, r - r % g + g)),
-        wrong("across-only", "Each rank has the sum over its counterparts on the other nodes. Its "
-              "neighbours within the node are missing.", over=lambda r, g: range(r % g, 999, g)),
-        wrong("leaders-know", "One rank of each node has the sum. Who tells its neighbours?",
-              over=lambda r, g: [r] if r % g else range(999)),
-        wrong("not-gathered", "Each rank has one share of the sum. Who has the others?", part=True),
-        wrong("divided", "The sum is asked for, and it has been divided: by the ranks of a node, "
-              "by the nodes, or by both.", {"by": lambda nodes, g: nodes},
-              {"by": lambda nodes, g: g}, {"by": lambda nodes, g: nodes * g}),
-    ],
-))  # fmt: skip
+declare(
+    Exercise(
+        "09.4",
+        "hierarchical_all_reduce",
+        summed,
+        inputs=lambda case, rank: (tensor(case, rank), case.options["gpus_per_node"]),
+        core=lambda rng: [
+            *nodes_of((4, 2, 4), (4, 2, 8), (6, 2, 12), (6, 3, 12)),
+            *nodes_of((4, 2, 4 * rng.randrange(4, 30)), numbers="random"),
+            *nodes_of((4, 2, 4), calls=2),
+        ],
+        sturdy=lambda rng: [
+            *nodes_of(
+                (1, 1, 3),
+                (2, 1, 3),
+                (2, 2, 4),
+                (3, 3, 5),
+                (4, 2, 0),
+                (4, 2, 1),
+                (4, 2, 7),
+                (6, 3, 7),
+                (8, 4, 5),
+                (12, 4, 24),
+            ),
+            *hostile(4, 8, options={"gpus_per_node": 2}),
+        ],
+        fits=lambda case: case.world > case.options["gpus_per_node"] > 1 and divides(case),
+        smaller=lambda case: (
+            c for c in smaller(case) if c.world % c.options["gpus_per_node"] == 0
+        ),
+        special=lambda case: chunked(replace(case, world=case.options["gpus_per_node"])),
+        rules=[by_nodes],
+        budget=[share_between_nodes],
+        diagnoses=[
+            Diagnosis(
+                "flat",
+                "One collective joins all ranks, whatever their node. Which ranks share "
+                "a node, and which are their counterparts elsewhere?",
+                found("flat"),
+            ),
+            Diagnosis(
+                "strided",
+                "The groups in which most bytes travel join ranks of different nodes. "
+                "Ranks of one node follow one another: r // g says which node.",
+                strided,
+            ),
+            Diagnosis(
+                "leaders-only",
+                "One rank of each node carries everything to the other nodes. "
+                "What if each of its neighbours carried a part of its own?",
+                leaders_only,
+            ),
+            Diagnosis(
+                "over-share",
+                "Some rank sends more to other nodes than its share. How much does "
+                "it still hold then, in which group and collective?",
+                only("bytes"),
+            ),
+            Diagnosis(
+                "not-together",
+                "Every rank calls new_group for every group, also for those that "
+                "it is not in, and all in the same order. Does yours for its own alone?",
+                lambda p: found("Mismatch", "Deadlock")(p) and "new_group" in str(p.error),
+            ),
+            Diagnosis(
+                "unequal-parts",
+                "Here g does not divide the number of elements, and equal parts "
+                "are wanted. What could you append to a flat copy?",
+                lambda p: (
+                    found("RankFailed")(p) and p.case.length % p.case.options["gpus_per_node"] > 0
+                ),
+            ),
+        ],
+        mistakes=[
+            wrong(
+                "node-only",
+                "Each rank has its own node's sum. The nodes have not met.",
+                over=lambda r, g: range(r - r % g, r - r % g + g),
+            ),
+            wrong(
+                "across-only",
+                "Each rank has the sum over its counterparts on the other nodes. Its "
+                "neighbours within the node are missing.",
+                over=lambda r, g: range(r % g, 999, g),
+            ),
+            wrong(
+                "leaders-know",
+                "One rank of each node has the sum. Who tells its neighbours?",
+                over=lambda r, g: [r] if r % g else range(999),
+            ),
+            wrong(
+                "not-gathered", "Each rank has one share of the sum. Who has the others?", part=True
+            ),
+            wrong(
+                "divided",
+                "The sum is asked for, and it has been divided: by the ranks of a node, "
+                "by the nodes, or by both.",
+                {"by": lambda nodes, g: nodes},
+                {"by": lambda nodes, g: g},
+                {"by": lambda nodes, g: nodes * g},
+            ),
+        ],
+    )
+)

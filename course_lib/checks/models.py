@@ -87,12 +87,16 @@ def give_gradients(made: nn.Module, case: Case, salt: object) -> None:
     for k, p in enumerate(p for p in made.parameters() if p.requires_grad):
         rng = case.random("grad", salt, k)
         unit = 10**salt if isinstance(salt, int) and case.world <= 5 else 0
-        numbers = [float((k + i) % 9 + 1) * unit if unit else float(rng.randrange(1, 60))
-                   for i in range(p.numel())]  # fmt: skip
+        numbers = [
+            float((k + i) % 9 + 1) * unit if unit else float(rng.randrange(1, 60))
+            for i in range(p.numel())
+        ]
         p.grad = torch.empty_like(p).copy_(torch.tensor(numbers).reshape(p.shape)).detach()
 
 
 def columns(given: list[tuple]) -> list[list[tuple[str, nn.Parameter]]]:
     """For each parameter of the ranks' models: its name and itself, by rank."""
-    return [list(by_rank) for by_rank in zip(*(args[0].named_parameters() for args in given),
-                                             strict=True)]  # fmt: skip
+    return [
+        list(by_rank)
+        for by_rank in zip(*(args[0].named_parameters() for args in given), strict=True)
+    ]

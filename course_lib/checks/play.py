@@ -131,8 +131,9 @@ def make(exercise: Exercise, case: Case, where: str = "simulated") -> Play:
     """A play of this case, not yet played."""
     key = exercise.title, repr(replace(case, blank=False))
     if key not in _prepared:
-        rounds = [[exercise.inputs(case.call(k), r) for r in range(case.world)]
-                  for k in range(case.calls)]  # fmt: skip
+        rounds = [
+            [exercise.inputs(case.call(k), r) for r in range(case.world)] for k in range(case.calls)
+        ]
         _prepared[key] = Prepared(rounds)
     return Play(case, _prepared[key], where=where)
 
@@ -160,8 +161,17 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
     with os.fdopen(nameless_file("results"), "rb") as log:
         file = f"/proc/{os.getpid()}/fd/{log.fileno()}"  # no disk has to have room for it
         try:
-            run(play_all, answer, jobs, exercise.ddp, file, world_size=1, init=False,
-                record=False, timeout=ALL_PLAYS * load_factor())  # fmt: skip
+            run(
+                play_all,
+                answer,
+                jobs,
+                exercise.ddp,
+                file,
+                world_size=1,
+                init=False,
+                record=False,
+                timeout=ALL_PLAYS * load_factor(),
+            )
         except CourseError as error:
             end = [_how_it_ended(error)]
         except (OSError, MemoryError) as error:  # nothing of this process's own is the answer's
@@ -203,8 +213,14 @@ def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
 
     play = make(exercise, case, where="on real ranks")
     try:
-        result: Result = run(_play_real, answer, play.prepared.by_rank, exercise.ddp,
-                             world_size=case.world, timeout=REAL * load_factor())  # fmt: skip
+        result: Result = run(
+            _play_real,
+            answer,
+            play.prepared.by_rank,
+            exercise.ddp,
+            world_size=case.world,
+            timeout=REAL * load_factor(),
+        )
     except CourseError as error:
         result = _blamed(error)
     settle(play, result)
@@ -224,7 +240,9 @@ def settle(play: Play, result: Result) -> None:
         return
     by_rank = [r.value if isinstance(r, Kept) else r for r in result.results]
     play.seen = [Outcome(ranks) for ranks in zip(*by_rank, strict=True)]
-    if not all(isinstance(seen, Seen) and len(seen.args) == len(args)
-               for call, rounds in zip(play.seen, play.inputs, strict=True)
-               for seen, args in zip(call, rounds, strict=True)):  # fmt: skip
+    if not all(
+        isinstance(seen, Seen) and len(seen.args) == len(args)
+        for call, rounds in zip(play.seen, play.inputs, strict=True)
+        for seen, args in zip(call, rounds, strict=True)
+    ):
         play.error = Broken("what the ranks had at the end did not come back whole")

@@ -41,8 +41,9 @@ def without_a_word(play: Play) -> Iterator[Finding]:
 
 def no_collectives(play: Play) -> Iterator[Finding]:
     """Send and receive alone: the collective that is asked for is not the answer to itself."""
-    return _first(play, "collective", lambda e: e.is_collective,
-                  ": build the answer from send and recv")  # fmt: skip
+    return _first(
+        play, "collective", lambda e: e.is_collective, ": build the answer from send and recv"
+    )
 
 
 def _at_most(kind: str, text: str, limit: Formula, count: Callable[[Play, int], int]) -> Rule:
@@ -58,13 +59,21 @@ def _at_most(kind: str, text: str, limit: Formula, count: Callable[[Play, int], 
 
 
 def sends_at_most(limit: Formula) -> Rule:
-    return _at_most("sends", "rank {rank} sends {mine} messages, at most {most} are allowed",
-                    limit, lambda play, rank: len(sends(play, rank)))  # fmt: skip
+    return _at_most(
+        "sends",
+        "rank {rank} sends {mine} messages, at most {most} are allowed",
+        limit,
+        lambda play, rank: len(sends(play, rank)),
+    )
 
 
 def bytes_at_most(limit: Formula) -> Rule:
-    return _at_most("bytes", "rank {rank} sends {mine} bytes, at most {most} are allowed",
-                    limit, lambda play, rank: trace_of(play).bytes_sent(rank))  # fmt: skip
+    return _at_most(
+        "bytes",
+        "rank {rank} sends {mine} bytes, at most {most} are allowed",
+        limit,
+        lambda play, rank: trace_of(play).bytes_sent(rank),
+    )
 
 
 def receives_at_most(limit: Formula) -> Rule:
@@ -77,9 +86,12 @@ def receives_at_most(limit: Formula) -> Rule:
 
 
 def messages_of_at_most(limit: Formula) -> Rule:
-    return _at_most("bytes", "rank {rank} sends a message of {mine} bytes, at most {most} are "
-                    "allowed", limit, lambda play, rank: max(
-                        (e.nbytes for e in sends(play, rank)), default=0))  # fmt: skip
+    return _at_most(
+        "bytes",
+        "rank {rank} sends a message of {mine} bytes, at most {most} are allowed",
+        limit,
+        lambda play, rank: max((e.nbytes for e in sends(play, rank)), default=0),
+    )
 
 
 def bytes_in_total_at_least(limit: Formula) -> Rule:
@@ -122,15 +134,29 @@ def to_everyone(play: Play) -> bool:
 
 def through_one(play: Play) -> bool:
     """One rank is an end of every message."""
-    return any(all(root in (m.src, m.dst) for m in trace_of(play).messages)
-               for root in range(play.case.world))  # fmt: skip
+    return any(
+        all(root in (m.src, m.dst) for m in trace_of(play).messages)
+        for root in range(play.case.world)
+    )
 
 
 PATTERNS = [  # told apart where there are more than three ranks
-    Diagnosis("whole-tensors", "Every message is as long as the tensor. What if each one carried "
-              "only a part of it?", whole_tensors),
-    Diagnosis("everyone-to-everyone", "Everyone sends to everyone. On a ring each rank sends to "
-              "one neighbour and hears from the other.", to_everyone),
-    Diagnosis("through-one", "One rank hears from everybody and tells everybody: its link carries "
-              "everything while the others idle.", through_one, lambda p: p.case.world > 3),
-]  # fmt: skip
+    Diagnosis(
+        "whole-tensors",
+        "Every message is as long as the tensor. What if each one carried only a part of it?",
+        whole_tensors,
+    ),
+    Diagnosis(
+        "everyone-to-everyone",
+        "Everyone sends to everyone. On a ring each rank sends to "
+        "one neighbour and hears from the other.",
+        to_everyone,
+    ),
+    Diagnosis(
+        "through-one",
+        "One rank hears from everybody and tells everybody: its link carries "
+        "everything while the others idle.",
+        through_one,
+        lambda p: p.case.world > 3,
+    ),
+]

@@ -113,15 +113,22 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """What ``python -m course_lib check --json`` prints."""
         out: dict[str, Any] = {
-            "exercise": self.title, "passed": self.passed, "points": self.points,
-            "levels": {name: "passed" if level.passed else case_of(level)
-                       for name, level in self.levels.items()},
-        }  # fmt: skip
+            "exercise": self.title,
+            "passed": self.passed,
+            "points": self.points,
+            "levels": {
+                name: "passed" if level.passed else case_of(level)
+                for name, level in self.levels.items()
+            },
+        }
         if not self.written:
             out |= {"diagnosis": "not-written", "case": None, "hint": NOT_WRITTEN_HINT}
         elif (level := self.first_failing) and level.explanation:
-            out |= {"diagnosis": level.explanation.id, "case": case_of(level),
-                    "hint": level.explanation.hint}  # fmt: skip
+            out |= {
+                "diagnosis": level.explanation.id,
+                "case": case_of(level),
+                "hint": level.explanation.hint,
+            }
         return out | ({"ungraded": list(self.ungraded)} if self.ungraded else {})
 
 
@@ -132,13 +139,17 @@ def case_of(level: Level) -> Any:
     case = level.play.case
     values = [f for f in level.findings if f.kind in VALUES]
     return {
-        "text": level.case, "where": level.play.where, "ranks": case.world, "length": case.length,
-        "dtype": case.dtype, "layout": case.layout,
+        "text": level.case,
+        "where": level.play.where,
+        "ranks": case.world,
+        "length": case.length,
+        "dtype": case.dtype,
+        "layout": case.layout,
         "options": {name: show(value) for name, value in case.options.items()},
         "values": [row for f in values for row in _rows(level.play, f)][:MOST],
         "others": list(_fine(level, values)),
         "findings": _others(level.play, [f for f in level.findings if f not in values]),
-    }  # fmt: skip
+    }
 
 
 def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
@@ -146,18 +157,28 @@ def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
     entry that differs."""
     assert f.rank is not None
     words = [f"rank {f.rank}"] * (play.case.world > 1) + [f"call {f.call + 1}"] * (
-        play.case.calls > 1)  # fmt: skip
+        play.case.calls > 1
+    )
     given = ", ".join(map(show, play.inputs[f.call][f.rank]))
     parts = [(given, f.got, f.want)]
     if isinstance(f.got, dict) and isinstance(f.want, dict):
         wrong = [k for k in f.want if not same(f.got.get(k), f.want[k], ROUNDING)]
-        parts = [(f"{k} {show(f.old[k])}", f.got.get(k), f.want[k]) if f.old else
-                 (given, {k: f.got.get(k)}, {k: f.want[k]})
-                 for k in wrong or list(f.want)[:1]]  # fmt: skip
+        parts = [
+            (f"{k} {show(f.old[k])}", f.got.get(k), f.want[k])
+            if f.old
+            else (given, {k: f.got.get(k)}, {k: f.want[k]})
+            for k in wrong or list(f.want)[:1]
+        ]
     for before, got, want in parts:
         one, other = show_apart(got, want)
-        yield {"of": ", ".join(words), "has": f.text, "given": before, "got": one,
-               "expected": other, "note": _note(f.kind, got, want)}  # fmt: skip
+        yield {
+            "of": ", ".join(words),
+            "has": f.text,
+            "given": before,
+            "got": one,
+            "expected": other,
+            "note": _note(f.kind, got, want),
+        }
 
 
 def _fine(level: Level, values: list[Finding]) -> Iterator[dict[str, str]]:
@@ -202,8 +223,10 @@ def _others(play: Play, findings: list[Finding]) -> list[str]:
         call = f" in call {f.call + 1}" if play.case.calls > 1 else ""
         told = f.rank is None or f"rank {f.rank}" in f.text
         whose.setdefault(f.text, []).extend([] if told else [f"{f.rank}{call}"])
-    texts = [f"rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}: {text}" if ranks else text
-             for text, ranks in whose.items()]  # fmt: skip
+    texts = [
+        f"rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}: {text}" if ranks else text
+        for text, ranks in whose.items()
+    ]
     more = [f"and {len(texts) - MOST} findings more"] if len(texts) > MOST else []
     return texts[:MOST] + more
 
@@ -226,12 +249,16 @@ def _story(level: Level) -> Iterator[str]:
     wide = max((len(row["of"]) for row in case["values"]), default=0)
     above = ""
     for row in case["values"]:
-        has, should = ("has", "should have") if row["has"] == "has" else (
-            "returns", "should return")  # fmt: skip
+        has, should = (
+            ("has", "should have") if row["has"] == "has" else ("returns", "should return")
+        )
         of, note = row["of"] if row["of"] != above else "", f"   {row['note']}".rstrip()
         above = row["of"]
-        for head, verb, cell, more in ((of, "given", row["given"], ""), ("", has, row["got"], ""),
-                                       ("", should, row["expected"], note)):  # fmt: skip
+        for head, verb, cell, more in (
+            (of, "given", row["given"], ""),
+            ("", has, row["got"], ""),
+            ("", should, row["expected"], note),
+        ):
             room = WIDE - wide - 19 - len(more)
             yield f"  {head:<{wide}}  {verb:<13}  {cut(cell, room)}{more}"
     for row in case["others"]:
@@ -245,5 +272,6 @@ def _folded(line: str) -> list[str]:
     if len(line) <= WIDE + 2:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.wrap(line, WIDE, subsequent_indent=indent + "  ", break_long_words=False,
-                         break_on_hyphens=False)  # fmt: skip
+    return textwrap.wrap(
+        line, WIDE, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False
+    )

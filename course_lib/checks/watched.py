@@ -18,8 +18,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 BY_CHANCE = (dropout._DropoutNd, batchnorm._BatchNorm)  # until eval() is called
-PASS = {"samples": list, "logits": Tensor, "weights": list, "gradient bytes": int,
-        "under ddp": bool, "by chance": bool, "trained": bool, "stale": bool}  # fmt: skip
+PASS = {
+    "samples": list,
+    "logits": Tensor,
+    "weights": list,
+    "gradient bytes": int,
+    "under ddp": bool,
+    "by chance": bool,
+    "trained": bool,
+    "stale": bool,
+}
 ALIKE = 0.9  # of the same image scaled, shifted or with a little noise; others have less than 0.8
 
 
@@ -46,12 +54,16 @@ class Watched(TensorDataset):
         """Whether ``left`` can have said this: in grading, an answer may have made it up."""
         passes = left.get("passes") if type(left) is dict else None
         return type(passes) is list and all(
-            type(p) is dict and {name: type(value) for name, value in p.items()} == PASS
-            and p["logits"].dim() == 2 and len(p["logits"]) == len(p["samples"]) > 0
-            and p["logits"].is_floating_point() and p["logits"].shape[1] > self.tensors[1].max()
+            type(p) is dict
+            and {name: type(value) for name, value in p.items()} == PASS
+            and p["logits"].dim() == 2
+            and len(p["logits"]) == len(p["samples"]) > 0
+            and p["logits"].is_floating_point()
+            and p["logits"].shape[1] > self.tensors[1].max()
             and all(type(w) is float for w in p["weights"])
             and all(type(i) is int and 0 <= i < len(self.tensors[1]) for i in p["samples"])
-            for p in passes)  # fmt: skip
+            for p in passes
+        )
 
     def which(self, batch: Tensor) -> list[int]:
         """The numbers of these samples, by their look, whatever their scale and shape. Empty where
@@ -112,7 +124,11 @@ def _before(_: nn.Module, __: tuple) -> None:
 def _after(module: nn.Module, args: tuple, output: Any) -> None:
     """Note the outermost call that turns a batch of images into logits."""
     _here.depth = depth = getattr(_here, "depth", 1) - 1
-    if depth == 0 and hasattr(_here, "dataset") and args and isinstance(args[0], Tensor) and (
-        isinstance(output, Tensor) and output.dim() == 2 and 0 < len(args[0]) == len(output)
-    ):  # fmt: skip
+    if (
+        depth == 0
+        and hasattr(_here, "dataset")
+        and args
+        and isinstance(args[0], Tensor)
+        and (isinstance(output, Tensor) and output.dim() == 2 and 0 < len(args[0]) == len(output))
+    ):
         _here.dataset.note(module, args[0], output)

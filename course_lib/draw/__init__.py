@@ -20,5 +20,14 @@ from course_lib.draw.stepper import steps
 from course_lib.draw.style import Picture
 
 __all__ = [
-    "Picture", "areas", "bars", "lines", "mesh", "steps", "timeline", "traffic", "values", "waits",
-]  # fmt: skip
+    "Picture",
+    "areas",
+    "bars",
+    "lines",
+    "mesh",
+    "steps",
+    "timeline",
+    "traffic",
+    "values",
+    "waits",
+]

@@ -103,17 +103,34 @@ def areas(
     """
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
     names += [name for name in points if name not in names]
-    words = [f"{name}: points at " + ", ".join(f"({x:.4g}, {y:.4g})" for x, y in points[name])
-             for name in points]  # fmt: skip
+    words = [
+        f"{name}: points at " + ", ".join(f"({x:.4g}, {y:.4g})" for x, y in points[name])
+        for name in points
+    ]
     picture = Picture(4.2, "\n".join([f"areas: {', '.join(names)}", *words]), width=7.4)
     axes = picture.add_subplot(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
     numbers = numpy.array([[names.index(name) for name in row] for row in rows.values()])
     colors = ListedColormap(RANKS[: len(names)])
-    axes.pcolormesh(xs, list(rows), numbers, cmap=colors, vmin=-0.5, vmax=len(names) - 0.5,
-                    shading="nearest", rasterized=True)  # fmt: skip
+    axes.pcolormesh(
+        xs,
+        list(rows),
+        numbers,
+        cmap=colors,
+        vmin=-0.5,
+        vmax=len(names) - 0.5,
+        shading="nearest",
+        rasterized=True,
+    )
     for marker, (name, places) in zip(_MARKERS, points.items(), strict=False):
-        axes.plot(*zip(*places, strict=True), marker, ls="", ms=7, mec=INK, clip_on=False,
-                  color=RANKS[names.index(name)])  # fmt: skip
+        axes.plot(
+            *zip(*places, strict=True),
+            marker,
+            ls="",
+            ms=7,
+            mec=INK,
+            clip_on=False,
+            color=RANKS[names.index(name)],
+        )
     counts = {x for places in points.values() for x, _ in places} | {max(xs)}
     _name_counts(axes, set(map(float, counts)))
     axes.set(xlim=(min(xs), max(xs)), ylim=(min(rows), max(rows)))

@@ -23,8 +23,9 @@ def waits(error: Blocked, caption: str = "") -> Picture:
     ranks = sorted({*calls, *(on for wait in error.waits for on in wait.on)})
     turn = 2 * math.pi / max(1, len(ranks))
     first = -math.pi / 2 if len(ranks) == 2 else 0.0  # two stand side by side, more in a circle
-    places = {r: (math.sin(first + k * turn), math.cos(first + k * turn))
-              for k, r in enumerate(ranks)}  # fmt: skip
+    places = {
+        r: (math.sin(first + k * turn), math.cos(first + k * turn)) for k, r in enumerate(ranks)
+    }
     cycle = error.cycle if isinstance(error, Deadlock) else ()
     edges = set(zip(cycle, cycle[1:] + cycle[:1], strict=True))
     tall = 0.5 if len(ranks) <= 2 else 1.5
@@ -33,9 +34,15 @@ def waits(error: Blocked, caption: str = "") -> Picture:
     axes.set_axis_off()
     for start, end in ((wait.rank, on) for wait in error.waits for on in wait.on):
         bold = (start, end) in edges
-        style = {"arrowstyle": "-|>", "color": ALARM if bold else FAINT, "shrinkA": 13,
-                 "linewidth": 2.2 if bold else 1.0, "shrinkB": 13, "mutation_scale": 14,
-                 "connectionstyle": "arc3,rad=0.18"}  # fmt: skip
+        style = {
+            "arrowstyle": "-|>",
+            "color": ALARM if bold else FAINT,
+            "shrinkA": 13,
+            "linewidth": 2.2 if bold else 1.0,
+            "shrinkB": 13,
+            "mutation_scale": 14,
+            "connectionstyle": "arc3,rad=0.18",
+        }
         axes.annotate("", xy=places[end], xytext=places[start], arrowprops=style)
     for rank, place in places.items():
         _draw_rank(axes, rank, place, calls.get(rank), rank in cycle, len(ranks) <= _NAMED)
@@ -47,8 +54,15 @@ def _draw_rank(
     axes: Axes, rank: int, place: tuple[float, float], call: str | None, bold: bool, named: bool
 ) -> None:
     x, y = place
-    axes.scatter(x, y, s=520, color=WAITING if call else PAPER, zorder=3,
-                 edgecolor=ALARM if bold else INK, linewidth=2 if bold else 1)  # fmt: skip
+    axes.scatter(
+        x,
+        y,
+        s=520,
+        color=WAITING if call else PAPER,
+        zorder=3,
+        edgecolor=ALARM if bold else INK,
+        linewidth=2 if bold else 1,
+    )
     axes.text(x, y, str(rank), ha="center", va="center", zorder=4, fontsize=10)
     if named:
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"

@@ -61,8 +61,10 @@ def film(grids: Sequence[Any], caption: str = "") -> Picture:
 def _cells(grid: Sequence[Any]) -> Cells:
     """Each rank's entry, cell by cell; tensors and arrays by their first dimension."""
     plain = [entry.tolist() if hasattr(entry, "tolist") else entry for entry in grid]
-    return [[] if entry is None else list(entry) if isinstance(entry, list | tuple) else [entry]
-            for entry in plain]  # fmt: skip
+    return [
+        [] if entry is None else list(entry) if isinstance(entry, list | tuple) else [entry]
+        for entry in plain
+    ]
 
 
 def _say(cell: Any) -> str:
@@ -138,13 +140,15 @@ def _draw_panel(
             colors += fills
             edges[old[column : column + 1] != [_say(cell)]].append(_box(column, rank, 1))
             if fontsize >= 4:
-                axes.text(column + 0.5, rank, _say(cell), ha="center", va="center",
-                          fontsize=fontsize)  # fmt: skip
+                axes.text(
+                    column + 0.5, rank, _say(cell), ha="center", va="center", fontsize=fontsize
+                )
     axes.add_collection(PolyCollection(stripes, facecolor=colors, linewidth=0))
     for is_new, outlines in edges.items():
         color, thick = (INK, 2.0) if is_new else (FAINT, 0.6)
-        axes.add_collection(PolyCollection(outlines, fc="none", ec=color, linewidth=thick,
-                                         clip_on=False))  # fmt: skip
+        axes.add_collection(
+            PolyCollection(outlines, fc="none", ec=color, linewidth=thick, clip_on=False)
+        )
     rank_ticks(axes, len(panels[k]))
     axes.set(xlim=(-0.05, columns + 0.05), xticks=[])
     axes.set_title(title, loc="left")

@@ -73,8 +73,15 @@ def _draw_matrix(axes: Axes, sent: numpy.ndarray, most: int) -> None:
     axes.grid(which="minor", color=PAPER, linewidth=2)
     axes.tick_params(which="minor", length=0)
     for (src, dst), nbytes in numpy.ndenumerate(sent):
-        axes.text(dst, src, size(nbytes) if nbytes else "·", ha="center", va="center",
-                  fontsize=9 - max(0, world_size - 8) * 0.4, color=INK)  # fmt: skip
+        axes.text(
+            dst,
+            src,
+            size(nbytes) if nbytes else "·",
+            ha="center",
+            va="center",
+            fontsize=9 - max(0, world_size - 8) * 0.4,
+            color=INK,
+        )
 
 
 def _collectives(run: Run) -> list[str]:

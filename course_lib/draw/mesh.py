@@ -40,16 +40,27 @@ def mesh(
         places = [divmod(rank, columns) for rank in run.trace.groups[name]]
         is_column = len({column for _, column in places}) == 1 < len(places)
         right, down = (0.13, 0.0) if is_column else (0.0, -0.13)
-        axes.plot([c + right for _, c in places], [r + down for r, _ in places], linewidth=3,
-                  color=smaller[name][0], label=label, marker="o", markersize=5,
-                  zorder=4)  # fmt: skip
+        axes.plot(
+            [c + right for _, c in places],
+            [r + down for r, _ in places],
+            linewidth=3,
+            color=smaller[name][0],
+            label=label,
+            marker="o",
+            markersize=5,
+            zorder=4,
+        )
     for rank in range(run.world_size):
         row, column = divmod(rank, columns)
-        color = rank_color(rank, run.world_size) if not marked else (
-            ALARM if rank in marked else WAITING)  # fmt: skip
+        color = (
+            rank_color(rank, run.world_size)
+            if not marked
+            else (ALARM if rank in marked else WAITING)
+        )
         axes.scatter(column, row, s=900, color=color, edgecolor=INK, linewidth=1, zorder=3)
-        axes.text(column - 0.08, row + 0.1, str(rank), ha="center", va="center", zorder=5,
-                  fontsize=10)  # fmt: skip
+        axes.text(
+            column - 0.08, row + 0.1, str(rank), ha="center", va="center", zorder=5, fontsize=10
+        )
     if names:
         picture.legend(loc="outside right center", frameon=False)
     picture.caption(caption)
@@ -62,5 +73,7 @@ def _calls(run: Run) -> dict[str, str]:
     for event in run.trace.by_rank:
         if event.rank == min(run.trace.groups.get(event.group, (event.rank,))):
             counts[event.group][event.op] += 1
-    return {group: ", ".join(f"{op} × {k}" if k > 1 else op for op, k in ops.items())
-            for group, ops in counts.items()}  # fmt: skip
+    return {
+        group: ", ".join(f"{op} × {k}" if k > 1 else op for op, k in ops.items())
+        for group, ops in counts.items()
+    }

@@ -86,8 +86,16 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
     lane = min(0.9 if gpus else 0.62, max(0.14, 6 / run.world_size))
     picture = Picture(1.1 + lane * run.world_size, _words(run))
     axes, (scale, unit) = picture.add_subplot(), time_unit(end - start)
-    sheet = _Sheet(axes, run.trace, boxes(run.trace), subgroups(run.trace), start - margin,
-                   end + 2 * margin, lane, gpus)  # fmt: skip
+    sheet = _Sheet(
+        axes,
+        run.trace,
+        boxes(run.trace),
+        subgroups(run.trace),
+        start - margin,
+        end + 2 * margin,
+        lane,
+        gpus,
+    )
     rank_ticks(axes, run.world_size)
     axes.set(xlim=(sheet.start, sheet.end), xlabel=f"time, {unit}")
     axes.spines["left"].set_visible(False)
@@ -120,22 +128,44 @@ def _draw_spans(sheet: _Sheet) -> None:
         if on_stream:
             top, height, alpha = COMPUTING[0], COMPUTING[1] - COMPUTING[0], 0.9
         name = 0.36 if sheet.gpus and not on_stream else top + 0.02
-        sheet.axes.broken_barh([(span.start, width)], (span.rank + top, height), alpha=alpha,
-                               facecolor=WAITING if waits else COMPUTE, edgecolor=FAINT,
-                               hatch=_HATCH if waits else None, linewidth=0.5)  # fmt: skip
+        sheet.axes.broken_barh(
+            [(span.start, width)],
+            (span.rank + top, height),
+            alpha=alpha,
+            facecolor=WAITING if waits else COMPUTE,
+            edgecolor=FAINT,
+            hatch=_HATCH if waits else None,
+            linewidth=0.5,
+        )
         if sheet.inches(width) > 0.053 * len(span.name) + 0.05 and sheet.lane > 0.4:
-            sheet.axes.text(span.start + sheet.seconds(0.03), span.rank + name, span.name,
-                            fontsize=6.5, va="top", clip_on=True)  # fmt: skip
+            sheet.axes.text(
+                span.start + sheet.seconds(0.03),
+                span.rank + name,
+                span.name,
+                fontsize=6.5,
+                va="top",
+                clip_on=True,
+            )
 
 
 def _draw_calls(sheet: _Sheet) -> None:
     """Where a host called, and from there to where its stream began."""
-    calls = [(box.event.called, box.event.rank - 0.46, box) for box in sheet.places.values()
-             if box.event.called is not None]  # fmt: skip
+    calls = [
+        (box.event.called, box.event.rank - 0.46, box)
+        for box in sheet.places.values()
+        if box.event.called is not None
+    ]
     ties = [[(at, y), (box.left, box.top)] for at, y, box in calls]
     sheet.axes.add_collection(LineCollection(ties, color=FAINT, linewidth=0.6, zorder=1.5))
-    sheet.axes.plot([at for at, _, _ in calls], [y for _, y, _ in calls], color=INK,
-                    linestyle="none", marker="v", markersize=3.5, zorder=4)  # fmt: skip
+    sheet.axes.plot(
+        [at for at, _, _ in calls],
+        [y for _, y, _ in calls],
+        color=INK,
+        linestyle="none",
+        marker="v",
+        markersize=3.5,
+        zorder=4,
+    )
 
 
 def _draw_boxes(sheet: _Sheet) -> None:
@@ -168,8 +198,13 @@ def _corners(box: Box, first: float, last: float) -> list[tuple[float, float]]:
 
 def _draw_messages(sheet: _Sheet) -> str:
     """An arrow a message where its end is known; says so where there are too many to draw."""
-    arrows = [arrow for m in sheet.trace.messages if (arrow := _arrow(m, sheet.places))
-              and arrow[0][0] < sheet.end and arrow[1][0] > sheet.start]  # fmt: skip
+    arrows = [
+        arrow
+        for m in sheet.trace.messages
+        if (arrow := _arrow(m, sheet.places))
+        and arrow[0][0] < sheet.end
+        and arrow[1][0] > sheet.start
+    ]
     for message in sheet.trace.messages:
         if message.recv is None:
             lost = sheet.places[id(message.send)]
@@ -181,8 +216,19 @@ def _draw_messages(sheet: _Sheet) -> str:
         sheet.axes.add_collection(thin)
         return ""
     for tail, head in arrows:
-        sheet.axes.add_patch(FancyArrowPatch(tail, head, arrowstyle="-|>", color=INK, zorder=3,
-                             linewidth=0.9, mutation_scale=9, shrinkA=0, shrinkB=0))  # fmt: skip
+        sheet.axes.add_patch(
+            FancyArrowPatch(
+                tail,
+                head,
+                arrowstyle="-|>",
+                color=INK,
+                zorder=3,
+                linewidth=0.9,
+                mutation_scale=9,
+                shrinkA=0,
+                shrinkB=0,
+            )
+        )
     return ""
 
 
@@ -204,8 +250,15 @@ def _draw_ties(sheet: _Sheet) -> None:
         moments = [last if box.right is None else min(last, box.right) for box in ends]
         heights = [(box.top + box.bottom) / 2 for box in ends]
         color, ranks = sheet.groups.get(call[0].group, (INK, ""))
-        sheet.axes.plot(moments, heights, color=color, linewidth=0 if ranks else 0.8,
-                        marker="o", markersize=6 if ranks else 2.5, zorder=4)  # fmt: skip
+        sheet.axes.plot(
+            moments,
+            heights,
+            color=color,
+            linewidth=0 if ranks else 0.8,
+            marker="o",
+            markersize=6 if ranks else 2.5,
+            zorder=4,
+        )
 
 
 def _draw_names(sheet: _Sheet) -> None:
@@ -233,25 +286,48 @@ def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
         return
     middle = (first + last) / 2 if box.right is not None else first + sheet.seconds(0.05)
     side = "center" if box.right is not None else "left"
-    sheet.axes.text(middle, (box.top + box.bottom) / 2, text, fontsize=7, ha=side, zorder=5,
-                    va="center_baseline", clip_on=True,
-                    bbox={"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 0.6})  # fmt: skip
+    sheet.axes.text(
+        middle,
+        (box.top + box.bottom) / 2,
+        text,
+        fontsize=7,
+        ha=side,
+        zorder=5,
+        va="center_baseline",
+        clip_on=True,
+        bbox={"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 0.6},
+    )
 
 
 def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
     kinds = {kind(box.event) for box in sheet.places.values()}
-    keys: list[Artist] = [Patch(facecolor=color, edgecolor=INK, label=name)
-            for name, color in KINDS.items() if name in kinds]  # fmt: skip
+    keys: list[Artist] = [
+        Patch(facecolor=color, edgecolor=INK, label=name)
+        for name, color in KINDS.items()
+        if name in kinds
+    ]
     if any(box.waited_until > box.left for box in sheet.places.values()):
         keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))
     if sheet.gpus:
-        keys.append(Line2D([], [], color=INK, linestyle="none", marker="v", markersize=3.5,
-                           label="the host calls"))  # fmt: skip
+        keys.append(
+            Line2D(
+                [],
+                [],
+                color=INK,
+                linestyle="none",
+                marker="v",
+                markersize=3.5,
+                label="the host calls",
+            )
+        )
     if sheet.trace.spans:
         keys.append(Patch(facecolor=COMPUTE, alpha=0.3, edgecolor=FAINT, label="span"))
     spoken = {box.event.group for box in sheet.places.values()}
-    keys += [Line2D([], [], color=color, linewidth=0, marker="o", label=ranks)
-             for name, (color, ranks) in sheet.groups.items() if name in spoken]  # fmt: skip
+    keys += [
+        Line2D([], [], color=color, linewidth=0, marker="o", label=ranks)
+        for name, (color, ranks) in sheet.groups.items()
+        if name in spoken
+    ]
     if keys:
         ncols = min(6, len(keys))
         picture.legend(handles=keys, loc="outside upper left", ncols=ncols, frameon=False)
@@ -295,8 +371,10 @@ def _peer(event: Event, run: Run) -> str:
 def _other_facts(trace: Trace) -> Iterable[str]:
     """What the table of calls does not hold: spans, messages nobody took, the trace's note."""
     spans = Counter((s.rank, s.name) for s in sorted(trace.spans, key=lambda s: s.rank))
-    yield from (f"rank {rank}: span {name}" + f" × {count}" * (count > 1)
-                for (rank, name), count in spans.items())  # fmt: skip
+    yield from (
+        f"rank {rank}: span {name}" + f" × {count}" * (count > 1)
+        for (rank, name), count in spans.items()
+    )
     lost = {id(m.send) for m in trace.messages if m.recv is None}
     yield from (f"{e}: never received" for e in trace.by_rank if id(e) in lost)
     yield from [trace.note] if trace.note else []

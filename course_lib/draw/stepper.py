@@ -128,8 +128,10 @@ def _sentence(facts: Sequence[Fact]) -> str:
     ranks: dict[str, set[int]] = defaultdict(set)
     for fact in facts:
         ranks[fact.what].add(fact.rank)
-    return "; ".join(f"rank{'s' * (len(who) > 1)} {number_ranges(sorted(who))}: {what}"
-                     for what, who in ranks.items())  # fmt: skip
+    return "; ".join(
+        f"rank{'s' * (len(who) > 1)} {number_ranges(sorted(who))}: {what}"
+        for what, who in ranks.items()
+    )
 
 
 def _player(picture: Picture, shown: Sequence[Step], caption: str) -> str:

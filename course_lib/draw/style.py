@@ -26,10 +26,8 @@ from course_lib.trace import Event, Trace
 SEND, RECV, COLLECTIVE = "#E69F00", "#56B4E9", "#009E73"
 WAITING, COMPUTE, ALARM = "#E6E6E6", "#F0E442", "#D55E00"
 INK, FAINT, PAPER = "#222222", "#8A8A8A", "#FFFFFF"
-RANKS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB",
-         "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")  # fmt: skip
-GROUPS = ("#332288", "#CC6677", "#117733", "#88CCEE",
-          "#882255", "#999933", "#DDCC77", "#AA4499")  # fmt: skip
+RANKS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")
+GROUPS = ("#332288", "#CC6677", "#117733", "#88CCEE", "#882255", "#999933", "#DDCC77", "#AA4499")
 KINDS = {"send": SEND, "recv": RECV, "collective": COLLECTIVE}
 WIDTH = 9.0  # inches: the width of a notebook's output area at 100 pixels an inch
 _SHARPNESS = 1.5  # PNG pixels for one pixel on the page, so that text stays crisp when zoomed
@@ -37,13 +35,29 @@ _LINES_SHOWN = 40
 
 # Stated in full, because a reader's own matplotlib style (a dark one, say) must not leak in.
 _STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans", "font.size": 9, "text.color": INK, "axes.labelcolor": INK,
-    "axes.edgecolor": FAINT, "axes.facecolor": PAPER, "axes.linewidth": 0.8, "axes.grid": False,
-    "axes.labelsize": 9, "axes.titlesize": 9.5, "axes.titlecolor": INK, "xtick.labelsize": 8,
-    "xtick.color": INK, "ytick.labelsize": 8.5, "ytick.color": INK, "legend.fontsize": 8,
-    "hatch.color": FAINT, "hatch.linewidth": 0.6, "axes.spines.top": False,
-    "axes.spines.right": False, "text.usetex": False, "axes.unicode_minus": True,
-}  # fmt: skip
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "axes.facecolor": PAPER,
+    "axes.linewidth": 0.8,
+    "axes.grid": False,
+    "axes.labelsize": 9,
+    "axes.titlesize": 9.5,
+    "axes.titlecolor": INK,
+    "xtick.labelsize": 8,
+    "xtick.color": INK,
+    "ytick.labelsize": 8.5,
+    "ytick.color": INK,
+    "legend.fontsize": 8,
+    "hatch.color": FAINT,
+    "hatch.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.usetex": False,
+    "axes.unicode_minus": True,
+}
 
 Draws = TypeVar("Draws", bound=Callable[..., "Picture"])
 
@@ -121,8 +135,10 @@ def subgroups(trace: Trace) -> dict[str, tuple[str, str]]:
     """By name each group that is smaller than the world: its colour, and its ranks in words."""
     world = max(map(len, trace.groups.values()), default=0)
     smaller = sorted((ranks, name) for name, ranks in trace.groups.items() if len(ranks) < world)
-    return {name: (GROUPS[k % len(GROUPS)], "ranks " + " ".join(map(str, ranks)))
-            for k, (ranks, name) in enumerate(smaller)}  # fmt: skip
+    return {
+        name: (GROUPS[k % len(GROUPS)], "ranks " + " ".join(map(str, ranks)))
+        for k, (ranks, name) in enumerate(smaller)
+    }
 
 
 def size(nbytes: float) -> str:

@@ -153,16 +153,25 @@ def _lesson(cells: list[_Cell], course: str, path: Path, manifest: Manifest) -> 
 
 def _candidates(item: Item, cells: list[_Cell]) -> tuple[list[_Cell], list[_Cell]]:
     """Cells that may hold the answer: those that are marked, and others that define it."""
-    marked = [c for c in cells if c.id == item.answer_cell
-              or (c.exercise == item.exercise and c.role == "answer")]  # fmt: skip
+    marked = [
+        c
+        for c in cells
+        if c.id == item.answer_cell or (c.exercise == item.exercise and c.role == "answer")
+    ]
     defines = re.compile(rf"^[ \t]*(async[ \t]+def|def|class)[ \t]+{item.exercise}\b", re.M)
     named = [c for c in cells if c.kind == "code" and defines.search(c.source)]
     return marked, [c for c in named if c not in marked]
 
 
 def _written(cells: list[_Cell], item: Item) -> list[_Cell]:
-    return [c for c in cells if c.kind == "code" and c.source.strip() and STUB not in c.source
-            and item.exercise in c.source]  # fmt: skip
+    return [
+        c
+        for c in cells
+        if c.kind == "code"
+        and c.source.strip()
+        and STUB not in c.source
+        and item.exercise in c.source
+    ]
 
 
 def _answer(item: Item, cells: list[_Cell]) -> Found:
@@ -210,8 +219,10 @@ def refused(source: str, exercise: str) -> str:
         return f"it is not Python{where}: {getattr(error, 'msg', type(error).__name__)}"
     if _deep(tree):
         return f"it is nested more than {DEEPEST} levels deep"
-    if any(isinstance(n, ast.Name | ast.Attribute) and _word(n) == "get_ipython"
-           for n in ast.walk(tree)):  # fmt: skip
+    if any(
+        isinstance(n, ast.Name | ast.Attribute) and _word(n) == "get_ipython"
+        for n in ast.walk(tree)
+    ):
         return "it talks to the notebook by get_ipython"
     if exercise not in set().union(*map(binds, tree.body)):
         return f"it defines no {exercise}"

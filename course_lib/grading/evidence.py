@@ -21,10 +21,13 @@ from course_lib.trace import Event, Trace
 MOST_EVENTS = 400  # or spans; above, a picture shows nothing
 HOW_MANY = 3
 ALWAYS = (
-    ("Which line would you change first to break it for one rank alone, and what would `check` "
-     "say?", "no trace: listen for a prediction, then try it together"),
+    (
+        "Which line would you change first to break it for one rank alone, and what would `check` "
+        "say?",
+        "no trace: listen for a prediction, then try it together",
+    ),
     ("What did you try before this, and how did you see that it was wrong?", "no trace"),
-)  # fmt: skip
+)
 
 
 def drawn(play: Play) -> list[dict[str, str]]:
@@ -55,8 +58,12 @@ def _picture(figure: Any) -> dict[str, str]:
 
 def questions(exercise: Exercise, verdict: Verdict) -> list[dict[str, str]]:
     """Questions with the trace's own answers; empty where nothing was played."""
-    plays = [p for level in verdict.levels.values() for p in level.plays
-             if p.run is not None and p.case.seed < 1 << 60]  # fmt: skip
+    plays = [
+        p
+        for level in verdict.levels.values()
+        for p in level.plays
+        if p.run is not None and p.case.seed < 1 << 60
+    ]
     if not plays:
         return []
     play = min(
@@ -79,8 +86,11 @@ def _on_messages(play: Play) -> Iterator[tuple[str, str]]:
     rank = min(play.case.world - 1, 1)
     mine = trace.of(rank)
     if first := next((e for e in mine if e.is_send), None):
-        yield (f"What does the first message of rank {rank} carry, to whom does it go, and which "
-               f"line of yours chose that rank?", _said(first))  # fmt: skip
+        yield (
+            f"What does the first message of rank {rank} carry, to whom does it go, and which "
+            f"line of yours chose that rank?",
+            _said(first),
+        )
     if sends:
         count, nbytes = sum(e.rank == rank for e in sends), trace.bytes_sent(rank)
         yield (
@@ -91,11 +101,12 @@ def _on_messages(play: Play) -> Iterator[tuple[str, str]]:
     waits = [(e.completed - e.issued, e) for e in trace.events if e.completed is not None]
     if waits and (longest := max(waits, key=lambda w: w[0]))[0] > 0:
         event = longest[1]
-        yield (f"In which call does rank {event.rank} wait longest, and for what?",
-               _said(event))  # fmt: skip
+        yield (f"In which call does rank {event.rank} wait longest, and for what?", _said(event))
     if collectives := [e for e in mine if e.is_collective]:
-        yield (f"Rank {rank} calls {collectives[0].op}. What would happen if one rank left it out?",
-               _said(collectives[0]))  # fmt: skip
+        yield (
+            f"Rank {rank} calls {collectives[0].op}. What would happen if one rank left it out?",
+            _said(collectives[0]),
+        )
 
 
 def _on_values(exercise: Exercise, play: Play) -> Iterator[tuple[str, str]]:
@@ -103,11 +114,16 @@ def _on_values(exercise: Exercise, play: Play) -> Iterator[tuple[str, str]]:
     if play.done and play.seen:
         got = play.got(rank)
         given = ", ".join(show(a) for a in play.inputs[0][rank])
-        yield (f"Rank {rank} is called with {given}. Play it by hand: what does it "
-               "have afterwards, and why?", f"returned {show(got.returned)}")  # fmt: skip
+        yield (
+            f"Rank {rank} is called with {given}. Play it by hand: what does it "
+            "have afterwards, and why?",
+            f"returned {show(got.returned)}",
+        )
         if rank and exercise.in_ranks:
-            yield ("Which values here would differ on rank 0, and by which expression of yours?",
-                   f"rank 0 returned {show(play.got(0).returned)}")  # fmt: skip
+            yield (
+                "Which values here would differ on rank 0, and by which expression of yours?",
+                f"rank 0 returned {show(play.got(0).returned)}",
+            )
 
 
 def _said(event: Event) -> str:

@@ -72,9 +72,12 @@ class Posted(dist.Work):
     that the judge sees what the answer does to it, and the answer what the judge does."""
 
     def __init__(
-        self, ask: Asker, reply: dict[str, Any], pieces: list[torch.Tensor],
+        self,
+        ask: Asker,
+        reply: dict[str, Any],
+        pieces: list[torch.Tensor],
         outputs: list[torch.Tensor] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self._ask, self._number, self._pieces = ask, reply["work"], pieces
         self.outputs = outputs  # of a call of a whole group, which C++ may wait for
@@ -147,20 +150,34 @@ class Group:
         return self._post("message", [tensor], site, op="recv", peer=src, tag=tag)
 
     def issue(
-        self, _: Any, me: int, op: str, ins: list[torch.Tensor], outs: list[torch.Tensor], *,
-        site: Site, first: torch.Tensor | None = None, **more: Any,
-    ) -> Posted:  # fmt: skip
+        self,
+        _: Any,
+        me: int,
+        op: str,
+        ins: list[torch.Tensor],
+        outs: list[torch.Tensor],
+        *,
+        site: Site,
+        first: torch.Tensor | None = None,
+        **more: Any,
+    ) -> Posted:
         shape = None if first is None else list(first.shape)
-        return self._post("collective", [*ins, *outs], site, outs, op=op, ins=len(ins), first=shape,
-                          **more)  # fmt: skip
+        return self._post(
+            "collective", [*ins, *outs], site, outs, op=op, ins=len(ins), first=shape, **more
+        )
 
     def _post(
-        self, do: str, tensors: list[torch.Tensor], site: Site,
-        outputs: list[torch.Tensor] | None = None, **what: Any,
-    ) -> Posted:  # fmt: skip
+        self,
+        do: str,
+        tensors: list[torch.Tensor],
+        site: Site,
+        outputs: list[torch.Tensor] | None = None,
+        **what: Any,
+    ) -> Posted:
         rows, pieces = laid_out(tensors)
-        reply = self._ask(do, group=self._number, tensors=rows, memory=say(pieces),
-                          site=where(site), **what)  # fmt: skip
+        reply = self._ask(
+            do, group=self._number, tensors=rows, memory=say(pieces), site=where(site), **what
+        )
         return Posted(self._ask, reply, pieces, outputs)
 
 
@@ -179,8 +196,7 @@ class Groups:
         self, rank: Any, op: str, name: str, ranks: Iterable[int], local: bool, site: Site
     ) -> Any:
         members = [int(r) for r in ranks]
-        reply = self._ask("make", op=op, name=name, ranks=members, local=local,
-                          site=where(site))  # fmt: skip
+        reply = self._ask("make", op=op, name=name, ranks=members, local=local, site=where(site))
         if reply["group"] is None:
             return None
         return self._made(name, reply["group"], members)

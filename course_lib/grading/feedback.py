@@ -26,18 +26,27 @@ def page(copy: Marked, manifest: Manifest) -> str:
     for mark in copy.marks:
         body += f"\n<h2>{escape(heading(copy, mark))}</h2>\n<pre>{escape(told(mark))}</pre>"
         for picture in mark.record.get("pictures", []):
-            body += (f'\n<img alt="{escape(picture["words"], quote=True)}" '
-                     f'src="data:image/png;base64,{escape(picture["png"])}">')  # fmt: skip
+            body += (
+                f'\n<img alt="{escape(picture["words"], quote=True)}" '
+                f'src="data:image/png;base64,{escape(picture["png"])}">'
+            )
     return _PAGE.substitute(title=title, body=body)
 
 
 def gradescope(copy: Marked) -> str:
     """The results.json that Gradescope's autograders write."""
     tests = [
-        {"name": f"{m.number} {m.exercise}".strip(), "number": m.number, "score": m.points,
-         "max_score": m.worth, "status": "passed" if m.passed else "failed", "output": told(m)}
-        for m in copy.marks if m.counts in ("full", "bonus") and copy.has_points
-    ]  # fmt: skip
+        {
+            "name": f"{m.number} {m.exercise}".strip(),
+            "number": m.number,
+            "score": m.points,
+            "max_score": m.worth,
+            "status": "passed" if m.passed else "failed",
+            "output": told(m),
+        }
+        for m in copy.marks
+        if m.counts in ("full", "bonus") and copy.has_points
+    ]
     visibility = "visible" if copy.has_points else "hidden"
     score = {} if copy.trouble else {"score": copy.points}  # without one, it asks its instructor
     return json.dumps(
@@ -67,8 +76,10 @@ def _points(copy: Marked, of: Mark | Marked) -> str:
 
 def told(mark: Mark) -> str:
     """What ``check`` says of an answer, or the marks alone, and what else there is to say."""
-    rows = [f"  {name:<7}{level['points']:>3}   {level['state']}"
-            for name, level in mark.record.get("levels", {}).items()]  # fmt: skip
+    rows = [
+        f"  {name:<7}{level['points']:>3}   {level['state']}"
+        for name, level in mark.record.get("levels", {}).items()
+    ]
     earlier = mark.record.get("earlier_answers") == "reference"
     said = "it was judged with the course's answers to the earlier exercises" if earlier else ""
     more = [sentence(text) for text in (said, mark.reason, mark.note) if text]

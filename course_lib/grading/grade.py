@@ -75,8 +75,17 @@ def main(args: Namespace) -> int:
     out = Path(args.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     with RankServer() as ranks:
-        job = Job(out, folders, release, rules, roster, args.exercise or "", ranks,
-                  code_digest(folders), _secret(out))  # fmt: skip
+        job = Job(
+            out,
+            folders,
+            release,
+            rules,
+            roster,
+            args.exercise or "",
+            ranks,
+            code_digest(folders),
+            _secret(out),
+        )
         results = grade_all(job, files, args.jobs)
     report.write_all(out, results)
     print(report.summary(results))
@@ -111,8 +120,9 @@ def named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
 def code_digest(folders: Folders) -> str:
     """What decides about marks besides manifest and policy."""
     files = Path(__file__).resolve().parents[1].rglob("*.py"), folders.solutions.glob("*.ipynb")
-    return digest_of([hashlib.sha256(file.read_bytes()).hexdigest()
-                      for some in files for file in sorted(some)])  # fmt: skip
+    return digest_of(
+        [hashlib.sha256(file.read_bytes()).hexdigest() for some in files for file in sorted(some)]
+    )
 
 
 def _secret(out: Path) -> str:
@@ -141,8 +151,11 @@ def grade_all(job: Job, files: dict[str, Path], jobs: int) -> list[Marked]:
                 print(f"[{number}/{len(files)}] {marked.name}: {marked.said}{more}", flush=True)
         except KeyboardInterrupt:
             line.hide()
-            print("\ninterrupted: what is being graded is brought to its end; "
-                  "the same command goes on from here", flush=True)  # fmt: skip
+            print(
+                "\ninterrupted: what is being graded is brought to its end; "
+                "the same command goes on from here",
+                flush=True,
+            )
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return sorted(graded, key=lambda marked: marked.name)
@@ -212,27 +225,53 @@ def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[st
     # others compute beside it.
     stretch = load_factor()
     path = notebook.write(
-        room, submission, job.manifest.lessons[submission.lesson],
-        job.folders.solutions / f"{submission.lesson}.ipynb", wanted,
-        job.policy.judging | {
-            "records": str(folder / "records"), "verdicts": str(job.out / "work" / ".verdicts"),
-            "code": job.code, "secret": job.secret, "by": by},
-    )  # fmt: skip
+        room,
+        submission,
+        job.manifest.lessons[submission.lesson],
+        job.folders.solutions / f"{submission.lesson}.ipynb",
+        wanted,
+        job.policy.judging
+        | {
+            "records": str(folder / "records"),
+            "verdicts": str(job.out / "work" / ".verdicts"),
+            "code": job.code,
+            "secret": job.secret,
+            "by": by,
+        },
+    )
     seconds = stretch * job.policy.limits.submission_seconds
     cell_seconds = stretch * 2 * job.policy.limits.exercise_seconds + SLACK
     command = [
-        sys.executable, "-P", str(Path(__file__).with_name("plugin.py")),
-        "-q", "-p", "no:cacheprovider", "--noconftest",
-        "--color=no", "--nbval", "--nbval-current-env", "-c", os.devnull, f"--rootdir={room}",
-        f"--nbval-cell-timeout={cell_seconds}", f"--junitxml={folder / 'nbval.xml'}", str(path),
-    ]  # fmt: skip
+        sys.executable,
+        "-P",
+        str(Path(__file__).with_name("plugin.py")),
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--noconftest",
+        "--color=no",
+        "--nbval",
+        "--nbval-current-env",
+        "-c",
+        os.devnull,
+        f"--rootdir={room}",
+        f"--nbval-cell-timeout={cell_seconds}",
+        f"--junitxml={folder / 'nbval.xml'}",
+        str(path),
+    ]
     package = Path(__file__).resolve().parents[2]
     environment = clean_environment(package, room)
     environment |= {VARIABLE: job.ranks.address, "TMPDIR": str(room / "tmp")}
     with open(folder / "nbval.log", "wb") as log:
-        process = subprocess.Popen(command, cwd=room, env=environment, stdin=subprocess.DEVNULL,
-                                   stdout=log, stderr=subprocess.STDOUT,
-                                   start_new_session=True)  # fmt: skip
+        process = subprocess.Popen(
+            command,
+            cwd=room,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         process.wait(seconds + SLACK)
     except subprocess.TimeoutExpired:

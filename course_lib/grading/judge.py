@@ -81,9 +81,13 @@ class CarriedPlayer:
             slots = self.runner.slots(play.case.world)
             Stage.current = Stage(slots, play, self.files, ddp)
             with load_factor.not_counting(lambda: EVERYBODY):
-                outcome = simulate(be_rank, world_size=play.case.world, seed=schedule,
-                                   network=play.case.network,
-                                   limit=min(seconds, left))  # fmt: skip
+                outcome = simulate(
+                    be_rank,
+                    world_size=play.case.world,
+                    seed=schedule,
+                    network=play.case.network,
+                    limit=min(seconds, left),
+                )
         except Ended as error:
             outcome = NotStarted(f"no process for a rank: {error}")
         except CourseError as error:
@@ -107,9 +111,17 @@ def hidden(cases: list[Case], rng: random.Random) -> list[Case]:
         known = largest.get(case.world)
         if case.length <= LARGEST_HIDDEN and (known is None or case.length > known.length):
             largest[case.world] = case
-    return [replace(case, numbers="random", seed=HIDDEN_FROM + rng.getrandbits(60), calls=1,
-                    later=(), jitter=0.0)
-            for case in largest.values()]  # fmt: skip
+    return [
+        replace(
+            case,
+            numbers="random",
+            seed=HIDDEN_FROM + rng.getrandbits(60),
+            calls=1,
+            later=(),
+            jitter=0.0,
+        )
+        for case in largest.values()
+    ]
 
 
 def with_hidden_cases(exercise: Exercise) -> Exercise:
@@ -171,15 +183,19 @@ def judge(order: Order, address: str, limits: Limits, pictures: bool = False) ->
     words = str(verdict).replace(f"{text.file}, line ", "your cell, line ")  # no student has a file
     head, *blocks = words.split("\n\n")  # the levels; the case; the hint
     return {
-        "written": verdict.written, "passed": verdict.passed, "points": verdict.points,
+        "written": verdict.written,
+        "passed": verdict.passed,
+        "points": verdict.points,
         "diagnosis": verdict.diagnosis,
         "levels": {name: _level(verdict, name, worth) for name, worth in exercise.points.items()},
         "told": [head, *(blocks if shown else blocks[-1:])],
         "pictures": drawn(shown) if shown and pictures else [],
-        "reason": _reason(verdict, runner.ended, space), "earlier_answers": before,
+        "reason": _reason(verdict, runner.ended, space),
+        "earlier_answers": before,
         "undefended": {w: words for w, words in UNDEFENDED.items() if w not in runner.walls},
-        "seconds": round(time.monotonic() - start, 1), "questions": questions(exercise, verdict),
-    }  # fmt: skip
+        "seconds": round(time.monotonic() - start, 1),
+        "questions": questions(exercise, verdict),
+    }
 
 
 def _level(verdict: Verdict, name: str, worth: int) -> dict[str, Any]:

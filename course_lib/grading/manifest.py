@@ -62,8 +62,10 @@ def read(path: Path) -> Manifest:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']}, this is for {FORMAT}")
-        lessons = {name: [Item(**item) for item in lesson["exercises"]]
-                   for name, lesson in data["lessons"].items()}  # fmt: skip
+        lessons = {
+            name: [Item(**item) for item in lesson["exercises"]]
+            for name, lesson in data["lessons"].items()
+        }
         return Manifest(str(data["release"]), lessons, digest_of(data))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LessonError(f"{path} is no manifest of this course: {error}") from None
@@ -85,8 +87,18 @@ def _of_lesson(lesson: Lesson) -> dict[str, Any]:
         number, levels = "", {"core": 100}
         if cell.exercise in known:
             number, levels = known[cell.exercise].number, known[cell.exercise].points
-        items.append(Item(cell.exercise, number, cell.points, cell.required, levels, cell.id,
-                          f"{cell.exercise}-check", fingerprint(cell.stub)))  # fmt: skip
+        items.append(
+            Item(
+                cell.exercise,
+                number,
+                cell.points,
+                cell.required,
+                levels,
+                cell.id,
+                f"{cell.exercise}-check",
+                fingerprint(cell.stub),
+            )
+        )
     return {
         "notebook": f"{lesson.name}.ipynb",
         "sha256": hashlib.sha256(to_text(learner_copy(lesson)).encode()).hexdigest(),

@@ -91,9 +91,14 @@ class Marked:
 
 
 def mark(
-    name: str, submission: Submission, manifest: Manifest, policy: Policy, records: Path,
-    trouble: str = "", late: float = 0.0,
-) -> Marked:  # fmt: skip
+    name: str,
+    submission: Submission,
+    manifest: Manifest,
+    policy: Policy,
+    records: Path,
+    trouble: str = "",
+    late: float = 0.0,
+) -> Marked:
     """The marks of one submission. What has no verdict is not judged, and the trouble says why."""
     if not submission.lesson:
         return Marked(name, "", [], problem=submission.problem)
@@ -106,8 +111,11 @@ def mark(
         worth = float(policy.points.get(item.exercise, item.points))
         counts = ("full" if item.required else policy.optional) if item.graded else "skipped"
         levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1
-        earned = {name: worth * (1 - late) * weight / whole for name, weight in item.levels.items()
-                  if levels.get(name, {}).get("state") == "passed"}  # fmt: skip
+        earned = {
+            name: worth * (1 - late) * weight / whole
+            for name, weight in item.levels.items()
+            if levels.get(name, {}).get("state") == "passed"
+        }
         marks.append(
             Mark(
                 item.exercise,
@@ -129,9 +137,13 @@ def mark(
 # ---- what a student sees -------------------------------------------------------------------------
 
 SINCE = {  # the least that a policy has to show for a student to have this of a record
-    "written": "passed", "passed": "passed", "levels": "marks", "told": "diagnosis",
-    "earlier_answers": "diagnosis", "pictures": "all",
-}  # fmt: skip
+    "written": "passed",
+    "passed": "passed",
+    "levels": "marks",
+    "told": "diagnosis",
+    "earlier_answers": "diagnosis",
+    "pictures": "all",
+}
 
 
 def seen(marked: Marked, policy: Policy, now: datetime) -> Marked:

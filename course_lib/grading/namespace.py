@@ -65,8 +65,11 @@ def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Na
         needed += sorted(set().union(*(reads(bodies[at][n]) for n in fresh)))
         if cells[at].exercise not in ("", exercise):
             uses.add(cells[at].exercise)
-    rows = [{"file": cell.file, "source": cell.source, "take": sorted(numbers)}
-            for cell, numbers in zip(cells, take, strict=True) if numbers]  # fmt: skip
+    rows = [
+        {"file": cell.file, "source": cell.source, "take": sorted(numbers)}
+        for cell, numbers in zip(cells, take, strict=True)
+        if numbers
+    ]
     return Namespace(rows, frozenset(uses), tuple(sorted(missing)))
 
 
@@ -80,12 +83,14 @@ def _statements(source: str) -> list[ast.stmt]:
 def binds(statement: ast.stmt) -> set[str]:
     """The names that a statement of a cell binds, or whose object it changes."""
     symbols = _table(statement).get_symbols()
-    names = {s.get_name() for s in symbols
-             if s.is_assigned() or s.is_imported() or s.is_namespace()}  # fmt: skip
+    names = {
+        s.get_name() for s in symbols if s.is_assigned() or s.is_imported() or s.is_namespace()
+    }
     changed: list[ast.expr] = [
-        node for node in ast.walk(statement)
+        node
+        for node in ast.walk(statement)
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
-    ]  # fmt: skip
+    ]
     call = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
         changed.append(call.func)  # table.append(x)

@@ -35,10 +35,21 @@ from course_lib.trace import Line, Span
 from course_lib.user_code import line_at
 
 _COLLECTIVES = {
-    "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "all_gather", "all_gather_single",
-    "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all",
-    "all_to_all_single", "barrier", "monitored_barrier",
-}  # fmt: skip
+    "all_reduce",
+    "all_reduce_coalesced",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "all_gather_single",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "monitored_barrier",
+}
 LONGEST_TEXT = 600  # of a request
 MOST_WORKS = 20_000
 MOST_BYTES = 8 << 20  # of one call's tensors
@@ -71,10 +82,14 @@ def keeps(arg: Any) -> bool:
 
 def packed(rounds: list[tuple]) -> str:
     """The arguments of every call of one rank, with a stand-in for what stays here."""
-    return text_of(Kept([
-        tuple(Own(call, place) if keeps(arg) else arg for place, arg in enumerate(args))
-        for call, args in enumerate(rounds)
-    ]).parcel)  # fmt: skip
+    return text_of(
+        Kept(
+            [
+                tuple(Own(call, place) if keeps(arg) else arg for place, arg in enumerate(args))
+                for call, args in enumerate(rounds)
+            ]
+        ).parcel
+    )
 
 
 class Proxy:
@@ -93,10 +108,16 @@ class Proxy:
     def serve(self) -> list[Seen]:
         slot, number = self._slot, self._rank.number
         try:
-            slot.start({"play": {
-                "rank": number, "world": len(self._stage.slots), "ddp": self._stage.ddp,
-                "rounds": packed(self._rounds),
-            }})  # fmt: skip
+            slot.start(
+                {
+                    "play": {
+                        "rank": number,
+                        "world": len(self._stage.slots),
+                        "ddp": self._stage.ddp,
+                        "rounds": packed(self._rounds),
+                    }
+                }
+            )
             while True:
                 request = slot.talk.receive()
                 do = request.pop("do", None)
@@ -132,8 +153,9 @@ class Proxy:
         said = decode({"tuple": args})
         if len(said) != len(given):
             raise Malformed("another number of arguments")
-        after = tuple(left(arg) if keeps(arg) else now
-                      for arg, now in zip(given, said, strict=True))  # fmt: skip
+        after = tuple(
+            left(arg) if keeps(arg) else now for arg, now in zip(given, said, strict=True)
+        )
         for arg, now in zip(given, after, strict=True):
             if type(now) is dict and not all(type(name) is str for name in now):
                 raise Malformed("tensors without names")
@@ -167,9 +189,18 @@ class Proxy:
         return self._posted(work, pieces, memory, place.blocking)
 
     def do_collective(
-        self, op: str, group: int, tensors: list, memory: list, ins: int, site: list,
-        first: list | None, root: int = -1, reduce_op: str | None = None, async_op: bool = False,
-    ) -> Reply:  # fmt: skip
+        self,
+        op: str,
+        group: int,
+        tensors: list,
+        memory: list,
+        ins: int,
+        site: list,
+        first: list | None,
+        root: int = -1,
+        reduce_op: str | None = None,
+        async_op: bool = False,
+    ) -> Reply:
         mail, calls, me = self._group(group)
         if op not in _COLLECTIVES:
             raise Malformed("no such collective")
@@ -179,9 +210,18 @@ class Proxy:
         meta = None
         if first is not None:  # how many bytes there are, the tensors say
             meta = torch.empty(first, dtype=there[0].dtype, device="meta")
-        work = calls.issue(self._rank, me, op, there[:ins], there[ins:], site=self._site(site),
-                           root=root, first=meta, reduce_op=reduce_op,
-                           async_op=async_op)  # fmt: skip
+        work = calls.issue(
+            self._rank,
+            me,
+            op,
+            there[:ins],
+            there[ins:],
+            site=self._site(site),
+            root=root,
+            first=meta,
+            reduce_op=reduce_op,
+            async_op=async_op,
+        )
         return self._posted(work, pieces, memory)
 
     def _posted(
@@ -317,6 +357,7 @@ def checked(of: Any, name: str, request: Any, *more: Any) -> Any:
         if type(value) not in (get_args(kind) or (kind,)):
             raise Malformed(f"a request with {part} of another type")
         if (type(value) is int and abs(value) >= 1 << 31) or (
-            type(value) is str and len(value) > LONGEST_TEXT):  # fmt: skip
+            type(value) is str and len(value) > LONGEST_TEXT
+        ):
             raise Malformed(f"a request with {part} too large")
     return method(of, *more, **request)

@@ -50,9 +50,13 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 def write(
-    folder: Path, submission: Submission, items: list[Item], solved: Path,
-    wanted: Collection[str], order: dict[str, Any],
-) -> Path:  # fmt: skip
+    folder: Path,
+    submission: Submission,
+    items: list[Item],
+    solved: Path,
+    wanted: Collection[str],
+    order: dict[str, Any],
+) -> Path:
     """The notebook and its order, in a folder that holds nothing else: all answers of the
     submission, and the checks of those that are wanted."""
     cells = [_cell("grading-begin", BEGIN, role="begin")]
@@ -65,16 +69,25 @@ def write(
         if name in wanted:
             cells.append(_cell(item.check_cell, f"check({name})", role="check", exercise=name))
     path = folder / "grading.ipynb"
-    path.write_text(json.dumps({"cells": cells, "metadata": {"kernelspec": KERNEL},
-                                "nbformat": 4, "nbformat_minor": 5}))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
+        )
+    )
     order |= {"context": _context(solved, {item.exercise for item in items})}
     (folder / ORDER).write_text(json.dumps(order))
     return path
 
 
 def _cell(id: str, text: str, **metadata: str) -> dict[str, Any]:
-    return {"cell_type": "code", "id": id, "metadata": metadata, "source": text, "outputs": [],
-            "execution_count": None}  # fmt: skip
+    return {
+        "cell_type": "code",
+        "id": id,
+        "metadata": metadata,
+        "source": text,
+        "outputs": [],
+        "execution_count": None,
+    }
 
 
 def _context(solved: Path, exercises: Collection[str]) -> list[dict[str, str]]:
@@ -90,8 +103,13 @@ def _context(solved: Path, exercises: Collection[str]) -> list[dict[str, str]]:
         role = cell["metadata"].get("role", "")
         exercise = cell["metadata"]["exercise"] if role else ""
         if cell["cell_type"] == "code" and role in ("", "answer") and exercise in {"", *exercises}:
-            out.append({"file": f"{exercise or cell['id']}.py", "source": "".join(cell["source"]),
-                        "exercise": exercise})  # fmt: skip
+            out.append(
+                {
+                    "file": f"{exercise or cell['id']}.py",
+                    "source": "".join(cell["source"]),
+                    "exercise": exercise,
+                }
+            )
     return out
 
 
@@ -155,8 +173,14 @@ def _judged(name: str, own: list[CellText], reference: list[CellText]) -> dict[s
     except Exception as error:
         traceback.print_exc()  # into nbval's log
         why = f"what its ranks have said could not be judged ({type(error).__name__})"
-        return {"passed": False, "points": 0, "written": True, "levels": {}, "diagnosis": None,
-                "reason": why}  # fmt: skip
+        return {
+            "passed": False,
+            "points": 0,
+            "written": True,
+            "levels": {},
+            "diagnosis": None,
+            "reason": why,
+        }
 
 
 def _question(name: str, own: list[CellText], reference: list[CellText]) -> str:
@@ -164,8 +188,11 @@ def _question(name: str, own: list[CellText], reference: list[CellText]) -> str:
     cell = CellText(f"{name}.py", _answers[name], name)
     spaces = [namespace(name, cell, before) for before in (own, reference)]
     ours = ("limits", "pictures", "code", "secret")
-    facts = [name, [asdict(s) | {"uses": sorted(s.uses)} for s in spaces],
-             *(_order[key] for key in ours)]  # fmt: skip
+    facts = [
+        name,
+        [asdict(s) | {"uses": sorted(s.uses)} for s in spaces],
+        *(_order[key] for key in ours),
+    ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -72,6 +72,8 @@ def read(path: Path) -> Policy:
     policy = Policy(limits=limits, **values)
     order = ("core", *SHOWS)
     if order.index(policy.before_due) > order.index(policy.after_due):
-        raise LessonError(f"{path}: before_due shows more than after_due, and what students have "
-                          "seen cannot be taken back")  # fmt: skip
+        raise LessonError(
+            f"{path}: before_due shows more than after_due, and what students have "
+            "seen cannot be taken back"
+        )
     return policy

@@ -56,8 +56,12 @@ CHECKS = Path(__file__).resolve().parents[1] / "checks"
 # Modules of what ranks are given. The lessons stay out of a rank's memory and of its files: the
 # right function of an exercise would be an answer to it. The first optimizer imports the third of
 # these, and what loads data the last.
-GIVEN = ("course_lib.checks.models", "course_lib.checks.watched", "torch._dynamo",
-         "torchvision.datasets")  # fmt: skip
+GIVEN = (
+    "course_lib.checks.models",
+    "course_lib.checks.watched",
+    "torch._dynamo",
+    "torchvision.datasets",
+)
 _leave = os._exit  # the answer's own is patched
 
 
@@ -165,9 +169,17 @@ def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str
         for own in (arg for args in rounds for arg in args if isinstance(arg, Own)):
             own.ask = ask
         seen = call_all(function, rounds, bool(play["ddp"]))
-        return {"do": "done", "seen": [
-            {"returned": encode(s.returned), "args": [encode(a) for a in s.args],
-             "notes": list(s.notes)} for s in seen]}  # fmt: skip
+        return {
+            "do": "done",
+            "seen": [
+                {
+                    "returned": encode(s.returned),
+                    "args": [encode(a) for a in s.args],
+                    "notes": list(s.notes),
+                }
+                for s in seen
+            ],
+        }
     except Abandoned:
         return {"do": "over"}
     except BaseException as error:
@@ -180,8 +192,13 @@ def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str
 def _loaded(setup: dict[str, Any]) -> Callable:
     """A fresh function, with globals of its own. Of the cells that an answer runs with, only the
     statements that it needs are run."""
-    space: dict[str, Any] = {"__name__": "answer", "torch": torch, "dist": dist,
-                             "Tensor": torch.Tensor, "Callable": Callable}  # fmt: skip
+    space: dict[str, Any] = {
+        "__name__": "answer",
+        "torch": torch,
+        "dist": dist,
+        "Tensor": torch.Tensor,
+        "Callable": Callable,
+    }
     try:
         for cell in setup["cells"]:
             tree = ast.parse(cell["source"], cell["file"])

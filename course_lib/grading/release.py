@@ -24,8 +24,14 @@ from course_lib.notebooks.lesson import Lesson, LessonError
 from course_lib.notebooks.source import read_lesson
 from course_lib.notebooks.wheel import make_wheel
 
-PLAIN = ("requirements.txt", "pyproject.toml", "LICENSE", "LICENSE-lessons", "CITATION.cff",
-         ".gitignore")  # fmt: skip
+PLAIN = (
+    "requirements.txt",
+    "pyproject.toml",
+    "LICENSE",
+    "LICENSE-lessons",
+    "CITATION.cff",
+    ".gitignore",
+)
 TEMPLATES = Path(__file__).with_name("templates")
 _NOTEBOOK = re.compile(r"\(([\w./-]+\.ipynb)\)")
 _ASKED = r"dist\.get_(rank|world_size)\(\)"
@@ -73,8 +79,11 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
     names = {f"{lesson.name}.ipynb" for lesson in lessons}
     # The way through and the glossary, without rows about other lessons.
     lines = (folders.learner / "README.md").read_text(encoding="utf-8").splitlines(True)
-    kept = [line for line in lines
-            if not line.startswith("|") or names.issuperset(_NOTEBOOK.findall(line))]  # fmt: skip
+    kept = [
+        line
+        for line in lines
+        if not line.startswith("|") or names.issuperset(_NOTEBOOK.findall(line))
+    ]
     replace_file(out / "notebooks" / "README.md", "".join(kept))
     for file in (*out.rglob("*.md"), *out.rglob("*.ipynb")):
         drop_dead_links(file)
@@ -85,9 +94,13 @@ def _package(source: Path, target: Path, numbers: set[str]) -> None:
     """The library without what grades, and without what belongs to lessons that are not out yet."""
 
     def left_out(folder: str, names: list[str]) -> set[str]:
-        return {n for n in names if n in ("__pycache__", "grading")
-                or (n == "jobs" and "06" not in numbers)
-                or (n.startswith("lesson_") and n[7:9] not in numbers)}  # fmt: skip
+        return {
+            n
+            for n in names
+            if n in ("__pycache__", "grading")
+            or (n == "jobs" and "06" not in numbers)
+            or (n.startswith("lesson_") and n[7:9] not in numbers)
+        }
 
     shutil.copytree(source, target, ignore=left_out)
 

@@ -29,12 +29,18 @@ def grades(results: list[Marked]) -> list[dict[str, Any]]:
     could not judge has no points, not even none."""
     rows = []
     for r in results:
-        row = {"submission": r.name, "student": r.student.id if r.student else "",
-               "lesson": r.lesson, "submitted": r.submitted.isoformat() if r.submitted else "",
-               "late": r.late, "status": r.status,
-               "points": "" if r.trouble else r.points, "of": r.worth,
-               "problem": r.problem or r.trouble or r.note,
-               "undefended": " ".join(r.undefended)}  # fmt: skip
+        row = {
+            "submission": r.name,
+            "student": r.student.id if r.student else "",
+            "lesson": r.lesson,
+            "submitted": r.submitted.isoformat() if r.submitted else "",
+            "late": r.late,
+            "status": r.status,
+            "points": "" if r.trouble else r.points,
+            "of": r.worth,
+            "problem": r.problem or r.trouble or r.note,
+            "undefended": " ".join(r.undefended),
+        }
         for m in r.marks:
             row |= {
                 m.exercise: "" if m.trouble else m.points,
@@ -50,14 +56,25 @@ def canvas(results: list[Marked]) -> list[dict[str, Any]]:
     """What Canvas's gradebook imports: a column a lesson; students are found by SIS User ID."""
     worth = {r.lesson: r.worth for r in results if r.lesson}
     rows = {Student(id="", name="    Points Possible"): worth} | _by_student(results)
-    return [{"Student": s.name, "ID": "", "SIS User ID": s.id, "SIS Login ID": s.login,
-             "Section": s.section} | points for s, points in rows.items()]  # fmt: skip
+    return [
+        {
+            "Student": s.name,
+            "ID": "",
+            "SIS User ID": s.id,
+            "SIS Login ID": s.login,
+            "Section": s.section,
+        }
+        | points
+        for s, points in rows.items()
+    ]
 
 
 def moodle(results: list[Marked]) -> list[dict[str, Any]]:
     """What Moodle's grade import maps: students by ID number or e-mail, a column a lesson."""
-    return [{"ID number": s.id, "Email address": s.email} | points
-            for s, points in _by_student(results).items()]  # fmt: skip
+    return [
+        {"ID number": s.id, "Email address": s.email} | points
+        for s, points in _by_student(results).items()
+    ]
 
 
 def _by_student(results: list[Marked]) -> dict[Student, dict[str, Any]]:
@@ -74,8 +91,9 @@ def _by_student(results: list[Marked]) -> dict[Student, dict[str, Any]]:
 
 def _csv(rows: list[dict[str, Any]]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, list(dict.fromkeys(k for row in rows for k in row)), restval="",
-                            lineterminator="\n")  # fmt: skip
+    writer = csv.DictWriter(
+        file, list(dict.fromkeys(k for row in rows for k in row)), restval="", lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows({k: _harmless(v) for k, v in row.items()} for row in rows)
     return file.getvalue()
@@ -94,8 +112,13 @@ def junit(results: list[Marked]) -> str:
         suite = xml.SubElement(top, "testsuite", name=marked.name)
         whole = Mark(marked.name, "", "", 0, "none", {}, marked.problem, marked.trouble)
         for m in marked.marks or [whole]:
-            case = xml.SubElement(suite, "testcase", classname=marked.lesson, name=m.exercise,
-                                  time=str(m.record.get("seconds", 0)))  # fmt: skip
+            case = xml.SubElement(
+                suite,
+                "testcase",
+                classname=marked.lesson,
+                name=m.exercise,
+                time=str(m.record.get("seconds", 0)),
+            )
             properties = xml.SubElement(case, "properties")
             for name in ("cell", "exercise", "points", "worth"):
                 xml.SubElement(properties, "property", name=name, value=str(getattr(m, name)))
@@ -151,8 +174,10 @@ def summary(results: list[Marked]) -> str:
         lines += [f"        and {len(why) - 5} more, see grades.csv"] if len(why) > 5 else []
     if open_ := {k: v for m in results for k, v in m.undefended.items()}:
         could = "; ".join(open_.values())
-        lines.append(f"UNDEFENDED here: {', '.join(open_)}. An answer could {could}. "
-                     "Do not rely on these marks against intent.")  # fmt: skip
+        lines.append(
+            f"UNDEFENDED here: {', '.join(open_)}. An answer could {could}. "
+            "Do not rely on these marks against intent."
+        )
     return "\n".join(lines)
 
 

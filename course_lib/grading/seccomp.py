@@ -20,15 +20,33 @@ import struct
 # By machine: its number in <linux/audit.h>, and where x86's other calls for 64 bits begin.
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0x40000000), "aarch64": (0xC00000B7, 0xFFFFFFFF)}
 _CALLS = {  # by name: the numbers on x86_64 and aarch64; −1: there is none
-    "mmap": (9, 222), "shmget": (29, 194), "socket": (41, 198), "clone": (56, 220),
-    "fork": (57, -1), "vfork": (58, -1), "semget": (64, 190), "msgget": (68, 186),
-    "fcntl": (72, 25), "flock": (73, 32), "mq_open": (240, 180), "add_key": (248, 217),
-    "request_key": (249, 218), "keyctl": (250, 219), "inotify_init": (253, -1),
-    "unshare": (272, 97), "inotify_init1": (294, 26), "perf_event_open": (298, 241),
-    "fanotify_init": (300, 262), "setns": (308, 268), "memfd_create": (319, 279),
-    "bpf": (321, 280), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
-    "clone3": (435, 435), "memfd_secret": (447, 447),
-}  # fmt: skip
+    "mmap": (9, 222),
+    "shmget": (29, 194),
+    "socket": (41, 198),
+    "clone": (56, 220),
+    "fork": (57, -1),
+    "vfork": (58, -1),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "fcntl": (72, 25),
+    "flock": (73, 32),
+    "mq_open": (240, 180),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "inotify_init": (253, -1),
+    "unshare": (272, 97),
+    "inotify_init1": (294, 26),
+    "perf_event_open": (298, 241),
+    "fanotify_init": (300, 262),
+    "setns": (308, 268),
+    "memfd_create": (319, 279),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "clone3": (435, 435),
+    "memfd_secret": (447, 447),
+}
 _LOAD, _EQUAL, _ABOVE, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _NUMBER, _MACHINE, _ARGUMENT = 0, 4, 16  # where they lie in struct seccomp_data
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000

@@ -37,11 +37,23 @@ UNDEFENDED = {
 }
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
-    0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000,
-)  # fmt: skip
+    0x20000,
+    0x4000000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = (
-    1, 2, 4, 8, 32, 4096, 16384, 1 << 18,
-)  # fmt: skip
+    1,
+    2,
+    4,
+    8,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
 _DETACH = 2
 _DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVS = 1, 4, 38
 NOBODY = 65534
@@ -134,10 +146,16 @@ def build(limits: Limits, outer: set[str], place: str, hidden: list[str]) -> lis
     for name in ("home", "work"):
         (folder / name).mkdir()
     os.environ.clear()
-    os.environ.update({
-        "HOME": str(folder / "home"), "TMPDIR": str(folder / "work"), "PATH": "/usr/bin:/bin",
-        "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "USER": "student",
-    })  # fmt: skip
+    os.environ.update(
+        {
+            "HOME": str(folder / "home"),
+            "TMPDIR": str(folder / "work"),
+            "PATH": "/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "OMP_NUM_THREADS": "1",
+            "USER": "student",
+        }
+    )
     os.chdir(folder / "work")
     return sorted(walls)
 
@@ -165,8 +183,17 @@ def _attempt(wall: Callable[[], None], *names: str) -> set[str]:
 def readable() -> list[str]:
     """What a Python with torch and course_lib needs to read."""
     package = Path(__file__).resolve().parents[1]
-    wanted = [sys.prefix, sys.base_prefix, sys.exec_prefix, "/usr", "/lib", "/lib64", "/bin",
-              "/etc/ld.so.cache", str(package)]  # fmt: skip
+    wanted = [
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/bin",
+        "/etc/ld.so.cache",
+        str(package),
+    ]
     wanted += [p for p in sys.path if "site-packages" in p or "dist-packages" in p]
     found: list[str] = []
     # An environment may be a link, and what it leads to is needed as well.

@@ -34,10 +34,20 @@ MOST = 16 << 20  # bytes of a message; as JSON it may take twenty times as much 
 DTYPES = {
     str(d).removeprefix("torch."): d
     for d in (
-        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8,
-        torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128,
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int8,
+        torch.uint8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.bool,
+        torch.complex64,
+        torch.complex128,
     )
-}  # fmt: skip
+}
 LARGEST_TENSOR = 1 << 26  # bytes
 AROUND = 1 << 18  # bytes of memory that a tensor brings whole
 DEEPEST = 30  # levels of lists in lists
@@ -58,8 +68,14 @@ def believing_nothing(what: str) -> Iterator[None]:
     """Whatever goes wrong in here is the fault of who sent it."""
     try:
         yield
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
-            RuntimeError) as error:  # fmt: skip
+    except (
+        TypeError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+    ) as error:
         raise Malformed(f"{what}: {type(error).__name__}") from None
 
 
@@ -209,9 +225,15 @@ def laid_out(tensors: list[Tensor]) -> tuple[list[dict[str, Any]], list[Tensor]]
             stop = first + size * _extent(t.shape, t.stride())
         place = whole.data_ptr(), first, stop
         pieces[place] = torch.empty(0, dtype=torch.uint8).set_(whole, first, (stop - first,), (1,))
-        rows.append({"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape),
-                     "stride": list(t.stride()), "offset": offset - first // size,
-                     "piece": list(pieces).index(place)})  # fmt: skip
+        rows.append(
+            {
+                "dtype": str(t.dtype).removeprefix("torch."),
+                "shape": list(t.shape),
+                "stride": list(t.stride()),
+                "offset": offset - first // size,
+                "piece": list(pieces).index(place),
+            }
+        )
     return rows, list(pieces.values())
 
 

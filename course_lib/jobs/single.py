@@ -20,8 +20,9 @@ device = torch.device("cuda" if on_gpu else "cpu")
 loader = DataLoader(digits, BATCH, shuffle=True, drop_last=True, pin_memory=on_gpu)
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-                      nn.Flatten(), nn.Linear(1024, 10)).to(device)  # fmt: skip
+model = nn.Sequential(
+    nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 10)
+).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 scheduler = ExponentialLR(optimizer, gamma=0.9)
 

@@ -118,8 +118,9 @@ def found(path: Path) -> bool:
     return answer[0]
 
 
-def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader,
-                device: torch.device) -> float:  # fmt: skip
+def train_epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader, device: torch.device
+) -> float:
     """One pass over this rank's share; returns the mean loss over all ranks' samples."""
     model.train()
     total = torch.zeros(2, dtype=torch.float32, device=device)
@@ -186,8 +187,10 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
         loss = train_epoch(ddp, optimizer, loader, device)
         rate = len(digits) / (time.perf_counter() - began)
         scheduler.step()
-        say(f"epoch {epoch}  loss {loss:.4f}  test accuracy {accuracy(model, test, device):.4f}  "
-            f"{rate:.0f} images/s")  # fmt: skip
+        say(
+            f"epoch {epoch}  loss {loss:.4f}  test accuracy {accuracy(model, test, device):.4f}  "
+            f"{rate:.0f} images/s"
+        )
         state = {name: part.state_dict() for name, part in parts.items()}
         save(args.checkpoint, state | {"epoch": epoch})
 

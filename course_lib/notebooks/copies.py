@@ -132,8 +132,7 @@ def badges(lesson: str, root: Path) -> str:
     if not (where := _repository(root)):
         return ""
     colab = f"https://colab.research.google.com/github/{where}/blob/main/notebooks/{lesson}.ipynb"
-    return (f"\n\n[Open in Colab]({colab}) · "
-            f"[Open in Codespaces](https://codespaces.new/{where})")  # fmt: skip
+    return f"\n\n[Open in Colab]({colab}) · [Open in Codespaces](https://codespaces.new/{where})"
 
 
 def with_pictures(text: str, root: Path) -> str:

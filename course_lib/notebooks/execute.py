@@ -109,5 +109,8 @@ def _clean(output: NotebookNode, rules: Rules) -> None:
         output.text = clean_text(output.text, rules)
         return
     output.metadata = {k: v for k, v in output.metadata.items() if k in _STORED}  # display sizes
-    output.data = {kind: value if kind == "image/png" else clean_text(value, rules)
-                   for kind, value in output.data.items() if kind in _STORED}  # fmt: skip
+    output.data = {
+        kind: value if kind == "image/png" else clean_text(value, rules)
+        for kind, value in output.data.items()
+        if kind in _STORED
+    }

@@ -29,8 +29,14 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 class Rank:
     """Every call that its log tells of goes to the world's CallMatcher, once."""
 
-    def __init__(self, number: int, matcher: CallMatcher, files: ExitStack,
-                 world_socket: socket.socket, shared: Sequence[int]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        number: int,
+        matcher: CallMatcher,
+        files: ExitStack,
+        world_socket: socket.socket,
+        shared: Sequence[int],
+    ) -> None:
         """Have the fork server start it; ``files`` closes our ends of what it is given."""
         self.number, self.pid, self.ready = number, 0, False
         self.outcome: Outcome | None = None  # None while it runs

@@ -35,18 +35,27 @@ from course_lib.user_code import find_frame, is_user_frame, line_of
 # HookOpName → the name that a reader of torch.distributed's documentation knows, where it is not
 # the same in small letters.
 _OPS = {
-    "ALLREDUCE": "all_reduce", "ALLREDUCE_COALESCED": "all_reduce_coalesced",
-    "ALLGATHER": "all_gather", "ALLGATHER_COALESCED": "all_gather_coalesced",
-    "ALLGATHER_BASE": "all_gather_single", "ALLGATHER_INTO_TENSOR_COALESCED": "all_gather_single",
-    "REDUCE_SCATTER_TENSOR_COALESCED": "reduce_scatter_single", "ALLTOALL": "all_to_all",
-    "REDUCE_SCATTER_BASE": "reduce_scatter_single", "ALLTOALL_BASE": "all_to_all_single",
-}  # fmt: skip
+    "ALLREDUCE": "all_reduce",
+    "ALLREDUCE_COALESCED": "all_reduce_coalesced",
+    "ALLGATHER": "all_gather",
+    "ALLGATHER_COALESCED": "all_gather_coalesced",
+    "ALLGATHER_BASE": "all_gather_single",
+    "ALLGATHER_INTO_TENSOR_COALESCED": "all_gather_single",
+    "REDUCE_SCATTER_TENSOR_COALESCED": "reduce_scatter_single",
+    "ALLTOALL": "all_to_all",
+    "REDUCE_SCATTER_BASE": "reduce_scatter_single",
+    "ALLTOALL_BASE": "all_to_all_single",
+}
 _HOOK = 0xC0E5  # our id among a group's hooks
 _get_future = dist.Work.get_future
 # The files that a call passes through on its way from the caller to the hook.
 _C10D = dist.isend.__code__.co_filename
-_ON_THE_WAY = {_C10D, dist.send.__code__.co_filename, typing_extensions.__file__,
-               os.path.join(os.path.dirname(__file__), "wrappers.py")}  # fmt: skip
+_ON_THE_WAY = {
+    _C10D,
+    dist.send.__code__.co_filename,
+    typing_extensions.__file__,
+    os.path.join(os.path.dirname(__file__), "wrappers.py"),
+}
 
 
 class Call(threading.local):
@@ -94,8 +103,16 @@ class Recorder(context.Context):
 
     # -- writing ------------------------------------------------------------------------------
 
-    def issued(self, op: str, group: str, peer: int | None, reads: Any, writes: Any,
-               is_async: bool, shape: tuple[int, ...] = ()) -> int:  # fmt: skip
+    def issued(
+        self,
+        op: str,
+        group: str,
+        peer: int | None,
+        reads: Any,
+        writes: Any,
+        is_async: bool,
+        shape: tuple[int, ...] = (),
+    ) -> int:
         """Write down a call that begins now, before anybody could die of it; returns its number."""
         call = current_call
         caller, function = _caller()

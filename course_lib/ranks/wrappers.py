@@ -23,11 +23,27 @@ from course_lib.rendezvous import formed_already
 
 formed: Any = None  # the group that run() has formed
 _OPERATIONS = (
-    "send", "recv", "recv_anysource", "broadcast", "allreduce", "allreduce_coalesced", "reduce",
-    "allgather", "allgather_coalesced", "all_gather_single", "all_gather_single_coalesced",
-    "gather", "gather_single", "scatter", "reduce_scatter", "reduce_scatter_single",
-    "reduce_scatter_single_coalesced", "alltoall", "all_to_all_single", "barrier",
-)  # fmt: skip
+    "send",
+    "recv",
+    "recv_anysource",
+    "broadcast",
+    "allreduce",
+    "allreduce_coalesced",
+    "reduce",
+    "allgather",
+    "allgather_coalesced",
+    "all_gather_single",
+    "all_gather_single_coalesced",
+    "gather",
+    "gather_single",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+    "alltoall",
+    "all_to_all_single",
+    "barrier",
+)
 
 
 def install() -> None:

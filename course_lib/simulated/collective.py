@@ -228,31 +228,54 @@ class Calls:
     uneven: Collection[str] = ("all_to_all_single", "reduce_scatter")  # each block its own length
 
     def __init__(
-        self, scheduler: Scheduler, fabric: Fabric, name: str, ranks: Sequence[int],
-        wires: list[float], poisons: hazards.Poisons,
-    ) -> None:  # fmt: skip
+        self,
+        scheduler: Scheduler,
+        fabric: Fabric,
+        name: str,
+        ranks: Sequence[int],
+        wires: list[float],
+        poisons: hazards.Poisons,
+    ) -> None:
         self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
         self.wires, self.poisons = wires, poisons  # wires[r]: when rank r's last collective ends
         self._calls: dict[int, Call] = {}
         self._counts = [0] * len(ranks)
 
     def issue(
-        self, rank: Rank, me: int, name: str, ins: Tensors, outs: Tensors, *, site: Site,
-        root: int = -1, reduce_op: str | None = None, async_op: bool = False,
-        first: torch.Tensor | None = None, group: str | None = None,
-    ) -> CollectiveWork:  # fmt: skip
+        self,
+        rank: Rank,
+        me: int,
+        name: str,
+        ins: Tensors,
+        outs: Tensors,
+        *,
+        site: Site,
+        root: int = -1,
+        reduce_op: str | None = None,
+        async_op: bool = False,
+        first: torch.Tensor | None = None,
+        group: str | None = None,
+    ) -> CollectiveWork:
         """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets; ``first``
         is the tensor to write down where that is not the first of them.
         """
         self.scheduler.check(rank)
         n = len(self.ranks)
         op = op_of(
-            name, rank.number, None if root < 0 else self.ranks[root], group or self.name,
+            name,
+            rank.number,
+            None if root < 0 else self.ranks[root],
+            group or self.name,
             sum(map(_nbytes, ins)),
             0 if name in _WRITE_WHAT_THEY_READ else sum(map(_nbytes, outs)),
             first if first is not None else next(iter((*ins, *outs)), None),
-            site, 0, reduce_op, async_op, _lies_dense(name, ins, outs), splits(name, ins, outs, n),
-        )  # fmt: skip
+            site,
+            0,
+            reduce_op,
+            async_op,
+            _lies_dense(name, ins, outs),
+            splits(name, ins, outs, n),
+        )
         refuse(name, ins, outs, me, n, reduce_op, self.uneven)
         if name in explain.NEED_DENSE and not op.contiguous:
             self.scheduler.fail(explain.strided(op))

@@ -16,15 +16,29 @@ from typing import Any
 import torch
 
 Tensors = list[torch.Tensor]
-_DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8,
-           torch.int32, torch.int64, torch.bool}  # fmt: skip
+_DTYPES = {
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+}
 _OWN_LENGTHS = ("all_to_all", "all_to_all_single", "reduce_scatter", "all_gather")
 _OF_COMPLEX = ("SUM", "AVG")  # of what torch does not hand on as real numbers
 _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum,
-    "MAX": torch.maximum, "BAND": torch.bitwise_and, "BOR": torch.bitwise_or,
+    "SUM": torch.add,
+    "AVG": torch.add,
+    "PRODUCT": torch.mul,
+    "MIN": torch.minimum,
+    "MAX": torch.maximum,
+    "BAND": torch.bitwise_and,
+    "BOR": torch.bitwise_or,
     "BXOR": torch.bitwise_xor,
-}  # fmt: skip
+}
 
 
 def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:

@@ -39,15 +39,20 @@ def missing() -> str | None:
         return "this torch was built without torch.distributed: simulate() needs it"
     import torch._C._distributed_c10d as c
 
-    wanted = [("torch._C._distributed_c10d._set_thread_isolation_mode",
-               hasattr(c, "_set_thread_isolation_mode")),
-              ("distributed_c10d._world", hasattr(c10d, "_world")),
-              ("new_group of a process group",  # dist.new_group asks the default group for it
-               "new_group" in c10d._new_group_with_tag.__code__.co_names),
-              ("split_group of a process group", hasattr(dist.ProcessGroup, "split_group")),
-              ("distributed_c10d._new_process_group_helper",
-               hasattr(c10d, "_new_process_group_helper")),
-              ("all_gather_single", hasattr(dist, "all_gather_single"))]  # fmt: skip
+    wanted = [
+        (
+            "torch._C._distributed_c10d._set_thread_isolation_mode",
+            hasattr(c, "_set_thread_isolation_mode"),
+        ),
+        ("distributed_c10d._world", hasattr(c10d, "_world")),
+        (
+            "new_group of a process group",  # dist.new_group asks the default group for it
+            "new_group" in c10d._new_group_with_tag.__code__.co_names,
+        ),
+        ("split_group of a process group", hasattr(dist.ProcessGroup, "split_group")),
+        ("distributed_c10d._new_process_group_helper", hasattr(c10d, "_new_process_group_helper")),
+        ("all_gather_single", hasattr(dist, "all_gather_single")),
+    ]
     gone = [name for name, there in wanted if not there]
     if not gone:
         return None
@@ -311,6 +316,9 @@ def shared_generators() -> list[tuple[Any, dict[str, str], Callable[[], Any]]]:
     plain = {"seed": "seed", "ranf": "random_sample", "sample": "random_sample"}
     return [
         (random, bound_to(random, random._inst), random.Random),
-        (numpy.random, plain | bound_to(numpy.random, numpy.random.mtrand._rand),
-         numpy.random.RandomState),
-    ]  # fmt: skip
+        (
+            numpy.random,
+            plain | bound_to(numpy.random, numpy.random.mtrand._rand),
+            numpy.random.RandomState,
+        ),
+    ]

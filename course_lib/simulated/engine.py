@@ -247,8 +247,10 @@ class Play:
 
     def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
         lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []
-        text = [f"rank {rank.number} did not return within {self.program.limit:g} s.",
-                *(f"    {line}" for line in lines)]  # fmt: skip
+        text = [
+            f"rank {rank.number} did not return within {self.program.limit:g} s.",
+            *(f"    {line}" for line in lines),
+        ]
         if stuck:
             text.append("It is inside compiled code that nobody can stop, and was left behind.")
         text.append("If it is only slow, give it longer: simulate(…, limit=seconds).")

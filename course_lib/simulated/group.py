@@ -113,9 +113,14 @@ class SimulatedGroup(_ProcessGroup):
         )
 
     def split_group(
-        self, new_ranks: Sequence[int], timeout: Any = None, opts: Any = None,
-        group_name: str | None = None, *_: Any, **__: Any,
-    ) -> SimulatedGroup | None:  # fmt: skip
+        self,
+        new_ranks: Sequence[int],
+        timeout: Any = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        *_: Any,
+        **__: Any,
+    ) -> SimulatedGroup | None:
         ranks = [self._mail.ranks[r] for r in new_ranks]
         return self._groups.make(
             self._rank, "split_group", group_name or "", ranks, True, call_site()
@@ -192,24 +197,42 @@ _COLLECTIVES: list[tuple[str, str, Callable[..., tuple]]] = [
     ("broadcast", "broadcast", lambda g, x, _: (x, x)),
     ("reduce", "reduce", lambda g, x, opts: (x, g.of_root(opts, [x]))),
     ("all_gather", "allgather", lambda g, out, x, _: (x, out[0])),
-    ("all_gather_coalesced", "allgather_coalesced",
-     lambda g, out, x, _: (x, [t for row in out for t in row])),
-    ("all_gather_single", "all_gather_single _allgather_base",
-     lambda g, out, x, _: ([x], g.by_rank(out))),
-    ("all_gather_single", "all_gather_single_coalesced allgather_into_tensor_coalesced",
-     lambda g, out, x, _: (x, g.by_rank(*out))),
+    (
+        "all_gather_coalesced",
+        "allgather_coalesced",
+        lambda g, out, x, _: (x, [t for row in out for t in row]),
+    ),
+    (
+        "all_gather_single",
+        "all_gather_single _allgather_base",
+        lambda g, out, x, _: ([x], g.by_rank(out)),
+    ),
+    (
+        "all_gather_single",
+        "all_gather_single_coalesced allgather_into_tensor_coalesced",
+        lambda g, out, x, _: (x, g.by_rank(*out)),
+    ),
     ("gather", "gather", lambda g, out, x, opts: (x, g.of_root(opts, out))),
     ("scatter", "scatter", lambda g, out, x, opts: (g.of_root(opts, x), out, out[0])),
     ("reduce_scatter", "reduce_scatter", lambda g, out, x, _: (x[0], out)),
-    ("reduce_scatter_single", "reduce_scatter_single _reduce_scatter_base",
-     lambda g, out, x, _: (g.by_rank(x), [out], x)),
-    ("reduce_scatter_single", "reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced",
-     lambda g, out, x, _: (g.by_rank(*x), out, x[0])),
+    (
+        "reduce_scatter_single",
+        "reduce_scatter_single _reduce_scatter_base",
+        lambda g, out, x, _: (g.by_rank(x), [out], x),
+    ),
+    (
+        "reduce_scatter_single",
+        "reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced",
+        lambda g, out, x, _: (g.by_rank(*x), out, x[0]),
+    ),
     ("all_to_all", "alltoall", lambda g, out, x, _: (x, out)),
-    ("all_to_all_single", "all_to_all_single alltoall_base",
-     lambda g, out, x, out_sizes, sizes, _: (g.split(x, sizes), g.split(out, out_sizes), x)),
+    (
+        "all_to_all_single",
+        "all_to_all_single alltoall_base",
+        lambda g, out, x, out_sizes, sizes, _: (g.split(x, sizes), g.split(out, out_sizes), x),
+    ),
     ("barrier", "barrier", lambda g, _: ([], [])),
-]  # fmt: skip
+]
 _OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
 
 

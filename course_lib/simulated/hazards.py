@@ -178,8 +178,9 @@ def equal(a: Any, b: Any, depth: int = 0) -> bool:
     if type(a).__qualname__ != type(b).__qualname__:
         return False
     if isinstance(a, torch.Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and (
-            a.layout != torch.strided or same(a, b))  # fmt: skip
+        return (
+            a.shape == b.shape and a.dtype == b.dtype and (a.layout != torch.strided or same(a, b))
+        )
     if isinstance(a, numpy.ndarray):
         return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
     if isinstance(a, float):

@@ -61,9 +61,15 @@ class _Message:
     )
 
     def __init__(
-        self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key, buffer: Any,
+        self,
+        mail: Mail,
+        rank: Rank,
+        op: Event,
+        site: Site,
+        key: Key,
+        buffer: Any,
         data: bytes | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._mail, self._rank, self._key = mail, rank, key
         self._buffer = buffer  # None once it has been waited for
         self._data = data  # the message: of a send what was in the buffer, of a recv what has come
@@ -165,9 +171,14 @@ class SendWork(_Message):
         mail, op = self._mail, self._record.op
         assert op.peer is not None
         left, self.there = mail.fabric.send(
-            mail.scheduler.now, op.rank, op.peer, op.nbytes, mail.scheduler.at, self.arrived,
+            mail.scheduler.now,
+            op.rank,
+            op.peer,
+            op.nbytes,
+            mail.scheduler.at,
+            self.arrived,
             already_late=self._partner is not None and self._partner._key[1] < 0,
-        )  # fmt: skip
+        )
         mail.scheduler.over(self, left)
 
     def arrived(self, at: float) -> None:
@@ -235,9 +246,14 @@ class Mail:
     """The post office of one group."""
 
     def __init__(
-        self, scheduler: Scheduler, fabric: Fabric, name: str, ranks: Sequence[int], buffered: bool,
+        self,
+        scheduler: Scheduler,
+        fabric: Fabric,
+        name: str,
+        ranks: Sequence[int],
+        buffered: bool,
         poisons: hazards.Poisons,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
         self.buffered, self.poisons = buffered, poisons
         self.sends: defaultdict[Key, deque[SendWork]] = defaultdict(deque)
@@ -303,9 +319,18 @@ class Mail:
                 )
             sent = tensor.nbytes if kind == "send" else 0
             op = op_of(
-                kind, self.ranks[me], None if peer < 0 else self.ranks[peer], self.name, sent,
-                tensor.nbytes - sent, tensor, site, tag, None, not site.blocking,
-            )  # fmt: skip
+                kind,
+                self.ranks[me],
+                None if peer < 0 else self.ranks[peer],
+                self.name,
+                sent,
+                tensor.nbytes - sent,
+                tensor,
+                site,
+                tag,
+                None,
+                not site.blocking,
+            )
             key = (peer, me, tag) if kind == "send" else (me, peer, tag)
             known = self._ops[like] = op, key
         return known

@@ -240,15 +240,28 @@ class Groups(group.Groups):
         """
         ranks, members = self.scheduler.ranks, self.names
         for pair in combinations(members, 2):
-            rows = [[record for record in ranks[r].records if record.op.group in pair
-                     and record.op.op not in (*_BY_HOST, "send", "recv")]
-                    for r in set(members[pair[0]]).intersection(members[pair[1]])]  # fmt: skip
+            rows = [
+                [
+                    record
+                    for record in ranks[r].records
+                    if record.op.group in pair and record.op.op not in (*_BY_HOST, "send", "recv")
+                ]
+                for r in set(members[pair[0]]).intersection(members[pair[1]])
+            ]
             for column in (zip(rows[0], row, strict=False) for row in rows[1:]):
                 for both in column:
                     if both[0].op.group != both[1].op.group:
                         a, b = (record.op for record in both)
-                        waits = [Wait(x.rank, f"{explain.call_text(x)} of group {x.group}", x.line,
-                                      (y.rank,), x.group) for x, y in ((a, b), (b, a))]  # fmt: skip
+                        waits = [
+                            Wait(
+                                x.rank,
+                                f"{explain.call_text(x)} of group {x.group}",
+                                x.line,
+                                (y.rank,),
+                                x.group,
+                            )
+                            for x, y in ((a, b), (b, a))
+                        ]
                         return explain.deadlock(waits, (), len(ranks), _CROSSED)
         return None
 

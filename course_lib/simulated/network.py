@@ -77,9 +77,11 @@ class Network:
                 f"Network.cluster({nodes}, {gpus_per_node}): give at least one of each"
             )
         return replace(
-            intra or cls.nvlink4(), gpus_per_node=gpus_per_node, nodes=nodes,
+            intra or cls.nvlink4(),
+            gpus_per_node=gpus_per_node,
+            nodes=nodes,
             inter=inter or cls.infiniband_ndr(),
-        )  # fmt: skip
+        )
 
     def seconds(self, nbytes: float) -> float:
         """α + S·β: one message of ``nbytes`` bytes on idle links."""
@@ -155,10 +157,15 @@ class Fabric:
         return out, into, net.latency, 1 / net.bandwidth
 
     def send(
-        self, now: float, src: int, dst: int, nbytes: int,
-        at: Callable[[float, Callable[[], None]], None], delivered: Callable[[float], None],
+        self,
+        now: float,
+        src: int,
+        dst: int,
+        nbytes: int,
+        at: Callable[[float, Callable[[], None]], None],
+        delivered: Callable[[float], None],
         already_late: bool = False,
-    ) -> tuple[float, float]:  # fmt: skip
+    ) -> tuple[float, float]:
         """Put a message on its way; returns when its last byte has left and when its first reaches
         the in-link. ``at(time, action)`` is how it has something done later; ``delivered(time)`` is
         called as soon as it is known when all is in. ``already_late``: its lateness was drawn when

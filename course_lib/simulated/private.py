@@ -46,8 +46,22 @@ from course_lib.simulated.rank import Rank
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import arguments, no_keyboard, no_spawn
 
-PROCESSES = ("fork", "forkpty", "system", "posix_spawn", "posix_spawnp", "popen", "_exit", "abort",
-              "execv", "execve", "execl", "execlp", "execvp", "execvpe")  # fmt: skip
+PROCESSES = (
+    "fork",
+    "forkpty",
+    "system",
+    "posix_spawn",
+    "posix_spawnp",
+    "popen",
+    "_exit",
+    "abort",
+    "execv",
+    "execve",
+    "execl",
+    "execlp",
+    "execvp",
+    "execvpe",
+)
 MOST_OUTPUT = 100_000  # characters shown of one rank
 
 
@@ -98,8 +112,9 @@ class Privacy:
         """Everything is replaced inside."""
         threads = torch.get_num_threads()
         state = self._generator.get_state()
-        originals = [(owner, name, vars(owner).get(name, _INHERITED))
-                     for owner, name, _ in self._places]  # fmt: skip
+        originals = [
+            (owner, name, vars(owner).get(name, _INHERITED)) for owner, name, _ in self._places
+        ]
         try:
             for owner, name, replace in self._places:
                 setattr(owner, name, replace(getattr(owner, name, None)))
@@ -145,8 +160,10 @@ def _places() -> list[Place]:
     out.append((timeit.Timer, "__init__", _timer))
     out += [(kind, "select", _select) for kind in _SELECTORS]
     for number, (module, names, make) in enumerate(compat.shared_generators()):
-        out += [(module, name, for_ranks(functools.partial(_draw, number, make, method)))
-                for name, method in names.items()]  # fmt: skip
+        out += [
+            (module, name, for_ranks(functools.partial(_draw, number, make, method)))
+            for name, method in names.items()
+        ]
     processes: list[Any] = [(os, name) for name in PROCESSES if hasattr(os, name)]
     processes += [(subprocess.Popen, "__init__"), (multiprocessing.process.BaseProcess, "start")]
     what = for_ranks(_refuse("cannot start or end processes: use run(), where ranks are processes"))

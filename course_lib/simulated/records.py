@@ -81,17 +81,45 @@ def line_of_thread(thread: Any) -> Line | None:
 
 
 def op_of(
-    op: str, rank: int, peer: int | None, group: str, read: int, written: int, tensor: Any,
-    site: Site, tag: int = 0, reduce_op: str | None = None, async_op: bool = False,
-    contiguous: bool = True, splits: tuple[Any, Any] = (None, None),
-) -> Event:  # fmt: skip
+    op: str,
+    rank: int,
+    peer: int | None,
+    group: str,
+    read: int,
+    written: int,
+    tensor: Any,
+    site: Site,
+    tag: int = 0,
+    reduce_op: str | None = None,
+    async_op: bool = False,
+    contiguous: bool = True,
+    splits: tuple[Any, Any] = (None, None),
+) -> Event:
     """An Event that says what a call is, and no times."""
     dtype = None if tensor is None else str(tensor.dtype).removeprefix("torch.")
     shape = () if tensor is None else tuple(tensor.shape)
     return Event(
-        rank, op, peer, group, max(read, written), dtype, shape, 0.0, None, site.line, tag,
-        reduce_op, async_op, True, read, written, contiguous, 0, None, *splits,
-    )  # fmt: skip
+        rank,
+        op,
+        peer,
+        group,
+        max(read, written),
+        dtype,
+        shape,
+        0.0,
+        None,
+        site.line,
+        tag,
+        reduce_op,
+        async_op,
+        True,
+        read,
+        written,
+        contiguous,
+        0,
+        None,
+        *splits,
+    )
 
 
 class Record:
@@ -111,11 +139,29 @@ class Record:
     def event(self, seq: int = 0) -> Event:
         op = self.op
         return Event(
-            op.rank, op.op, op.peer, op.group, op.nbytes, op.dtype, op.shape, self.issued,
-            self.completed, op.line, op.tag, op.reduce_op, op.async_op, self.waited,
-            op.bytes_in, op.bytes_out, op.contiguous, seq, self.called,
-            op.in_splits, op.out_splits, self.stream,
-        )  # fmt: skip
+            op.rank,
+            op.op,
+            op.peer,
+            op.group,
+            op.nbytes,
+            op.dtype,
+            op.shape,
+            self.issued,
+            self.completed,
+            op.line,
+            op.tag,
+            op.reduce_op,
+            op.async_op,
+            self.waited,
+            op.bytes_in,
+            op.bytes_out,
+            op.contiguous,
+            seq,
+            self.called,
+            op.in_splits,
+            op.out_splits,
+            self.stream,
+        )
 
 
 def to_events(by_rank: Sequence[list[Record]]) -> list[Event]:

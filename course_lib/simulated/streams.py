@@ -202,8 +202,20 @@ def mine() -> Gpu:
 
 # ---- what is replaced ---------------------------------------------------------------------------
 
-_LOOKS = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__int__", "__float__",
-          "__index__", "__repr__", "__format__", "__array__")  # fmt: skip
+_LOOKS = (
+    "item",
+    "tolist",
+    "cpu",
+    "numpy",
+    "nonzero",
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "__repr__",
+    "__format__",
+    "__array__",
+)
 
 
 @contextmanager
@@ -258,7 +270,9 @@ def places() -> list[Place]:
             (module, "current_stream", for_ranks(lambda rank, *_: rank.gpu.current)),
             (module, "synchronize", synchronize),
         ]
-    out += [(torch.cuda, "default_stream", for_ranks(lambda rank, *_: rank.gpu.compute)),
-            (torch.cuda, "set_device", for_ranks(lambda *_: None))]  # fmt: skip
+    out += [
+        (torch.cuda, "default_stream", for_ranks(lambda rank, *_: rank.gpu.compute)),
+        (torch.cuda, "set_device", for_ranks(lambda *_: None)),
+    ]
     out += [(torch.Tensor, name, _looks) for name in _LOOKS]
     return [*out, (torch, "equal", _looks)]
