@@ -7,7 +7,7 @@
 # make bench   every budget of speed, as a ratio against a reference in the same run
 # make site    the course as static pages: build/site/index.html
 # make gpu     on a machine with GPUs: the exercises on NCCL, and what only GPUs show (build/gpu)
-# make grade   marks for notebooks: make grade SUBMISSIONS=inbox/ OUT=marks (course_lib/grading);
+# make grade   marks for notebooks: make grade SUBMISSIONS=inbox/ OUT=marks (course_staff/grading);
 #              MANIFEST=spring.json POLICY=policy.toml ROSTER=roster.csv, if you have some
 # make update  carry your answers in work/ into newer lessons
 # make clean   remove the environment and caches; work/ stays

@@ -11,9 +11,19 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 from course_lib.versions import old_python
+
+MODULES = {
+    "doctor": "course_lib.doctor",
+    "check": "course_lib.checks.cli",
+    "update": "course_lib.copies.update",
+    "build": "course_staff.manifest",
+    "grade": "course_staff.grading.grade",
+    "release": "course_staff.authoring.release",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,33 +37,32 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="python -m course_lib", description="What the course can do from a shell.")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, module: str, help: str) -> argparse.ArgumentParser:
+    def command(name: str, help: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help)
-        sub.set_defaults(command=name, module=f"course_lib.{module}")
+        sub.set_defaults(command=name)
         return sub
 
-    command("doctor", "doctor", "what this machine can run, and how to mend what is missing")
+    command("doctor", "what this machine can run, and how to mend what is missing")
 
-    check = command("check", "checks.cli", "check one exercise against one file of source")
+    check = command("check", "check one exercise against one file of source")
     check.add_argument("exercise", metavar="EXERCISE", help="the exercise's name, as my_share")
     check.add_argument("file", metavar="FILE.py", help="a file of Python that defines it")
     check.add_argument("--json", action="store_true", help="print the verdict as JSON")
 
-    update = command("update", "notebooks.update", "carry your answers in work/ into newer lessons")
+    update = command("update", "carry your answers in work/ into newer lessons")
     update.add_argument("--missing", action="store_true", help="only add copies that are missing")
 
-    if Path(__file__).with_name("grading").exists():  # students' folders lack it
-        _add_instructors_commands(command)
+    _add_instructors_commands(command)
     return top
 
 
 def _add_instructors_commands(command) -> None:
-    build = command("build", "grading.manifest", "lessons -> both copies of each, and the manifest")
+    build = command("build", "lessons -> both copies of each, and the manifest")
     build.add_argument("lessons", metavar="LESSON", nargs="*", help="numbers (default: all)")
     build.add_argument("--check", action="store_true", help="only say what differs from its source")
     build.add_argument("--force", action="store_true", help="execute what has not changed, too")
 
-    grade = command("grade", "grading.grade", "marks and feedback for submitted notebooks")
+    grade = command("grade", "marks and feedback for submitted notebooks")
     grade.add_argument("submissions", metavar="SUBMISSION", nargs="+", help="or folders of them")
     grade.add_argument("--out", required=True, help="the folder for marks and feedback")
     grade.add_argument("--manifest", help="the release's (default: notebooks/manifest.json)")
@@ -62,10 +71,21 @@ def _add_instructors_commands(command) -> None:
     grade.add_argument("--exercise", help="judge this one again, and no other")
     grade.add_argument("--jobs", type=int, default=2, help="submissions at a time (default: 2)")
 
-    release = command("release", "grading.release", "a folder for students: nothing that solves")
+    release = command("release", "a folder for students: nothing that solves")
     release.add_argument("--lessons", required=True, help="numbers, as 00,01")
     release.add_argument("--manifest", required=True, help="the file for the release's manifest")
     release.add_argument("--out", required=True, help="the folder to make")
+
+
+def _imported(module: str) -> ModuleType:
+    """The module of a command. What makes and grades the course lies beside the library, and is
+    not handed out."""
+    if module.startswith("course_staff"):
+        beside = Path(__file__).resolve().parents[1]
+        if not (beside / "course_staff").is_dir():
+            raise ValueError("for instructors; it needs the whole course: run it in a clone of it")
+        sys.path.insert(0, str(beside))
+    return importlib.import_module(module)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(problem, file=sys.stderr)
         return 2
     try:
-        return int(importlib.import_module(args.module).main(args))
+        return int(_imported(MODULES[args.command]).main(args))
     except KeyboardInterrupt:
         return 130
     except Exception as error:

@@ -21,7 +21,10 @@ from typing import Any
 
 from course_lib.trace import Line
 
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_HOUSE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OURS = tuple(
+    os.path.join(_HOUSE, name, "") for name in ("course_lib", "course_exercises", "course_staff")
+)
 _PYTHON = (sysconfig.get_paths()["stdlib"] + os.sep, os.path.dirname(os.__file__) + os.sep)
 # Where pip installs: into an environment, the system, or a home directory (pip install --user).
 _INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -33,7 +36,7 @@ _GENERATED = (
     "<__array_function__ ",
     "<decorator-",
 )
-_NEVER_CLAIMED = {"torch", "course_lib", "__main__", *sys.stdlib_module_names}
+_NEVER_CLAIMED = {"torch", "course_lib", "course_exercises", "__main__", *sys.stdlib_module_names}
 _cells: dict[str, str] = {}
 _claimed = "\0"  # no path has this character
 
@@ -108,7 +111,7 @@ def _is_librarys(module: str | None) -> bool:
 def _is_installed(file: str) -> bool:
     path = os.path.abspath(file)
     return not path.startswith(_claimed) and (
-        path.startswith((_HERE, *_PYTHON))
+        path.startswith((*_OURS, *_PYTHON))
         or any(name in path for name in _INSTALLED)
         or any(_has_put(folder, path) for folder in sys.path)
     )

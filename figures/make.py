@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 
 from course_lib import Network, Run, draw, run, simulate, span  # noqa: E402
 from course_lib.draw import Picture  # noqa: E402
-from course_lib.notebooks.source import read_lesson  # noqa: E402
+from course_staff.authoring.source import read_lesson  # noqa: E402
 
 
 def names_of(lesson: str, last: str) -> dict[str, Any]:

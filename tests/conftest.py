@@ -17,8 +17,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-from course_lib.notebooks.execute import clean_environment
-from course_lib.notebooks.wheel import make_wheel
+from course_staff.authoring.execute import clean_environment
+from course_staff.authoring.wheel import make_wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from course_lib.notebooks.execute import CELL_SECONDS, clean_environment
+from course_staff.authoring.execute import CELL_SECONDS, clean_environment
 
 # nbval with kernels that listen in the file system: of the ports that jupyter_client chooses before
 # a kernel has started, another test's ranks may have one by then.

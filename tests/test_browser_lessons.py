@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from course_lib import draw
-from course_lib.notebooks.folders import Folders
+from course_lib.copies.folders import Folders
 
 ROOT = Path(__file__).resolve().parents[1]
 COURSE = Folders(ROOT)

@@ -26,8 +26,8 @@ from course_lib import draw
 from course_lib.draw import lanes, style
 from course_lib.draw.style import RANKS
 from course_lib.errors import Deadlock, Hang, Wait
-from course_lib.notebooks.execute import clean_text, read_rules
 from course_lib.trace import Event, Run, Span, Trace
+from course_staff.authoring.execute import clean_text, read_rules
 
 WORLD = {"w": (0, 1, 2, 3), "pair": (0, 1)}
 

@@ -131,7 +131,7 @@ def test_imports_point_one_way():
         ("trace.py", "from course_lib.errors import CourseError"),
         ("draw/lanes.py", "import course_lib.ranks.launcher"),
         ("ranks/log.py", "from course_lib import draw"),
-        ("checks/rules.py", "def f():\n    from course_lib.grading import judge"),
+        ("checks/rules.py", "def f():\n    from course_staff.grading import judge"),
         ("data.py", "from course_lib import __main__"),
     ],
 )

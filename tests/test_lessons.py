@@ -14,9 +14,9 @@ import nbformat
 import pytest
 from nbval_run import compare
 
-from course_lib.notebooks.build import LARGEST, drift, strangers
-from course_lib.notebooks.folders import Folders
-from course_lib.notebooks.source import read_lesson
+from course_lib.copies.folders import Folders
+from course_staff.authoring.build import LARGEST, drift, strangers
+from course_staff.authoring.source import read_lesson
 
 ROOT = Path(__file__).resolve().parents[1]
 COURSE = Folders(ROOT)

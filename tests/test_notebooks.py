@@ -15,13 +15,14 @@ from nbval.plugin import get_sanitize_patterns
 from nbval_run import compare
 
 from course_lib.__main__ import main as run_command
-from course_lib.notebooks import build as building
-from course_lib.notebooks.copies import fingerprint, learner_copy, solved_copy, to_text
-from course_lib.notebooks.execute import clean_environment, clean_text, execute, read_rules
-from course_lib.notebooks.folders import Folders, replace_file
-from course_lib.notebooks.lesson import STUB, Lesson, LessonError
-from course_lib.notebooks.source import parse_lesson, with_ids
-from course_lib.notebooks.update import merge, update
+from course_lib.copies.folders import Folders, LessonError, replace_file
+from course_lib.copies.notebook import fingerprint, to_text
+from course_lib.copies.update import merge, update
+from course_staff.authoring import build as building
+from course_staff.authoring.copies import learner_copy, solved_copy
+from course_staff.authoring.execute import clean_environment, clean_text, execute, read_rules
+from course_staff.authoring.lesson import STUB, Lesson
+from course_staff.authoring.source import parse_lesson, with_ids
 
 SOURCE = '''\
 # %% [markdown] id="00-title"

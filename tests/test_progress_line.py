@@ -17,9 +17,9 @@ import pytest
 from nbclient import NotebookClient
 
 from course_lib import progress_line
-from course_lib.grading import grade
-from course_lib.notebooks.execute import listening_in
 from course_lib.progress_line import ProgressLine
+from course_staff.authoring.execute import listening_in
+from course_staff.grading import grade
 
 ROOT = Path(__file__).resolve().parents[1]
 

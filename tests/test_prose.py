@@ -11,8 +11,8 @@ from statistics import median
 
 import pytest
 
-from course_lib.notebooks.lesson import Cell, Lesson
-from course_lib.notebooks.source import read_lesson
+from course_staff.authoring.lesson import Cell, Lesson
+from course_staff.authoring.source import read_lesson
 
 SOURCES = sorted((Path(__file__).parents[1] / "notebooks" / "src").glob("*.py"))
 CELLS = range(25, 41)

@@ -15,7 +15,7 @@ import zoo
 from nbclient import NotebookClient
 
 from course_lib.__main__ import main, parser
-from course_lib.notebooks.execute import listening_in
+from course_staff.authoring.execute import listening_in
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "course_lib"
@@ -81,7 +81,7 @@ def test_every_command_is_there():
 
 
 def test_make_grade_passes_on_what_the_pages_say():
-    page = (PACKAGE / "grading" / "README.md").read_text()
+    page = (ROOT / "course_staff" / "grading" / "README.md").read_text()
     commands = re.findall(r"make grade ([A-Z][^\n`]+)", README.read_text() + page)
     assert any("MANIFEST=" in command for command in commands)
     outside = {name: value for name, value in os.environ.items() if "MAKE" not in name}

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from course_lib import Deadlock, Network, RankFailed, simulate
-from course_lib.notebooks.source import read_lesson
+from course_staff.authoring.source import read_lesson
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -36,15 +36,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "course_lib" / "jobs")]
 
 from course_lib import Network, compute, device, load_digits, run, simulate  # noqa: E402
+from course_lib.beside.in_rank import Answer, call_all  # noqa: E402
+from course_lib.beside.kept import Kept  # noqa: E402
 from course_lib.checks.exercise import Exercise, find  # noqa: E402
-from course_lib.checks.in_rank import Answer, call_all  # noqa: E402
 from course_lib.checks.judge import judge  # noqa: E402
-from course_lib.checks.kept import Kept  # noqa: E402
 from course_lib.checks.play import make, settle  # noqa: E402
 from course_lib.context import current  # noqa: E402
 from course_lib.errors import CourseError  # noqa: E402
-from course_lib.notebooks.source import read_lesson  # noqa: E402
 from course_lib.trace import Run, Trace  # noqa: E402
+from course_staff.authoring.source import read_lesson  # noqa: E402
 
 LESSONS = ("01", "02", "04", "05", "06", "07", "08", "09", "10")
 NO_GPU = 3
@@ -120,7 +120,7 @@ def moved(value: Any, where: torch.device) -> Any:
         return type(value)(moved(v, where) for v in value)
     if type(value) is dict:
         return {k: moved(v, where) for k, v in value.items()}
-    if hasattr(value, "use"):  # it will use the answer, see course_lib/checks/driven.py
+    if hasattr(value, "use"):  # it will use the answer, see course_lib/beside/driven.py
         vars(value).update(moved(vars(value), where))
     return value
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from course_lib.notebooks.copies import drop_dead_links, with_living_links
-from course_lib.notebooks.wheel import make_wheel
+from course_staff.authoring.copies import drop_dead_links, with_living_links
+from course_staff.authoring.wheel import make_wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "site"
@@ -30,7 +30,7 @@ STEPPER = "04_ring_all_reduce"  # whose first stepper the front page shows, as i
 PAGES = {  # what a link to a file of the repository leads to
     "notebooks/README.md": "glossary.md",
     "docs/errors.md": "errors.md",
-    "course_lib/grading/README.md": "instructors.md",
+    "course_staff/grading/README.md": "instructors.md",
     "course_lib/simulated/README.md": "simulator.md",
 }
 SETTINGS = {
@@ -91,7 +91,7 @@ def write_source(source: Path) -> None:
         "index": front(names),
         "glossary": "# Glossary\n" + after("## Words", read("notebooks/README.md")),
         "errors": read("docs/errors.md").replace("../notebooks/", "lessons/"),
-        "instructors": read("course_lib/grading/README.md"),
+        "instructors": read("course_staff/grading/README.md"),
         "simulator": read("course_lib/simulated/README.md"),
     }
     for name, text in pages.items():

@@ -11,12 +11,12 @@ from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Protocol
 
+from course_lib.beside.in_rank import NOT_WRITTEN, Answer
 from course_lib.checks import own_cells
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
 from course_lib.checks.diagnose import Level, diagnose
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, find
-from course_lib.checks.in_rank import NOT_WRITTEN, Answer
 from course_lib.checks.judge import judge, right_with_zeros
 from course_lib.checks.light import lightly
 from course_lib.checks.verdict import Verdict

@@ -7,9 +7,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from course_lib.beside.in_rank import Answer
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, find
-from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import CannotCheck
 from course_lib.errors import CheckFailed
 

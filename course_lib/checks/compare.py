@@ -1,63 +1,23 @@
 """Two values, leaf by leaf: do they agree, where do they not, and how are they shown?
 
-What a rank has after a call is compared as plain data: ``left`` turns a model into a dict of its
-parameters, gradients and buffers by name, an optimizer into its state. A leaf belongs to a *facet*
-of the outcome: what was returned, the gradients, the optimizer's state, flags, or what is left in
-tensors, parameters and buffers. Each facet can be wrong by itself, and is explained by itself.
+A leaf of what a rank has after a call belongs to a *facet* of the outcome: what was returned, the
+gradients, the optimizer's state, flags, or what is left in tensors, parameters and buffers. Each
+facet can be wrong by itself, and is explained by itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor, nn
 
-from course_lib.checks.kept import snapshot
+from course_lib.beside.seen import leaves
 
 FACETS = ("left", "grad", "optimizer", "flag", "returned")
 ANYTHING: Any = ...  # stands in an expected value where whatever is there is right
-
-
-def left(value: Any) -> Any:
-    """What there is to compare of an argument, as data that later writes do not reach."""
-    if isinstance(value, nn.Module):
-        return snapshot(_module(value))
-    if isinstance(value, torch.optim.Optimizer):
-        states = enumerate(value.state.values())
-        return snapshot({"optimizer": {f"{i}.{k}": v for i, s in states for k, v in s.items()}})
-    if hasattr(value, "left"):  # it has noted what was done to it
-        return snapshot(value.left())
-    if type(value) in (list, tuple):
-        return type(value)(map(left, value))
-    return snapshot(value)
-
-
-def _module(model: nn.Module) -> dict[str, Any]:
-    reduces = getattr(model, "require_backward_grad_sync", True)  # of DDP: False inside no_sync
-    model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    out: dict[str, Any] = {"training": model.training, "require_backward_grad_sync": reduces}
-    for name, parameter in model.named_parameters():
-        out[name] = parameter.data
-        out[f"{name}.grad"] = parameter.grad
-        out[f"{name}.requires_grad"] = parameter.requires_grad
-    return out | dict(model.named_buffers())
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every tensor, number, … in lists, tuples and dicts, with the way to it."""
-    if isinstance(value, dict):
-        for key in value:
-            yield from leaves(value[key], f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from leaves(item, f"{path}[{i}]")
-    else:
-        yield path, value
 
 
 def facet(path: str) -> str:
@@ -163,17 +123,6 @@ _OTHER = {"shape": "dtype", "dtype": "shape"}
 def alike(got: Tensor, want: Tensor) -> Tensor:
     """Element by element: the same number, and two NaN are alike."""
     return (got == want) | ((got != got) & (want != want))
-
-
-# ---- memory --------------------------------------------------------------------------------------
-
-
-def overlap(a: Tensor, b: Tensor) -> bool:
-    """Whether an element of the one lies where an element of the other lies."""
-    one, other = (
-        t.detach().view(torch.int16) if t.dtype == torch.bfloat16 else t.detach() for t in (a, b)
-    )
-    return numpy.shares_memory(one.numpy(), other.numpy())
 
 
 # ---- in words ------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
+from course_lib.beside.seen import Seen
 from course_lib.checks.cases import SPREAD, clause
 from course_lib.checks.compare import held_otherwise, same_but_for
 from course_lib.checks.exercise import (
@@ -29,7 +30,6 @@ from course_lib.checks.exercise import (
     Outcome,
     Play,
     Right,
-    Seen,
     untouched,
 )
 from course_lib.checks.judge import which_differ

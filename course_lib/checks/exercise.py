@@ -14,14 +14,15 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from torch import Tensor
 
+from course_lib.beside.kept import Kept
+from course_lib.beside.seen import Seen, leaves, left
 from course_lib.checks.cases import Case, features, smaller
-from course_lib.checks.compare import FACETS, facet, leaves, left, same
-from course_lib.checks.kept import Kept
+from course_lib.checks.compare import FACETS, facet, same
 from course_lib.errors import CheckFailed, CourseError
 from course_lib.simulated import Network
 from course_lib.trace import Run
@@ -29,19 +30,6 @@ from course_lib.trace import Run
 IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
 Right = Callable[[list[tuple]], list | None]
-
-
-@dataclass
-class Seen:
-    """What one rank has after one call: what came back, and what is left of its arguments.
-
-    ``notes`` are what values do not show: keys of ``judge.NOTES``, where memory is shared, and
-    names of tensors that are other ones now; where it is expected, that an argument is "written".
-    """
-
-    returned: Any = None
-    args: tuple = ()
-    notes: tuple[str, ...] = ()
 
 
 def untouched(given: list[tuple]) -> None:
@@ -294,19 +282,31 @@ def declare(exercise: Exercise) -> Exercise:
 
 
 def exercises() -> dict[str, Exercise]:
-    """All exercises by name. Each module ``lesson_…`` of this package declares its own."""
-    package = importlib.import_module("course_lib.checks")
-    for module in pkgutil.iter_modules(package.__path__):
-        if module.name.startswith("lesson_"):
-            importlib.import_module(f"course_lib.checks.{module.name}")
+    """All exercises that are here, by name."""
+    for file in set(_files().values()):
+        importlib.import_module(file)
     return _declared
 
 
 def find(name: str) -> Exercise:
     """The exercise of this name, or one line that says which name may have been meant."""
-    known = exercises()
+    known = _files()
     if name in known:
-        return known[name]
+        importlib.import_module(known[name])
+        return _declared[name]
     near = get_close_matches(name, known, n=1)
     more = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}."
     raise CheckFailed(f"No exercise is called {name}; {more}")
+
+
+@cache
+def _files() -> dict[str, str]:
+    """By exercise the module that declares it; but those of lessons that are not handed out."""
+    content = importlib.import_module("course_exercises")
+    here = {module.name for module in pkgutil.iter_modules(content.__path__)}
+    return {
+        name: f"course_exercises.{file}"
+        for file, names in content.INDEX.items()
+        if file in here
+        for name in names
+    }

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
+from course_lib.beside.in_rank import Answer, call_all, this_rank
+from course_lib.beside.kept import Kept
+from course_lib.beside.seen import Seen
 from course_lib.checks.cases import Case
-from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared, Seen
-from course_lib.checks.in_rank import Answer, call_all, this_rank
-from course_lib.checks.kept import Kept
+from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared
 from course_lib.checks.light import lightly
 from course_lib.context import compute
 from course_lib.errors import CourseError, Hang, NotStarted, RankDied, RankFailed

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from course_lib.checks.compare import alike, cut, leaves, same, show, show_apart
+from course_lib.beside.seen import leaves
+from course_lib.checks.compare import alike, cut, same, show, show_apart
 from course_lib.checks.diagnose import Level
 from course_lib.checks.exercise import Finding, Play
 from course_lib.trace import Run

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from course_lib.failures import Outcome
+from course_lib.diagnosis.failures import Outcome
+from course_lib.diagnosis.matching import CallMatcher
 from course_lib.pickling import unpack
 from course_lib.ranks.log import Reader, nameless_file
-from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.output import RankOutput
 from course_lib.trace import Event, Line, Span, Trace
 from course_lib.user_code import user_lines

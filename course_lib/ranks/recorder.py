@@ -27,7 +27,7 @@ import torch.distributed as dist
 import typing_extensions
 
 from course_lib import context
-from course_lib.explain import FILL_A_LIST, FILL_IN_ORDER
+from course_lib.diagnosis.explain import FILL_A_LIST, FILL_IN_ORDER
 from course_lib.overlap import shared_memory
 from course_lib.ranks.log import Writer
 from course_lib.user_code import find_frame, is_user_frame, line_of

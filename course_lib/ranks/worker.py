@@ -29,7 +29,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from course_lib import context, rendezvous, terminal
-from course_lib.failures import Outcome
+from course_lib.diagnosis.failures import Outcome
 from course_lib.pickling import CannotTravel, unpack_call
 from course_lib.ranks import recorder, wrappers
 from course_lib.ranks.log import Writer

@@ -17,13 +17,13 @@ from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
-from course_lib import explain
+from course_lib.diagnosis import explain
+from course_lib.diagnosis.deadlock import DeadlockDetector, hang_error
+from course_lib.diagnosis.failures import Outcome, root_cause, who_left
+from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Hang, NotStarted
-from course_lib.failures import Outcome, root_cause, who_left
-from course_lib.ranks.deadlock import DeadlockDetector, hang_error
 from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.log import nameless_file
-from course_lib.ranks.matching import CallMatcher
 from course_lib.ranks.plan import Deadline, Job, Plan
 from course_lib.ranks.rank import Rank, to_trace
 from course_lib.terminal import arguments, log_settings, show

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib import explain
+from course_lib.diagnosis import explain
 from course_lib.errors import Mismatch
 from course_lib.overlap import shared_memory
 from course_lib.simulated import compat, costs, hazards

@@ -22,9 +22,9 @@ from typing import Any
 
 import cloudpickle
 
-from course_lib import explain
+from course_lib.diagnosis import explain
+from course_lib.diagnosis.failures import Outcome, deadlock_error, root_cause, who_left
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
-from course_lib.failures import Outcome, deadlock_error, root_cause, who_left
 from course_lib.pickling import pack_call, unpack_call
 from course_lib.progress_line import ProgressLine
 from course_lib.simulated import ahead, compat, hazards, nccl, streams

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from course_lib import explain
+from course_lib.diagnosis import explain
 from course_lib.errors import Hang, Hazard
 from course_lib.simulated import compat
 from course_lib.simulated.rank import Rank

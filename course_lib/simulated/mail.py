@@ -28,7 +28,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib import explain
+from course_lib.diagnosis import explain
 from course_lib.errors import CourseError, Hazard
 from course_lib.simulated import compat, hazards
 from course_lib.simulated.combine import refuse_memory

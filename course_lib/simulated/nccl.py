@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from course_lib import explain
+from course_lib.diagnosis import explain
 from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.overlap import stretch
 from course_lib.simulated import collective, group, mail, scheduler

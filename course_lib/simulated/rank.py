@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from course_lib.context import Context
-from course_lib.failures import Outcome
+from course_lib.diagnosis.failures import Outcome
 from course_lib.simulated.records import Record, Site
 from course_lib.trace import Event, Span
 

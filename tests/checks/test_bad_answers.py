@@ -13,10 +13,10 @@ import zoo
 
 from course_lib import CheckFailed
 from course_lib.__main__ import main
+from course_lib.beside.in_rank import Answer
 from course_lib.checks import check
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
-from course_lib.checks.in_rank import Answer
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import Hang
 
@@ -157,7 +157,7 @@ def test_catching_what_the_check_raises() -> None:
 def test_patching() -> None:
     source = """
 import course_lib.checks.compare as c
-import course_lib.checks.in_rank as p
+import course_lib.beside.in_rank as p
 import course_lib.checks.judge as j
 import course_lib.checks.verdict as v
 import course_lib.trace as t

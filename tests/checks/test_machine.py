@@ -13,10 +13,10 @@ import zoo
 
 from course_lib import versions
 from course_lib.__main__ import main
+from course_lib.beside.in_rank import Answer
 from course_lib.checks import check
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
-from course_lib.checks.in_rank import Answer
 from course_lib.checks.play import CannotCheck
 
 ROOT = Path(__file__).parents[2]

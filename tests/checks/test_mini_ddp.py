@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import Run, run
 from course_lib.checks.exercise import find
-from course_lib.notebooks.source import read_lesson
+from course_staff.authoring.source import read_lesson
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "src" / "10_mini_ddp.py"
 NAMES: dict[str, Any] = {"torch": torch, "dist": dist, "nn": nn, "Tensor": Tensor}

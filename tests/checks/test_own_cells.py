@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from jupyter_client.manager import KernelManager
 
-from course_lib.notebooks.execute import listening_in
+from course_staff.authoring.execute import listening_in
 
 pytestmark = pytest.mark.slow
 HELPER = "def halves(n, k):\n    return divmod(n, k)\n"

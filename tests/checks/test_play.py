@@ -11,12 +11,12 @@ import torch
 import zoo
 from torch import Tensor, nn
 
+from course_lib.beside.in_rank import Answer
+from course_lib.beside.kept import Kept
 from course_lib.checks.cases import Case, tensor
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.compare import show_apart
 from course_lib.checks.exercise import Exercise, find
-from course_lib.checks.in_rank import Answer
-from course_lib.checks.kept import Kept
 from course_lib.checks.play import real, simulated
 
 # ---- packed and unpacked -------------------------------------------------------------------------

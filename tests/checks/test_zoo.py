@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 import zoo
 
+from course_lib.beside.in_rank import Answer
 from course_lib.checks import play
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.compare import same
 from course_lib.checks.exercise import Right, exercises, find
-from course_lib.checks.in_rank import Answer
 from course_lib.checks.light import lightly
 from course_lib.checks.play import make
 from course_lib.checks.verdict import Verdict

@@ -15,13 +15,13 @@ import pytest
 
 from course_lib.checks import exercise as declared
 from course_lib.checks.cases import Case
-from course_lib.grading import judge as judging
-from course_lib.grading import processes
-from course_lib.grading.judge import Order, judge
-from course_lib.grading.namespace import CellText
-from course_lib.grading.processes import RankServer, Runner
-from course_lib.grading.walls import UNDEFENDED, Limits
 from course_lib.simulated import scheduler
+from course_staff.grading import judge as judging
+from course_staff.grading import processes
+from course_staff.grading.judge import Order, judge
+from course_staff.grading.namespace import CellText
+from course_staff.grading.processes import RankServer, Runner
+from course_staff.grading.walls import UNDEFENDED, Limits
 
 TESTS = Path(__file__).resolve().parents[1]
 LIMITS = Limits(memory_mb=200, cpu_seconds=20, play_seconds=1, exercise_seconds=6)

@@ -11,9 +11,9 @@ from typing import Any
 
 import zoo
 
+from course_lib.beside.in_rank import Answer
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import exercises, find
-from course_lib.checks.in_rank import Answer
 
 TESTS = Path(__file__).resolve().parents[1]
 NOTEBOOKS = TESTS.parent / "notebooks"

@@ -16,11 +16,12 @@ import zoo
 from conftest import TESTS, answer_cell, code, notebook, written
 from damage import damaged
 
-from course_lib.grading import answers, feedback, manifest, marks, report
-from course_lib.grading.namespace import CellText, namespace
-from course_lib.grading.notebook import write
-from course_lib.grading.policy import Policy
-from course_lib.notebooks.lesson import STUB
+from course_staff import manifest
+from course_staff.authoring.lesson import STUB
+from course_staff.grading import answers, feedback, marks, report
+from course_staff.grading.namespace import CellText, namespace
+from course_staff.grading.notebook import write
+from course_staff.grading.policy import Policy
 
 ROOT = TESTS.parent
 RELEASE = manifest.read(ROOT / "notebooks" / "manifest.json")

@@ -20,12 +20,12 @@ import pytest
 import zoo
 from conftest import TESTS
 
-from course_lib.grading import feedback, report
-from course_lib.grading.manifest import Manifest
-from course_lib.grading.marks import Mark, Marked
-from course_lib.grading.processes import RankServer
-from course_lib.grading.walls import UNDEFENDED
 from course_lib.load_factor import load_factor
+from course_staff.grading import feedback, report
+from course_staff.grading.marks import Mark, Marked
+from course_staff.grading.processes import RankServer
+from course_staff.grading.walls import UNDEFENDED
+from course_staff.manifest import Manifest
 
 pytestmark = pytest.mark.slow
 

@@ -205,7 +205,7 @@ def test_classroom50s_autograder_writes_its_result(world: World) -> None:
 @pytest.mark.slow
 def test_the_script_refuses_a_course_with_local_changes(world: World):
     changed = world.checkout("changed")
-    with (changed / "course_lib" / "grading" / "marks.py").open("a") as file:
+    with (changed / "course_staff" / "grading" / "marks.py").open("a") as file:
         file.write("# better marks\n")
     done = subprocess.run([CI / "generic.sh"], cwd=changed, capture_output=True, text=True,
                           env=os.environ | {"COURSE": str(changed), "INBOX": "x", "OUT": "y"},

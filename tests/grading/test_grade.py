@@ -23,20 +23,22 @@ import zoo
 from conftest import TESTS, answer_cell, code, notebook, written
 
 from course_lib.__main__ import main
+from course_lib.beside.in_rank import Answer
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
-from course_lib.checks.in_rank import Answer
-from course_lib.grading import feedback, grade, manifest, marks, report
-from course_lib.grading.answers import Found, Submission
-from course_lib.grading.judge import CarriedPlayer
-from course_lib.grading.policy import SHOWS, Policy
-from course_lib.grading.processes import RankServer
-from course_lib.grading.students import Student, read_roster, whose
-from course_lib.grading.walls import Limits
-from course_lib.notebooks.copies import solved_copy, to_text
-from course_lib.notebooks.lesson import LessonError
-from course_lib.notebooks.source import parse_lesson
+from course_lib.copies.folders import LessonError
+from course_lib.copies.notebook import to_text
 from course_lib.simulated import compat
+from course_staff import manifest
+from course_staff.authoring.copies import solved_copy
+from course_staff.authoring.source import parse_lesson
+from course_staff.grading import feedback, grade, marks, report
+from course_staff.grading.answers import Found, Submission
+from course_staff.grading.judge import CarriedPlayer
+from course_staff.grading.policy import SHOWS, Policy
+from course_staff.grading.processes import RankServer
+from course_staff.grading.students import Student, read_roster, whose
+from course_staff.grading.walls import Limits
 
 ROOT = TESTS.parent
 slow = pytest.mark.slow

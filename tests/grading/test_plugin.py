@@ -11,8 +11,8 @@ from xml.etree import ElementTree as xml
 import nbformat
 import pytest
 
-from course_lib.grading import grade
-from course_lib.notebooks.execute import clean_environment
+from course_staff.authoring.execute import clean_environment
+from course_staff.grading import grade
 
 PLUGIN = Path(grade.__file__).with_name("plugin.py")
 

@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 from conftest import TESTS
 
-from course_lib.grading import rank
-from course_lib.grading.walls import UNDEFENDED
+from course_staff.grading import rank
+from course_staff.grading.walls import UNDEFENDED
 
 ROOT = TESTS.parent
 JUDGE = """
 import json, os, signal, sys
 from dataclasses import replace
 import course_lib
-from course_lib.grading import judge as judging
-from course_lib.grading.walls import Limits
-from course_lib.grading.processes import RankServer, start_rank
+from course_staff.grading import judge as judging
+from course_staff.grading.walls import Limits
+from course_staff.grading.processes import RankServer, start_rank
 
 whole, folder = judging.find("my_share"), os.environ["TMPDIR"]
 judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
@@ -64,7 +64,8 @@ def test_a_course_below_tmp_is_graded_as_any_other_and_one_that_is_killed_leaves
     with tempfile.TemporaryDirectory(prefix="course-copy-", dir="/tmp") as folder:
         course = Path(folder)
         environ = os.environ | {"PYTHONPATH": folder, "TMPDIR": str(tmp_path)}
-        shutil.copytree(ROOT / "course_lib", course / "course_lib")
+        for name in ("course_lib", "course_exercises", "course_staff"):
+            shutil.copytree(ROOT / name, course / name)
         done = subprocess.run([sys.executable, "-c", JUDGE], input=READS, cwd=course, text=True,
                               env=environ, capture_output=True, timeout=150)  # fmt: skip
         assert done.returncode == -signal.SIGKILL, done.stderr

@@ -7,7 +7,7 @@ import torch
 from faults import FAULTS, Fault, nothing, provoke, wrong_with
 
 from course_lib import Deadlock, Mismatch, run
-from course_lib.ranks import deadlock
+from course_lib.diagnosis import deadlock
 from course_lib.trace import Line
 
 

@@ -11,7 +11,7 @@ from jupyter_client.manager import KernelManager
 from processes import first_child, gone, started
 
 from course_lib.load_factor import load_factor
-from course_lib.notebooks.execute import listening_in
+from course_staff.authoring.execute import listening_in
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_lib import explain, run
-from course_lib.ranks import deadlock
-from course_lib.ranks.matching import CallMatcher
+from course_lib import run
+from course_lib.diagnosis import deadlock, explain
+from course_lib.diagnosis.matching import CallMatcher
 from course_lib.ranks.rank import Rank
 from course_lib.trace import Event
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run
-from course_lib.ranks import deadlock
+from course_lib.diagnosis import deadlock
 
 X = torch.ones(2)
 

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import CourseError, Deadlock, Mismatch, run, simulate
-from course_lib.ranks import deadlock
+from course_lib.diagnosis import deadlock
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

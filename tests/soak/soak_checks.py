@@ -16,9 +16,9 @@ import pytest
 import zoo
 from soak_ranks_common import busy, count, median, report
 
+from course_lib.beside.in_rank import Answer
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import exercises, find
-from course_lib.checks.in_rank import Answer
 from course_lib.checks.verdict import Verdict
 
 LEAST = 0.95  # of the mutants are rejected; one that is not behaves as before, or shows a hole

@@ -31,10 +31,11 @@ from soak_ranks_common import count, report  # noqa: E402
 from test_plugin import is_alive  # noqa: E402
 
 from course_lib.checks.exercise import exercises  # noqa: E402
-from course_lib.grading import answers, manifest  # noqa: E402
-from course_lib.grading.judge import Order, judge  # noqa: E402
-from course_lib.grading.processes import RankServer  # noqa: E402
-from course_lib.grading.walls import Limits  # noqa: E402
+from course_staff import manifest  # noqa: E402
+from course_staff.grading import answers  # noqa: E402
+from course_staff.grading.judge import Order, judge  # noqa: E402
+from course_staff.grading.processes import RankServer  # noqa: E402
+from course_staff.grading.walls import Limits  # noqa: E402
 
 RELEASE = manifest.read(ROOT / "notebooks" / "manifest.json")
 LESSONS = sorted({e.number[:2] for e in exercises().values()})

@@ -11,7 +11,7 @@ import zoo
 from soak_ranks_common import by_value, count, report
 
 from course_lib import Network, run, simulate
-from course_lib.checks.in_rank import Answer
+from course_lib.beside.in_rank import Answer
 
 by_value(__name__)
 

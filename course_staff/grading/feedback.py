@@ -1,0 +1,107 @@
+"""What a student gets: a page of HTML, complete in itself, and the same as Gradescope reads it.
+
+It is made from the student's copy of the marks (``marks.seen``), and tells what ``check`` would in
+its words: the levels, the case where it is one of those that learners see, the hint, and pictures
+of the case. No input and no expected value of a hidden case is on it, and no traceback.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+from string import Template
+
+from course_staff.grading.marks import Mark, Marked
+from course_staff.manifest import Manifest
+
+_PAGE = Template(Path(__file__).with_name("templates").joinpath("feedback.html").read_text())
+
+
+def page(copy: Marked, manifest: Manifest) -> str:
+    """The whole page."""
+    title = escape(f"{copy.name}{_points(copy, copy)}")
+    release = [f"lesson {copy.lesson}, release {manifest.release}"] if copy.lesson else []
+    body = "<br>\n".join(escape(sentence(text)) for text in release + notes(copy))
+    for mark in copy.marks:
+        body += f"\n<h2>{escape(heading(copy, mark))}</h2>\n<pre>{escape(told(mark))}</pre>"
+        for picture in mark.record.get("pictures", []):
+            body += (
+                f'\n<img alt="{escape(picture["words"], quote=True)}" '
+                f'src="data:image/png;base64,{escape(picture["png"])}">'
+            )
+    return _PAGE.substitute(title=title, body=body)
+
+
+def gradescope(copy: Marked) -> str:
+    """The results.json that Gradescope's autograders write."""
+    tests = [
+        {
+            "name": f"{m.number} {m.exercise}".strip(),
+            "number": m.number,
+            "score": m.points,
+            "max_score": m.worth,
+            "status": "passed" if m.passed else "failed",
+            "output": told(m),
+        }
+        for m in copy.marks
+        if m.counts in ("full", "bonus") and copy.has_points
+    ]
+    visibility = "visible" if copy.has_points else "hidden"
+    score = {} if copy.trouble else {"score": copy.points}  # without one, it asks its instructor
+    return json.dumps(
+        score
+        | {
+            "output": " ".join(map(sentence, notes(copy))),
+            "visibility": visibility,
+            "tests": tests,
+        },
+        indent=1,
+    )
+
+
+def heading(copy: Marked, mark: Mark) -> str:
+    """An exercise and what it has got, as much of that as is shown."""
+    counts = {"full": "", "bonus": " (bonus)"}.get(mark.counts, " (does not count)")
+    passed = ": not judged yet" if mark.trouble else ": passed" if mark.passed else ": not passed"
+    got = _points(copy, mark) or passed
+    return f"{mark.number} {mark.exercise}{got}{counts}"
+
+
+def _points(copy: Marked, of: Mark | Marked) -> str:
+    so_far = " so far" if copy.core_alone else ""
+    share = f" ({of.points / of.worth:.0%})" if of.worth else ""
+    return f": {of.points:g} of {of.worth:g}{share}{so_far}" if copy.has_points else ""
+
+
+def told(mark: Mark) -> str:
+    """What ``check`` says of an answer, or the marks alone, and what else there is to say."""
+    rows = [
+        f"  {name:<7}{level['points']:>3}   {level['state']}"
+        for name, level in mark.record.get("levels", {}).items()
+    ]
+    earlier = mark.record.get("earlier_answers") == "reference"
+    said = "it was judged with the course's answers to the earlier exercises" if earlier else ""
+    more = [sentence(text) for text in (said, mark.reason, mark.note) if text]
+    return "\n\n".join([*mark.record.get("told", ["\n".join(rows)]), *more]).lstrip("\n")
+
+
+def notes(copy: Marked) -> list[str]:
+    """About the whole submission."""
+    said = [f"this file could not be graded: {copy.problem}" if copy.problem else "", copy.note]
+    if copy.trouble:
+        said.append(
+            "not all of it could be judged, which is no fault of yours and costs you "
+            "nothing: your instructor will grade it again"
+        )
+    if copy.shows == "nothing":
+        said.append("marks and feedback come after the due date")
+    elif copy.core_alone:
+        said.append("this is about the level core; the others are shown after the due date")
+    if copy.late and copy.submitted and copy.has_points:
+        said.append(f"handed in on {copy.submitted:%d %B %Y at %H:%M} UTC, late: −{copy.late:.0%}")
+    return [text for text in said if text]
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

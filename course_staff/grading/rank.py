@@ -1,0 +1,219 @@
+"""One rank of a student's answer: runs behind walls, and talks to the judge alone.
+
+    fork server ──fork──► keeper ──fork──► rank
+                             │               builds its walls, then serves the judge
+                             leaves the system's namespaces, waits, and ends as its rank did
+
+The fork server and the keepers run no student's code. It ends a keeper when the judge closes its
+socket, and then the rank, which was the first process of its own world, and all that came of it.
+
+    the student's function                 as plain as ever: dist.send, dist.all_reduce, …
+        │
+    SimulatedGroup                         the simulator's own, which unpacks c10d's arguments
+        │
+    Group ── Asker                         says what was called; the judge's network does it
+        │ plain data
+      judge                                carries, counts, compares
+
+Everything in this process may be patched, read and forged by the answer. That is why nothing here
+counts anything and nothing here knows an expected value: a rank has its own inputs, and what other
+ranks send it.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib
+import multiprocessing.process
+import os
+import pickle
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from course_lib import context
+from course_lib.beside.in_rank import AtImport, call_all
+from course_lib.rendezvous import torchrun_names
+from course_lib.simulated import compat
+from course_lib.simulated.private import PROCESSES
+from course_lib.simulated.scheduler import Abandoned
+from course_lib.user_code import show_lines, stack_lines
+from course_staff.grading import walls
+from course_staff.grading.far import Asker, Groups, Own, plain_line
+from course_staff.grading.wire import Ended, Talk, bytes_of, encode
+
+HOUSE = Path(__file__).resolve().parents[2]
+# Modules of what ranks are given. The lessons stay out of a rank's memory and of its files: the
+# right function of an exercise would be an answer to it. The first optimizer imports the third of
+# these, and what loads data the last.
+GIVEN = (
+    "course_lib.beside.counts",
+    "course_lib.beside.watched",
+    "torch._dynamo",
+    "torchvision.datasets",
+)
+_leave = os._exit  # the answer's own is patched
+
+
+# ---- the keeper ----------------------------------------------------------------------------------
+
+
+def hidden() -> list[str]:
+    """What no rank may read: the grading, and what is expected of answers."""
+    return [str(HOUSE / name) for name in ("course_staff", "course_exercises")]
+
+
+def prepare() -> None:
+    """In the fork server, before any rank."""
+    for name in GIVEN:
+        importlib.import_module(name)
+    torch.set_num_threads(1)
+    gc.collect()
+
+
+def main(fds: Sequence[int], scratch: str) -> NoReturn:
+    """The life of a keeper."""
+    os.setsid()
+    (talk_fd,) = fds
+    shutil.rmtree(scratch, ignore_errors=True)  # of one that had this number, and was not tidied up
+    os.mkdir(scratch, 0o700)
+    outer = walls.separate()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _be_rank(talk_fd, outer, scratch)
+        finally:
+            _leave(0)
+    os.close(talk_fd)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    _leave(code if code >= 0 else 128 - code)
+
+
+def _be_rank(talk_fd: int, outer: set[str], scratch: str) -> None:
+    os.setsid()
+    talk = Talk(socket.socket(fileno=talk_fd))
+    setup = talk.receive()
+    standing = walls.build(walls.Limits(**setup["limits"]), outer, scratch, hidden())
+    walls.end_with_parent(signal.SIGKILL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    serve(talk, setup, standing)
+
+
+# ---- the rank: beside the student's code -----------------------------------------------------
+
+
+def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
+    """Play what the judge asks for, until it closes the socket."""
+    try:
+        for cell in setup["cells"]:
+            show_lines(cell["file"], cell["source"])
+        talk.send({"do": "ready", "walls": standing})
+        ask = Asker(talk)
+        _settle_in(ask)
+        environment = dict(os.environ)
+        with compat.separate_worlds():
+            while True:
+                message = talk.receive()
+                if "play" in message:  # not one more word that another play is over
+                    os.environ.clear()
+                    os.environ.update(environment)
+                    talk.send(_played(setup, message["play"], ask))
+    except Ended:
+        return
+
+
+def _settle_in(ask: Asker) -> None:
+    """A rank's clock is the judge's, and it starts no process: as in the simulator."""
+    for name in ("time", "monotonic", "perf_counter"):
+        setattr(time, name, ask.now)
+        setattr(time, name + "_ns", lambda: int(ask.now() * 1e9))
+    time.sleep = ask.compute  # type: ignore[assignment]
+    what = "a simulated rank cannot start or end processes: use run(), where ranks are processes"
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(what)
+
+    for name in PROCESSES:
+        if hasattr(os, name):
+            setattr(os, name, refuse)
+    subprocess.Popen.__init__ = refuse  # type: ignore[method-assign]
+    multiprocessing.process.BaseProcess.start = refuse  # type: ignore[method-assign]
+
+
+def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str, Any]:
+    """One play, to its end: what this rank has then, or what it raised."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(True)
+    rank, world = play["rank"], play["world"]
+    os.environ.update(torchrun_names(rank, world))
+    os.environ["LOCAL_RANK"] = str(rank % 2)  # as on machines that have two ranks each
+    compat.enter_world(Groups(ask, rank, world).world, {r: r for r in range(world)})
+    context.install(ask)
+    context.seed_rank(rank)
+    try:
+        function = _loaded(setup)
+        rounds = pickle.loads(bytes_of(play["rounds"]))
+        for own in (arg for args in rounds for arg in args if isinstance(arg, Own)):
+            own.ask = ask
+        seen = call_all(function, rounds, bool(play["ddp"]))
+        return {
+            "do": "done",
+            "seen": [
+                {
+                    "returned": encode(s.returned),
+                    "args": [encode(a) for a in s.args],
+                    "notes": list(s.notes),
+                }
+                for s in seen
+            ],
+        }
+    except Abandoned:
+        return {"do": "over"}
+    except BaseException as error:
+        return _raised(error)
+    finally:
+        with suppress(Exception):
+            compat.leave_world()
+
+
+def _loaded(setup: dict[str, Any]) -> Callable:
+    """A fresh function, with globals of its own. Of the cells that an answer runs with, only the
+    statements that it needs are run."""
+    space: dict[str, Any] = {
+        "__name__": "answer",
+        "torch": torch,
+        "dist": dist,
+        "Tensor": torch.Tensor,
+        "Callable": Callable,
+    }
+    try:
+        for cell in setup["cells"]:
+            tree = ast.parse(cell["source"], cell["file"])
+            tree.body = [tree.body[number] for number in cell["take"]]
+            exec(compile(tree, cell["file"], "exec", dont_inherit=True), space)
+        return space[setup["name"]]
+    except Abandoned:
+        raise
+    except BaseException as error:
+        raise AtImport(f"the answer's cell raises {type(error).__name__}: {error}") from error
+
+
+def _raised(error: BaseException) -> dict[str, Any]:
+    try:
+        text = str(error)[:600]
+    except Exception:
+        text = ""
+    lines = [plain_line(line) for line in stack_lines(error.__traceback__)][-8:]
+    return {"do": "raised", "kind": type(error).__name__[:60], "text": text, "lines": lines}
