@@ -177,6 +177,7 @@ BUFFERS = ("Running means and counters are tensors of a model, too; some are int
 FEATURES = {
     "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
     "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),
+    "more than 32 ranks": ("there are more than 32 ranks", "Which line counts on fewer?"),
     "n is 1": ("n is 1", "One rank has nothing to send, and nobody to send it to."),
     "nbytes is 0": ("nbytes is 0", "A message without bytes takes its latency all the same."),
     "empty": ("there are no elements", "An empty tensor is still a tensor, and an empty range "

@@ -239,8 +239,8 @@ DONE = [  # of what came to its end, where no mistake of the exercise explains t
 BUDGET = [
     Diagnosis("too-few-bytes", "Fewer bytes travel than the data have. Where did the rest come "
               "from?", found("too few bytes")),
-    Diagnosis("over-budget", "Go through the messages of one rank: how many are there, how long "
-              "is the longest, and to whom do they go?", found("sends", "bytes", "peers")),
+    Diagnosis("over-budget", "Go through the messages of one rank: how many are there, how long is "
+              "the longest, and to whom do they go?", found("sends", "bytes", "peers", "rounds")),
 ]  # fmt: skip
 NONE_FITS = Diagnosis(
     "values-differ",

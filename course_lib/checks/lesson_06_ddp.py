@@ -313,7 +313,7 @@ def accumulating(case: Case, rank: int) -> tuple:
 
 
 def reduced_once(play: Play) -> Iterator[Finding]:
-    """The gradients are reduced once: no more numbers than they have."""
+    """The gradients are reduced once: as many numbers as they have."""
     size = sum(p.numel() for p in play.given(0).parameters() if p.requires_grad)
     for rank in range(play.case.world):
         reduced, all_told = (in_numbers(carried(play, rank, *o)) for o in (("reduce",), SUMS))
@@ -322,6 +322,9 @@ def reduced_once(play: Play) -> Iterator[Finding]:
             yield Finding("syncs-each", text, rank, reduced, size)
         elif all_told > size + 4 + max(2, play.case.world) * play.case.length:
             text = f"rank {rank}'s calls carry {all_told} numbers, the gradients have {size}"
+            yield Finding("gathers", text, rank, all_told, size)
+        elif all_told < size and play.case.world > 1:  # they travel as objects, or are broadcast
+            text = f"rank {rank} reduces {all_told} numbers, the gradients have {size}"
             yield Finding("gathers", text, rank, all_told, size)
 
 
@@ -353,8 +356,9 @@ declare(Exercise(
         Diagnosis("syncs-each", "The gradients are reduced more than once in this step. It is the "
                   "forward pass that settles whether its backward reduces: which ones lie outside "
                   "no_sync?", only("syncs-each")),
-        Diagnosis("gathers", "Every rank is sent the gradients of all the others, and adds them up "
-                  "by itself. A reduction adds on the way, and each rank is sent one sum.",
+        Diagnosis("gathers", "The gradients of all ranks are sent to one rank, or to each, which "
+                  "adds them up by itself. A reduction adds on the way, and each rank is sent one "
+                  "sum.",
                   only("gathers")),
     ],
     mistakes=[
