@@ -19,7 +19,7 @@
 #
 # The ring of lesson 04 sends as few bytes per rank as any algorithm can. It also takes 2(n−1) steps, and each one costs α, however few bytes it carries. A loss that is averaged, a norm for clipping, a flag that says "stop": these tensors have a few bytes. On 1,024 ranks a ring passes them on 2,046 times.
 #
-# Here is a case for pen and paper. Eight ranks hold one number each, rank r the number 10^r. One process adds them up; that is the *reference*, and its digits show who is in a sum.
+# Eight ranks hold one number each, rank r the number 10^r. One process adds them up; that is the *reference*, and its digits show who is in a sum.
 #
 # The cell also prints how long a ring needs for it in the modelled network, beside one message between two ranks. `Network(collectives="messages")` plays torch's own calls on the modelled links, `all_reduce` as a chunked ring.
 
@@ -51,7 +51,7 @@ print(f"one message: {1e6 * message:.2f} µs   ring of 8: {1e6 * ring.seconds:.2
 #
 # Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and no algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message (the *one-port* model, see the box below). So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**: the tree of lessons 02 and 03.
 #
-# `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it. (The star is for comparison.)
+# `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it.
 
 # %% id="09-9cca72"
 ROUNDS = [[(0, 1)], [(0, 2), (1, 3)], [(0, 4), (1, 5), (2, 6), (3, 7)]]
@@ -108,7 +108,7 @@ assert (rounds, round(at_once, 1), round(1e6 * 1023 * message)) == (10, 5.3, 511
 #
 # **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none longer than the tensor. All together send n−1 tensors: n−1 ranks have to receive one, and none a second time.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* for up to 16, on fast links and slow ones, and once for up to 99, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand simulated ranks. Nine messages' time is right there: no number below a thousand has ten ones in binary, so no rank is ten messages away from the root.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* for up to 16, on fast links and slow ones, once for up to 99, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand simulated ranks. Nine messages' time is right there: no number below a thousand has ten ones in binary, so no rank is ten messages away from the root.
 #
 # <details>
 # <summary>Hint: any root</summary>
@@ -304,7 +304,7 @@ check(fastest)
 # %% [markdown] id="09-eef2b6"
 # ## The map
 #
-# Now the same choice as a picture. First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not: the model knows only the product S·β. So a run that stands for S bytes sends 3,840, over links with 3,840/S of the bandwidth. It takes exactly the same time.
+# First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not: the model knows only the product S·β. So a run that stands for S bytes sends 3,840, over links with 3,840/S of the bandwidth. It takes exactly the same time.
 #
 # `recorded` reads the time from the trace: the end of the last event.
 
@@ -385,7 +385,7 @@ draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks",
 # %% [markdown] id="09-d6f05c"
 # Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it takes two rounds more than the power of two below; that gives the ragged edges.
 #
-# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. That is the ring's bytes in fewer steps: 2⌈log₂ n⌉·α + 2(n−1)/n·S·β. (If n is no power of two, it is a little more; the model and the map leave that out.) Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling. The cell draws the map anew. Where the ring was fastest, `default` has been faster: the cell with the runs asserts it.
+# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. That is the ring's bytes in fewer steps: 2⌈log₂ n⌉·α + 2(n−1)/n·S·β. (For other n than powers of two it is a little more, which the map leaves out.) Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling. The cell draws the map anew.
 
 # %% id="09-b73347"
 rows = {nbytes: [min(t, key=t.get) for t in (five(n, nbytes) for n in ns)] for nbytes in rows}
@@ -409,7 +409,7 @@ draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes
 #
 # GPUs live eight to a **node**. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
 #
-# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. Then an all-gather within each node. Here are its messages, and those of a flat ring, on four nodes of four. The tensors are zeros, because only bytes count here. Both are made of rings: `ring_of(ranks, nbytes, steps)`.
+# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. Then an all-gather within each node. Here are its messages, and those of a flat ring, on four nodes of four. Both are made of rings, of zeros because only bytes count: `ring_of(ranks, nbytes, steps)`.
 
 # %% id="09-bc6b6b"
 def ring_of(ranks, nbytes, steps):
@@ -473,13 +473,13 @@ assert took["doubling"][-1] > took["hierarchy"][-1]
 assert took["flat ring"][-1] < took["hierarchy"][-1] < took["flat ring, one card"][-1] / 3
 draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs", loglog=True,
            exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes doubling is fastest, "
-           "and a hierarchy needs less than a sixth of a flat ring's time. For many bytes doubling is "
-           "slowest, and a flat ring with all four cards is just ahead of the hierarchy.")
+           "and a hierarchy needs less than a sixth of a flat ring's time. For many bytes doubling "
+           "is slowest, and a flat ring with all four cards is just ahead of the hierarchy.")
 
 # %% [markdown] id="09-82ef35"
 # ## Does one link per rank hold?
 #
-# Everywhere else in the course each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100 with eight of them. Eight GPUs that share four cards, or one, do not have it: two that send at once get half each. `Network.cluster` queues them at the node's one link. It still leaves out three things:
+# Everywhere else in the course each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100 with eight of them. Eight GPUs that share four cards, or one, do not have it: two that send at once get half each. `Network.cluster` queues them at the node's one link. It leaves out three things:
 #
 # * one rank alone gets the whole 100 GB/s, although a GPU mostly drives the card beside it;
 # * the way from GPU to card, over PCIe, is no link of its own;
