@@ -493,6 +493,22 @@ def average_while_computing(layers):
         g /= dist.get_world_size()
 """,
     ),
+    (  # a stream of one's own, on a machine without a GPU
+        "average_while_computing",
+        "07.cuda-alone",
+        """
+from course_lib import compute
+
+def average_while_computing(layers):
+    side = torch.cuda.Stream()
+    for s, g in layers:
+        compute(s)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            dist.all_reduce(g, op=dist.ReduceOp.AVG)
+    torch.cuda.current_stream().wait_stream(side)
+""",
+    ),
     (  # ties by name
         "first_missing",
         "07.tie",
