@@ -168,7 +168,8 @@ def test_in_a_kernel_check_notes_its_verdict(course: Folders, root: Path, tmp_pa
 
 
 def test_to_note_and_to_show_needs_neither_torch_nor_jupyter():
-    probe = "import sys, course_lib.copies.progress; print({'nbformat', 'torch'} & set(sys.modules))"
+    show = "print({'nbformat', 'torch'} & set(sys.modules))"
+    probe = f"import sys, course_lib.copies.progress\n{show}"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
 
