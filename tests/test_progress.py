@@ -64,6 +64,15 @@ def test_better_replaces_worse_and_never_the_other_way_round(course: Folders):
     assert len((course.work / NOTES).read_text().split("\n")) == 1 + 3, "only what is better"
 
 
+def test_the_best_counts_whichever_of_two_notebooks_was_later(course: Folders):
+    record("talk", CORE)
+    worse = (course.work / NOTES).read_text()
+    record("talk", SOLVED)
+    with (course.work / NOTES).open("a") as file:
+        file.write(worse)
+    assert recorded(course.work)["talk"].levels == SOLVED
+
+
 def test_it_is_harmless_when_deleted_damaged_or_not_writable(course: Folders):
     record("talk", CORE)
     whole = (course.work / NOTES).read_text()
