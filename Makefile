@@ -54,7 +54,7 @@ $(QUIET): Makefile
 
 lab: $(READY) $(QUIET)
 	$(PY) -m course_lib update --missing
-	$(PY) -m jupyterlab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/work $(LAB_ARGS)
+	$(PY) -m jupyterlab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/work/map.ipynb $(LAB_ARGS)
 
 test: $(DEV)
 	$(PY) -m pytest -n 2 $(TEST_ARGS)

@@ -19,6 +19,7 @@ MODULES = {
     "doctor": "course_lib.doctor",
     "check": "course_lib.checks.cli",
     "update": "course_lib.copies.update",
+    "progress": "course_lib.copies.progress",
     "build": "course_staff.manifest",
     "grade": "course_staff.grading.grade",
     "release": "course_staff.authoring.release",
@@ -50,6 +51,8 @@ def parser() -> argparse.ArgumentParser:
 
     update = command("update", "carry your answers in work/ into newer lessons")
     update.add_argument("--missing", action="store_true", help="only add copies that are missing")
+
+    command("progress", "which exercises are solved, and which comes next")
 
     _add_instructors_commands(command)
     return top

@@ -12,6 +12,7 @@ import nbformat
 import pytest
 
 from course_lib import draw
+from course_lib.__main__ import main as run_command
 from course_lib.copies.folders import Folders
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,7 +22,9 @@ SOURCES = sorted(COURSE.sources.glob("*.py"))
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(400)]
 
 # What JupyterLab itself knows about the notebook that is open.
-CELLS = "window.jupyterapp.shell.currentWidget.content.widgets.map(w => w.model)"
+PANEL = "window.jupyterapp.shell.currentWidget"
+HERE = f"{PANEL}.context"
+CELLS = f"{PANEL}.content.widgets.map(w => w.model)"
 LOADED = f"""() => {{
     const panel = window.jupyterapp?.shell?.currentWidget;
     const session = panel?.sessionContext?.session;
@@ -61,6 +64,7 @@ def run_all(page, seconds: float) -> tuple[list[dict], int]:
 
     Returns the cells as they are in the page, and how many pictures the page shows.
     """
+    page.evaluate("window.ranAll = window.allDone = false")
     page.evaluate(LISTEN)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
@@ -98,6 +102,50 @@ def run_an_untouched_copy(source: Path, browser, jupyterlab, tmp_path: Path) -> 
     outputs = [output for cell in cells for output in cell.get("outputs", ())]
     assert any(output["output_type"] == "stream" for output in outputs), "ranks print"
     assert pictures > 0
+
+
+ANSWER = """\
+def my_share(n_items):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    size, extra = divmod(n_items, ranks)
+    start = rank * size + min(rank, extra)
+    return range(start, start + size + (rank < extra))
+"""
+
+
+def test_the_map_leads_to_a_lesson_and_shows_what_was_solved_there(
+    browser, jupyterlab, tmp_path: Path, monkeypatch
+):
+    shutil.copytree(COURSE.learner, tmp_path / "notebooks", ignore=shutil.ignore_patterns("s*"))
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["update", "--missing"]) == 0
+    copy = tmp_path / "work" / "00_hello_ranks.ipynb"
+    notebook = nbformat.read(copy, as_version=4)
+    title, setup = notebook.cells[0], next(c for c in notebook.cells if "import torch" in c.source)
+    answer, check = (c for c in notebook.cells if c.metadata.get("role") in ("answer", "check"))
+    answer.source = ANSWER
+    notebook.cells = [title, setup, answer, check]
+    nbformat.write(notebook, copy)
+
+    with opened(browser, jupyterlab(tmp_path / "work" / "map.ipynb")) as page:
+        table = page.locator(".jp-RenderedMarkdown table")
+        table.get_by_text("○\N{NO-BREAK SPACE}my_share").wait_for()
+        table.get_by_role("link", name=title.source.partition("\n")[0].removeprefix("# ")).click()
+        page.wait_for_function(f"{HERE}.path.endsWith('work/{copy.name}')")
+        page.wait_for_function(LOADED)
+        run_all(page, seconds=200)
+        page.evaluate(SHUT_DOWN)
+
+        page.get_by_role("tab", name="map.ipynb").click()
+        page.wait_for_function(LOADED)
+        run_all(page, seconds=60)
+        table.get_by_text("●\N{NO-BREAK SPACE}my_share").wait_for()
+        table.get_by_role("link", name="pass_right").click()
+        page.wait_for_function(f"{HERE}.path.endsWith('work/01_point_to_point.ipynb')")
+        page.wait_for_function(LOADED)
+        page.wait_for_function(f"{PANEL}.content.activeCell.model.id === 'pass_right-answer'")
+        page.evaluate(SHUT_DOWN)
+        page.get_by_role("tab", name="map.ipynb").click()
 
 
 LONG = """\

@@ -1,4 +1,4 @@
-"""``make lab``: a JupyterLab that asks nothing."""
+"""``make lab``: a JupyterLab that opens on the map of the course, and asks nothing."""
 
 from __future__ import annotations
 
@@ -35,3 +35,10 @@ def test_it_asks_nothing_and_what_users_have_set_still_counts(tmp_path: Path, mo
     assert defaults["fetchNews"] == "false"  # "none" is the value at which it asks
     assert defaults["checkForUpdates"] is False
     assert found["settings"] == {"checkForUpdates": True}
+
+
+def test_it_opens_on_the_map_which_the_command_before_it_writes():
+    """What is on the map, and that its links lead on: test_progress.py, test_browser_lessons.py."""
+    update, lab = make("-n", "lab").splitlines()[-2:]
+    assert update.endswith("-m course_lib update --missing")
+    assert "--LabApp.default_url=/lab/tree/work/map.ipynb" in lab

@@ -28,7 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "ranks": {"words", "diagnosis"},
     "simulated": {"words", "diagnosis"},
     "beside": {"words", "diagnosis"},
-    "checks": {"words", "diagnosis", "ranks", "simulated", "beside", "facade"},
+    "checks": {"words", "diagnosis", "ranks", "simulated", "beside", "copies", "facade"},
     "copies": {"words"},
     "doctor": {"words", "facade"},
     "jobs": {"facade"},  # scripts for torchrun

@@ -20,6 +20,7 @@ from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, find
 from course_lib.checks.judge import judge, right_with_zeros
 from course_lib.checks.light import lightly
 from course_lib.checks.verdict import Verdict
+from course_lib.copies.progress import record
 from course_lib.errors import CheckFailed, Hang, RankDied, interruptible
 
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
@@ -56,6 +57,7 @@ def check(fn: Callable) -> Verdict:
         raise TypeError(f"check() takes a function, not {type(fn).__name__}")
     with interruptible("check()"):
         verdict = verdict_on(find(name), Answer(name, fn))
+    record(name, {level: verdict.pays(level) for level in verdict.worth})
     if not verdict.failed:
         return replace(verdict, elsewhere=own_cells.taken(fn))
     raise NotPassed(str(verdict), verdict=verdict)

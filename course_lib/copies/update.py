@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +29,12 @@ from nbformat import NotebookNode
 
 from course_lib.copies.folders import Folders, LessonError, replace_file
 from course_lib.copies.notebook import fingerprint, to_text
+from course_lib.copies.progress import LEGEND, Map
+
+MAP = """\
+# Run this cell (Shift+Enter) to see what you have solved since.
+from course_lib.copies.progress import Map
+Map.found()"""
 
 
 def main(args: Namespace) -> int:
@@ -46,7 +53,24 @@ def main(args: Namespace) -> int:
             except LessonError as error:
                 failed = True
                 print(error, file=sys.stderr)
+    write_map(folders.work / "map.ipynb")
     return int(failed)
+
+
+def write_map(page: Path) -> None:
+    """Bring the map that ``make lab`` opens up to date. Cells that a learner has added stay."""
+    make = nbformat.v4
+    shown = make.new_output("display_data", {"text/markdown": Map.found()._repr_markdown_()})
+    hidden = {"jupyter": {"source_hidden": True}}
+    course = make.new_code_cell(MAP, id="map", metadata=hidden, outputs=[shown])
+    cells = [course, make.new_markdown_cell(LEGEND, id="legend")]
+    if page.exists():
+        with suppress(LessonError, OSError):
+            cells = [course if c.get("id") == "map" else c for c in _read(page).cells]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook = make.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    with suppress(OSError):  # nobody is kept from the lessons by a map that cannot be written
+        replace_file(page, to_text(notebook))
 
 
 def update(copy: Path, lesson: Path, now: datetime) -> Iterator[str]:
