@@ -16,13 +16,20 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_lib.checks.cases import FEATURES, Case
+from course_lib.checks.cases import Case
 from course_lib.checks.compare import real
 from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Play, declare, turned
 from course_lib.checks.rules import without_a_word
 
 Formula = Callable[..., float]
 Arguments = Callable[[random.Random], list[tuple]]
+
+
+# features of their cases, in words
+WORDS = {
+    "n is 1": ("n is 1", "One rank has nothing to send, and nobody to send it to."),
+    "nbytes is 0": ("nbytes is 0", "A message without bytes takes its latency all the same."),
+}
 
 
 def formula(
@@ -78,13 +85,13 @@ def formula(
                 )
             ],
             rules=[without_a_word],
-            smaller=lambda case: [],
+            words=WORDS,
             tolerance=1e-9,
             in_ranks=False,
             special=lambda case: {
                 f"{name} is {value:g}"
                 for name, value in case.options.items()
-                if f"{name} is {value:g}" in FEATURES
+                if f"{name} is {value:g}" in WORDS
             },
         )
     )
@@ -99,9 +106,10 @@ def nearly(right: Formula, play: Play) -> bool:
 
 
 def networks(rng: random.Random, count: int = 6) -> list[tuple]:
-    """Drawn arguments: ranks, bytes, and a link's α and β, as links have them or quite others."""
+    """Drawn arguments, few ranks first: ranks, bytes, and a link's α and β, as links have them or
+    quite others."""
     usual = [(rng.uniform(1e-6, 1e-4), rng.uniform(1e-12, 1e-9)) for _ in range(count // 2)]
     odd = [(10 ** rng.uniform(-9, 2), 10 ** rng.uniform(-13, 1)) for _ in range(count // 2)]
-    return [
-        (rng.randrange(2, 2000), round(10 ** rng.uniform(0, 12)), *link) for link in (*usual, *odd)
-    ]
+    ranks = sorted(rng.randrange(2, 2000) for _ in (*usual, *odd))
+    links = zip(ranks, (*usual, *odd), strict=True)
+    return [(n, round(10 ** rng.uniform(0, 12)), *link) for n, link in links]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from course_exercises.models import columns, give_gradients, model, models
+from course_exercises.models import BUFFERS, WORDS, columns, give_gradients, model, models
 from course_lib.beside.seen import Seen
 from course_lib.checks.cases import Case, crowd
 from course_lib.checks.exercise import Exercise, declare, turned
@@ -87,14 +87,15 @@ declare(
         "average_gradients",
         average,
         inputs=with_gradients,
+        words=WORDS,
         core=lambda rng: [
-            *models("one layer", worlds=(2,)),
-            *models("two layers", worlds=(2, 3, 5)),
+            *models("one layer", worlds=(2, 3)),
+            *models("two layers", worlds=(2, 5)),
             *(
-                Case(w, options={"model": "two layers", MISSING: what})
-                for w, what in (
-                    (2, "the first parameter on rank 0"),
-                    (3, "all parameters on the last rank"),
+                Case(w, options={"model": kind, MISSING: what})
+                for w, kind, what in (
+                    (2, "one layer", "the first parameter on rank 0"),
+                    (3, "two layers", "all parameters on the last rank"),
                 )
             ),
             *models("first layer frozen", "layers in layers", "a shared weight", worlds=(3,)),
@@ -119,7 +120,6 @@ declare(
         settle=zero_or_none,
         tolerance=1e-6,
         length_is="",
-        fits=lambda case: case.world > 1,
         mistakes=[
             *(wrong(*known) for known in AVERAGES),
             wrong(
@@ -170,9 +170,10 @@ declare(
         "broadcast_parameters",
         spread,
         inputs=with_src,
+        words=WORDS,
         core=lambda rng: [
             *models("one layer", "two layers", worlds=(2, 3)),
-            *models("two layers", worlds=(3,), options={"src": 2}),
+            *models("one layer", worlds=(2,), options={"src": 1}),
             *models("two layers", worlds=(5,), options={"src": rng.randrange(1, 5)}),
             *models(
                 "buffers",
@@ -185,14 +186,13 @@ declare(
         ],
         sturdy=lambda rng: [
             *models("two layers", worlds=(1, crowd(rng))),
-            *models("two dtypes", worlds=(2,), options={"src": 1}),
+            *models("two dtypes", worlds=(2,), options={"src": 0}),
             *models("buffers", worlds=(2,), dtype="bfloat16", options={"src": 1}),
             *models("buffers", worlds=(2,), numbers="large", options={"src": 1}),
-            *models("two layers", worlds=(3,), layout="transposed", options={"src": 2}),
+            *models("two layers", worlds=(2,), layout="transposed", options={"src": 0}),
             *models("buffers", worlds=(3,), calls=2, options={"src": 1}, later=({"src": 2},)),
         ],
         length_is="",
-        fits=lambda case: case.world > 1,
         mistakes=[
             turned(spread)(
                 "averages",
@@ -267,6 +267,7 @@ declare(
         "same_everywhere",
         alike,
         inputs=nearly_alike,
+        words=WORDS | {BUFFER: ("a buffer differs", BUFFERS)},
         core=lambda rng: [
             *differing("one layer", "nothing", 2, 3),
             *differing("buffers", "nothing", 3),
@@ -300,9 +301,6 @@ declare(
             ),
         ],
         length_is="",
-        fits=lambda case: (
-            case.world > 1 and (case.options["model"] == "buffers" or BUFFER not in case.options)
-        ),
         mistakes=[
             wrong(
                 "local",
@@ -396,6 +394,7 @@ declare(
         "train_step",
         step,
         inputs=batches,
+        words=WORDS,
         core=lambda rng: [
             *(step_case("one layer", *sizes) for sizes in ((2, 2), (1, 3), (3, 0))),
             *(step_case("two layers", *sizes) for sizes in ((2, 5, 1), (1, 1, 4, 2))),
@@ -419,8 +418,6 @@ declare(
             ({"an empty batch"} if 0 in case.options[SIZES] else set())
             | ({"batches of unequal size"} if len(set(case.options[SIZES])) > 1 else set())
         ),
-        smaller=lambda case: [],
-        fits=lambda case: case.world > 1,
         length_is="",
         tolerance=2e-5,
         free=["grad"],

@@ -17,7 +17,7 @@ from torch import Tensor
 from course_lib.beside.seen import Seen
 from course_lib.checks import rules
 from course_lib.checks.cases import SLOW, Case, cases, crowd, tensor
-from course_lib.checks.diagnose import found, says
+from course_lib.checks.diagnoses import found, says
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.rules import trace_of, without_a_word
 from course_lib.errors import Deadlock
@@ -98,7 +98,6 @@ declare(
             ),
         ],
         sturdy=lambda rng: [Case(8, 100_000, options={"repeats": 3}, backend="nccl", busy=BUSY)],
-        smaller=lambda case: [],
         settle=nearly,
         free=["left"],
         tolerance=0.1,
@@ -259,7 +258,6 @@ declare(
             Case(3, 4, options={"layers": 0, "ms": 0.1}, backend="nccl"),
             Case(8, 9, options={"layers": 2, "ms": 0.1}, backend="nccl", calls=2),
         ],
-        smaller=lambda case: [],
         length_is="gradients of length",
         budget=[overlapped, in_time],
         regimes=lambda rng: [  # the latency, or the bytes, take longer than a layer
@@ -369,7 +367,6 @@ declare(
             *on_gpus((3,), 3, 2, calls=3),
         ],
         length_is="rows of length",
-        smaller=lambda case: [],
         rules=[rules.no_collectives],
         special=lambda case: {"one row"} if case.options["rows"] == 1 else set(),
         budget=[
@@ -534,7 +531,6 @@ declare(
         ],
         in_ranks=False,
         rules=[without_a_word],
-        smaller=lambda case: [],
         mistakes=[
             wrong(
                 "who-reported",

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from course_exercises.lesson_02_collectives import OWN_MISSING
 from course_lib.beside.in_rank import group_of
-from course_lib.checks.cases import Case, cases, clause, crowd, hostile, lay_out, rows, tensor
-from course_lib.checks.diagnose import found, only, says
+from course_lib.checks.cases import Case, cases, crowd, hostile, lay_out, rows, tensor
+from course_lib.checks.diagnoses import found, only, says
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most, trace_of
+
+LENGTHS = "In the table of lengths, what a rank sends is its row. What does it receive?"
 
 # ---- 08.1 grid_groups ----------------------------------------------------------------------------
 
@@ -64,9 +66,11 @@ declare(
         "grid_groups",
         grid,
         inputs=lambda case, rank: tuple(case.options.values()),
-        core=lambda rng: grids((1, 2), (2, 2), (1, 3), (3, 1), (2, 3), (3, 2)),
+        core=lambda rng: grids((1, 2), (2, 1), (2, 2), (1, 3), (2, 3), (3, 2)),
         sturdy=lambda rng: grids((1, 1), (1, 5), (4, 1), (3, 4), (rng.randrange(4, 6), 4)),
-        smaller=lambda case: grids((1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2)),
+        words={
+            "uneven sides": ("the grid is not square", "Which lines mean rows, and which columns?")
+        },
         special=lambda case: {"uneven sides"} if len({*case.options.values()}) > 1 else set(),
         blank=False,
         length_is="",
@@ -191,11 +195,15 @@ declare(
             Case(1, 3),
             Case(3, 0),
             Case(crowd(rng), 2),
-            *cases((2, 3, 5), (4,), options={"blocks": "of different lengths"}),
+            *(
+                Case(w, n, options={"blocks": "of different lengths"})
+                for w, n in ((2, 1), (3, 4), (5, 4))
+            ),
             *(c for c in hostile(3, 5) if c.layout in ("contiguous", "strided")),
         ],
         special=lambda case: set() if case.length else {"empty"},
         length_is="block length",
+        words={"of different lengths": ("the blocks differ in length", LENGTHS)},
         rules=[more_than_sizes],
         budget=[
             sends_at_most(lambda p: p.case.world - 1),
@@ -234,7 +242,7 @@ declare(
             ),
             Diagnosis(
                 "lengths",
-                clause("of different lengths")[1],
+                LENGTHS,
                 lambda p: "blocks" in p.case.options and says("agree on the shape")(p),
             ),
             Diagnosis(
@@ -313,7 +321,7 @@ declare(
             ),
         ],
         sturdy=lambda rng: [
-            *rows("rows", (1, 3, 2), (crowd(rng), 1, 2)),
+            *rows("rows", (1, 2, 2), (crowd(rng), 1, 2)),
             *rows("rows", (2, 2, 3), layout="transposed"),
             *(case for case in hostile(3, 2, options={"rows": 2}) if case.layout == "contiguous"),
         ],

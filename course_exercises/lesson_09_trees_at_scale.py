@@ -9,21 +9,12 @@ from typing import Any
 
 import torch
 
-from course_exercises.formulas import networks
+from course_exercises.formulas import WORDS, networks
 from course_exercises.lesson_02_collectives import rooted_core, rooted_sturdy, worlds_and_lengths
 from course_lib.checks import rules
-from course_lib.checks.cases import (
-    Case,
-    both_regimes,
-    chunked,
-    crowd,
-    divides,
-    hostile,
-    smaller,
-    tensor,
-)
+from course_lib.checks.cases import Case, both_regimes, chunked, crowd, hostile, tensor
 from course_lib.checks.compare import same
-from course_lib.checks.diagnose import found, only
+from course_lib.checks.diagnoses import found, only
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Rule, declare, turned
 
 
@@ -167,10 +158,10 @@ declare(
         inputs=fractions,
         tolerance=1e-6,
         core=lambda rng: [
-            *(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 2), (4, 4), (5, 3))),
+            *(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 1), (4, 1), (5, 3))),
             Case(rng.choice((3, 5)), rng.randrange(9, 99), numbers="random"),
             Case(3, 3, calls=2),
-            *(Case(w, 64, options={"fractions": True}) for w in (3, 4, 5)),
+            *(Case(w, n, options={"fractions": True}) for w, n in ((3, 3), (4, 64), (5, 64))),
         ],
         sturdy=lambda rng: [
             Case(1, 3),
@@ -179,7 +170,7 @@ declare(
             Case(7, 2),
             Case(8, 2),
             Case(crowd(rng), 3),
-            *hostile(3, 6),
+            *hostile(3, 6, layouts=(2, 4)),
         ],
         special=worlds_and_lengths,
         rules=[rules.no_collectives, the_same_bits],
@@ -301,8 +292,8 @@ declare(
             (1024, 1 << 30, 5e-6, 4e-11),
         ),
         rules=[rules.without_a_word],
-        smaller=lambda case: [],
         in_ranks=False,
+        words=WORDS,
         special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
         diagnoses=[
             Diagnosis(
@@ -458,7 +449,7 @@ declare(
                 (1, 1, 3),
                 (2, 1, 3),
                 (2, 2, 4),
-                (3, 3, 5),
+                (3, 3, 4),
                 (4, 2, 0),
                 (4, 2, 1),
                 (4, 2, 7),
@@ -468,10 +459,6 @@ declare(
             ),
             *hostile(4, 8, options={"gpus_per_node": 2}),
         ],
-        fits=lambda case: case.world > case.options["gpus_per_node"] > 1 and divides(case),
-        smaller=lambda case: (
-            c for c in smaller(case) if c.world % c.options["gpus_per_node"] == 0
-        ),
         special=lambda case: chunked(replace(case, world=case.options["gpus_per_node"])),
         rules=[by_nodes],
         budget=[share_between_nodes],

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from course_exercises import lesson_05_gradient_averaging as by_hand
-from course_exercises.models import model
+from course_exercises.models import WORDS, model
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
-from course_lib.checks.cases import FEATURES, PLAIN, Case, crowd, drawn
-from course_lib.checks.diagnose import OfPlay, found, only, says
+from course_lib.checks.cases import Case, crowd, drawn
+from course_lib.checks.diagnoses import OfPlay, found, only, says
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
 from course_lib.checks.rules import trace_of
 from course_lib.trace import Event
@@ -208,6 +208,41 @@ def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "
     return Case(world, options=options | ({by_hand.MISSING: lacks} if lacks else {}), **rest)
 
 
+# features of rounds, by what stands in their names
+ROUNDS = {
+    "with all layers": (
+        "a layer is used that one rank did not use the time before",
+        "What has counted or filled up then, and is still there?",
+    ),
+    "no_sync": (
+        "a pass lies in no_sync",
+        "Which pass settles whether gradients travel? And what "
+        "does a block leave behind: its flag, counts, gradients?",
+    ),
+    "evaluate": ("a forward pass has no backward", "What does forward() count on?"),
+    "between": (
+        "a forward pass under no_grad comes between a forward pass and its backward",
+        "What does forward() begin anew that the pass under way still needs?",
+    ),
+    "half in no_sync": (
+        "half of a pass lies in no_sync",
+        "The forward half decides whether gradients travel; where backward runs does not matter.",
+    ),
+    "nested": (
+        "a no_sync block lies inside another",
+        "When it ends, what was before it has to be there again.",
+    ),
+    "kept gradient": (
+        "no_sync has left a gradient that the next pass does not add to",
+        "What a rank contributes is all that .grad holds, also where no hook ran.",
+    ),
+}
+SEVERAL = {
+    "several steps": (
+        "there is more than one step",
+        "What does the second step find that the first one has left?",
+    ),
+}
 two, four, twice, wrong = "two layers", "four layers", "sync, sync", turned(train)
 declare(
     Exercise(
@@ -215,6 +250,7 @@ declare(
         "MiniDDP",
         train,
         inputs=job,
+        words=WORDS | ROUNDS | SEVERAL,
         settle=by_hand.zero_or_none,
         tolerance=1e-5,
         length_is="",
@@ -253,12 +289,10 @@ declare(
             trained(3, four, 25, "sync", "on ranks 0, 1, 2"),
             trained(2, two, 16, "no_sync kept gradient, sync", "on rank 0"),
         ],
-        fits=lambda case: case.world > 1,
-        smaller=lambda case: [],
         rules=[by_hand_alone],
         budget=[as_planned],
         special=lambda case: (
-            {name for name in FEATURES if name in " ".join(case.options["rounds"])}
+            {name for name in ROUNDS if name in " ".join(case.options["rounds"])}
             | ({"several steps"} if sum(map(REDUCES.count, case.options["rounds"])) > 1 else set())
         ),
         mistakes=[
@@ -349,7 +383,7 @@ declare(
                 "calls",
                 "Compare the calls with the buckets: each is reduced once, whole, in "
                 "order. Nothing else is called, and nothing for a forward pass in no_sync.",
-                lambda p: over_plan("calls")(p) and p.case.options["model"] in PLAIN["model"],
+                lambda p: over_plan("calls")(p) and WORDS.get(p.case.options["model"], ()) is None,
             ),
             Diagnosis(
                 "after-backward",
@@ -380,6 +414,19 @@ declare(
 )
 
 # ---- 10.1 make_buckets ---------------------------------------------------------------------------
+
+
+SIZES = {
+    "frozen": ("a parameter is frozen", "It has no gradient, no bucket, and no bytes in one."),
+    "another dtype": (
+        "the next parameter has another dtype",
+        "A bucket closes there for good. What does the new one begin with?",
+    ),
+    "a frozen one between": (
+        "a frozen parameter lies between others of another dtype",
+        "It is not one of those that are divided, and closes nothing.",
+    ),
+}
 
 
 def some_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
@@ -413,6 +460,7 @@ declare(
         "make_buckets",
         cut,
         inputs=some_parameters,
+        words=SIZES,
         in_ranks=False,
         free=["left"],
         core=lambda rng: parameters(
@@ -425,7 +473,6 @@ declare(
             (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30),
         ),
         sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2d 2 2 2d 3d", 24), ("2 2df 2", 24)),
-        smaller=lambda case: [],
         length_is="",
         mistakes=[
             *(wrong(*known) for known in BUCKETS),
@@ -457,6 +504,11 @@ declare(
 )
 
 # ---- 10.3 sync_batch_norm ------------------------------------------------------------------------
+
+
+POSITIONS = {
+    "positions": ("x has a third dimension", "Each position along L is a sample of its channel."),
+}
 
 
 def batch(case: Case, rank: int) -> tuple[BothWays]:
@@ -534,6 +586,7 @@ declare(
         "sync_batch_norm",
         normalise,
         inputs=batch,
+        words=WORDS | POSITIONS,
         tolerance=1e-5,
         length_is="channels",
         core=lambda rng: norms(
@@ -556,9 +609,7 @@ declare(
             ),
             *norms((2, (2, 3)), dtype="float64"),
         ],
-        smaller=lambda case: [],
         budget=[one_each_way],
-        fits=lambda case: case.world > 1,
         blank=False,
         special=lambda case: {
             name

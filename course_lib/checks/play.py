@@ -21,7 +21,7 @@ from course_lib.beside.in_rank import Answer, call_all, this_rank
 from course_lib.beside.kept import Kept
 from course_lib.beside.seen import Seen
 from course_lib.checks.cases import Case
-from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared
+from course_lib.checks.exercise import After, Exercise, Play, Prepared
 from course_lib.checks.light import lightly
 from course_lib.context import compute
 from course_lib.errors import CourseError, Hang, NotStarted, RankDied, RankFailed
@@ -240,7 +240,7 @@ def settle(play: Play, result: Result) -> None:
         play.error = result
         return
     by_rank = [r.value if isinstance(r, Kept) else r for r in result.results]
-    play.seen = [Outcome(ranks) for ranks in zip(*by_rank, strict=True)]
+    play.seen = [After(ranks) for ranks in zip(*by_rank, strict=True)]
     if not all(
         isinstance(seen, Seen) and len(seen.args) == len(args)
         for call, rounds in zip(play.seen, play.inputs, strict=True)

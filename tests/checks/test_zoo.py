@@ -36,12 +36,10 @@ def nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def verdict_of(exercise: str, source: str) -> Verdict:
-    """Real ranks play the first right answer only: what they show is the same for all. Of an answer
-    that stands for no learner's, the smallest case is not looked for."""
+    """Real ranks play the first right answer only: what they show is the same for all."""
     player = play if source == next(iter(zoo.right(exercise).values())) else SIMULATED
     answer = Answer(exercise, source=source, file=f"{exercise}.py")
-    whole = any(source == wrong.source() for wrong in zoo.wrong(exercise).values())
-    return verdict_on(find(exercise), answer, player, shrink=whole)
+    return verdict_on(find(exercise), answer, player)
 
 
 @cache
