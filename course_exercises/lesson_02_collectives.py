@@ -381,7 +381,7 @@ declare(
             Case(8, 16),
             (lambda w: Case(w, 2 * w))(crowd(rng)),
             Case(4, 8, jitter=20.0, calls=8),
-            Case(2, 6, layout="transposed"),
+            Case(2, 8, layout="transposed"),
             *(c for c in hostile(2, 8) if c.layout != "scalar"),
         ],
         special=worlds_and_lengths,

@@ -521,7 +521,8 @@ def batch(case: Case, rank: int) -> tuple[BothWays]:
     weight, bias = (drawn(case, name, case.length) for name in ("weight", "bias"))
     turn = torch.arange(sizes[rank]) + sum(sizes[:rank])
     x += (turn % 2 * 6 - 3).view(-1, *[1] * (x.dim() - 1))
-    return (BothWays(x + rank / 2, weight + 3, bias, case.options.get("eps", 1e-5), upstream),)
+    given = {"x": x + rank / 2, "weight": weight + 3, "bias": bias}
+    return (BothWays(given, case.options.get("eps", 1e-5), upstream),)
 
 
 def normalise(

@@ -37,9 +37,9 @@ class Player(Protocol):
 
     def simulator_works(self) -> bool: ...
 
-    def simulated(self, exercise: Exercise, answer: Answer, cases: list[Case], /) -> list[Play]: ...
+    def play_all(self, exercise: Exercise, answer: Answer, cases: list[Case], /) -> list[Play]: ...
 
-    def real(self, exercise: Exercise, answer: Answer, case: Case, /) -> Play | None: ...
+    def play_real(self, exercise: Exercise, answer: Answer, case: Case, /) -> Play | None: ...
 
 
 def check(fn: Callable) -> Verdict:
@@ -76,10 +76,10 @@ def verdict_on(
     core, sturdy = (exercise.in_order(cases(rng)) for cases in (exercise.core, exercise.sturdy))
     if complete:
         regimes, blank = exercise.in_order(exercise.regimes(rng)), _blank(exercise, core)
-        plays = player.simulated(exercise, answer, core + regimes + sturdy + blank)
+        plays = player.play_all(exercise, answer, core + regimes + sturdy + blank)
     else:  # values only; the rest is named, not graded
         core, regimes, sturdy, blank = _for_real(core)[:5], [], [], []
-        plays = [p for case in core if (p := player.real(exercise, answer, case))]
+        plays = [p for case in core if (p := player.play_real(exercise, answer, case))]
     if plays and NOT_WRITTEN in _texts(plays[0]):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
@@ -97,7 +97,7 @@ def verdict_on(
     right = ended and not any(p.findings for p in in_core)
     if complete and right and exercise.in_ranks and (able := _for_real(core)):
         largest = max(able, key=lambda case: case.size)
-        if real := player.real(exercise, answer, largest):
+        if real := player.play_real(exercise, answer, largest):
             judge(exercise, real)
             in_core.append(real)
     first = Level("core", in_core, [p for p in in_core if p.findings], ended)

@@ -37,7 +37,7 @@ def untouched(given: list[tuple]) -> None:
 
 
 class After(list[Seen]):
-    """What every rank has after one call; of a mistake that comes to no end: nothing."""
+    """What every rank has after one call; of a mistake that comes to no end: no rank."""
 
     @cached_property
     def facets(self) -> dict[str, dict[str, Any]]:
@@ -140,9 +140,8 @@ class Play:
 
     def kinds(self) -> set[str]:
         """Of all that is wrong; of an error its own kind as well."""
-        return {f.kind for f in self.findings + self.over_budget} | {
-            getattr(self.error, "kind", "")
-        } - {""}
+        said = {f.kind for f in self.findings + self.over_budget}
+        return said | {getattr(self.error, "kind", "")} - {""}
 
 
 @dataclass(frozen=True)
@@ -261,17 +260,18 @@ class Exercise:
         """The case in words: ``3 ranks, length 7, float64, strided``."""
         words = []
         if self.in_ranks:
-            words.append("1 rank" if case.world == 1 else f"{case.world} ranks")
-            words += [f"{self.length_is} {case.length}"] if self.length_is else []
+            words.append(f"{case.world} rank{'s' * (case.world > 1)}")
+            words += [f"{self.length_is} {case.length}"] * bool(self.length_is)
         words += [w for w in (case.dtype, case.layout) if w not in ("float32", "contiguous")]
         words += [f"{name} {value}" for name, value in case.options.items()]
         own = {"length": self.length_is}
         words += [f"then {own.get(k, k)} {v}" for more in case.later for k, v in more.items()]
         words += ["on modelled GPUs" if case.backend == "nccl" else "on gloo"] * self.on_gpus
         words += [f"links of {case.bandwidth / 1e6:g} MB/s"] * (case.bandwidth < Network.bandwidth)
-        words += ["messages of uneven speed"] if case.jitter else []
-        words += ["zeros in every message"] if case.blank else []
-        return ", ".join(words + ([f"called {case.calls} times"] if case.calls > 1 else []))
+        words += ["messages of uneven speed"] * bool(case.jitter)
+        words += ["zeros in every message"] * case.blank
+        words += [f"called {case.calls} times"] * (case.calls > 1)
+        return ", ".join(words)
 
 
 _declared: dict[str, Exercise] = {}

@@ -25,7 +25,7 @@ from course_lib.checks.verdict import Verdict
 
 NAMES = sorted(exercises())
 SOLVED = Path(__file__).parents[2] / "notebooks" / "solutions"
-SIMULATED = SimpleNamespace(**vars(play) | {"real": lambda *_: None})  # no real ranks
+SIMULATED = SimpleNamespace(**vars(play) | {"play_real": lambda *_: None})  # no real ranks
 
 
 @pytest.fixture(autouse=True)
