@@ -480,7 +480,7 @@ formula(
     ring_time,
     core=lambda rng: [
         (2, 8, 1.0, 1.0),
-        (4, 10, 2.0, 0.25),
+        (4, 10, 2.0, 0.5),
         (8, 1 << 20, 5e-6, 4e-11),
         *networks(rng),
     ],
