@@ -16,6 +16,8 @@ from torch import nn
 from course_lib.beside.counts import Counts
 from course_lib.checks.cases import Case
 
+SAMPLES = "samples"  # the name of an option: by rank, how many are in its batch
+
 
 def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
     """A model of this kind, its tensors not yet filled; logits (B, 2) from inputs (B, 2)."""
@@ -80,9 +82,14 @@ def give_gradients(made: nn.Module, case: Case, salt: object) -> None:
         p.grad = torch.empty_like(p).copy_(torch.tensor(numbers).reshape(p.shape)).detach()
 
 
-def columns(given: list[tuple]) -> list[list[tuple[str, nn.Parameter]]]:
-    """For each parameter of the ranks' models: its name and itself, by rank."""
-    return [
-        list(by_rank)
-        for by_rank in zip(*(args[0].named_parameters() for args in given), strict=True)
-    ]
+def batches(case: Case, rank: int) -> tuple:
+    """Equal models and optimizers, and a batch of this rank's own; its size may be 0."""
+    made, size = model(case, "all"), case.options[SAMPLES][rank]
+    momentum = case.options.get("momentum", 0.0)
+    if case.options.get("gradients") == "left over":
+        give_gradients(made, case, rank)
+    rng = case.random("batch", rank)
+    rows = [[rng.randrange(-8, 9) / 8 for _ in range(2)] for _ in range(size)]
+    x = torch.tensor(rows, dtype=getattr(torch, case.dtype)).reshape(size, 2)
+    y = torch.tensor([rng.randrange(2) for _ in range(size)], dtype=torch.int64)
+    return made, torch.optim.SGD(made.parameters(), lr=0.5, momentum=momentum), x, y
