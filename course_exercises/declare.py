@@ -18,10 +18,15 @@ from itertools import product
 from typing import Any
 
 from course_lib.checks.diagnose import OfPlay
-from course_lib.checks.exercise import Diagnosis, Exercise, Right, declare, turned
+from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Right, declare, turned
 
 Knobs = dict[str, Any]
-Mistakes = dict[str, Knobs | list[Knobs]]
+Ways = Knobs | list[Knobs]
+Mistakes = dict[str, Ways]
+
+
+def several(ways: Ways) -> list[Knobs]:
+    return ways if isinstance(ways, list) else [ways]
 
 
 def exercise(
@@ -29,7 +34,7 @@ def exercise(
     right: Right,
     *,
     hints: dict[str, str],
-    mistakes: Mapping[str, Knobs | list[Knobs]] | None = None,
+    mistakes: Mapping[str, Ways | Mistake] | None = None,
     diagnoses: dict[str, OfPlay] | None = None,
     **fields: Any,
 ) -> Exercise:
@@ -38,7 +43,7 @@ def exercise(
     wrong, made, seen = turned(right), mistakes or {}, diagnoses or {}
     assert hints.keys() == made.keys() | seen.keys(), f"{title}: hints without a mistake, or none"
     fields["mistakes"] = [
-        wrong(id, hints[id], *(ways if isinstance(ways, list) else [ways]))
+        ways if isinstance(ways, Mistake) else wrong(id, hints[id], *several(ways))
         for id, ways in made.items()
     ]
     fields["diagnoses"] = [Diagnosis(id, hints[id], when) for id, when in seen.items()]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from course_exercises.declare import Knobs, Mistakes, exercise
+from course_exercises.declare import Knobs, Mistakes, exercise, several
 from course_lib.checks.cases import FEATURES, Case
 from course_lib.checks.compare import real
 from course_lib.checks.exercise import Exercise, Play
@@ -72,10 +72,10 @@ def formula(
 
 def combined(mistakes: Mistakes, id: str) -> Iterator[Knobs]:
     """The ways to make this mistake: alone, with a later one, and each of these rounded down."""
-    several = [ways if isinstance(ways, list) else [ways] for ways in mistakes.values()]
-    at = list(mistakes).index(id)
-    for way in several[at]:
-        for later in [{}, *(way for ways in several[at + 1 :] for way in ways)]:
+    after = list(mistakes).index(id) + 1
+    others = [way for ways in [*mistakes.values()][after:] for way in several(ways)]
+    for way in several(mistakes[id]):
+        for later in [{}, *others]:
             if not way.keys() & later.keys():
                 yield from (way | later | {"rounded": rounded} for rounded in (float, math.floor))
 

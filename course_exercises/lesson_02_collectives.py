@@ -22,7 +22,7 @@ from course_exercises.whole_tensors import (
 from course_lib.checks import rules
 from course_lib.checks.cases import Case, cases, crowd, divides, hostile, rows, tensor
 from course_lib.checks.compare import same
-from course_lib.checks.diagnose import found
+from course_lib.checks.diagnose import UNTOUCHED, found
 from course_lib.checks.exercise import Play
 
 # ---- 02.1 my_broadcast ---------------------------------------------------------------------------
@@ -65,18 +65,20 @@ def gathered(
 
 
 def misplaced(play: Play) -> bool:
-    """In every list that is returned, another rank's tensor stands at some place."""
+    """In every list that is returned and wrong, another rank's tensor stands in a wrong place."""
     if not play.done or found("shared")(play):
         return False
     given = [args[0] for args in play.inputs[0]]
+    lists = [(r, s.returned) for r, s in enumerate(play.seen[0]) if isinstance(s.returned, list)]
+    wrong = [(rank, got) for rank, got in lists if not same(got, given)]
 
-    def exchanged(got: list) -> bool:
+    def strays(rank: int, got: list) -> bool:
         pairs = zip(got, given, strict=False)
         strange = [entry for entry, right in pairs if not same(entry, right)]
-        return len(got) == len(given) and any(same(e, t) for e in strange for t in given)
+        others = left_out(given, rank)
+        return len(got) == len(given) and any(same(e, t) for e in strange for t in others)
 
-    lists = [seen.returned for seen in play.seen[0] if isinstance(seen.returned, list)]
-    return play.case.length > 0 < len(lists) and all(map(exchanged, lists))
+    return play.case.length > 0 < len(wrong) and all(strays(*one) for one in wrong)
 
 
 def same_again(play: Play) -> bool:
@@ -144,12 +146,13 @@ def combine(op: str, rows: Sequence[Tensor]) -> Tensor:
 
 def operand(case: Case, rank: int) -> Tensor:
     """For a product or the largest or smallest, numbers that differ from rank to rank, all on one
-    side of 0: with a 0 among them the result would be 0."""
+    side of 0: with a 0 among them the result would be 0. Rank 0's own number is no result."""
     filled = tensor(case, rank)
     if (op := case.options["op"]) == "sum":
         return filled
     sign, most = -1 if op == "max" else 1, max(case.world, 5)
-    numbers = [sign * ((rank + i) % most + 2) for i in range(case.length)]
+    place = (rank + case.world // 2) % case.world
+    numbers = [sign * ((place + i) % most + 2) for i in range(case.length)]
     return filled.copy_(torch.tensor(numbers).reshape(filled.shape))
 
 
@@ -184,8 +187,8 @@ def one_lost(tensors: list[Tensor], dst: int, distance: int) -> list[Tensor]:
 def reduce_core(rng: random.Random) -> list[Case]:
     return [
         *rows("dst op", (2, 1, 0, "sum"), (4, 2, 0, "sum"), (4, 2, 1, "sum"), (5, 2, 0, "sum")),
-        *rows("dst op", (2, 3, 1, "prod"), (4, 3, 0, "prod"), (2, 1, 0, "max"), (3, 3, 1, "max")),
-        *rows("dst op", (2, 3, 0, "min"), (5, 2, 2, "min")),
+        *rows("dst op", (2, 3, 1, "prod"), (4, 3, 0, "prod"), (4, 1, 0, "max"), (3, 3, 1, "max")),
+        *rows("dst op", (4, 3, 0, "min"), (5, 2, 2, "min")),
         *rows("dst op", (4, rng.randrange(9, 300), 0, "sum"), numbers="random"),
     ]
 
@@ -199,7 +202,7 @@ exercise(
         Case(1, 2, options={"dst": 0, "op": "prod"}),
         Case(3, 0, options={"dst": 1, "op": "max"}),
         Case(crowd(rng), 2, options={"dst": 3, "op": rng.choice(["sum", "max", "min"])}),
-        Case(3, 3, "int32", numbers="random", options={"dst": 1, "op": "min"}),
+        Case(5, 3, "int32", numbers="random", options={"dst": 1, "op": "min"}),
         *hostile(3, 6, options={"dst": 1, "op": "sum"}),
     ],
     special=worlds_and_lengths,
@@ -212,6 +215,7 @@ exercise(
         "starts-from-0": "It is as if one more rank had taken part, with zeros. What does a 0 do "
         "to a product, or to the largest of negative numbers?",
         "one-lost": "The result lacks the numbers of one rank. What became of them?",
+        UNTOUCHED.id: UNTOUCHED.hint,
     },
     mistakes={
         "other-op": [
@@ -227,6 +231,7 @@ exercise(
         ],
         "starts-from-0": {"operands": with_zeros},
         "one-lost": [{"operands": partial(one_lost, distance=k)} for k in (0, 1, -1)],
+        UNTOUCHED.id: UNTOUCHED,  # for some operators only: += writes in place, maximum does not
     },
 )
 

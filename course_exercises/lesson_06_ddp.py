@@ -404,7 +404,7 @@ def accumulating(case: Case, rank: int) -> tuple:
 
 
 def reduced_once(play: Play) -> Iterator[Finding]:
-    """The gradients are reduced once: no more numbers than they have."""
+    """The gradients are reduced once: as many numbers as they have."""
     size = sum(p.numel() for p in trained(play.given(0)))
     for rank in range(play.case.world):
         reduced, all_told = (in_numbers(carried(play, rank, *o)) for o in (("reduce",), SUMS))
@@ -413,6 +413,9 @@ def reduced_once(play: Play) -> Iterator[Finding]:
             yield Finding("syncs-each", text, rank, reduced, size)
         elif all_told > size + 4 + max(2, play.case.world) * play.case.length:
             text = f"rank {rank}'s calls carry {all_told} numbers, the gradients have {size}"
+            yield Finding("gathers", text, rank, all_told, size)
+        elif all_told < size and play.case.world > 1:  # they travel as objects, or are broadcast
+            text = f"rank {rank} reduces {all_told} numbers, the gradients have {size}"
             yield Finding("gathers", text, rank, all_told, size)
 
 
@@ -454,8 +457,8 @@ exercise(
         "inside it, and outside no_sync.",
         "syncs-each": "The gradients are reduced more than once in this step. It is the forward "
         "pass that settles whether its backward reduces: which ones lie outside no_sync?",
-        "gathers": "Every rank is sent the gradients of all the others, and adds them up by "
-        "itself. A reduction adds on the way, and each rank is sent one sum.",
+        "gathers": "The gradients of all ranks are sent to one rank, or to each, which adds them "
+        "up by itself. A reduction adds on the way, and each rank is sent one sum.",
         "unscaled": "The gradients of the micro-batches are added up, so the step is that of "
         "their sum. A mean over all samples is asked for.",
         "divided-again": "DDP's gradients are means over the ranks already, and these are divided "

@@ -48,6 +48,7 @@ BUSY = 4e-3  # seconds of work that rank 0's GPU has before the call; rank r has
 def timed(
     given: list[tuple[Tensor, int]],
     queued: Callable[[int, int], int] = lambda rank, n: 0,
+    warm_ups: int = 0,
     launches_alone: bool = False,
     divided: bool = True,
     unit: float = 1,
@@ -55,7 +56,7 @@ def timed(
     """Seconds of one all_reduce. The rest are mistakes: ``queued`` of BUSY are timed as well."""
     n, out = len(given), []
     for rank, (x, repeats) in enumerate(given):
-        ran = queued(rank, n) * BUSY + repeats * seconds(n, x)
+        ran = queued(rank, n) * BUSY + (repeats + warm_ups) * seconds(n, x)
         span = repeats * LAUNCH if launches_alone else ran
         out.append(unit * span / (repeats if divided else 1))
     return out
@@ -66,7 +67,7 @@ def behind_work(world: int, length: int, repeats: int) -> Case:
 
 
 def nearly(want: list[Seen], got: list[Seen]) -> list[Seen]:
-    """A stopwatch may have a few launches in it, but not in each of its repeats."""
+    """A stopwatch may have a few launches in it, not in each of its repeats, and no more call."""
     for right, mine in zip(want, got, strict=True):
         more = mine.returned - right.returned if isinstance(mine.returned, float) else -1
         if 0 <= more * right.args[1] <= 4 * LAUNCH:
@@ -94,7 +95,7 @@ exercise(
     inputs=lambda case, rank: (torch.ones(case.length), case.options["repeats"]),
     core=lambda rng: [
         *(behind_work(n, 100_000, repeats) for n, repeats in ((2, 3), (3, 5), (4, 2), (5, 4))),
-        behind_work(2, rng.randrange(90_000, 200_000), 9),
+        behind_work(2, rng.randint(100_000, 200_000), 7),
     ],
     sturdy=lambda rng: [behind_work(8, 100_000, 3)],
     smaller=lambda case: [],
@@ -109,6 +110,8 @@ exercise(
         "host-waits": "Between two repeats the host waits, for its GPU or for the other ranks, "
         "and so does the GPU for the next call. Calls queue up in the stream: wait once, after "
         "the last.",
+        "events": "elapsed_time compares two events that were made with enable_timing=True, once "
+        "both have happened. Which call makes the host wait for the second one?",
         "only-the-launch": "That is how long the host takes to launch the calls, some 5 µs each. "
         "When has the GPU done them, and which call makes the host wait for that? (wait() stops "
         "only the stream.)",
@@ -118,6 +121,7 @@ exercise(
         "rank can wait for its own GPU; what makes it wait for the others'?",
         "unit": "The digits are right, and the unit is not: seconds are asked for. In which unit "
         "does elapsed_time answer?",
+        "warm-up": "One call more than repeats is timed. Is it the warm-up?",
         "not-divided": "That is the time of all repeats together.",
     },
     mistakes={
@@ -125,9 +129,14 @@ exercise(
         "starts-too-early": [{"queued": lambda rank, n: n}, {"queued": lambda rank, n: rank + 1}],
         "others-are-late": each(queued=[lambda rank, n: n - rank - 1], divided=(True, False)),
         "unit": each(unit=(1e3, 1e-3, 1e6)),
+        "warm-up": {"warm_ups": 1},
         "not-divided": each(divided=[False], unit=(1, 1e3)),
     },
-    diagnoses={"repeats": found("repeats"), "host-waits": found("host waits")},
+    diagnoses={
+        "repeats": found("repeats"),
+        "host-waits": found("host waits"),
+        "events": says("enable_timing", "device not ready"),
+    },
 )
 
 
@@ -245,8 +254,8 @@ exercise(
         "place?",
         "order-of-gloo": ORDER_OF_GLOO,
         "cuda-alone": "Where there is no GPU there is no torch.cuda to ask. "
-        "torch.get_device_module(device()) has the same calls everywhere. Does the host have to "
-        "wait here at all?",
+        "torch.get_device_module(device()) has the same calls everywhere. (And must the host wait "
+        "here at all?)",
         "too-early": "The gradient of a layer is there when the layer has been computed, and it "
         "is sent before.",
         "host-stands": "The host waits for the GPU on the way, and issues nothing meanwhile. "
@@ -261,7 +270,7 @@ exercise(
     mistakes={"sum": {"divided": False}},
     diagnoses={
         "order-of-gloo": on_gloo("never waited for"),
-        "cuda-alone": says("has no GPU"),
+        "cuda-alone": says("has no GPU", "CUDA", "dummy base class"),
         "too-early": found("too early"),
         "host-stands": found("host stands"),
         "after-computing": after_computing,
@@ -497,7 +506,7 @@ exercise(
             {"waiting_too": True, "counts": list},
             {"names": "lacking"},
         ],
-        "last-call": {"last_alone": True},
+        "last-call": [{"last_alone": True}, {"last_alone": True, "counts": list}],
         "another-op": [{"counts": list}, {"counts": lambda ops: ops[:1]}],
         "tie": [
             {"counts": lambda ops: [mode(sorted(ops))]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from course_exercises.declare import exercise
+from course_exercises.declare import each, exercise, marked
 from course_exercises.formulas import networks
 from course_exercises.signs import apart_in_new_group
 from course_exercises.whole_tensors import rooted_core, rooted_sturdy, worlds_and_lengths
@@ -50,6 +51,24 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
     return rule
 
 
+def too_slow(play: Play) -> bool:
+    """It takes too many rounds; some rank may send too many messages for that reason."""
+    return only("rounds", "sends")(play) and found("rounds")(play)
+
+
+def worlds(case: Case) -> set[str]:
+    return worlds_and_lengths(case) | marked({"more than 32 ranks": case.world > 32})
+
+
+def many(rng: random.Random, **rest: Any) -> Case:
+    """More ranks than a table of rounds would have that is written down for the other cases."""
+    return Case(rng.randrange(33, 100), 2, **rest)
+
+
+LONG_MESSAGE = (
+    "A message is longer than the tensor. In which dtype does it travel, and what else is in it?"
+)
+
 # ---- 09.1 tree_broadcast -------------------------------------------------------------------------
 
 
@@ -70,6 +89,16 @@ def spread(
             other.copy_(other + sent if adds or adds_src else sent)
 
 
+def told_once(play: Play) -> Iterator[Finding]:
+    """No rank is sent the tensor that has it: all ranks together send n − 1 of them."""
+    tensors = play.case.world - 1
+    mine = sum(rules.trace_of(play).bytes_sent(rank) for rank in range(play.case.world))
+    if mine > tensors * size(play):
+        has = f"{tensors} tensors have {tensors * size(play)}"
+        text = f"all ranks together send {mine} bytes, and {has}"
+        yield Finding("told again", text, None, mine, tensors * size(play))
+
+
 def star(play: Play) -> bool:
     """The root sends to all others."""
     told = rules.sends(play, play.case.options["src"])
@@ -82,16 +111,23 @@ exercise(
     inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
     core=rooted_core("src"),
     sturdy=rooted_sturdy("src"),
-    special=worlds_and_lengths,
-    regimes=lambda rng: both_regimes((4, 7, 16), options={"src": 1}),
+    special=worlds,
+    regimes=lambda rng: [
+        *both_regimes((4, 7, 16), options={"src": 1}),
+        many(rng, options={"src": 1}),
+    ],
     rules=[rules.no_collectives],
     budget=[
         rules.sends_at_most(log2_up),
         rules.messages_of_at_most(size),
         rounds_at_most(log2_up),
         rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p)),
+        told_once,
     ],
     hints={
+        "long-message": LONG_MESSAGE,
+        "told-again": "Ranks that have the tensor are sent it once more. Who has nothing yet, in "
+        "each round?",
         "star": "The root tells everybody itself. Who else has the tensor after the first "
         "message, and could help?",
         "too-many-rounds": "The last rank gets the tensor too late. In every round all who have "
@@ -108,8 +144,10 @@ exercise(
         "other-root": {"sign": -1},
     },
     diagnoses={
+        "long-message": found("bytes"),
+        "told-again": found("told again"),
         "star": star,
-        "too-many-rounds": only("rounds"),
+        "too-many-rounds": too_slow,
     },
 )
 
@@ -171,6 +209,10 @@ def the_same_bits(play: Play) -> Iterator[Finding]:
                 yield Finding("bits", f"rank {rank}'s sum is not rank 0's to the last bit", rank)
 
 
+def everyone(play: Play) -> bool:
+    return only("sends", "rounds")(play) and play.case.world > 3 and rules.to_everyone(play)
+
+
 def one_adds(play: Play) -> bool:
     return only("sends", "rounds")(play) and rules.through_one(play)
 
@@ -199,9 +241,9 @@ exercise(
         Case(crowd(rng), 3),
         *hostile(3, 6),
     ],
-    special=worlds_and_lengths,
+    special=worlds,
     rules=[rules.no_collectives, the_same_bits],
-    regimes=lambda rng: both_regimes((3, 4, 7, 16)),
+    regimes=lambda rng: [*both_regimes((3, 4, 7, 16)), many(rng)],
     budget=[
         rules.messages_of_at_most(size),
         rules.sends_at_most(lambda p: log2_up(p) + 1),
@@ -209,6 +251,9 @@ exercise(
         rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size(p)),
     ],
     hints={
+        "long-message": LONG_MESSAGE,
+        "everyone": "Everyone sends to everyone: n − 1 tensors leave each rank, one after another. "
+        "Whose tensors could travel as one sum?",
         "star": "One rank adds up for all. Every tensor passes its link on the way in, and every "
         "sum on the way out, while the other links idle.",
         "bits-differ": "Every rank has the sum, and not to the last bit the same one. Which rank "
@@ -230,9 +275,11 @@ exercise(
         "round-short": {"in_sum": own_half},
     },
     diagnoses={
+        "long-message": found("bytes"),
+        "everyone": everyone,
         "star": one_adds,
         "bits-differ": bits_alone,
-        "too-many-rounds": only("rounds"),
+        "too-many-rounds": too_slow,
     },
 )
 
@@ -245,6 +292,7 @@ NAMES = "star", "doubling", "ring", "tree"
 def quickest(
     given: list[tuple],
     latencies_queue: bool = False,
+    transfers: Callable[[int], int] = lambda n: n - 1,
     extra_rounds: int = 2,
     even_rounds: int = 0,
     chunk: Callable = truediv,
@@ -258,7 +306,7 @@ def quickest(
     low, high, whole = n.bit_length() - 1, (n - 1).bit_length(), nbytes * beta
     rounds = low + (extra_rounds if low < high else even_rounds)
     times = {
-        "star": 2 * ((n - 1 if latencies_queue else 1) * alpha + (n - 1) * whole),
+        "star": 2 * ((n - 1 if latencies_queue else 1) * alpha + transfers(n) * whole),
         "doubling": rounds * (alpha + whole),
         "ring": 2 * (n - 1) * (alpha + chunk(nbytes, n) * beta),
         "tree": 2 * high * (alpha + whole),
@@ -283,7 +331,8 @@ exercise(
     core=lambda rng: [
         *of_networks((4, 2, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4)),
         *of_networks((64, 1000, 1.0, 1.0), (1000, 1000, 1.0, 2e-6), (5, 1, 1.0, 0.2)),
-        *of_networks((3, 1, 1.0, 0.9), (8, 1, 1.0, 0.05), (6, 1, 1.0, 0.55), (3, 2, 3.0, 1.0)),
+        *of_networks((3, 1, 1.0, 0.9), (8, 1, 1.0, 0.05), (8, 1, 1.0, 0.15), (3, 3, 3.0, 0.7)),
+        *of_networks((6, 1, 1.0, 0.55), (3, 2, 3.0, 1.0)),
         *of_networks(*networks(rng, 20)),
     ],
     sturdy=lambda rng: [
@@ -300,6 +349,7 @@ exercise(
         "latency-each-message": "The star's messages set off at once. What queues at the root, "
         "the latencies or the transfers?",
         "extra-rounds": "Play doubling by hand with three ranks and with four: how many rounds?",
+        "star-transfers": "How many tensors pass the root's link on the way in, one after another?",
         "whole-tensor": "A step of the ring carries one chunk, S/n bytes: not the tensor, and not "
         "rounded down.",
         "ties": "Two ways take the same time here. Which one does the docstring ask for?",
@@ -307,7 +357,8 @@ exercise(
     },
     mistakes={
         "latency-each-message": {"latencies_queue": True},
-        "extra-rounds": [{"extra_rounds": 0}, {"extra_rounds": 1}, {"even_rounds": 2}],
+        "extra-rounds": each(extra_rounds=(0, 1)) + each(even_rounds=(1, 2)),
+        "star-transfers": [{"transfers": lambda n: n}, {"transfers": lambda n: 1}],
         "whole-tensor": [{"chunk": lambda nbytes, n: nbytes}, {"chunk": floordiv}],
         "ties": [{"among": sorted}, {"among": lambda times: [*times][::-1]}],
         "slowest": {"pick": max},
@@ -366,7 +417,8 @@ def strided(play: Play) -> bool:
 def leaders_only(play: Play) -> bool:
     """Of each node one rank sends to others."""
     leaders = [rank for rank in range(play.case.world) if between_nodes(play, rank)]
-    return only("bytes")(play) and 1 < len(leaders) == nodes_among(play, leaders)
+    several = play.case.options[G] > 1
+    return only("bytes")(play) and several and 1 < len(leaders) == nodes_among(play, leaders)
 
 
 def by_nodes(play: Play) -> Iterator[Finding]:

@@ -28,10 +28,12 @@ def rooted_core(root: str) -> Callable[[random.Random], list[Case]]:
 
 
 def rooted_sturdy(root: str) -> Callable[[random.Random], list[Case]]:
+    """Of mixed layouts rank 1 has the odd one, and is one that receives."""
+    hostile_root = {"src": 2, "dst": 1}[root]
     later = tuple({root: rank} for rank in (2, 0, 0, 2))
     return lambda rng: [
         *rows(root, (1, 2, 0), (3, 0, 1), (crowd(rng), 2, 3)),
-        *hostile(3, 6, options={root: 1}),
+        *hostile(3, 6, options={root: hostile_root}),
         *rows(root, (5, 2, 2), jitter=20.0, calls=5, later=later),
     ]
 
