@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from course_lib.checks.diagnose import OfPlay
+from course_lib.checks.diagnoses import OfPlay
 from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Right, declare, turned
 
 Knobs = dict[str, Any]
@@ -36,9 +36,11 @@ def exercise(
     hints: dict[str, str],
     mistakes: Mapping[str, Ways | Mistake] | None = None,
     diagnoses: dict[str, OfPlay] | None = None,
+    words: Mapping[str, str | None] | None = None,
     **fields: Any,
 ) -> Exercise:
-    """Declare it. The first mistake, or diagnosis, that fits is the one that is named."""
+    """Declare it. The first mistake, or diagnosis, that fits is the one that is named. ``words``
+    are for features of its cases: how "It goes wrong only where …" goes on, and a question."""
     number, name = title.split()
     wrong, made, seen = turned(right), mistakes or {}, diagnoses or {}
     assert hints.keys() == made.keys() | seen.keys(), f"{title}: hints without a mistake, or none"
@@ -47,7 +49,14 @@ def exercise(
         for id, ways in made.items()
     ]
     fields["diagnoses"] = [Diagnosis(id, hints[id], when) for id, when in seen.items()]
+    fields["words"] = {name: text and in_two(text) for name, text in (words or {}).items()}
     return declare(Exercise(number, name, right, **fields))
+
+
+def in_two(text: str) -> tuple[str, str]:
+    """The end of a sentence, and what comes after it."""
+    clause, _, question = text.partition(". ")
+    return clause, question
 
 
 def each(**values: Iterable) -> list[Knobs]:

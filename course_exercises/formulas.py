@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from course_exercises.declare import Knobs, Mistakes, exercise, several
-from course_lib.checks.cases import FEATURES, Case
+from course_lib.checks.cases import Case
 from course_lib.checks.compare import real
 from course_lib.checks.exercise import Exercise, Play
 from course_lib.checks.rules import without_a_word
@@ -30,6 +30,11 @@ ROUNDED = (
     "It agrees to a few digits, and then differs: was something rounded on the way, or computed "
     "in float32?"
 )
+
+NOTHING_TO_SEND: dict[str, str | None] = {
+    "n is 1": "n is 1. One rank has nothing to send, and nobody to send it to.",
+    "nbytes is 0": "nbytes is 0. A message without bytes takes its latency all the same.",
+}
 
 
 def formula(
@@ -51,7 +56,9 @@ def formula(
         return [float(rounded(right(*args, **knobs))) for args in given]
 
     def special(case: Case) -> set[str]:
-        return {f"{name} is {value:g}" for name, value in case.options.items()} & FEATURES.keys()
+        return {
+            f"{name} is {value:g}" for name, value in case.options.items()
+        } & NOTHING_TO_SEND.keys()
 
     return exercise(
         title,
@@ -60,7 +67,7 @@ def formula(
         core=lambda rng: named(core(rng)),
         sturdy=lambda rng: named(sturdy(rng)),
         rules=[without_a_word],
-        smaller=lambda case: [],
+        words=NOTHING_TO_SEND,
         tolerance=1e-9,
         in_ranks=False,
         special=special,
@@ -89,9 +96,10 @@ def nearly(right: Formula, play: Play) -> bool:
 
 
 def networks(rng: random.Random, count: int = 6) -> list[tuple]:
-    """Drawn arguments: ranks, bytes, and a link's α and β, as links have them or quite others."""
+    """Drawn arguments, few ranks first: ranks, bytes, and a link's α and β, as links have them or
+    quite others."""
     usual = [(rng.uniform(1e-6, 1e-4), rng.uniform(1e-12, 1e-9)) for _ in range(count // 2)]
     odd = [(10 ** rng.uniform(-9, 2), 10 ** rng.uniform(-13, 1)) for _ in range(count // 2)]
-    return [
-        (rng.randrange(2, 2000), round(10 ** rng.uniform(0, 12)), *link) for link in (*usual, *odd)
-    ]
+    ranks = sorted(rng.randrange(2, 2000) for _ in (*usual, *odd))
+    links = zip(ranks, (*usual, *odd), strict=True)
+    return [(n, round(10 ** rng.uniform(0, 12)), *link) for n, link in links]

@@ -29,7 +29,7 @@ def star(
 formula(
     "03.1 star_seconds",
     star,
-    core=lambda rng: [(3, 8, 1.0, 0.5), (2, 8, 1.0, 1.0), (4, 100, 2.0, 0.25), *networks(rng)],
+    core=lambda rng: [(2, 8, 1.0, 1.0), (3, 8, 1.0, 0.5), (4, 100, 2.0, 0.25), *networks(rng)],
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
     hints={
         "beta-is-bandwidth": "Bytes divided by seconds per byte give no time. Is beta a "
@@ -65,9 +65,9 @@ formula(
     "03.2 bus_bandwidth",
     busbw,
     core=lambda rng: [
-        (4, 8, 2.0),
         (2, 8, 2.0),
         (3, 12, 0.5),
+        (4, 7, 2.0),
         (8, 1 << 30, 0.0125),
         *((n, nbytes, 10 ** rng.uniform(-9, 2)) for n, nbytes, *_ in networks(rng)),
     ],
@@ -104,7 +104,7 @@ def break_even(
 formula(
     "03.3 half_bandwidth_bytes",
     break_even,
-    core=lambda rng: [(3.0, 0.5), (1.0, 0.25), (5e-6, 4e-11), *(a[2:] for a in networks(rng))],
+    core=lambda rng: [(1.0, 0.25), (3.0, 0.5), (5e-6, 4e-11), *(a[2:] for a in networks(rng))],
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
     hints={
         "product": "Seconds times seconds per byte give no bytes.",

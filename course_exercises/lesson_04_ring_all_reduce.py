@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import floordiv, truediv
 from typing import Any
 
@@ -14,9 +14,9 @@ from course_exercises.declare import each, exercise
 from course_exercises.formulas import formula, networks
 from course_lib.beside.seen import Seen
 from course_lib.checks import rules
-from course_lib.checks.cases import Case, cases, chunked, crowd, divides, hostile, tensor
+from course_lib.checks.cases import Case, cases, chunked, crowd, hostile, tensor
 from course_lib.checks.compare import same
-from course_lib.checks.exercise import Play
+from course_lib.checks.exercise import Finding, Play
 
 
 def cut_up(case: Case) -> set[str]:
@@ -137,12 +137,25 @@ SOURCES = (  # what comes in a step is from step + 1 places back
 
 def ring_core(rng: random.Random) -> list[Case]:
     return [
-        *cases((2, 3), (6,)),
+        Case(2, 2),
+        Case(3, 6),
         Case(4, 4),
         Case(3, 3),
         Case(3, 6, calls=2),
         Case(5, 5 * rng.randrange(4, 50), numbers="random"),
     ]
+
+
+def one_way_round(play: Play) -> Iterator[Finding]:
+    """Messages go to one neighbour, on every rank the same one; so they come from the other."""
+    world = play.case.world
+    for step in (1, -1):
+        if all(rules.peers(play, r) <= {(r + step) % world} for r in range(world)):
+            return
+    rank = next(r for r in range(world) if not rules.peers(play, r) <= {(r + 1) % world})
+    mine = ", ".join(map(str, sorted(rules.peers(play, rank))))
+    text = f"rank {rank} sends to {mine}; its right neighbour is {(rank + 1) % world}"
+    yield Finding("peers", text, rank)
 
 
 def in_sum(play: Play) -> int:
@@ -155,17 +168,21 @@ exercise(
     inputs=lambda case, rank: (tensor(case, rank),),
     core=ring_core,
     sturdy=lambda rng: [
-        *cases((1,), (3,)),
-        *cases((3, 4), (0, 2, 5)),
+        Case(1, 3),
+        *cases((2,), (0, 1)),
+        *cases((3, 4), (2, 5)),
         Case(crowd(rng), 25),
-        Case(2, 10, layout="transposed"),
-        *hostile(3, 8),
+        Case(2, 4, layout="transposed"),
+        *hostile(3, 8, layouts=(2, 8)),
     ],
-    fits=divides,
+    words={
+        "fewer chunks": "torch.chunk makes fewer chunks than there are ranks. How many chunks does "
+        "chunk(4) make of 5 elements?",
+    },
     special=cut_up,
     rules=[rules.no_collectives],
     budget=[
-        rules.one_way_round,
+        one_way_round,
         rules.messages_of_at_most(in_sum),
         rules.sends_at_most(lambda p: 2 * (p.case.world - 1)),
         rules.bytes_at_most(lambda p: 2 * (p.case.world - 1) * in_sum(p)),
@@ -257,12 +274,12 @@ exercise(
     inputs=lambda case, rank: (chunks_of(case, rank),),
     core=ring_core,
     sturdy=lambda rng: [
-        *cases((1,), (3,)),
-        *cases((3, 4), (0, 2, 5)),
+        Case(1, 3),
+        *cases((2,), (0, 1)),
+        *cases((3, 4), (2, 5)),
         Case(crowd(rng), 25),
         *hostile(3, 8)[2:],
     ],
-    fits=divides,
     special=chunked,
     settle=as_owned,
     rules=[rules.no_collectives],
@@ -326,7 +343,8 @@ exercise(
     handed_round,
     inputs=finished,
     core=lambda rng: [
-        *with_owners((2, 3), 6),
+        *with_owners((2,), 2),
+        *with_owners((3,), 3),
         Case(4, 4, options={"c": 3}),
         Case(5, 5 * rng.randrange(4, 50), numbers="random", options={"c": rng.randrange(5)}),
     ],
@@ -339,7 +357,6 @@ exercise(
         Case(3, 6, calls=3, options={"c": 0}, later=({"c": 1}, {"c": 2})),
         *hostile(3, 8, options={"c": 1})[2:],
     ],
-    fits=lambda case: divides(case) and case.options["c"] < case.world,
     special=chunked,
     rules=[rules.no_collectives],
     hints={

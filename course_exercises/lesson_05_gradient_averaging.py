@@ -18,7 +18,7 @@ from course_exercises.gradients import (
     state,
     zero_or_none,
 )
-from course_exercises.models import SAMPLES, batches, give_gradients, model, models
+from course_exercises.models import BUFFERS, SAMPLES, WORDS, batches, give_gradients, model, models
 from course_lib.checks.cases import Case, crowd
 
 # ---- 05.1 average_gradients ----------------------------------------------------------------------
@@ -50,10 +50,11 @@ exercise(
     "05.1 average_gradients",
     average,
     inputs=with_gradients,
+    words=WORDS,
     core=lambda rng: [
-        *models("one layer", worlds=(2,)),
-        *models("two layers", worlds=(2, 3, 5)),
-        *models("two layers", worlds=(2,), options=ON_RANK_0),
+        *models("one layer", worlds=(2, 3)),
+        *models("two layers", worlds=(2, 5)),
+        *models("one layer", worlds=(2,), options=ON_RANK_0),
         *models("two layers", worlds=(3,), options=ON_THE_LAST),
         *models("first layer frozen", "layers in layers", "a shared weight", worlds=(3,)),
     ],
@@ -70,7 +71,6 @@ exercise(
     settle=zero_or_none,
     tolerance=1e-6,
     length_is="",
-    fits=lambda case: case.world > 1,
     hints=AVERAGE_HINTS
     | {
         "averages-weights": "The weights are averaged, or added up, and every rank keeps its own "
@@ -103,22 +103,22 @@ exercise(
     "05.2 broadcast_parameters",
     broadcast,
     inputs=with_src,
+    words=WORDS,
     core=lambda rng: [
         *models("one layer", "two layers", worlds=(2, 3)),
-        *from_src(2, "two layers", world=3),
+        *from_src(1, "one layer"),
         *from_src(rng.randrange(1, 5), "two layers", world=5),
         *from_src(1, "buffers", "first layer frozen", "a shared weight", "layers in layers"),
     ],
     sturdy=lambda rng: [
         *models("two layers", worlds=(1, crowd(rng))),
-        *from_src(1, "two dtypes"),
+        *from_src(0, "two dtypes"),
         *from_src(1, "buffers", dtype="bfloat16"),
         *from_src(1, "buffers", numbers="large"),
-        *from_src(2, "two layers", world=3, layout="transposed"),
+        *from_src(0, "two layers", layout="transposed"),
         *from_src(1, "buffers", world=3, calls=2, later=({"src": 2},)),
     ],
     length_is="",
-    fits=lambda case: case.world > 1,
     hints={
         "averages": "Every rank has the means over all ranks. What src has is asked for, untouched."
     },
@@ -180,6 +180,7 @@ exercise(
     "05.3 same_everywhere",
     alike,
     inputs=nearly_alike,
+    words=WORDS | {BUFFER: f"a buffer differs. {BUFFERS}"},
     core=lambda rng: [
         *differing("one layer", "nothing", 2, 3),
         *differing("buffers", "nothing", 3),
@@ -202,9 +203,6 @@ exercise(
         Case(3, calls=2, options={"model": "one layer", BY: "another weight"}, later=SAME_AGAIN),
     ],
     length_is="",
-    fits=lambda case: (
-        case.world > 1 and (case.options["model"] == "buffers" or BUFFER not in case.options)
-    ),
     hints={
         "local": "Ranks come to different answers. What one rank has found out has to reach all "
         "the others.",
@@ -273,6 +271,7 @@ exercise(
     "05.4 train_step",
     step,
     inputs=batches,
+    words=WORDS,
     core=lambda rng: [
         *(step_case("one layer", *sizes) for sizes in ((2, 2), (1, 3), (3, 0))),
         *(step_case("two layers", *sizes) for sizes in ((2, 5, 1), (1, 1, 4, 2))),
@@ -293,8 +292,6 @@ exercise(
         ),
     ],
     special=lambda case: unequal(case.options[SAMPLES]),
-    smaller=lambda case: [],
-    fits=lambda case: case.world > 1,
     length_is="",
     tolerance=2e-5,
     free=["grad"],

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from course_exercises.declare import exercise
-from course_exercises.models import SAMPLES, batches
+from course_exercises.models import SAMPLES, WORDS, batches
 from course_lib.beside.seen import Seen
 from course_lib.beside.watched import Watched
 from course_lib.checks.cases import Case, chunked, crowd, rows
 from course_lib.checks.compare import ANYTHING, same
-from course_lib.checks.diagnose import OfPlay, found, only
+from course_lib.checks.diagnoses import OfPlay, found, only
 from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare
 from course_lib.checks.rules import trace_of
 from course_lib.trace import Event
@@ -296,8 +296,8 @@ declare(
         inputs=training,
         settle=as_watched,
         core=lambda rng: trainings(
-            (2, 16, 4, 2, 0),
-            (2, 13, 3, 3, 1),
+            (2, 5, 3, 3, 1),
+            (2, 8, 3, 3, 1),
             (3, 20, 4, 2, rng.randrange(2, 1000)),
             (4, 4 * rng.randrange(4, 7) + 1, 2, 5, 6),
             (5, rng.randrange(21, 25), 2, 2, 3),
@@ -311,14 +311,7 @@ declare(
             ),
             *trainings((2, 8, 16, 2, 7), calls=3, later=({"seed": 8}, {"seed": 7})),
         ],
-        smaller=lambda case: [
-            replace(case, world=w, length=n)
-            for w in (2, case.world)
-            for n in (5, 8, 9)
-            if case.calls == 1
-        ],
         special=chunked,
-        fits=lambda case: 1 < case.world <= case.length,
         tolerance=CLOSE,
         length_is="samples",
         blank=False,
@@ -434,8 +427,9 @@ exercise(
     "06.2 accumulate_step",
     accumulate,
     inputs=accumulating,
+    words=WORDS,
     core=lambda rng: steps(
-        (2, 2, 100.0), (2, 3, 0.1), (3, 2, 0.05), (3, 4, 9.0), (4, 3, 0.2), (5, 2, 0.1)
+        (2, 2, 100.0), (2, 2, 0.1), (3, 3, 0.05), (3, 4, 9.0), (4, 3, 0.2), (5, 2, 0.1)
     ),
     sturdy=lambda rng: [
         *steps((1, 3, 0.1), (crowd(rng), 2, 0.1), (3, 1, 0.1)),
@@ -448,7 +442,6 @@ exercise(
     ddp=True,
     tolerance=CLOSE,
     length_is="micro-batches",
-    fits=lambda case: case.world > 1 and case.length > 1,
     budget=[reduced_once],
     special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
     hints={

@@ -20,7 +20,7 @@ from course_exercises.signs import over_budget
 from course_lib.beside.seen import Seen
 from course_lib.checks import rules
 from course_lib.checks.cases import SLOW, Case, cases, crowd, tensor
-from course_lib.checks.diagnose import OfPlay, found, says
+from course_lib.checks.diagnoses import OfPlay, found, says
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import trace_of, without_a_word
 from course_lib.errors import Deadlock
@@ -98,7 +98,6 @@ exercise(
         behind_work(2, rng.randint(100_000, 200_000), 7),
     ],
     sturdy=lambda rng: [behind_work(8, 100_000, 3)],
-    smaller=lambda case: [],
     settle=nearly,
     free=["left"],
     tolerance=0.1,
@@ -242,7 +241,6 @@ exercise(
         on_gpus(3, 4, layers=0, ms=0.1),
         replace(on_gpus(8, 9, layers=2, ms=0.1), calls=2),
     ],
-    smaller=lambda case: [],
     length_is="gradients of length",
     budget=[overlapped, in_time],
     regimes=lambda rng: [  # the latency, or the bytes, take longer than a layer
@@ -330,7 +328,6 @@ exercise(
         *blocks((3,), 3, 2, calls=3),
     ],
     length_is="rows of length",
-    smaller=lambda case: [],
     rules=[rules.no_collectives],
     special=lambda case: {"one row"} if case.options["rows"] == 1 else set(),
     budget=[
@@ -470,7 +467,6 @@ exercise(
     ),
     in_ranks=False,
     rules=[without_a_word],
-    smaller=lambda case: [],
     hints={
         "who-reported": "These ranks have made the call: they wait, and tell of it. Whom do they "
         "wait for?",

@@ -12,8 +12,8 @@ from course_exercises.declare import each, exercise
 from course_exercises.signs import apart_in_new_group, over_budget
 from course_exercises.whole_tensors import OWN_MISSING, WITHOUT_OWN
 from course_lib.beside.in_rank import group_of
-from course_lib.checks.cases import Case, cases, clause, crowd, hostile, lay_out, rows, tensor
-from course_lib.checks.diagnose import OfPlay, found, only, says
+from course_lib.checks.cases import Case, cases, crowd, hostile, lay_out, rows, tensor
+from course_lib.checks.diagnoses import OfPlay, found, only, says
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most, trace_of
 
@@ -72,9 +72,9 @@ exercise(
     "08.1 grid_groups",
     grid,
     inputs=lambda case, rank: tuple(case.options.values()),
-    core=lambda rng: grids((1, 2), (2, 2), (1, 3), (3, 1), (2, 3), (3, 2)),
+    core=lambda rng: grids((1, 2), (2, 1), (2, 2), (1, 3), (2, 3), (3, 2)),
     sturdy=lambda rng: grids((1, 1), (1, 5), (4, 1), (3, 4), (rng.randrange(4, 6), 4)),
-    smaller=lambda case: grids((1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2)),
+    words={"uneven sides": "the grid is not square. Which lines mean rows, and which columns?"},
     special=lambda case: {"uneven sides"} if len({*case.options.values()}) > 1 else set(),
     blank=False,
     length_is="",
@@ -109,6 +109,10 @@ exercise(
 )
 
 # ---- 08.2 my_all_to_all --------------------------------------------------------------------------
+
+
+UNEQUAL = {"blocks": "of different lengths"}
+LENGTHS = "In the table of lengths, what a rank sends is its row. What does it receive?"
 
 
 def blocks_of(case: Case, rank: int) -> tuple[list[Tensor]]:
@@ -174,11 +178,12 @@ exercise(
     ],
     sturdy=lambda rng: [
         *(Case(1, 3), Case(3, 0), Case(crowd(rng), 2)),
-        *cases((2, 3, 5), (4,), options={"blocks": "of different lengths"}),
+        *(Case(w, n, options=UNEQUAL) for w, n in ((2, 1), (3, 4), (5, 4))),
         *(c for c in hostile(3, 5) if c.layout in ("contiguous", "strided")),
     ],
     special=lambda case: set() if case.length else {"empty"},
     length_is="block length",
+    words={"of different lengths": f"the blocks differ in length. {LENGTHS}"},
     rules=[more_than_sizes],
     budget=[
         sends_at_most(lambda p: p.case.world - 1),
@@ -193,7 +198,7 @@ exercise(
         "collective, and only by one.",
         "arrival-order": "All blocks are there, and not in their places. Entry k is the block "
         "from rank k, whenever it comes.",
-        "lengths": clause("of different lengths")[1],
+        "lengths": LENGTHS,
         "too-much": "One message to each other rank, with its block alone, is enough.",
     },
     mistakes={
@@ -280,7 +285,7 @@ exercise(
         *rows("rows", (5, rng.randrange(2, 9), rng.randrange(2, 9)), (3, 4, 2), numbers="random"),
     ],
     sturdy=lambda rng: [
-        *rows("rows", (1, 3, 2), (crowd(rng), 1, 2)),
+        *rows("rows", (1, 2, 2), (crowd(rng), 1, 2)),
         *rows("rows", (2, 2, 3), layout="transposed"),
         *(case for case in hostile(3, 2, options={"rows": 2}) if case.layout == "contiguous"),
     ],

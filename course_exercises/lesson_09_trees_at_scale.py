@@ -12,22 +12,13 @@ from typing import Any
 import torch
 
 from course_exercises.declare import each, exercise, marked
-from course_exercises.formulas import networks
+from course_exercises.formulas import NOTHING_TO_SEND, networks
 from course_exercises.signs import apart_in_new_group
 from course_exercises.whole_tensors import rooted_core, rooted_sturdy, worlds_and_lengths
 from course_lib.checks import rules
-from course_lib.checks.cases import (
-    Case,
-    both_regimes,
-    chunked,
-    crowd,
-    divides,
-    hostile,
-    smaller,
-    tensor,
-)
+from course_lib.checks.cases import Case, both_regimes, chunked, crowd, hostile, tensor
 from course_lib.checks.compare import same
-from course_lib.checks.diagnose import found, only
+from course_lib.checks.diagnoses import found, only
 from course_lib.checks.exercise import Finding, Play, Rule
 
 
@@ -54,6 +45,9 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
 def too_slow(play: Play) -> bool:
     """It takes too many rounds; some rank may send too many messages for that reason."""
     return only("rounds", "sends")(play) and found("rounds")(play)
+
+
+MANY = {"more than 32 ranks": "there are more than 32 ranks. Which line counts on fewer?"}
 
 
 def worlds(case: Case) -> set[str]:
@@ -111,6 +105,7 @@ exercise(
     inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
     core=rooted_core("src"),
     sturdy=rooted_sturdy("src"),
+    words=MANY,
     special=worlds,
     regimes=lambda rng: [
         *both_regimes((4, 7, 16), options={"src": 1}),
@@ -227,10 +222,10 @@ exercise(
     inputs=fractions,
     tolerance=1e-6,
     core=lambda rng: [
-        *(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 2), (4, 4), (5, 3))),
+        *(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 1), (4, 1), (5, 3))),
         Case(rng.choice((3, 5)), rng.randrange(9, 99), numbers="random"),
         Case(3, 3, calls=2),
-        *(Case(w, 64, options={"fractions": True}) for w in (3, 4, 5)),
+        *(Case(w, n, options={"fractions": True}) for w, n in ((3, 3), (4, 64), (5, 64))),
     ],
     sturdy=lambda rng: [
         Case(1, 3),
@@ -239,8 +234,9 @@ exercise(
         Case(7, 2),
         Case(8, 2),
         Case(crowd(rng), 3),
-        *hostile(3, 6),
+        *hostile(3, 6, layouts=(2, 4)),
     ],
+    words=MANY,
     special=worlds,
     rules=[rules.no_collectives, the_same_bits],
     regimes=lambda rng: [*both_regimes((3, 4, 7, 16)), many(rng)],
@@ -340,8 +336,8 @@ exercise(
         *of_networks((1024, 1 << 30, 5e-6, 4e-11)),
     ],
     rules=[rules.without_a_word],
-    smaller=lambda case: [],
     in_ranks=False,
+    words=NOTHING_TO_SEND,
     special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
     hints={
         "no-such-name": 'The answer is one of four names: "star", "doubling", "ring" or "tree", '
@@ -470,12 +466,10 @@ exercise(
         *nodes_of((4, 2, 4), calls=2),
     ],
     sturdy=lambda rng: [
-        *nodes_of((1, 1, 3), (2, 1, 3), (2, 2, 4), (3, 3, 5), (4, 2, 0), (4, 2, 1), (4, 2, 7)),
+        *nodes_of((1, 1, 3), (2, 1, 3), (2, 2, 4), (3, 3, 4), (4, 2, 0), (4, 2, 1), (4, 2, 7)),
         *nodes_of((6, 3, 7), (8, 4, 5), (12, 4, 24)),
         *hostile(4, 8, options={G: 2}),
     ],
-    fits=lambda case: case.world > case.options[G] > 1 and divides(case),
-    smaller=lambda case: (c for c in smaller(case) if c.world % c.options[G] == 0),
     special=lambda case: chunked(replace(case, world=case.options[G])),
     rules=[by_nodes],
     budget=[share_between_nodes],

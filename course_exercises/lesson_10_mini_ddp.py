@@ -19,11 +19,11 @@ from course_exercises.gradients import (
     broadcast,
     zero_or_none,
 )
-from course_exercises.models import model
+from course_exercises.models import WORDS, model
 from course_exercises.signs import over_budget
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
-from course_lib.checks.cases import FEATURES, PLAIN, Case, crowd, drawn
-from course_lib.checks.diagnose import found, only, says
+from course_lib.checks.cases import Case, crowd, drawn
+from course_lib.checks.diagnoses import found, only, says
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import trace_of
 from course_lib.trace import Event
@@ -239,7 +239,7 @@ def without_zeros(play: Play) -> bool:
 
 
 def other_calls(play: Play) -> bool:
-    return over_budget("calls")(play) and play.case.options["model"] in PLAIN["model"]
+    return over_budget("calls")(play) and WORDS.get(play.case.options["model"], "") is None
 
 
 def not_all_written(play: Play) -> bool:
@@ -251,11 +251,40 @@ def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "
     return Case(world, options=options | ({MISSING: lacks} if lacks else {}), **rest)
 
 
+ROUNDS = {  # features by what stands in the names of rounds
+    "with all layers": "a layer is used that one rank did not use the time before. What has "
+    "counted or filled up then, and is still there?",
+    "no_sync": "a pass lies in no_sync. Which pass settles whether gradients travel? And what does "
+    "a block leave behind: its flag, counts, gradients?",
+    "evaluate": "a forward pass has no backward. What does forward() count on?",
+    "between": "a forward pass under no_grad comes between a forward pass and its backward. What "
+    "does forward() begin anew that the pass under way still needs?",
+    "half in no_sync": "half of a pass lies in no_sync. The forward half decides whether gradients "
+    "travel; where backward runs does not matter.",
+    "nested": "a no_sync block lies inside another. When it ends, what was before it has to be "
+    "there again.",
+    "kept gradient": "no_sync has left a gradient that the next pass does not add to. What a rank "
+    "contributes is all that .grad holds, also where no hook ran.",
+}
+SEVERAL = {
+    "several steps": "there is more than one step. What does the second step find that the first "
+    "one has left?",
+}
+
+
+def special_rounds(case: Case) -> set[str]:
+    rounds = case.options["rounds"]
+    steps = sum(kind in REDUCES for kind in rounds)
+    there = {name for name in ROUNDS if name in " ".join(rounds)}
+    return there | marked({"several steps": steps > 1})
+
+
 two, four, twice = "two layers", "four layers", "sync, sync"
 exercise(
     "10.2 MiniDDP",
     train,
     inputs=training,
+    words=WORDS | ROUNDS | SEVERAL,
     settle=zero_or_none,
     tolerance=1e-5,
     length_is="",
@@ -286,14 +315,9 @@ exercise(
         trained(3, four, 25, "sync", "on ranks 0, 1, 2"),
         trained(2, two, 16, "no_sync kept gradient, sync", "on rank 0"),
     ],
-    fits=lambda case: case.world > 1,
-    smaller=lambda case: [],
     rules=[by_hand_alone],
     budget=[as_planned],
-    special=lambda case: (
-        {name for name in FEATURES if name in " ".join(case.options["rounds"])}
-        | ({"several steps"} if sum(map(REDUCES.count, case.options["rounds"])) > 1 else set())
-    ),
+    special=special_rounds,
     hints=AVERAGE_HINTS
     | BUCKET_HINTS
     | {
@@ -372,6 +396,15 @@ def some_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
     return [parameter(k, word) for k, word in enumerate(words, 1)], case.options["cap_bytes"]
 
 
+SIZES = {
+    "frozen": "a parameter is frozen. It has no gradient, no bucket, and no bytes in one.",
+    "another dtype": "the next parameter has another dtype. A bucket closes there for good. What "
+    "does the new one begin with?",
+    "a frozen one between": "a frozen parameter lies between others of another dtype. It is not "
+    "one of those that are divided, and closes nothing.",
+}
+
+
 def frozen_or_wide(case: Case) -> set[str]:
     sizes = case.options["sizes"]
     if "df" in sizes:
@@ -395,6 +428,7 @@ exercise(
     "10.1 make_buckets",
     cut,
     inputs=some_parameters,
+    words=SIZES,
     in_ranks=False,
     free=["left"],
     core=lambda rng: parameters(
@@ -407,7 +441,6 @@ exercise(
         (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30),
     ),
     sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2d 2 2 2d 3d", 24), ("2 2df 2", 24)),
-    smaller=lambda case: [],
     length_is="",
     special=frozen_or_wide,
     hints=BUCKET_HINTS
@@ -432,7 +465,8 @@ def batch(case: Case, rank: int) -> tuple[BothWays]:
     weight, bias = (drawn(case, name, case.length) for name in ("weight", "bias"))
     turn = torch.arange(sizes[rank]) + sum(sizes[:rank])
     x += (turn % 2 * 6 - 3).view(-1, *[1] * (x.dim() - 1))
-    return (BothWays(x + rank / 2, weight + 3, bias, case.options.get("eps", 1e-5), upstream),)
+    given = {"x": x + rank / 2, "weight": weight + 3, "bias": bias}
+    return (BothWays(given, case.options.get("eps", 1e-5), upstream),)
 
 
 def centre_and_scale(mean: Tensor, variance: Tensor, eps: float, n: Tensor) -> tuple:
@@ -507,6 +541,8 @@ exercise(
     "10.3 sync_batch_norm",
     normalise,
     inputs=batch,
+    words=WORDS
+    | {"positions": "x has a third dimension. Each position along L is a sample of its channel."},
     tolerance=1e-5,
     length_is="channels",
     core=lambda rng: [
@@ -519,9 +555,7 @@ exercise(
         *norms((2, (1,) * crowd(rng)), (3, (1, 5, 2, 3, 1))),
         *norms((2, (2, 3)), dtype="float64"),
     ],
-    smaller=lambda case: [],
     budget=[one_each_way],
-    fits=lambda case: case.world > 1,
     blank=False,
     special=lambda case: (
         unequal(case.options["batches"]) | marked({"positions": "L" in case.options})

@@ -16,6 +16,31 @@ from torch import nn
 from course_lib.beside.counts import Counts
 from course_lib.checks.cases import Case
 
+BUFFERS = (
+    "Running means and counters are tensors of a model, too; some are integers, and some are not "
+    "saved with it."
+)
+WORDS: dict[str, str | None] = {
+    "one layer": None,
+    "two layers": None,
+    "four layers": None,
+    "first layer frozen": "a layer is frozen. A frozen parameter has no gradient, and is a part of "
+    "the model all the same.",
+    "a shared weight": "two layers share a weight. It is one parameter, under two names.",
+    "buffers": f"the model has buffers. {BUFFERS}",
+    "layers in layers": "layers lie inside of layers. Does it visit all of them?",
+    "two dtypes": "the model has parameters of two dtypes. Which dtype do they pass through?",
+    "another dtype": "the next parameter has another dtype. A bucket closes there for good. What "
+    "does the new one begin with?",
+    "two swapped": "two layers run in another order than that of parameters(). Which bucket goes "
+    "first, and which of the next ones are full by then?",
+    "without gradient": "a gradient is missing on some rank. A missing one counts as zero, and its "
+    "rank has to make the same calls as all others.",
+    "left over": "gradients are left over from before. They are no part of this step.",
+    "an empty batch": "some rank's batch is empty. The mean of nothing is NaN. A rank without "
+    "samples still has to make every call.",
+    "batches of unequal size": "the batches differ in size. Each sample counts the same.",
+}
 SAMPLES = "samples"  # the name of an option: by rank, how many are in its batch
 
 

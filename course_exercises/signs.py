@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from course_lib.checks.diagnose import OfPlay, found
+from course_lib.checks.diagnoses import OfPlay, found
 from course_lib.checks.exercise import Play
 
 

@@ -19,7 +19,7 @@ def rooted_core(root: str) -> Callable[[random.Random], list[Case]]:
     """Cases of core, for an argument of this name (``src``, ``dst``)."""
 
     def core(rng: random.Random) -> list[Case]:
-        plain = (2, 1, 0), (2, 3, 1), (3, 2, 2), (4, 2, 0), (4, 2, 1), (5, 2, 0), (5, 2, 3)
+        plain = (2, 1, 0), (2, 1, 1), (3, 1, 2), (4, 1, 0), (4, 3, 1), (5, 2, 0), (5, 2, 3)
         drawn = 5, rng.randrange(9, 300), rng.randrange(5)
         again = rows(root, (3, 2, 1), numbers="random", calls=2, later=({root: 0},))
         return [*rows(root, *plain), *rows(root, drawn, numbers="random"), *again]
@@ -29,11 +29,11 @@ def rooted_core(root: str) -> Callable[[random.Random], list[Case]]:
 
 def rooted_sturdy(root: str) -> Callable[[random.Random], list[Case]]:
     """Of mixed layouts rank 1 has the odd one, and is one that receives."""
-    hostile_root = {"src": 2, "dst": 1}[root]
+    hostile_root = {"src": 0, "dst": 1}[root]
     later = tuple({root: rank} for rank in (2, 0, 0, 2))
     return lambda rng: [
-        *rows(root, (1, 2, 0), (3, 0, 1), (crowd(rng), 2, 3)),
-        *hostile(3, 6, options={root: hostile_root}),
+        *rows(root, (1, 1, 0), (3, 0, 1), (crowd(rng), 2, 3)),
+        *hostile(3, 6, layouts=(2, 4), options={root: hostile_root}),
         *rows(root, (5, 2, 2), jitter=20.0, calls=5, later=later),
     ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -58,6 +59,7 @@ class Net(nn.Module):
         return x
 
 
+@dataclass(repr=False, eq=False)
 class Training:
     """Rounds of training, each a forward and a backward pass, with a wrapper of the model. A
     barrier before each marks in the trace where it begins.
@@ -68,17 +70,12 @@ class Training:
     own two, in no_sync.
     """
 
-    def __init__(
-        self,
-        model: Net,
-        rounds: tuple[str, ...],
-        batches: list[Tensor],
-        cap_bytes: int,
-        without: tuple[str, ...] = (),
-    ) -> None:
-        self.model, self.rounds, self.batches = model, rounds, batches
-        self.cap_bytes, self.without = cap_bytes, without
-        self.noted: dict[str, Any] = {}
+    model: Net
+    rounds: tuple[str, ...]
+    batches: list[Tensor]
+    cap_bytes: int
+    without: tuple[str, ...] = ()
+    noted: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return "a model and batches"
@@ -136,13 +133,14 @@ class Training:
             sgd.zero_grad()
 
 
+@dataclass(repr=False, eq=False)
 class BothWays:
     """A forward and a backward pass through a function of x, weight, bias and eps."""
 
-    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float, upstream: Tensor):
-        self.given, self.eps = {"x": x, "weight": weight, "bias": bias}, eps
-        self.upstream = upstream
-        self.noted: dict[str, Any] = {}
+    given: dict[str, Tensor]  # but eps
+    eps: float
+    upstream: Tensor
+    noted: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return "x, weight, bias, eps"

@@ -73,10 +73,6 @@ def _compiled(source: str, file: str) -> CodeType:
     return compile(source, file, "exec", dont_inherit=True)
 
 
-def this_rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
-
-
 def call_all(function: Callable, rounds: list[tuple], ddp: bool = False) -> list[Seen]:
     """Call the answer once for each round of arguments; what is there afterwards."""
     ends: list[tuple] = []
@@ -95,9 +91,7 @@ def call_all(function: Callable, rounds: list[tuple], ddp: bool = False) -> list
 
 
 def _wrapped(arg: Any) -> Any:
-    from torch.nn.parallel import DistributedDataParallel
-
-    return DistributedDataParallel(arg) if isinstance(arg, nn.Module) else arg
+    return nn.parallel.DistributedDataParallel(arg) if isinstance(arg, nn.Module) else arg
 
 
 def _call(function: Callable, args: tuple) -> Any:

@@ -18,16 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 BY_CHANCE = (dropout._DropoutNd, batchnorm._BatchNorm)  # until eval() is called
-PASS = {
-    "samples": list,
-    "logits": Tensor,
-    "weights": list,
-    "gradient bytes": int,
-    "under ddp": bool,
-    "by chance": bool,
-    "trained": bool,
-    "stale": bool,
-}
 ALIKE = 0.9  # of the same image scaled, shifted or with a little noise; others have less than 0.8
 
 
@@ -49,21 +39,6 @@ class Watched(TensorDataset):
 
     def left(self) -> dict[str, Any]:
         return {"labels": self.tensors[1], "passes": self.passes}
-
-    def believes(self, left: Any) -> bool:
-        """Whether ``left`` can have said this: in grading, an answer may have made it up."""
-        passes = left.get("passes") if type(left) is dict else None
-        return type(passes) is list and all(
-            type(p) is dict
-            and {name: type(value) for name, value in p.items()} == PASS
-            and p["logits"].dim() == 2
-            and len(p["logits"]) == len(p["samples"]) > 0
-            and p["logits"].is_floating_point()
-            and p["logits"].shape[1] > self.tensors[1].max()
-            and all(type(w) is float for w in p["weights"])
-            and all(type(i) is int and 0 <= i < len(self.tensors[1]) for i in p["samples"])
-            for p in passes
-        )
 
     def which(self, batch: Tensor) -> list[int]:
         """The numbers of these samples, by their look, whatever their scale and shape. Empty where
