@@ -1,11 +1,12 @@
 """Exercises whose answer is a formula: a plain function that is called and asks nobody.
 
-    formula("03.1", "star_seconds", star,
+    formula("03.1 star_seconds", star,
             core=lambda rng: [(4, 8, 1.0, 0.5), *networks(rng)],
             sturdy=lambda rng: [(1, 8, 1.0, 0.5)],
-            mistakes=[("one-way", "hint", {"ways": 1}), …])
+            hints={"one-way": "…"}, mistakes={"one-way": {"ways": 1}})
 
-Any real number is an answer, right to nine digits: what was computed in float32 is not.
+Any real number is an answer, right to nine digits: what was computed in float32 is not. Of two
+mistakes at once the earlier is named, and each is known rounded down, too.
 """
 
 from __future__ import annotations
@@ -13,32 +14,40 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from course_lib.checks.cases import FEATURES, Case
+from course_exercises.declare import Knobs, Mistakes, exercise, several
+from course_lib.checks.cases import Case
 from course_lib.checks.compare import real
-from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Play, declare, turned
+from course_lib.checks.exercise import Exercise, Play
 from course_lib.checks.rules import without_a_word
 
 Formula = Callable[..., float]
 Arguments = Callable[[random.Random], list[tuple]]
+ROUNDED = (
+    "It agrees to a few digits, and then differs: was something rounded on the way, or computed "
+    "in float32?"
+)
+
+NOTHING_TO_SEND: dict[str, str | None] = {
+    "n is 1": "n is 1. One rank has nothing to send, and nobody to send it to.",
+    "nbytes is 0": "nbytes is 0. A message without bytes takes its latency all the same.",
+}
 
 
 def formula(
-    number: str,
-    name: str,
+    title: str,
     right: Formula,
     core: Arguments,
     sturdy: Arguments,
-    mistakes: Sequence[tuple[Any, ...]],
+    hints: dict[str, str],
+    mistakes: Mistakes,
 ) -> Exercise:
-    """Declare it; a mistake is an id, a hint, and knobs of the formula, turned one way or several.
-
-    Of two at once, of two knobs, the earlier is named; each is known rounded down, too.
-    """
+    """Declare it; its arguments are the parameters without a default, the others are knobs."""
     parameters = inspect.signature(right).parameters.values()
-    names = [p.name for p in parameters if p.default is p.empty]  # the others are knobs
+    names = [p.name for p in parameters if p.default is p.empty]
 
     def named(arguments: list[tuple]) -> list[Case]:
         return [Case(1, options=dict(zip(names, values, strict=True))) for values in arguments]
@@ -46,48 +55,36 @@ def formula(
     def asked(given: list[tuple], rounded: Formula = float, **knobs: Any) -> list[float]:
         return [float(rounded(right(*args, **knobs))) for args in given]
 
-    def mistake(at: int, id: str, hint: str, *ways: dict[str, Any]) -> Mistake:
-        later = [{}, *(way for _, _, *others in mistakes[at + 1 :] for way in others)]
-        return turned(asked)(
-            id,
-            hint,
-            *(
-                way | other | {"rounded": rounded}
-                for way in ways
-                for other in later
-                if not way.keys() & other.keys()
-                for rounded in (float, math.floor)
-            ),
-        )
+    def special(case: Case) -> set[str]:
+        return {
+            f"{name} is {value:g}" for name, value in case.options.items()
+        } & NOTHING_TO_SEND.keys()
 
-    return declare(
-        Exercise(
-            number,
-            name,
-            asked,
-            inputs=lambda case, rank: tuple(case.options.values()),
-            core=lambda rng: named(core(rng)),
-            sturdy=lambda rng: named(sturdy(rng)),
-            mistakes=[mistake(at, *known) for at, known in enumerate(mistakes)],
-            diagnoses=[
-                Diagnosis(
-                    "rounded",
-                    "It agrees to a few digits, and then differs: was "
-                    "something rounded on the way, or computed in float32?",
-                    lambda play: nearly(right, play),
-                )
-            ],
-            rules=[without_a_word],
-            smaller=lambda case: [],
-            tolerance=1e-9,
-            in_ranks=False,
-            special=lambda case: {
-                f"{name} is {value:g}"
-                for name, value in case.options.items()
-                if f"{name} is {value:g}" in FEATURES
-            },
-        )
+    return exercise(
+        title,
+        asked,
+        inputs=lambda case, rank: tuple(case.options.values()),
+        core=lambda rng: named(core(rng)),
+        sturdy=lambda rng: named(sturdy(rng)),
+        rules=[without_a_word],
+        words=NOTHING_TO_SEND,
+        tolerance=1e-9,
+        in_ranks=False,
+        special=special,
+        hints=hints | {"rounded": ROUNDED},
+        mistakes={id: [*combined(mistakes, id)] for id in mistakes},
+        diagnoses={"rounded": partial(nearly, right)},
     )
+
+
+def combined(mistakes: Mistakes, id: str) -> Iterator[Knobs]:
+    """The ways to make this mistake: alone, with a later one, and each of these rounded down."""
+    after = list(mistakes).index(id) + 1
+    others = [way for ways in [*mistakes.values()][after:] for way in several(ways)]
+    for way in several(mistakes[id]):
+        for later in [{}, *others]:
+            if not way.keys() & later.keys():
+                yield from (way | later | {"rounded": rounded} for rounded in (float, math.floor))
 
 
 def nearly(right: Formula, play: Play) -> bool:
@@ -99,9 +96,10 @@ def nearly(right: Formula, play: Play) -> bool:
 
 
 def networks(rng: random.Random, count: int = 6) -> list[tuple]:
-    """Drawn arguments: ranks, bytes, and a link's α and β, as links have them or quite others."""
+    """Drawn arguments, few ranks first: ranks, bytes, and a link's α and β, as links have them or
+    quite others."""
     usual = [(rng.uniform(1e-6, 1e-4), rng.uniform(1e-12, 1e-9)) for _ in range(count // 2)]
     odd = [(10 ** rng.uniform(-9, 2), 10 ** rng.uniform(-13, 1)) for _ in range(count // 2)]
-    return [
-        (rng.randrange(2, 2000), round(10 ** rng.uniform(0, 12)), *link) for link in (*usual, *odd)
-    ]
+    ranks = sorted(rng.randrange(2, 2000) for _ in (*usual, *odd))
+    links = zip(ranks, (*usual, *odd), strict=True)
+    return [(n, round(10 ** rng.uniform(0, 12)), *link) for n, link in links]

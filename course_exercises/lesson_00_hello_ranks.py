@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
+from course_exercises.declare import exercise
 from course_lib.checks.cases import Case, cases, chunked, crowd
-from course_lib.checks.exercise import Diagnosis, Exercise, Play, declare
+from course_lib.checks.exercise import Play
 from course_lib.checks.rules import without_a_word
 
 
@@ -32,68 +33,50 @@ def covered(shares: list[range]) -> list[int]:
     return [item for share in shares for item in share]
 
 
-declare(
-    Exercise(
-        "00.1",
-        "my_share",
-        blocks,
-        inputs=lambda case, rank: (case.length,),
-        core=lambda rng: [
-            *cases((2, 3), (4, 7)),
-            *cases((4, 5), (10, 12)),
-            Case(5, rng.randrange(20, 400)),
-        ],
-        sturdy=lambda rng: [
-            *cases((1, 4), (0, 3)),
-            Case(8, 19),
-            Case(crowd(rng), 30),
-            Case(3, 7, calls=2, later=({"length": 11},)),
-            Case(5, 100_003),
-        ],
-        length_is="n_items",
-        special=chunked,
-        blank=False,
-        fits=lambda case: 1 < case.world < case.length,
-        rules=[without_a_word],
-        diagnoses=[
-            Diagnosis(
-                "same-for-all",
-                "Every rank gives the same answer. Who is asking?",
-                where(lambda shares, n: len(shares) > 1 and len(set(shares)) == 1),
-            ),
-            Diagnosis(
-                "interleaved",
-                "A share is to be one block of neighbours, and here there are gaps in it.",
-                where(lambda shares, n: any(s.step != 1 for s in shares)),
-            ),
-            Diagnosis(
-                "drops-remainder",
-                "The last items belong to nobody. Add up the sizes of all shares: is that n_items?",
-                where(
-                    lambda shares, n: (
-                        covered(shares) == list(range(len(covered(shares))))
-                        and (len(covered(shares)) < n)
-                    )
-                ),
-            ),
-            Diagnosis(
-                "never-empty",
-                "There are fewer items than ranks, and every rank has got one. "
-                "Then some shares have to be empty.",
-                where(lambda shares, n: n < len(shares) and all(shares)),
-            ),
-            Diagnosis(
-                "sizes",
-                "Every item is there once, but the sizes are not right: they may differ "
-                "by 1 at most, and the larger ones come first.",
-                where(lambda shares, n: covered(shares) == list(range(n))),
-            ),
-            Diagnosis(
-                "off-by-one",
-                "An item is in two shares, in none, or does not exist. Does each "
-                "rank begin where the one before ends? (A range stops before its end.)",
-                where(lambda shares, n: covered(shares) != list(range(n))),
-            ),
-        ],
-    )
+def ends_early(shares: list[range], n: int) -> bool:
+    """Each item as far as some item is in one share, and the last ones are in none."""
+    items = covered(shares)
+    return items == list(range(len(items))) and len(items) < n
+
+
+exercise(
+    "00.1 my_share",
+    blocks,
+    inputs=lambda case, rank: (case.length,),
+    core=lambda rng: [
+        *cases((2, 3), (4, 7)),
+        *cases((4, 5), (10, 12)),
+        Case(5, rng.randrange(20, 400)),
+    ],
+    sturdy=lambda rng: [
+        *cases((1, 4), (0, 3)),
+        Case(8, 19),
+        Case(crowd(rng), 30),
+        Case(3, 4, calls=2, later=({"length": 11},)),
+        Case(5, 100_003),
+    ],
+    length_is="n_items",
+    special=chunked,
+    blank=False,
+    rules=[without_a_word],
+    hints={
+        "same-for-all": "Every rank gives the same answer. Who is asking?",
+        "interleaved": "A share is to be one block of neighbours, and here there are gaps in it.",
+        "drops-remainder": "The last items belong to nobody. Add up the sizes of all shares: is "
+        "that n_items?",
+        "never-empty": "There are fewer items than ranks, and every rank has got one. Then some "
+        "shares have to be empty.",
+        "sizes": "Every item is there once, but the sizes are not right: they may differ by 1 at "
+        "most, and the larger ones come first.",
+        "off-by-one": "An item is in two shares, in none, or does not exist. Does each rank begin "
+        "where the one before ends? (A range stops before its end.)",
+    },
+    diagnoses={
+        "same-for-all": where(lambda shares, n: len(shares) > 1 and len(set(shares)) == 1),
+        "interleaved": where(lambda shares, n: any(s.step != 1 for s in shares)),
+        "drops-remainder": where(ends_early),
+        "never-empty": where(lambda shares, n: n < len(shares) and all(shares)),
+        "sizes": where(lambda shares, n: covered(shares) == list(range(n))),
+        "off-by-one": where(lambda shares, n: covered(shares) != list(range(n))),
+    },
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from course_exercises.declare import exercise, marked
 from course_lib.checks.cases import Case, cases, crowd, hostile, tensor
 from course_lib.checks.compare import ANYTHING
-from course_lib.checks.diagnose import OfPlay, all_wait_in, only
-from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
+from course_lib.checks.diagnoses import OfPlay, all_wait_in, only
+from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import no_collectives, trace_of
 from course_lib.context import compute, current
 from course_lib.errors import Deadlock
@@ -30,76 +31,68 @@ def partner(case: Case, rank: int) -> int:
     return other if other < case.world else rank
 
 
+PAIRS = {
+    "own partner": "a rank is its own partner. Nobody sends to itself, and there is a result all "
+    "the same.",
+    "no neighbours": "partners are not neighbours. Whom does each line name?",
+}
+
+
 def pairs_are_special(case: Case) -> set[str]:
-    alone = any(partner(case, r) == r for r in range(case.world))
-    return (
-        (set() if case.length else {"empty"})
-        | ({"own partner"} if alone else set())
-        | ({"no neighbours"} if case.options[STEP] > 1 else set())
+    return marked(
+        {
+            "empty": case.length == 0,
+            "own partner": any(partner(case, rank) == rank for rank in range(case.world)),
+            "no neighbours": case.options[STEP] > 1,
+        }
     )
 
 
 def in_step(play: Play) -> bool:
     """Partners wait for one another in the same call, though not all ranks wait in it."""
-    waits = play.error.waits if isinstance(play.error, Deadlock) else ()
-    call = {w.rank: w.call.partition("(")[0] for w in waits}
-    return (
-        len(call) > 0
-        and not (all_wait_in("send")(play) or all_wait_in("recv")(play))
-        and all(call.get(partner(play.case, rank)) == call[rank] for rank in call)
-    )
+    if (
+        not isinstance(play.error, Deadlock)
+        or all_wait_in("send")(play)
+        or all_wait_in("recv")(play)
+    ):
+        return False
+    call = {w.rank: w.call.partition("(")[0] for w in play.error.waits}
+    return bool(call) and all(call.get(partner(play.case, rank)) == call[rank] for rank in call)
 
 
-wrong = turned(swapped)
-declare(
-    Exercise(
-        "01.1",
-        "exchange",
-        swapped,
-        inputs=lambda case, rank: (tensor(case, rank), partner(case, rank)),
-        core=lambda rng: [
-            *cases((2, 4), (1, 3), options={STEP: 1}),
-            Case(4, 3, options={STEP: 2}),
-            Case(4, rng.randrange(5, 300), options={STEP: 2}),
-            Case(4, rng.randrange(2, 50), numbers="random", calls=3, options={STEP: 2}),
-        ],
-        sturdy=lambda rng: [
-            Case(1, 2, options={STEP: 1}),
-            Case(3, 2, options={STEP: 1}),
-            Case(2, 0, options={STEP: 1}),
-            Case(8, 5, options={STEP: 4}),
-            Case(2 * rng.randrange(6, 10), 5, options={STEP: 1}),
-            *hostile(4, 6, options={STEP: 1}),
-            Case(
-                4,
-                5,
-                jitter=20.0,
-                calls=4,
-                options={STEP: 1},
-                later=tuple({STEP: step} for step in (2, 1, 2)),
-            ),
-        ],
-        special=pairs_are_special,
-        fits=lambda case: case.length > 0 and "own partner" not in pairs_are_special(case),
-        rules=[no_collectives],
-        mistakes=[
-            wrong(
-                "returns-own",
-                "Each rank returns what it came with. Which of the two tensors has "
-                "the partner's numbers?",
-                own=True,
-            ),
-        ],
-        diagnoses=[
-            Diagnosis(
-                "in-step",
-                "Both partners do the same thing first: both send, or both receive. "
-                "The rule tells some pairs apart (even and odd ranks, say), but not this one. "
-                "Which rule works for any two ranks?",
-                in_step,
-            ),
-        ],
-    )
+exercise(
+    "01.1 exchange",
+    swapped,
+    inputs=lambda case, rank: (tensor(case, rank), partner(case, rank)),
+    core=lambda rng: [
+        *cases((2, 4), (1, 3), options={STEP: 1}),
+        Case(4, 1, options={STEP: 2}),
+        Case(4, rng.randrange(5, 300), options={STEP: 2}),
+        Case(4, rng.randrange(2, 50), numbers="random", calls=3, options={STEP: 2}),
+    ],
+    sturdy=lambda rng: [
+        Case(1, 1, options={STEP: 1}),
+        Case(3, 2, options={STEP: 1}),
+        Case(2, 0, options={STEP: 1}),
+        Case(8, 5, options={STEP: 4}),
+        Case(2 * rng.randrange(6, 10), 5, options={STEP: 1}),
+        *hostile(4, 6, layouts=(2, 4), options={STEP: 1}),
+        Case(
+            4, 5, jitter=20.0, calls=4, options={STEP: 1}, later=({STEP: 2}, {STEP: 1}, {STEP: 2})
+        ),
+    ],
+    words=PAIRS,
+    special=pairs_are_special,
+    rules=[no_collectives],
+    hints={
+        "returns-own": "Each rank returns what it came with. Which of the two tensors has the "
+        "partner's numbers?",
+        "in-step": "Both partners do the same thing first: both send, or both receive. The rule "
+        "tells some pairs apart (even and odd ranks, say), but not this one. Which rule works for "
+        "any two ranks?",
+    },
+    mistakes={"returns-own": {"own": True}},
+    diagnoses={"in-step": in_step},
 )
 
 # ---- 01.2 pass_right -----------------------------------------------------------------------------
@@ -107,63 +100,52 @@ declare(
 
 def passed(
     given: list[tuple],
-    of: Callable[[int, int], int] = lambda rank, n: (rank - 1) % n,
-    row: bool = False,
+    source: Callable[[int, int], int] = lambda rank, n: (rank - 1) % n,
+    closed: bool = True,
 ) -> list:
     """Every rank gets its left neighbour's tensor. The rest are mistakes."""
     n = len(given)
-    got = [given[of(r, n)][0].clone() for r in range(n)]
-    return [ANYTHING, *got[1:]] if row and n > 1 else got
+    got = [given[source(rank, n)][0].clone() for rank in range(n)]
+    return got if closed or n == 1 else [ANYTHING, *got[1:]]
 
 
-wrong = turned(passed)
-declare(
-    Exercise(
-        "01.2",
-        "pass_right",
-        passed,
-        inputs=lambda case, rank: (tensor(case, rank),),
-        core=lambda rng: [
-            *cases((2, 3), (1, 3)),
-            *cases((4, 5), (2,)),
-            Case(5, rng.randrange(9, 300), numbers="random"),
-            Case(3, 4, numbers="random", calls=3),
-        ],
-        sturdy=lambda rng: [
-            Case(1, 2),
-            Case(3, 0),
-            Case(8, 5),
-            Case(crowd(rng), 3),
-            *hostile(3, 6),
-        ],
-        special=lambda case: set() if case.length else {"empty"},
-        rules=[no_collectives],
-        mistakes=[
-            wrong(
-                "passes-left",
-                "Every rank has its right-hand neighbour's tensor: all went to the "
-                "left. To whom does a rank send?",
-                of=lambda rank, n: (rank + 1) % n,
-            ),
-            wrong(
-                "returns-own",
-                "Each rank returns what it came with. Which of the two tensors has "
-                "the neighbour's numbers?",
-                of=lambda rank, n: rank,
-            ),
-            wrong(
-                "passes-on",
-                "Some ranks pass on what they have just received, not what they came with.",
-                of=lambda rank, n: (rank - 1 - (rank - 1) % n % 2) % n,
-            ),
-            wrong(
-                "open-ring",
-                "All ranks but rank 0 are right. After the last rank comes rank 0 "
-                "again: whose tensor does it get?",
-                row=True,
-            ),
-        ],
-    )
+def pairs_pass_on(rank: int, n: int) -> int:
+    """Even ranks send; odd ones receive, and then send what they have received."""
+    left = (rank - 1) % n
+    return left - left % 2
+
+
+exercise(
+    "01.2 pass_right",
+    passed,
+    inputs=lambda case, rank: (tensor(case, rank),),
+    core=lambda rng: [
+        *cases((2, 3), (1, 3)),
+        *cases((4, 5), (2,)),
+        Case(5, rng.randrange(9, 300), numbers="random"),
+        Case(3, 4, numbers="random", calls=3),
+    ],
+    sturdy=lambda rng: [
+        *(Case(1, 1), Case(3, 0), Case(8, 5), Case(crowd(rng), 3)),
+        *hostile(3, 6, layouts=(2, 4)),
+    ],
+    special=lambda case: set() if case.length else {"empty"},
+    rules=[no_collectives],
+    hints={
+        "passes-left": "Every rank has its right-hand neighbour's tensor: all went to the left. "
+        "To whom does a rank send?",
+        "returns-own": "Each rank returns what it came with. Which of the two tensors has the "
+        "neighbour's numbers?",
+        "passes-on": "Some ranks pass on what they have just received, not what they came with.",
+        "open-ring": "All ranks but rank 0 are right. After the last rank comes rank 0 again: "
+        "whose tensor does it get?",
+    },
+    mistakes={
+        "passes-left": {"source": lambda rank, n: (rank + 1) % n},
+        "returns-own": {"source": lambda rank, n: rank},
+        "passes-on": {"source": pairs_pass_on},
+        "open-ring": {"closed": False},
+    },
 )
 
 # ---- 01.3 in_order -------------------------------------------------------------------------------
@@ -220,13 +202,9 @@ def taking_turns(play: Play) -> Iterator[Finding]:
         times = spans(play, call)
         for rank, (before, mine) in enumerate(pairwise(times), 1):
             if mine[0] < news(play, rank - 1, before[1]).get(rank, float("inf")):
-                yield Finding(
-                    "order",
-                    f"rank {rank} begins work() before a message can have told "
-                    f"it that rank {rank - 1} has ended",
-                    rank,
-                    call=call,
-                )
+                how = "begins work() before a message can have told it"
+                text = f"rank {rank} {how} that rank {rank - 1} has ended"
+                yield Finding("order", text, rank, call=call)
 
 
 def news(play: Play, rank: int, time: float) -> dict[int, float]:
@@ -244,70 +222,50 @@ def hears_late(play: Play) -> bool:
     if not only("order")(play):
         return False
     began = {rank: start for rank, (start, _) in enumerate(spans(play))}
-    ends = [(m.dst, m.recv.completed or 0.0) for m in trace_of(play).messages if m.recv]
-    late = {rank for rank, end in ends if end > began.get(rank, 0.0)}
-    return {f.rank for f in play.findings} <= late - {
-        rank for rank, end in ends if end <= began.get(rank, 0.0)
-    }
+    heard = [(m.dst, m.recv.completed or 0.0) for m in trace_of(play).messages if m.recv]
+    after = {rank for rank, end in heard if end > began.get(rank, 0.0)}
+    before = {rank for rank, end in heard if end <= began.get(rank, 0.0)}
+    return {f.rank for f in play.findings} <= after - before
 
 
 def silent(play: Play) -> bool:
     return only("order")(play) and not trace_of(play).events
 
 
-declare(
-    Exercise(
-        "01.3",
-        "in_order",
-        called,
-        inputs=work,
-        core=lambda rng: [Case(w, seed=s) for w in (3, 2, 4, 5) for s in (0, rng.randrange(9, 99))],
-        sturdy=lambda rng: [
-            Case(1),
-            Case(8),
-            Case(crowd(rng)),
-            *cases((5, 6), (0,), jitter=3.0),
-            Case(3, calls=2),
-        ],
-        length_is="",
-        blank=False,
-        fits=lambda case: case.world > 1,
-        rules=[no_collectives, taking_turns],
-        diagnoses=[
-            Diagnosis(
-                "one-works-for-all",
-                "One rank calls work() several times, and another one never "
-                "does. Each rank has a work of its own.",
-                calls(lambda n: 0 in n and max(n) > 1),
-            ),
-            Diagnosis(
-                "not-everywhere",
-                "work() is to be called on every rank, and some rank never "
-                "calls it. Which condition keeps it away?",
-                calls(lambda n: 0 in n),
-            ),
-            Diagnosis(
-                "twice", "work() is called more than once on a rank.", calls(lambda n: max(n) > 1)
-            ),
-            Diagnosis(
-                "nobody-told",
-                "No rank hears anything before it begins. However long one waits, "
-                "the rank before may take longer. Who tells the next one its turn?",
-                silent,
-            ),
-            Diagnosis(
-                "hears-late",
-                "Each rank hears from the one ahead of it only after its own work "
-                "has begun. A message that is waited for after work() holds nothing back.",
-                hears_late,
-            ),
-            Diagnosis(
-                "too-early",
-                "A rank begins before it can know that the one ahead of it has "
-                "ended. Who tells it, and has that rank done its own work by then, and heard "
-                "from the one before?",
-                only("order"),
-            ),
-        ],
-    )
+exercise(
+    "01.3 in_order",
+    called,
+    inputs=work,
+    core=lambda rng: [Case(w, seed=s) for w in (3, 2, 4, 5) for s in (0, rng.randrange(9, 99))],
+    sturdy=lambda rng: [
+        Case(1),
+        Case(8),
+        Case(crowd(rng)),
+        *cases((5, 6), (0,), jitter=3.0),
+        Case(3, calls=2),
+    ],
+    length_is="",
+    blank=False,
+    rules=[no_collectives, taking_turns],
+    hints={
+        "one-works-for-all": "One rank calls work() several times, and another one never does. "
+        "Each rank has a work of its own.",
+        "not-everywhere": "work() is to be called on every rank, and some rank never calls it. "
+        "Which condition keeps it away?",
+        "twice": "work() is called more than once on a rank.",
+        "nobody-told": "No rank hears anything before it begins. However long one waits, the rank "
+        "before may take longer. Who tells the next one its turn?",
+        "hears-late": "Each rank hears from the one ahead of it only after its own work has "
+        "begun. A message that is waited for after work() holds nothing back.",
+        "too-early": "A rank begins before it can know that the one ahead of it has ended. Who "
+        "tells it, and has that rank done its own work by then, and heard from the one before?",
+    },
+    diagnoses={
+        "one-works-for-all": calls(lambda n: 0 in n and max(n) > 1),
+        "not-everywhere": calls(lambda n: 0 in n),
+        "twice": calls(lambda n: max(n) > 1),
+        "nobody-told": silent,
+        "hears-late": hears_late,
+        "too-early": only("order"),
+    },
 )

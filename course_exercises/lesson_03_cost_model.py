@@ -14,62 +14,39 @@ def star(
     nbytes: float,
     alpha: float,
     beta: float,
-    starts: OfRanks = lambda n: 1,
-    queued: OfRanks = lambda n: n - 1,
-    ways: int = 2,
-    turned_round: bool = False,
+    latencies: OfRanks = lambda n: 1,
+    transfers: OfRanks = lambda n: n - 1,
+    phases: int = 2,
+    beta_is_bandwidth: bool = False,
 ) -> float:
     """Into the root and out again: the latencies overlap, the transfers queue; simulate's model."""
-    transfer = nbytes / beta if turned_round else nbytes * beta
-    return ways * (starts(n) * alpha + queued(n) * transfer) if n > 1 else 0.0
+    if n == 1:
+        return 0.0
+    transfer = nbytes / beta if beta_is_bandwidth else nbytes * beta
+    return phases * (latencies(n) * alpha + transfers(n) * transfer)
 
 
 formula(
-    "03.1",
-    "star_seconds",
+    "03.1 star_seconds",
     star,
-    core=lambda rng: [(3, 8, 1.0, 0.5), (2, 8, 1.0, 1.0), (4, 100, 2.0, 0.25), *networks(rng)],
+    core=lambda rng: [(2, 8, 1.0, 1.0), (3, 8, 1.0, 0.5), (4, 100, 2.0, 0.25), *networks(rng)],
     sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
-    mistakes=[
-        (
-            "beta-is-bandwidth",
-            "Bytes divided by seconds per byte give no time. Is beta a bandwidth, or one over it?",
-            {"turned_round": True},
-        ),
-        (
-            "n-messages",
-            "The root has its own tensor already. How many messages come in?",
-            {"queued": lambda n: n},
-        ),
-        (
-            "parallel",
-            "As if all tensors came in side by side. How many links lead into the root?",
-            {"queued": lambda n: 1},
-        ),
-        (
-            "latency-each-message",
-            "On these links the messages of one direction set off at once. "
-            "What has to queue at the root, the latencies or the transfers?",
-            {"starts": lambda n: n - 1},
-            {"starts": lambda n: n},
-        ),
-        (
-            "latency-once",
-            "The sum cannot set off before the last tensor is in: on the way back, "
-            "too, everybody waits for the first byte.",
-            {"starts": lambda n: 1 / 2},
-        ),
-        (
-            "one-way",
-            "That is the way to the root; the others are still without the sum.",
-            {"ways": 1},
-        ),
-        (
-            "sums-for-free",
-            "The tensors' way in is counted, and not the sums' way out: n − 1 transfers more.",
-            {"ways": 1, "starts": lambda n: 2},
-        ),
-    ],
+    hints={
+        "beta-is-bandwidth": "Bytes divided by seconds per byte give no time. Is beta a "
+        "bandwidth, or one over it?",
+        "n-messages": "The root has its own tensor already. How many messages come in?",
+        "parallel": "As if all tensors came in side by side. How many links lead into the root?",
+        "latency-each-message": "On these links the messages of one direction set off at once. "
+        "What has to queue at the root, the latencies or the transfers?",
+        "one-way": "That is the way to the root; the others are still without the sum.",
+    },
+    mistakes={
+        "beta-is-bandwidth": {"beta_is_bandwidth": True},
+        "n-messages": {"transfers": lambda n: n},
+        "parallel": {"transfers": lambda n: 1},
+        "latency-each-message": [{"latencies": lambda n: n - 1}, {"latencies": lambda n: n}],
+        "one-way": {"phases": 1},
+    },
 )
 
 
@@ -85,52 +62,32 @@ def busbw(
 
 
 formula(
-    "03.2",
-    "bus_bandwidth",
+    "03.2 bus_bandwidth",
     busbw,
     core=lambda rng: [
-        (4, 8, 2.0),
         (2, 8, 2.0),
         (3, 12, 0.5),
+        (4, 7, 2.0),
         (8, 1 << 30, 0.0125),
         *((n, nbytes, 10 ** rng.uniform(-9, 2)) for n, nbytes, *_ in networks(rng)),
     ],
     sturdy=lambda rng: [(1, 8, 2.0), (4, 0, 2.0), (3, 12, 4), (4, 2.5, 2.0)],
-    mistakes=[
-        (
-            "algbw",
-            "This is algbw, whatever the unit. What does a link carry for S bytes?",
-            {"factor": lambda n: 1},
-        ),
-        (
-            "inverted",
-            "A link carries each byte at least once. Can busbw be below algbw?",
-            {"factor": lambda n: n / (2 * (n - 1))},
-        ),
-        (
-            "one-phase",
-            "That is one half of the work, adding up or handing out. all_reduce does both.",
-            {"factor": lambda n: (n - 1) / n},
-        ),
-        (
-            "factor-2",
-            "Only very many ranks come close to a factor of 2. Count the bytes for three.",
-            {"factor": lambda n: 2},
-            {"factor": lambda n: 1 + (n > 2)},
-        ),
-        (
-            "all-links",
-            "These are the bytes that all links carry together. One link is asked for.",
-            {"factor": lambda n: 2 * (n - 1)},
-            {"factor": lambda n: n - 1},
-        ),
-        (
-            "unit",
-            "The digits are right, and the unit is not: bytes per second are asked for, not "
-            "bits, and without kilo, mega or giga.",
-            *({"unit": unit} for unit in (8, 1e-3, 1e-6, 1e-9, 2**-10, 2**-20, 2**-30)),
-        ),
-    ],
+    hints={
+        "algbw": "This is algbw, whatever the unit. What does a link carry for S bytes?",
+        "one-phase": "That is one half of the work, adding up or handing out. all_reduce does "
+        "both.",
+        "factor-2": "Only very many ranks come close to a factor of 2. Count the bytes for three.",
+        "all-links": "These are the bytes that all links carry together. One link is asked for.",
+        "unit": "The digits are right, and the unit is not: bytes per second are asked for, not "
+        "bits, and without kilo, mega or giga.",
+    },
+    mistakes={
+        "algbw": {"factor": lambda n: 1},
+        "one-phase": {"factor": lambda n: (n - 1) / n},
+        "factor-2": [{"factor": lambda n: 2}, {"factor": lambda n: 1 + (n > 2)}],
+        "all-links": [{"factor": lambda n: 2 * (n - 1)}, {"factor": lambda n: n - 1}],
+        "unit": [{"unit": unit} for unit in (8, 1e-3, 1e-6, 1e-9, 2**-10, 2**-20, 2**-30)],
+    },
 )
 
 
@@ -145,37 +102,25 @@ def break_even(
 
 
 formula(
-    "03.3",
-    "half_bandwidth_bytes",
+    "03.3 half_bandwidth_bytes",
     break_even,
-    core=lambda rng: [(3.0, 0.5), (1.0, 0.25), (5e-6, 4e-11), *(a[2:] for a in networks(rng))],
+    core=lambda rng: [(1.0, 0.25), (3.0, 0.5), (5e-6, 4e-11), *(a[2:] for a in networks(rng))],
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
-    mistakes=[
-        ("product", "Seconds times seconds per byte give no bytes.", {"of": lambda a, b: a * b}),
-        (
-            "one-alone",
-            "Only one of the two numbers is in it. The size is asked for at which "
-            "both times are equal.",
-            {"of": lambda a, b: 1 / b},
-            {"of": lambda a, b: 1 / (2 * b)},
-        ),
-        (
-            "inverted",
-            "Seconds per byte over seconds: that is one over bytes.",
-            {"of": lambda a, b: b / a},
-        ),
-        (
-            "half-or-twice",
-            "A factor of 2 is in it. The bandwidth is halved, not the size: at which "
-            "S does S·beta take as long as alpha?",
-            {"factor": 2},
-            {"factor": 1 / 2},
-        ),
-        (
-            "unit",
-            "The digits are right, and the unit is not: bytes are asked for, not elements or "
-            "bits, and without kilo or mega.",
-            *({"factor": k} for k in (4, 1 / 4, 8, 1 / 8, 1e-3, 1e-6, 2**-10, 2**-20)),
-        ),
-    ],
+    hints={
+        "product": "Seconds times seconds per byte give no bytes.",
+        "one-alone": "Only one of the two numbers is in it. The size is asked for at which both "
+        "times are equal.",
+        "inverted": "Seconds per byte over seconds: that is one over bytes.",
+        "half-or-twice": "A factor of 2 is in it. The bandwidth is halved, not the size: at which "
+        "S does S·beta take as long as alpha?",
+        "unit": "The digits are right, and the unit is not: bytes are asked for, not elements or "
+        "bits, and without kilo or mega.",
+    },
+    mistakes={
+        "product": {"of": lambda a, b: a * b},
+        "one-alone": [{"of": lambda a, b: 1 / b}, {"of": lambda a, b: 1 / (2 * b)}],
+        "inverted": {"of": lambda a, b: b / a},
+        "half-or-twice": [{"factor": 2}, {"factor": 1 / 2}],
+        "unit": [{"factor": k} for k in (4, 1 / 4, 8, 1 / 8, 1e-3, 1e-6, 2**-10, 2**-20)],
+    },
 )

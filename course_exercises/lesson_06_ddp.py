@@ -13,16 +13,17 @@ from itertools import dropwhile, pairwise, takewhile
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from course_exercises.lesson_05_gradient_averaging import SIZES, batches
+from course_exercises.declare import exercise
+from course_exercises.models import SAMPLES, WORDS, batches
 from course_lib.beside.seen import Seen
 from course_lib.beside.watched import Watched
 from course_lib.checks.cases import Case, chunked, crowd, rows
 from course_lib.checks.compare import ANYTHING, same
-from course_lib.checks.diagnose import OfPlay, found, only
-from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
+from course_lib.checks.diagnoses import OfPlay, found, only
+from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare
 from course_lib.checks.rules import trace_of
 from course_lib.trace import Event
 
@@ -295,8 +296,8 @@ declare(
         inputs=training,
         settle=as_watched,
         core=lambda rng: trainings(
-            (2, 16, 4, 2, 0),
-            (2, 13, 3, 3, 1),
+            (2, 7, 3, 3, 1),
+            (2, 8, 4, 2, 0),
             (3, 20, 4, 2, rng.randrange(2, 1000)),
             (4, 4 * rng.randrange(4, 7) + 1, 2, 5, 6),
             (5, rng.randrange(21, 25), 2, 2, 3),
@@ -310,14 +311,7 @@ declare(
             ),
             *trainings((2, 8, 16, 2, 7), calls=3, later=({"seed": 8}, {"seed": 7})),
         ],
-        smaller=lambda case: [
-            replace(case, world=w, length=n)
-            for w in (2, case.world)
-            for n in (5, 8, 9)
-            if case.calls == 1
-        ],
         special=chunked,
-        fits=lambda case: 1 < case.world <= case.length,
         tolerance=CLOSE,
         length_is="samples",
         blank=False,
@@ -351,43 +345,51 @@ def clip(gradient: Tensor, norm: float) -> Tensor:
     return gradient * min(1.0, norm / (float(gradient.norm()) + 1e-6))
 
 
+def never(gradient: Tensor, norm: float) -> Tensor:
+    return gradient
+
+
+def clip_each(parts: Tensor, norm: float) -> Tensor:
+    """What has been added up is clipped again and again, before the next part comes to it."""
+    return reduce(lambda added, part: clip(added, norm) + part, parts)
+
+
 def accumulate(
     given: list[tuple],
-    own: Callable[[Tensor, float], Tensor] = lambda parts, norm: parts.sum(0),
-    end: Callable[[Tensor, float], Tensor] = clip,
-    told: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses.mean(),
-    divided: str = "",
+    own_gradient: Callable[[Tensor, float], Tensor] = lambda parts, norm: parts.sum(0),
+    clips: Callable[[Tensor, float], Tensor] = clip,
+    loss: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses.mean(),
+    divided_before: bool = False,
+    divided_after: bool = False,
 ) -> list[float]:
     """One step along the clipped mean gradient of all ranks' micro-batches. The rest are mistakes.
 
-    ``own`` makes one gradient of a rank's micro-batches, each divided by their number; ``end``
-    what is stepped along, of the mean over the ranks.
+    ``own_gradient`` is what a rank makes of its micro-batches', each divided by their number.
     """
-    gradients, losses = [], []
+    n, gradients, losses = len(given), [], []
     for model, _, micro, _ in given:
-        trained = [p for p in model.parameters() if p.requires_grad]
         each = [cross_entropy(model(x), y) for x, y in micro]
-        parts = [torch.autograd.grad(loss / len(micro), trained) for loss in each]
+        parts = [torch.autograd.grad(one / len(micro), trained(model)) for one in each]
         gradients.append(torch.stack([torch.cat([g.flatten() for g in part]) for part in parts]))
         losses.append(torch.stack(each).detach())
     for model, optimizer, _, norm in given:
-        mean = torch.stack([own(parts, norm) for parts in gradients]).mean(0)
-        mean = mean / len(given) if divided == "before" else mean
-        trained = [p for p in model.parameters() if p.requires_grad]
-        step = end(mean, norm) / (len(given) if divided == "after" else 1)
-        whole = step.split([p.numel() for p in trained])
-        for p, part in zip(trained, whole, strict=True):
+        mean = torch.stack([own_gradient(parts, norm) for parts in gradients]).mean(0)
+        step = clips(mean / n if divided_before else mean, norm) / (n if divided_after else 1)
+        sizes = [p.numel() for p in trained(model)]
+        for p, part in zip(trained(model), step.split(sizes), strict=True):
             p.grad = part.view_as(p)
         optimizer.step()
-    return [float(told(torch.stack(losses), rank)) for rank in range(len(given))]
+    return [float(loss(torch.stack(losses), rank)) for rank in range(n)]
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
 
 
 def accumulating(case: Case, rank: int) -> tuple:
-    options = {"model": "buffers", SIZES: (2,) * case.world} | case.options
-    each = [
-        batches(replace(case, seed=case.seed + k, options=options), rank)
-        for k in range(case.length)
-    ]
+    options = {"model": "buffers", SAMPLES: (2,) * case.world} | case.options
+    alike = [replace(case, seed=case.seed + k, options=options) for k in range(case.length)]
+    each = [batches(one, rank) for one in alike]
     model, optimizer, *_ = each[0]
     for p in model.parameters():
         p.data /= 32
@@ -396,7 +398,7 @@ def accumulating(case: Case, rank: int) -> tuple:
 
 def reduced_once(play: Play) -> Iterator[Finding]:
     """The gradients are reduced once: as many numbers as they have."""
-    size = sum(p.numel() for p in play.given(0).parameters() if p.requires_grad)
+    size = sum(p.numel() for p in trained(play.given(0)))
     for rank in range(play.case.world):
         reduced, all_told = (in_numbers(carried(play, rank, *o)) for o in (("reduce",), SUMS))
         if reduced > size + 4 + 2 * play.case.length:  # some for the losses
@@ -414,112 +416,84 @@ def weights(play: Play, rank: int) -> dict[str, Any]:
     return {k: v for k, v in play.got(rank).args[0].items() if not k.endswith("grad")}
 
 
+def stays_local(play: Play) -> bool:
+    """The ranks end with different weights."""
+    ranks = range(play.case.world if play.done else 0)
+    return not all(same(weights(play, rank), weights(play, 0), CLOSE) for rank in ranks)
+
+
 steps = partial(rows, "max_norm")
-wrong = turned(accumulate)
-declare(
-    Exercise(
-        "06.2",
-        "accumulate_step",
-        accumulate,
-        inputs=accumulating,
-        core=lambda rng: steps(
-            (2, 2, 100.0), (2, 3, 0.1), (3, 2, 0.05), (3, 4, 9.0), (4, 3, 0.2), (5, 2, 0.1)
-        ),
-        sturdy=lambda rng: [
-            *steps((1, 3, 0.1), (crowd(rng), 2, 0.1), (3, 1, 0.1)),
-            *steps((3, 2, 0.1), dtype="float64"),
-            *steps((2, 2, 0.1), options={"model": "first layer frozen"}),
-            *steps((2, 2, 100.0), options={"gradients": "left over"}),
-            *steps((2, 2, 100.0), calls=2),
+exercise(
+    "06.2 accumulate_step",
+    accumulate,
+    inputs=accumulating,
+    words=WORDS,
+    core=lambda rng: steps(
+        (2, 2, 100.0), (2, 2, 0.1), (3, 3, 0.05), (3, 4, 9.0), (4, 3, 0.2), (5, 2, 0.1)
+    ),
+    sturdy=lambda rng: [
+        *steps((1, 3, 0.1), (crowd(rng), 2, 0.1), (3, 1, 0.1)),
+        *steps((3, 2, 0.1), dtype="float64"),
+        *steps((2, 2, 0.1), options={"model": "first layer frozen"}),
+        *steps((2, 2, 100.0), options={"gradients": "left over"}),
+        *steps((2, 2, 100.0), calls=2),
+    ],
+    free=["grad"],
+    ddp=True,
+    tolerance=CLOSE,
+    length_is="micro-batches",
+    budget=[reduced_once],
+    special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
+    hints={
+        "stays-local": "The ranks end with different weights: gradients, or a step, stay on a "
+        "rank. DDP reduces in a backward whose forward went through DDP itself, not the module "
+        "inside it, and outside no_sync.",
+        "syncs-each": "The gradients are reduced more than once in this step. It is the forward "
+        "pass that settles whether its backward reduces: which ones lie outside no_sync?",
+        "gathers": "The gradients of all ranks are sent to one rank, or to each, which adds them "
+        "up by itself. A reduction adds on the way, and each rank is sent one sum.",
+        "unscaled": "The gradients of the micro-batches are added up, so the step is that of "
+        "their sum. A mean over all samples is asked for.",
+        "divided-again": "DDP's gradients are means over the ranks already, and these are divided "
+        "by the number of ranks once more.",
+        "only-last": "Only the last micro-batch has a part in the step.",
+        "clips-too-soon": "What is clipped is one rank's own gradient, or a part of it. The norm "
+        "that counts is that of the average over all ranks and micro-batches.",
+        "never-clips": "The step is as long as the gradient is; max_norm has no part in it.",
+        "no-step": "The weights are as they were.",
+        "local-loss": "Each rank returns the loss of its own micro-batches.",
+        "last-loss": "The loss that comes back is that of the last micro-batch.",
+        "sum-of-losses": "The losses are added up; their mean is asked for, over the "
+        "micro-batches and over the ranks.",
+    },
+    mistakes={
+        "unscaled": {"own_gradient": lambda parts, norm: len(parts) * parts.sum(0)},
+        "divided-again": [{"divided_before": True}, {"divided_after": True}],
+        "only-last": [
+            {"own_gradient": lambda parts, norm: parts[-1]},
+            {"own_gradient": lambda parts, norm: len(parts) * parts[-1]},
         ],
-        free=["grad"],
-        ddp=True,
-        tolerance=CLOSE,
-        length_is="micro-batches",
-        fits=lambda case: case.world > 1 and case.length > 1,
-        budget=[reduced_once],
-        special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
-        diagnoses=[
-            Diagnosis(
-                "stays-local",
-                "The ranks end with different weights: gradients, or a step, stay "
-                "on a rank. DDP reduces in a backward whose forward went through DDP itself, not "
-                "the module inside it, and outside no_sync.",
-                lambda p: (
-                    p.done
-                    and not all(
-                        same(weights(p, r), weights(p, 0), CLOSE) for r in range(p.case.world)
-                    )
-                ),
-            ),
-            Diagnosis(
-                "syncs-each",
-                "The gradients are reduced more than once in this step. It is the "
-                "forward pass that settles whether its backward reduces: which ones lie outside "
-                "no_sync?",
-                only("syncs-each"),
-            ),
-            Diagnosis(
-                "gathers",
-                "The gradients of all ranks are sent to one rank, or to each, which "
-                "adds them up by itself. A reduction adds on the way, and each rank is sent one "
-                "sum.",
-                only("gathers"),
-            ),
+        "clips-too-soon": [
+            {"own_gradient": lambda parts, norm: clip(parts.sum(0), norm), "clips": never},
+            {"own_gradient": clip_each},
         ],
-        mistakes=[
-            wrong(
-                "unscaled",
-                "The gradients of the micro-batches are added up, so the step is that of "
-                "their sum. A mean over all samples is asked for.",
-                own=lambda parts, norm: len(parts) * parts.sum(0),
-            ),
-            wrong(
-                "divided-again",
-                "DDP's gradients are means over the ranks already, and these are "
-                "divided by the number of ranks once more.",
-                {"divided": "before"},
-                {"divided": "after"},
-            ),
-            wrong(
-                "only-last",
-                "Only the last micro-batch has a part in the step.",
-                {"own": lambda parts, norm: parts[-1]},
-                {"own": lambda parts, norm: len(parts) * parts[-1]},
-            ),
-            wrong(
-                "clips-too-soon",
-                "What is clipped is one rank's own gradient, or a part of it. The "
-                "norm that counts is that of the average over all ranks and micro-batches.",
-                {"own": lambda parts, norm: clip(parts.sum(0), norm), "end": lambda g, norm: g},
-                {"own": lambda parts, norm: reduce(lambda sum, g: clip(sum, norm) + g, parts)},
-            ),
-            wrong(
-                "never-clips",
-                "The step is as long as the gradient is; max_norm has no part in it.",
-                end=lambda g, norm: g,
-            ),
-            wrong("no-step", "The weights are as they were.", end=lambda g, norm: 0 * g),
-            wrong(
-                "local-loss",
-                "Each rank returns the loss of its own micro-batches.",
-                told=lambda losses, rank: losses[rank].mean(),
-            ),
-            wrong(
-                "last-loss",
-                "The loss that comes back is that of the last micro-batch.",
-                {"told": lambda losses, rank: losses[rank, -1]},
-                {"told": lambda losses, rank: losses[:, -1].mean()},
-            ),
-            wrong(
-                "sum-of-losses",
-                "The losses are added up; their mean is asked for, over the "
-                "micro-batches and over the ranks.",
-                {"told": lambda losses, rank: losses[rank].sum()},
-                {"told": lambda losses, rank: losses.sum()},
-                {"told": lambda losses, rank: losses.mean(1).sum()},
-                {"told": lambda losses, rank: losses.mean(0).sum()},
-            ),
+        "never-clips": {"clips": never},
+        "no-step": {"clips": lambda gradient, norm: 0 * gradient},
+        "local-loss": {"loss": lambda losses, rank: losses[rank].mean()},
+        "last-loss": [
+            {"loss": lambda losses, rank: losses[rank, -1]},
+            {"loss": lambda losses, rank: losses[:, -1].mean()},
         ],
-    )
+        "sum-of-losses": [
+            {"loss": lambda losses, rank: losses[rank].sum()},
+            {"loss": lambda losses, rank: losses.sum()},
+            {"loss": lambda losses, rank: losses.mean(1).sum()},
+            {"loss": lambda losses, rank: losses.mean(0).sum()},
+        ],
+    },
+    diagnoses={
+        "stays-local": stays_local,
+        "syncs-each": only("syncs-each"),
+        "gathers": only("gathers"),
+    },
 )

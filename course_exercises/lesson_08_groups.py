@@ -8,40 +8,47 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from course_exercises.lesson_02_collectives import OWN_MISSING
+from course_exercises.declare import each, exercise
+from course_exercises.signs import apart_in_new_group, over_budget
+from course_exercises.whole_tensors import OWN_MISSING, WITHOUT_OWN
 from course_lib.beside.in_rank import group_of
-from course_lib.checks.cases import Case, cases, clause, crowd, hostile, lay_out, rows, tensor
-from course_lib.checks.diagnose import found, only, says
-from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare, turned
+from course_lib.checks.cases import Case, cases, crowd, hostile, lay_out, rows, tensor
+from course_lib.checks.diagnoses import OfPlay, found, only, says
+from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most, trace_of
 
 # ---- 08.1 grid_groups ----------------------------------------------------------------------------
 
 
+ROW, COLUMN = 0, 1
+
+
 def grid(
     given: list[tuple],
-    flipped: bool = False,
-    down: bool = False,
-    lost: tuple[int, ...] = (),
-    short: tuple[int, ...] = (),
+    swapped: bool = False,
+    down_first: bool = False,
+    last_missing: tuple[int, ...] = (),
+    too_short: tuple[int, ...] = (),
     least: int = 1,
 ) -> list:
     """Each rank's row and column of a grid that is filled row by row. The rest are mistakes."""
     rows, cols = given[0]
-    wide, out = rows if down else cols, []
-    for rank in range(rows * cols):
-        row = range(rank // wide * wide, rank // wide * wide + wide)
-        column = range(rank % wide, rows * cols, wide)
-        pair = [
-            None
-            if len(r) < least
-            or (k in lost and r[-1] == rows * cols - 1)
-            or (k in short and r[-1] == rank)
-            else group_of(r[:-1] if k in short else r)
-            for k, r in enumerate((row, column))
-        ]
-        out.append(tuple(pair[::-1] if flipped or down else pair))
-    return out
+    world, width = rows * cols, rows if down_first else cols
+
+    def group(which: int, ranks: range, rank: int) -> str | None:
+        if len(ranks) < least or (which in last_missing and ranks[-1] == world - 1):
+            return None
+        if which not in too_short:
+            return group_of(ranks)
+        return None if rank == ranks[-1] else group_of(ranks[:-1])
+
+    pairs = []
+    for rank in range(world):
+        first = rank // width * width
+        row = group(ROW, range(first, first + width), rank)
+        column = group(COLUMN, range(rank % width, world, width), rank)
+        pairs.append((column, row) if swapped or down_first else (row, column))
+    return pairs
 
 
 def made(play: Play) -> Iterator[Finding]:
@@ -56,94 +63,79 @@ def grids(*shapes: tuple[int, int]) -> list[Case]:
     return [Case(r * c, options={"rows": r, "cols": c}) for r, c in shapes]
 
 
-TOO_SHORT = "too-short", "A group lacks ranks. Does each range reach the last rank that it should?"
-wrong = turned(grid)
-declare(
-    Exercise(
-        "08.1",
-        "grid_groups",
-        grid,
-        inputs=lambda case, rank: tuple(case.options.values()),
-        core=lambda rng: grids((1, 2), (2, 2), (1, 3), (3, 1), (2, 3), (3, 2)),
-        sturdy=lambda rng: grids((1, 1), (1, 5), (4, 1), (3, 4), (rng.randrange(4, 6), 4)),
-        smaller=lambda case: grids((1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2)),
-        special=lambda case: {"uneven sides"} if len({*case.options.values()}) > 1 else set(),
-        blank=False,
-        length_is="",
-        rules=[made],
-        mistakes=[
-            wrong("swapped", "Row and column have changed places.", flipped=True),
-            wrong(
-                "down-first",
-                "The grid is filled column by column. Ranks count along a row first: "
-                "rank 1 is to the right of rank 0.",
-                down=True,
-            ),
-            wrong(
-                "last-missing",
-                "Ranks in the last row or column have no group. How many rows and "
-                "columns are there to make?",
-                {"lost": (0,)},
-                {"lost": (1,)},
-                {"lost": (0, 1)},
-            ),
-            wrong(*TOO_SHORT, {"short": (0,)}, {"short": (1,)}, {"short": (0, 1)}),
-            wrong(
-                "alone", "A group of one rank is a group, too, and here it is left out.", least=2
-            ),
-        ],
-        diagnoses=[
-            Diagnosis(
-                "not-together",
-                "The ranks do not make the same groups in the same order. Every "
-                "rank calls new_group for every group, also for those that it is not in.",
-                lambda p: found("Mismatch", "Deadlock")(p) and "new_group" in str(p.error),
-            ),
-            Diagnosis(*TOO_SHORT, says("at least one rank")),
-            Diagnosis(
-                "lists",
-                "Return groups, not lists of ranks: new_group makes a group of a list.",
-                lambda p: p.done and "([" in str([s.returned for s in p.seen[0]]),
-            ),
-            Diagnosis(
-                "not-a-member",
-                "−100 is what new_group returns to a rank that is not in the "
-                "group. Keep what it returns for your own row and your own column.",
-                lambda p: p.done and "-100" in str([s.returned for s in p.seen[0]]),
-            ),
-        ],
-    )
+def returned(text: str) -> OfPlay:
+    """This is in the text of what the ranks return."""
+    return lambda play: play.done and text in str([seen.returned for seen in play.seen[0]])
+
+
+exercise(
+    "08.1 grid_groups",
+    grid,
+    inputs=lambda case, rank: tuple(case.options.values()),
+    core=lambda rng: grids((1, 2), (2, 1), (2, 2), (1, 3), (2, 3), (3, 2)),
+    sturdy=lambda rng: grids((1, 1), (1, 5), (4, 1), (3, 4), (rng.randrange(4, 6), 4)),
+    words={"uneven sides": "the grid is not square. Which lines mean rows, and which columns?"},
+    special=lambda case: {"uneven sides"} if len({*case.options.values()}) > 1 else set(),
+    blank=False,
+    length_is="",
+    rules=[made],
+    hints={
+        "swapped": "Row and column have changed places.",
+        "down-first": "The grid is filled column by column. Ranks count along a row first: rank 1 "
+        "is to the right of rank 0.",
+        "last-missing": "Ranks in the last row or column have no group. How many rows and columns "
+        "are there to make?",
+        "too-short": "A group lacks ranks. Does each range reach the last rank that it should?",
+        "alone": "A group of one rank is a group, too, and here it is left out.",
+        "not-together": "The ranks do not make the same groups in the same order. Every rank "
+        "calls new_group for every group, also for those that it is not in.",
+        "lists": "Return groups, not lists of ranks: new_group makes a group of a list.",
+        "not-a-member": "−100 is what new_group returns to a rank that is not in the group. Keep "
+        "what it returns for your own row and your own column.",
+    },
+    mistakes={
+        "swapped": {"swapped": True},
+        "down-first": {"down_first": True},
+        "last-missing": each(last_missing=((ROW,), (COLUMN,), (ROW, COLUMN))),
+        "too-short": each(too_short=((ROW,), (COLUMN,), (ROW, COLUMN))),
+        "alone": {"least": 2},
+    },
+    diagnoses={
+        "not-together": apart_in_new_group,
+        "too-short": says("at least one rank"),
+        "lists": returned("(["),
+        "not-a-member": returned("-100"),
+    },
 )
 
 # ---- 08.2 my_all_to_all --------------------------------------------------------------------------
 
 
+UNEQUAL = {"blocks": "of different lengths"}
+LENGTHS = "In the table of lengths, what a rank sends is its row. What does it receive?"
+
+
 def blocks_of(case: Case, rank: int) -> tuple[list[Tensor]]:
     """A block for each rank."""
-    sizes = [
-        (3 * rank + 2 * k) % (case.length + 1) if case.options else case.length
-        for k in range(case.world)
-    ]
+    unequal = [(3 * rank + 2 * k) % (case.length + 1) for k in range(case.world)]
+    sizes = unequal if case.options else [case.length] * case.world
     flat = tensor(replace(case, length=sum(sizes), layout="contiguous"), rank)
     return ([lay_out(block.clone(), case.layout) for block in flat.split(sizes)],)
 
 
 def exchanged(
     given: list[tuple],
-    of: Callable[[int, int], int] = lambda rank, k: rank,
-    own: Callable[[list, int], list] = lambda rows, rank: rows,
+    sent: Callable[[int, int], int] = lambda to, sender: to,
+    own: Callable[[list, int], list] = lambda blocks, rank: blocks,
 ) -> list:
     """Each rank has everybody's block for it, in rank order. The rest are mistakes."""
-    return [
-        own(
-            [
-                blocks[of(r, k) % len(given)].clone(memory_format=torch.contiguous_format)
-                for k, (blocks,) in enumerate(given)
-            ],
-            r,
-        )
-        for r in range(len(given))
-    ]
+    n = len(given)
+
+    def received(rank: int) -> list[Tensor]:
+        blocks = [blocks[sent(rank, k) % n] for k, (blocks,) in enumerate(given)]
+        return [block.clone(memory_format=torch.contiguous_format) for block in blocks]
+
+    return [own(received(rank), rank) for rank in range(n)]
 
 
 def more_than_sizes(play: Play) -> Iterator[Finding]:
@@ -157,93 +149,73 @@ def more_than_sizes(play: Play) -> Iterator[Finding]:
 
 def leaving(play: Play) -> list[int]:
     """By rank, the bytes of its blocks for others."""
-    return [
-        sum(block.nbytes for k, block in enumerate(play.given(rank)) if k != rank)
-        for rank in range(play.case.world)
-    ]
+    ranks = range(play.case.world)
+    return [sum(b.nbytes for k, b in enumerate(play.given(r)) if k != r) for r in ranks]
 
 
 def reordered(play: Play) -> bool:
     """Every rank has all its blocks, and not all have them in their places."""
+
+    def texts(blocks: object) -> list[str]:
+        return sorted(map(str, blocks)) if isinstance(blocks, list) else []
+
     pairs = zip(play.seen[0], play.expected[0], strict=True) if play.done else ()
     return play.wrong == ["returned"] and all(
-        isinstance(got.returned, list)
-        and sorted(map(str, got.returned)) == sorted(map(str, w.returned))
-        for got, w in pairs
+        texts(got.returned) == texts(want.returned) for got, want in pairs
     )
 
 
-wrong = turned(exchanged)
-declare(
-    Exercise(
-        "08.2",
-        "my_all_to_all",
-        exchanged,
-        inputs=blocks_of,
-        core=lambda rng: [
-            *cases((2, 3), (1, 2)),
-            Case(4, 2),
-            Case(5, 1),
-            Case(3, 2, calls=2),
-            Case(4, rng.randrange(9, 60), numbers="random"),
+exercise(
+    "08.2 my_all_to_all",
+    exchanged,
+    inputs=blocks_of,
+    core=lambda rng: [
+        *cases((2, 3), (1, 2)),
+        Case(4, 2),
+        Case(5, 1),
+        Case(3, 2, calls=2),
+        Case(4, rng.randrange(9, 60), numbers="random"),
+    ],
+    sturdy=lambda rng: [
+        *(Case(1, 3), Case(3, 0), Case(crowd(rng), 2)),
+        *(Case(w, n, options=UNEQUAL) for w, n in ((2, 1), (3, 4), (5, 4))),
+        *(c for c in hostile(3, 5) if c.layout in ("contiguous", "strided")),
+    ],
+    special=lambda case: set() if case.length else {"empty"},
+    length_is="block length",
+    words={"of different lengths": f"the blocks differ in length. {LENGTHS}"},
+    rules=[more_than_sizes],
+    budget=[
+        sends_at_most(lambda p: p.case.world - 1),
+        bytes_at_most(lambda p: max(leaving(p))),
+        bytes_in_total_at_least(lambda p: sum(leaving(p))),
+    ],
+    hints={
+        "wrong-block": "Each rank has a block from everybody, and not the one for it. Which of "
+        "its n blocks does a rank send to rank k?",
+        "own-missing": OWN_MISSING,
+        "collective": "The blocks go by send and receive. Only their lengths may go by a "
+        "collective, and only by one.",
+        "arrival-order": "All blocks are there, and not in their places. Entry k is the block "
+        "from rank k, whenever it comes.",
+        "lengths": LENGTHS,
+        "too-much": "One message to each other rank, with its block alone, is enough.",
+    },
+    mistakes={
+        "wrong-block": [
+            {"sent": lambda to, sender: sender},
+            {"sent": lambda to, sender: 0},
+            {"sent": lambda to, sender: to + 1},
+            {"sent": lambda to, sender: to - 1},
         ],
-        sturdy=lambda rng: [
-            Case(1, 3),
-            Case(3, 0),
-            Case(crowd(rng), 2),
-            *cases((2, 3, 5), (4,), options={"blocks": "of different lengths"}),
-            *(c for c in hostile(3, 5) if c.layout in ("contiguous", "strided")),
-        ],
-        special=lambda case: set() if case.length else {"empty"},
-        length_is="block length",
-        rules=[more_than_sizes],
-        budget=[
-            sends_at_most(lambda p: p.case.world - 1),
-            bytes_at_most(lambda p: max(leaving(p))),
-            bytes_in_total_at_least(lambda p: sum(leaving(p))),
-        ],
-        mistakes=[
-            wrong(
-                "wrong-block",
-                "Each rank has a block from everybody, and not the one for it. Which "
-                "of its n blocks does a rank send to rank k?",
-                *(
-                    {"of": of}
-                    for of in (
-                        lambda r, k: k,
-                        lambda r, k: 0,
-                        lambda r, k: r + 1,
-                        lambda r, k: r - 1,
-                    )
-                ),
-            ),
-            wrong(*OWN_MISSING),
-        ],
-        diagnoses=[
-            Diagnosis(
-                "collective",
-                "The blocks go by send and receive. Only their lengths may go by a "
-                "collective, and only by one.",
-                found("collective"),
-            ),
-            Diagnosis(
-                "arrival-order",
-                "All blocks are there, and not in their places. Entry k is the "
-                "block from rank k, whenever it comes.",
-                reordered,
-            ),
-            Diagnosis(
-                "lengths",
-                clause("of different lengths")[1],
-                lambda p: "blocks" in p.case.options and says("agree on the shape")(p),
-            ),
-            Diagnosis(
-                "too-much",
-                "One message to each other rank, with its block alone, is enough.",
-                lambda p: not p.findings and found("sends", "bytes")(p),
-            ),
-        ],
-    )
+        "own-missing": WITHOUT_OWN,
+    },
+    diagnoses={
+        "collective": found("collective"),
+        "arrival-order": reordered,
+        "lengths": lambda p: "blocks" in p.case.options and says("agree on the shape")(p),
+        "too-much": over_budget("sends", "bytes"),
+    },
 )
 
 # ---- 08.3 transpose ------------------------------------------------------------------------------
@@ -259,13 +231,30 @@ def matrix(case: Case, rank: int) -> tuple[Tensor]:
 
 def transposed(
     given: list[tuple],
-    then: Callable[..., Tensor] = lambda c, _: c.t(),
+    arranged: Callable[..., Tensor] = lambda columns, blocks: columns.t(),
     by_rows: bool = False,
 ) -> list:
-    """Each rank has its rows of the transposed matrix. The rest are mistakes."""
+    """Each rank has its rows of the transposed matrix. The rest are mistakes: a rank's ``columns``,
+    or the ``blocks`` of them that came from each rank, arranged in another way."""
     n, k = len(given), len(given[0][0])
     cut = [torch.cat([*t.reshape(n, k, -1)], 1) if by_rows else t for (t,) in given]
-    return [then(c, c.split(k)).contiguous() for c in torch.cat(cut).chunk(n, dim=1)]
+    return [arranged(own, own.split(k)).contiguous() for own in torch.cat(cut).chunk(n, dim=1)]
+
+
+def turned_late(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
+    return columns.reshape(columns.t().shape)
+
+
+def turned_late_by_blocks(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([block.reshape(block.t().shape) for block in blocks], 1)
+
+
+def stacked(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([block.t() for block in blocks])
+
+
+def stacked_and_reshaped(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
+    return stacked(columns, blocks).reshape(columns.t().shape)
 
 
 def contiguous(play: Play) -> Iterator[Finding]:
@@ -283,93 +272,57 @@ def one_all_to_all(play: Play) -> Iterator[Finding]:
             yield Finding("calls", f"rank {rank} calls {', '.join(names[:3])}", rank)
         got, most = max((e.nbytes for e in calls), default=0), play.given(rank).nbytes
         if got > most:
-            yield Finding(
-                "bytes",
-                f"rank {rank} calls {names[0]} with {got} bytes; its rows have {most}",
-                rank,
-                got,
-                most,
-            )
+            text = f"rank {rank} calls {names[0]} with {got} bytes; its rows have {most}"
+            yield Finding("bytes", text, rank, got, most)
 
 
-BY_ROWS = (
-    "by-rows",
-    "A collective cuts a tensor along its first dimension, so what goes to each "
-    "rank is a part of the rows. Here the rows have to be cut by columns.",
-)
-wrong = turned(transposed)
-declare(
-    Exercise(
-        "08.3",
-        "transpose",
-        transposed,
-        inputs=matrix,
-        core=lambda rng: [
-            *rows(
-                "rows", (2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2), (3, 1, 2), (3, 2, 3), (4, 3, 4)
-            ),
-            *rows(
-                "rows", (5, rng.randrange(2, 9), rng.randrange(2, 9)), (3, 4, 2), numbers="random"
-            ),
+exercise(
+    "08.3 transpose",
+    transposed,
+    inputs=matrix,
+    core=lambda rng: [
+        *rows("rows", (2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2), (3, 1, 2), (3, 2, 3), (4, 3, 4)),
+        *rows("rows", (5, rng.randrange(2, 9), rng.randrange(2, 9)), (3, 4, 2), numbers="random"),
+    ],
+    sturdy=lambda rng: [
+        *rows("rows", (1, 2, 2), (crowd(rng), 1, 2)),
+        *rows("rows", (2, 2, 3), layout="transposed"),
+        *(case for case in hostile(3, 2, options={"rows": 2}) if case.layout == "contiguous"),
+    ],
+    length_is="columns for each rank",
+    rules=[contiguous],
+    budget=[one_all_to_all],
+    hints={
+        "by-rows": "A collective cuts a tensor along its first dimension, so what goes to each "
+        "rank is a part of the rows. Here the rows have to be cut by columns.",
+        "blocks-not-turned": "The right numbers have come to each rank, and not to their places. "
+        "An exchange moves blocks as they are: transpose each of them once.",
+        "stacked": "Each block is transposed, and they stand one below the other. A row of Aᵀ "
+        "goes through all blocks: in which dimension do they meet?",
+        "not-contiguous": "The elements of what is returned do not lie side by side, as the stub "
+        "promises: t(), permute() and slices are views of memory that stays as it is. "
+        "contiguous() makes a copy in order.",
+        "calls": "One all_to_all brings to each rank what it needs; a gather, all of A.",
+        "more-than-its-rows": "More travels than a rank's rows hold. Each of its numbers goes to "
+        "one rank, once and in its own dtype: to which one goes a column?",
+    },
+    mistakes={
+        "by-rows": [
+            {"by_rows": True},
+            {"by_rows": True, "arranged": lambda columns, blocks: columns.reshape(-1, len(blocks))},
         ],
-        sturdy=lambda rng: [
-            *rows("rows", (1, 3, 2), (crowd(rng), 1, 2)),
-            *rows("rows", (2, 2, 3), layout="transposed"),
-            *(case for case in hostile(3, 2, options={"rows": 2}) if case.layout == "contiguous"),
+        "blocks-not-turned": [
+            {"arranged": lambda columns, blocks: columns},
+            {"arranged": lambda columns, blocks: torch.cat(blocks, 1)},
+            {"arranged": turned_late},
+            {"arranged": turned_late_by_blocks},
         ],
-        length_is="columns for each rank",
-        rules=[contiguous],
-        budget=[one_all_to_all],
-        mistakes=[
-            wrong(
-                *BY_ROWS,
-                {"by_rows": True},
-                {"by_rows": True, "then": lambda c, blocks: c.reshape(-1, len(blocks))},
-            ),
-            wrong(
-                "blocks-not-turned",
-                "The right numbers have come to each rank, and not to their "
-                "places. An exchange moves blocks as they are: transpose each of them once.",
-                *(
-                    {"then": then}
-                    for then in (
-                        lambda c, blocks: c,
-                        lambda c, blocks: c.reshape(c.t().shape),
-                        lambda c, blocks: torch.cat(blocks, 1),
-                        lambda c, blocks: torch.cat([b.reshape(b.t().shape) for b in blocks], 1),
-                    )
-                ),
-            ),
-            wrong(
-                "stacked",
-                "Each block is transposed, and they stand one below the other. A row of "
-                "Aᵀ goes through all blocks: in which dimension do they meet?",
-                *(
-                    {"then": lambda c, blocks, end=end: end(torch.cat([b.t() for b in blocks]), c)}
-                    for end in (lambda t, c: t, lambda t, c: t.reshape(c.t().shape))
-                ),
-            ),
-        ],
-        diagnoses=[
-            Diagnosis(
-                "not-contiguous",
-                "The elements of what is returned do not lie side by side, as "
-                "the stub promises: t(), permute() and slices are views of memory that stays as "
-                "it is. contiguous() makes a copy in order.",
-                found("strides"),
-            ),
-            Diagnosis(*BY_ROWS, says("is no multiple of", "one per rank, not")),
-            Diagnosis(
-                "calls",
-                "One all_to_all brings to each rank what it needs; a gather, all of A.",
-                lambda p: not p.findings and found("calls")(p),
-            ),
-            Diagnosis(
-                "more-than-its-rows",
-                "More travels than a rank's rows hold. Each of its numbers "
-                "goes to one rank, once and in its own dtype: to which one goes a column?",
-                lambda p: not p.findings and only("bytes")(p),
-            ),
-        ],
-    )
+        "stacked": each(arranged=(stacked, stacked_and_reshaped)),
+    },
+    diagnoses={
+        "not-contiguous": found("strides"),
+        "by-rows": says("is no multiple of", "one per rank, not"),
+        "calls": over_budget("calls"),
+        "more-than-its-rows": lambda p: not p.findings and only("bytes")(p),
+    },
 )

@@ -5,27 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from operator import floordiv, truediv
 from typing import Any
 
 import torch
 
-from course_exercises.formulas import networks
-from course_exercises.lesson_02_collectives import rooted_core, rooted_sturdy, worlds_and_lengths
+from course_exercises.declare import each, exercise, marked
+from course_exercises.formulas import NOTHING_TO_SEND, networks
+from course_exercises.signs import apart_in_new_group
+from course_exercises.whole_tensors import rooted_core, rooted_sturdy, worlds_and_lengths
 from course_lib.checks import rules
-from course_lib.checks.cases import (
-    Case,
-    both_regimes,
-    chunked,
-    crowd,
-    divides,
-    hostile,
-    smaller,
-    tensor,
-)
+from course_lib.checks.cases import Case, both_regimes, chunked, crowd, hostile, tensor
 from course_lib.checks.compare import same
-from course_lib.checks.diagnose import found, only
-from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, Rule, declare, turned
+from course_lib.checks.diagnoses import found, only
+from course_lib.checks.exercise import Finding, Play, Rule
 
 
 def size(play: Play) -> int:
@@ -42,11 +36,8 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
     def rule(play: Play) -> Iterable[Finding]:
         took, one = play.run.seconds if play.run else 0.0, play.case.network.seconds(size(play))
         if took > limit(play) * one * (1 + 1e-9):
-            yield Finding(
-                "rounds",
-                f"it takes as long as {took / one:.6g} messages one after "
-                f"another, at most {limit(play)} are allowed",
-            )
+            long = f"it takes as long as {took / one:.6g} messages one after another"
+            yield Finding("rounds", f"{long}, at most {limit(play)} are allowed")
 
     return rule
 
@@ -56,8 +47,11 @@ def too_slow(play: Play) -> bool:
     return only("rounds", "sends")(play) and found("rounds")(play)
 
 
+MANY = {"more than 32 ranks": "there are more than 32 ranks. Which line counts on fewer?"}
+
+
 def worlds(case: Case) -> set[str]:
-    return worlds_and_lengths(case) | ({"more than 32 ranks"} if case.world > 32 else set())
+    return worlds_and_lengths(case) | marked({"more than 32 ranks": case.world > 32})
 
 
 def many(rng: random.Random, **rest: Any) -> Case:
@@ -65,104 +59,91 @@ def many(rng: random.Random, **rest: Any) -> Case:
     return Case(rng.randrange(33, 100), 2, **rest)
 
 
-LONG_MESSAGE = Diagnosis(
-    "long-message",
-    "A message is longer than the tensor. In which dtype does it travel, and what else is in it?",
-    found("bytes"),
+LONG_MESSAGE = (
+    "A message is longer than the tensor. In which dtype does it travel, and what else is in it?"
 )
 
 # ---- 09.1 tree_broadcast -------------------------------------------------------------------------
 
 
-def spread(given: list[tuple], adds: int = 0, early: bool = False, sign: int = 1) -> None:
+def spread(
+    given: list[tuple],
+    adds: bool = False,
+    adds_src: bool = False,
+    backwards: bool = False,
+    sign: int = 1,
+) -> None:
     """Every rank has what src has, told round by round. The rest are mistakes."""
     n, src = len(given), given[0][1]
-    places = [given[(sign * src + k) % n][0] for k in range(n)]  # the tensors, src's first
+    tensors = [given[(sign * src + place) % n][0] for place in range(n)]  # src's first
     rounds = [1 << k for k in range((n - 1).bit_length())]
-    for knows in reversed(rounds) if early else rounds:
+    for knows in reversed(rounds) if backwards else rounds:
         for place in range(min(knows, n - knows)):
-            other = places[place + knows]
-            other.copy_(other + places[0 if adds == 2 else place] if adds else places[place])
+            other, sent = tensors[place + knows], tensors[0 if adds_src else place]
+            other.copy_(other + sent if adds or adds_src else sent)
 
 
 def told_once(play: Play) -> Iterator[Finding]:
     """No rank is sent the tensor that has it: all ranks together send n − 1 of them."""
-    most = (play.case.world - 1) * size(play)
+    tensors = play.case.world - 1
     mine = sum(rules.trace_of(play).bytes_sent(rank) for rank in range(play.case.world))
-    if mine > most:
-        text = (
-            f"all ranks together send {mine} bytes, and {play.case.world - 1} tensors have {most}"
-        )
-        yield Finding("told again", text, None, mine, most)
+    if mine > tensors * size(play):
+        has = f"{tensors} tensors have {tensors * size(play)}"
+        text = f"all ranks together send {mine} bytes, and {has}"
+        yield Finding("told again", text, None, mine, tensors * size(play))
 
 
-wrong = turned(spread)
-declare(
-    Exercise(
-        "09.1",
-        "tree_broadcast",
-        spread,
-        inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
-        core=rooted_core("src"),
-        sturdy=rooted_sturdy("src"),
-        special=worlds,
-        regimes=lambda rng: [
-            *both_regimes((4, 7, 16), options={"src": 1}),
-            many(rng, options={"src": 1}),
-        ],
-        rules=[rules.no_collectives],
-        budget=[
-            rules.sends_at_most(log2_up),
-            rules.messages_of_at_most(size),
-            rounds_at_most(log2_up),
-            rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p)),
-            told_once,
-        ],
-        diagnoses=[
-            LONG_MESSAGE,
-            Diagnosis(
-                "told-again",
-                "Ranks that have the tensor are sent it once more. Who has nothing "
-                "yet, in each round?",
-                found("told again"),
-            ),
-            Diagnosis(
-                "star",
-                "The root tells everybody itself. Who else has the tensor after the "
-                "first message, and could help?",
-                lambda p: (
-                    only("sends", "rounds")(p)
-                    and len(rules.sends(p, p.case.options["src"])) == p.case.world - 1
-                ),
-            ),
-            Diagnosis(
-                "too-many-rounds",
-                "The last rank gets the tensor too late. In every round all "
-                "who have it should tell one more each: 1, 2, 4, 8 have it.",
-                too_slow,
-            ),
-        ],
-        mistakes=[
-            wrong(
-                "adds",
-                "What arrives is added to what the rank had. src's tensor is to take its place.",
-                {"adds": 1},
-                {"adds": 2},
-            ),
-            wrong(
-                "too-early",
-                "Some ranks pass on a tensor before src's has reached them. Who has "
-                "it after the first round, who after the second?",
-                early=True,
-            ),
-            wrong(
-                "other-root",
-                "The tree grows from another rank than src. Compute each rank's place "
-                "by hand: does src get place 0?",
-                sign=-1,
-            ),
-        ],
-    )
+def star(play: Play) -> bool:
+    """The root sends to all others."""
+    told = rules.sends(play, play.case.options["src"])
+    return only("sends", "rounds")(play) and len(told) == play.case.world - 1
+
+
+exercise(
+    "09.1 tree_broadcast",
+    spread,
+    inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
+    core=rooted_core("src"),
+    sturdy=rooted_sturdy("src"),
+    words=MANY,
+    special=worlds,
+    regimes=lambda rng: [
+        *both_regimes((4, 7, 16), options={"src": 1}),
+        many(rng, options={"src": 1}),
+    ],
+    rules=[rules.no_collectives],
+    budget=[
+        rules.sends_at_most(log2_up),
+        rules.messages_of_at_most(size),
+        rounds_at_most(log2_up),
+        rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p)),
+        told_once,
+    ],
+    hints={
+        "long-message": LONG_MESSAGE,
+        "told-again": "Ranks that have the tensor are sent it once more. Who has nothing yet, in "
+        "each round?",
+        "star": "The root tells everybody itself. Who else has the tensor after the first "
+        "message, and could help?",
+        "too-many-rounds": "The last rank gets the tensor too late. In every round all who have "
+        "it should tell one more each: 1, 2, 4, 8 have it.",
+        "adds": "What arrives is added to what the rank had. src's tensor is to take its place.",
+        "too-early": "Some ranks pass on a tensor before src's has reached them. Who has it after "
+        "the first round, who after the second?",
+        "other-root": "The tree grows from another rank than src. Compute each rank's place by "
+        "hand: does src get place 0?",
+    },
+    mistakes={
+        "adds": [{"adds": True}, {"adds_src": True}],
+        "too-early": {"backwards": True},
+        "other-root": {"sign": -1},
+    },
+    diagnoses={
+        "long-message": found("bytes"),
+        "told-again": found("told again"),
+        "star": star,
+        "too-many-rounds": too_slow,
+    },
 )
 
 # ---- 09.2 recursive_doubling ---------------------------------------------------------------------
@@ -175,23 +156,45 @@ def fractions(case: Case, rank: int) -> tuple[torch.Tensor]:
     return (torch.rand(case.length, generator=torch.Generator().manual_seed(rank)),)
 
 
-def in_sum(n: int, rank: int, extras: str = "", wraps: int = 0, short: int = 0) -> list[int]:
-    """The ranks that are in this rank's sum. Where n is no power of two, some ranks are extra."""
-    power, world = 1 << (n.bit_length() - 1), list(range(n))
-    if wraps:
-        return [(rank + wraps * i) % n for i in range(1 << (n - 1).bit_length())]
-    if extras in ("left out", "untold") and rank >= power:
-        return [rank]
-    if short:
-        return [r for r in world if (r ^ rank) % power < power >> 1]
-    return world if extras in ("", "untold") else world[:power]
+Ranks = Iterable[int]
 
 
-def doubled(given: list[tuple], **knobs: Any) -> None:
-    """Every rank has the sum. The rest are mistakes."""
-    n, before = len(given), [t.clone() for (t,) in given]
+def everybody(n: int, rank: int) -> Ranks:
+    return range(n)
+
+
+def power_below(n: int) -> int:
+    """The largest power of two up to n. Ranks from there on are extra."""
+    return 1 << (n.bit_length() - 1)
+
+
+def extras_not_added(n: int, rank: int) -> Ranks:
+    return range(power_below(n))
+
+
+def extras_left_out(n: int, rank: int) -> Ranks:
+    return [rank] if rank >= power_below(n) else range(power_below(n))
+
+
+def extras_not_told(n: int, rank: int) -> Ranks:
+    return [rank] if rank >= power_below(n) else range(n)
+
+
+def wrapped(n: int, rank: int, way: int) -> Ranks:
+    """As if n were the next power of two: in the last round sums overlap."""
+    return [(rank + way * i) % n for i in range(1 << (n - 1).bit_length())]
+
+
+def own_half(n: int, rank: int) -> Ranks:
+    power = power_below(n)
+    return [r for r in range(n) if (r ^ rank) % power < power >> 1]
+
+
+def doubled(given: list[tuple], in_sum: Callable[[int, int], Ranks] = everybody) -> None:
+    """Every rank has the sum. The rest are mistakes: in its sum are others."""
+    before = [t.clone() for (t,) in given]
     for rank, (t,) in enumerate(given):
-        t.copy_(sum(before[r] for r in in_sum(n, rank, **knobs)))
+        t.copy_(sum(before[r] for r in in_sum(len(given), rank)))
 
 
 def the_same_bits(play: Play) -> Iterator[Finding]:
@@ -201,122 +204,115 @@ def the_same_bits(play: Play) -> Iterator[Finding]:
                 yield Finding("bits", f"rank {rank}'s sum is not rank 0's to the last bit", rank)
 
 
-wrong = turned(doubled)
-declare(
-    Exercise(
-        "09.2",
-        "recursive_doubling",
-        doubled,
-        inputs=fractions,
-        tolerance=1e-6,
-        core=lambda rng: [
-            *(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 2), (4, 4), (5, 3))),
-            Case(rng.choice((3, 5)), rng.randrange(9, 99), numbers="random"),
-            Case(3, 3, calls=2),
-            *(Case(w, 64, options={"fractions": True}) for w in (3, 4, 5)),
-        ],
-        sturdy=lambda rng: [
-            Case(1, 3),
-            Case(3, 0),
-            Case(6, 2),
-            Case(7, 2),
-            Case(8, 2),
-            Case(crowd(rng), 3),
-            *hostile(3, 6),
-        ],
-        special=worlds,
-        rules=[rules.no_collectives, the_same_bits],
-        regimes=lambda rng: [*both_regimes((3, 4, 7, 16)), many(rng)],
-        budget=[
-            rules.messages_of_at_most(size),
-            rules.sends_at_most(lambda p: log2_up(p) + 1),
-            rounds_at_most(lambda p: log2_up(p) + 1),
-            rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size(p)),
-        ],
-        diagnoses=[
-            LONG_MESSAGE,
-            Diagnosis(
-                "everyone",
-                "Everyone sends to everyone: n − 1 tensors leave each rank, one "
-                "after another. Whose tensors could travel as one sum?",
-                lambda p: only("sends", "rounds")(p) and p.case.world > 3 and rules.to_everyone(p),
-            ),
-            Diagnosis(
-                "star",
-                "One rank adds up for all. Every tensor passes its link on the way in, "
-                "and every sum on the way out, while the other links idle.",
-                lambda p: only("sends", "rounds")(p) and rules.through_one(p),
-            ),
-            Diagnosis(
-                "bits-differ",
-                "Every rank has the sum, and not to the last bit the same one. "
-                "Which rank adds up in which order?",
-                lambda p: found("bits")(p) and not p.wrong,
-            ),
-            Diagnosis(
-                "too-many-rounds",
-                "It takes more rounds than doubling. Do both partners send at "
-                "the same time, and is everybody busy in each round?",
-                too_slow,
-            ),
-        ],
-        mistakes=[
-            wrong(
-                "left-out",
-                "Some ranks are in nobody's sum. Let each of them first hand its tensor "
-                "to one that adds it.",
-                {"extras": "left out"},
-                {"extras": "not added"},
-            ),
-            wrong(
-                "not-told",
-                "The sum is right, and some ranks have not got it: those that handed "
-                "their tensor over at the beginning wait for an answer.",
-                extras="untold",
-            ),
-            wrong(
-                "twice",
-                "Some ranks are in the sum twice. Where n is no power of two, whose sums "
-                "overlap in the last round?",
-                {"wraps": 1},
-                {"wraps": -1},
-            ),
-            wrong("round-short", "The two halves never meet: a round is missing.", short=1),
-        ],
-    )
+def everyone(play: Play) -> bool:
+    return only("sends", "rounds")(play) and play.case.world > 3 and rules.to_everyone(play)
+
+
+def one_adds(play: Play) -> bool:
+    return only("sends", "rounds")(play) and rules.through_one(play)
+
+
+def bits_alone(play: Play) -> bool:
+    return found("bits")(play) and not play.wrong
+
+
+exercise(
+    "09.2 recursive_doubling",
+    doubled,
+    inputs=fractions,
+    tolerance=1e-6,
+    core=lambda rng: [
+        *(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 1), (4, 1), (5, 3))),
+        Case(rng.choice((3, 5)), rng.randrange(9, 99), numbers="random"),
+        Case(3, 3, calls=2),
+        *(Case(w, n, options={"fractions": True}) for w, n in ((3, 3), (4, 64), (5, 64))),
+    ],
+    sturdy=lambda rng: [
+        Case(1, 3),
+        Case(3, 0),
+        Case(6, 2),
+        Case(7, 2),
+        Case(8, 2),
+        Case(crowd(rng), 3),
+        *hostile(3, 6, layouts=(2, 4)),
+    ],
+    words=MANY,
+    special=worlds,
+    rules=[rules.no_collectives, the_same_bits],
+    regimes=lambda rng: [*both_regimes((3, 4, 7, 16)), many(rng)],
+    budget=[
+        rules.messages_of_at_most(size),
+        rules.sends_at_most(lambda p: log2_up(p) + 1),
+        rounds_at_most(lambda p: log2_up(p) + 1),
+        rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size(p)),
+    ],
+    hints={
+        "long-message": LONG_MESSAGE,
+        "everyone": "Everyone sends to everyone: n − 1 tensors leave each rank, one after another. "
+        "Whose tensors could travel as one sum?",
+        "star": "One rank adds up for all. Every tensor passes its link on the way in, and every "
+        "sum on the way out, while the other links idle.",
+        "bits-differ": "Every rank has the sum, and not to the last bit the same one. Which rank "
+        "adds up in which order?",
+        "too-many-rounds": "It takes more rounds than doubling. Do both partners send at the same "
+        "time, and is everybody busy in each round?",
+        "left-out": "Some ranks are in nobody's sum. Let each of them first hand its tensor to "
+        "one that adds it.",
+        "not-told": "The sum is right, and some ranks have not got it: those that handed their "
+        "tensor over at the beginning wait for an answer.",
+        "twice": "Some ranks are in the sum twice. Where n is no power of two, whose sums overlap "
+        "in the last round?",
+        "round-short": "The two halves never meet: a round is missing.",
+    },
+    mistakes={
+        "left-out": [{"in_sum": extras_left_out}, {"in_sum": extras_not_added}],
+        "not-told": {"in_sum": extras_not_told},
+        "twice": [{"in_sum": partial(wrapped, way=way)} for way in (1, -1)],
+        "round-short": {"in_sum": own_half},
+    },
+    diagnoses={
+        "long-message": found("bytes"),
+        "everyone": everyone,
+        "star": one_adds,
+        "bits-differ": bits_alone,
+        "too-many-rounds": too_slow,
+    },
 )
 
 # ---- 09.3 fastest --------------------------------------------------------------------------------
 
 
+NAMES = "star", "doubling", "ring", "tree"
+
+
 def quickest(
     given: list[tuple],
-    starts: bool = False,
-    extra: int = 2,
-    even: int = 0,
-    star: int = 2,
-    ring: int = 2,
+    latencies_queue: bool = False,
+    transfers: Callable[[int], int] = lambda n: n - 1,
+    extra_rounds: int = 2,
+    even_rounds: int = 0,
     chunk: Callable = truediv,
-    inverted: bool = False,
-    order: Callable = list,
+    among: Callable[[Iterable[str]], Iterable[str]] = list,
     pick: Callable = min,
-    tree: int = 2,
-    queued: Callable = lambda n: n - 1,
 ) -> list[str]:
     """The name of the smallest time, the first one where several are. The rest are mistakes."""
     [(n, nbytes, alpha, beta)] = given
     if n == 1:
         return ["star"]
-    each = 1 / beta if inverted else beta
-    low, high, whole = n.bit_length() - 1, (n - 1).bit_length(), nbytes * each
-    rounds, one = low + (extra if low < high else even), alpha + whole
+    low, high, whole = n.bit_length() - 1, (n - 1).bit_length(), nbytes * beta
+    rounds = low + (extra_rounds if low < high else even_rounds)
     times = {
-        "star": star * (((n - 1) if starts else 1) * alpha + queued(n) * whole),
-        "doubling": rounds * one,
-        "ring": ring * (n - 1) * (alpha + chunk(nbytes, n) * each),
-        "tree": tree * high * one,
+        "star": 2 * ((n - 1 if latencies_queue else 1) * alpha + transfers(n) * whole),
+        "doubling": rounds * (alpha + whole),
+        "ring": 2 * (n - 1) * (alpha + chunk(nbytes, n) * beta),
+        "tree": 2 * high * (alpha + whole),
     }
-    return [pick(order(times), key=times.__getitem__)]
+    return [pick(among(times), key=times.__getitem__)]
+
+
+def another_name(play: Play) -> bool:
+    name = play.got(0).returned if play.done else None
+    return isinstance(name, str) and name not in NAMES
 
 
 def of_networks(*rows: tuple) -> list[Case]:
@@ -324,285 +320,197 @@ def of_networks(*rows: tuple) -> list[Case]:
     return [Case(1, options=dict(zip(names, row, strict=True))) for row in rows]
 
 
-wrong = turned(quickest)
-declare(
-    Exercise(
-        "09.3",
-        "fastest",
-        quickest,
-        inputs=lambda case, rank: tuple(case.options.values()),
-        core=lambda rng: of_networks(
-            (4, 2, 1.0, 1.0),
-            (64, 8, 1.0, 1e-6),
-            (64, 1000, 1.0, 1e-4),
-            (64, 1000, 1.0, 1.0),
-            (1000, 1000, 1.0, 2e-6),
-            (5, 1, 1.0, 0.2),
-            (3, 1, 1.0, 0.9),
-            (8, 1, 1.0, 0.05),
-            (8, 1, 1.0, 0.15),
-            (3, 3, 3.0, 0.7),
-            (6, 1, 1.0, 0.55),
-            (3, 2, 3.0, 1.0),
-            *networks(rng, 20),
-        ),
-        sturdy=lambda rng: of_networks(
-            (1, 8, 1.0, 0.5),
-            (4, 0, 1.0, 0.5),
-            (3, 7, 0.0, 0.5),
-            (3, 7, 1.0, 0.0),
-            (1024, 1 << 30, 5e-6, 4e-11),
-        ),
-        rules=[rules.without_a_word],
-        smaller=lambda case: [],
-        in_ranks=False,
-        special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
-        diagnoses=[
-            Diagnosis(
-                "no-such-name",
-                'The answer is one of four names: "star", "doubling", "ring" or '
-                '"tree", in lower case.',
-                lambda p: (
-                    isinstance(name := p.seen[0][0].returned, str)
-                    and name not in ("star", "doubling", "ring", "tree")
-                    if p.done
-                    else False
-                ),
-            )
-        ],
-        mistakes=[
-            wrong(
-                "latency-each-message",
-                "The star's messages set off at once. What queues at the "
-                "root, the latencies or the transfers?",
-                starts=True,
-            ),
-            wrong(
-                "extra-rounds",
-                "Play doubling by hand with three ranks and with four: how many rounds?",
-                {"extra": 0},
-                {"extra": 1},
-                {"even": 1},
-                {"even": 2},
-            ),
-            wrong(
-                "star-transfers",
-                "How many tensors pass the root's link on the way in, one after another?",
-                {"queued": lambda n: n},
-                {"queued": lambda n: 1},
-            ),
-            wrong(
-                "whole-tensor",
-                "A step of the ring carries one chunk, S/n bytes: not the tensor, "
-                "and not rounded down.",
-                {"chunk": lambda nbytes, n: nbytes},
-                {"chunk": floordiv},
-            ),
-            wrong(
-                "ties",
-                "Two ways take the same time here. Which one does the docstring ask for?",
-                {"order": sorted},
-                {"order": lambda times: [*times][::-1]},
-            ),
-            wrong(
-                "one-way",
-                "A time is too short: is the way back in it?",
-                {"star": 1},
-                {"ring": 1},
-                {"tree": 1},
-            ),
-            wrong("slowest", "That one takes longest. The smallest time is asked for.", pick=max),
-            wrong(
-                "beta-is-bandwidth", "Is beta a bandwidth, or the time of one byte?", inverted=True
-            ),
-        ],
-    )
+exercise(
+    "09.3 fastest",
+    quickest,
+    inputs=lambda case, rank: tuple(case.options.values()),
+    core=lambda rng: [
+        *of_networks((4, 2, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4)),
+        *of_networks((64, 1000, 1.0, 1.0), (1000, 1000, 1.0, 2e-6), (5, 1, 1.0, 0.2)),
+        *of_networks((3, 1, 1.0, 0.9), (8, 1, 1.0, 0.05), (8, 1, 1.0, 0.15), (3, 3, 3.0, 0.7)),
+        *of_networks((6, 1, 1.0, 0.55), (3, 2, 3.0, 1.0)),
+        *of_networks(*networks(rng, 20)),
+    ],
+    sturdy=lambda rng: [
+        *of_networks((1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)),
+        *of_networks((1024, 1 << 30, 5e-6, 4e-11)),
+    ],
+    rules=[rules.without_a_word],
+    in_ranks=False,
+    words=NOTHING_TO_SEND,
+    special=lambda case: {"n is 1"} if case.options["n"] == 1 else set(),
+    hints={
+        "no-such-name": 'The answer is one of four names: "star", "doubling", "ring" or "tree", '
+        "in lower case.",
+        "latency-each-message": "The star's messages set off at once. What queues at the root, "
+        "the latencies or the transfers?",
+        "extra-rounds": "Play doubling by hand with three ranks and with four: how many rounds?",
+        "star-transfers": "How many tensors pass the root's link on the way in, one after another?",
+        "whole-tensor": "A step of the ring carries one chunk, S/n bytes: not the tensor, and not "
+        "rounded down.",
+        "ties": "Two ways take the same time here. Which one does the docstring ask for?",
+        "slowest": "That one takes longest. The smallest time is asked for.",
+    },
+    mistakes={
+        "latency-each-message": {"latencies_queue": True},
+        "extra-rounds": each(extra_rounds=(0, 1)) + each(even_rounds=(1, 2)),
+        "star-transfers": [{"transfers": lambda n: n}, {"transfers": lambda n: 1}],
+        "whole-tensor": [{"chunk": lambda nbytes, n: nbytes}, {"chunk": floordiv}],
+        "ties": [{"among": sorted}, {"among": lambda times: [*times][::-1]}],
+        "slowest": {"pick": max},
+    },
+    diagnoses={"no-such-name": another_name},
 )
 
 # ---- 09.4 hierarchical_all_reduce ----------------------------------------------------------------
 
+G = "gpus_per_node"  # the name of an option
 RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times (m − 1)/m of the bytes
 
 
 def between_nodes(play: Play, rank: int) -> float:
     """Bytes that this rank sends to other nodes; a collective counts as a ring of its group."""
-    per_node, total = play.case.options["gpus_per_node"], 0.0
-    for e in rules.trace_of(play).of(rank):
-        if e.is_send and e.peer is not None:
-            total += e.nbytes * (e.peer // per_node != rank // per_node)
-        elif e.is_collective and rank in (ranks := rules.trace_of(play).groups.get(e.group, ())):
-            m, ring = len(ranks), sorted(ranks)
-            right = ring[(ring.index(rank) + 1) % m]
-            times = next((k * (m - 1) / m for op, k in RING.items() if e.op.startswith(op)), 1)
-            total += times * e.nbytes * (right // per_node != rank // per_node)
+    trace, node, total = rules.trace_of(play), rank // play.case.options[G], 0.0
+    for e in trace.of(rank):
+        ring = sorted(trace.groups.get(e.group, ()))
+        to, times = e.peer, 1.0
+        if e.is_collective and rank in ring:
+            to = ring[(ring.index(rank) + 1) % len(ring)]
+            share = (len(ring) - 1) / len(ring)
+            times = next((k * share for op, k in RING.items() if e.op.startswith(op)), 1.0)
+        elif not e.is_send:
+            continue
+        if to is not None and to // play.case.options[G] != node:
+            total += times * e.nbytes
     return total
 
 
 def share_between_nodes(play: Play) -> Iterator[Finding]:
     """At most 2(N − 1)/N · ⌈S/g⌉ for N nodes of g ranks, in whole elements."""
-    per_node, given = play.case.options["gpus_per_node"], play.given(0)
-    nodes = play.case.world // per_node
-    most = 2 * (nodes - 1) * -(-given.numel() // per_node // nodes) * given.element_size()
+    given, nodes = play.given(0), play.case.world // play.case.options[G]
+    share = -(-given.numel() // play.case.options[G] // nodes) * given.element_size()
+    most = 2 * (nodes - 1) * share
     for rank in range(play.case.world):
         if (mine := between_nodes(play, rank)) > most + 1e-6:
-            yield Finding(
-                "bytes",
-                f"rank {rank} sends {mine:g} bytes to other nodes, at most {most} are allowed",
-                rank,
-                mine,
-                most,
-            )
+            text = f"rank {rank} sends {mine:g} bytes to other nodes, at most {most} are allowed"
+            yield Finding("bytes", text, rank, mine, most)
+
+
+def nodes_among(play: Play, ranks: Iterable[int]) -> int:
+    return len({rank // play.case.options[G] for rank in ranks})
 
 
 def strided(play: Play) -> bool:
     """The groups of g ranks in which most bytes travel join ranks of different nodes."""
-    trace, per_node = rules.trace_of(play), play.case.options["gpus_per_node"]
+    trace = rules.trace_of(play)
     calls = [e for e in trace.events if e.is_collective]
     most = max((e.nbytes for e in calls), default=0)
     used = [trace.groups.get(e.group, ()) for e in calls if e.nbytes == most > 0]
-    return (
-        only("bytes")(play)
-        and bool(used)
-        and all(
-            len(ranks) == per_node and len({r // per_node for r in ranks}) > 1 for ranks in used
-        )
-    )
+    across = [len(ranks) == play.case.options[G] and nodes_among(play, ranks) > 1 for ranks in used]
+    return only("bytes")(play) and bool(across) and all(across)
 
 
 def leaders_only(play: Play) -> bool:
-    talk = [r for r in range(play.case.world) if between_nodes(play, r)]
-    per_node = play.case.options["gpus_per_node"]
-    nodes = {r // per_node for r in talk}
-    return only("bytes")(play) and per_node > 1 and 1 < len(talk) == len(nodes)
+    """Of each node one rank sends to others."""
+    leaders = [rank for rank in range(play.case.world) if between_nodes(play, rank)]
+    several = play.case.options[G] > 1
+    return only("bytes")(play) and several and 1 < len(leaders) == nodes_among(play, leaders)
 
 
 def by_nodes(play: Play) -> Iterator[Finding]:
     """No collective carries data over all nodes and all ranks of each: that would be the answer."""
-    trace, per_node, n = rules.trace_of(play), play.case.options["gpus_per_node"], play.case.world
-    for e in trace.events if 1 < per_node < n else ():
+    trace, n = rules.trace_of(play), play.case.world
+    for e in trace.events if 1 < play.case.options[G] < n else ():
         if e.is_collective and e.nbytes and len(trace.groups.get(e.group, ())) == n:
             yield Finding("flat", f"rank {e.rank} calls {e.op} on all ranks\n  {e.line}", e.rank)
             return
 
 
-def summed(given: list[tuple], over: Any = None, by: Any = None, part: bool = False) -> None:
+def unequal_parts(play: Play) -> bool:
+    return found("RankFailed")(play) and play.case.length % play.case.options[G] > 0
+
+
+InSum = Callable[[int, int, int], Ranks]  # of a rank, the ranks in a node, the world
+
+
+def summed(
+    given: list[tuple],
+    in_sum: InSum = lambda rank, g, n: range(n),
+    divisor: Callable[[int, int], int] | None = None,
+    own_share_alone: bool = False,
+) -> None:
     """Every rank has the sum of all. The rest are mistakes."""
-    n, per_node, before = len(given), given[0][1], [t.clone() for t, _ in given]
+    n, g, before = len(given), given[0][1], [t.clone() for t, _ in given]
     for rank, (t, _) in enumerate(given):
-        total = sum(before[r] for r in (over(rank, per_node) if over else range(n)) if r < n)
-        if part:  # the rank's own share alone
-            shares = torch.arange(t.numel()).view(t.shape) * per_node // t.numel()
-            total = torch.where(shares == rank % per_node, total, t)
-        t.copy_(total / by(n // per_node, per_node) if by else total)
+        total = sum(before[r] for r in in_sum(rank, g, n))
+        if divisor:
+            total = total / divisor(n // g, g)
+        if own_share_alone:
+            share_of = torch.arange(t.numel()).view(t.shape) * g // t.numel()
+            total = torch.where(share_of == rank % g, total, t)
+        t.copy_(total)
 
 
 def nodes_of(*rows: tuple[int, int, int], **rest: Any) -> list[Case]:
     """A case for each world, number of ranks in a node, and length."""
-    return [Case(w, length, options={"gpus_per_node": g}, **rest) for w, g, length in rows]
+    return [Case(w, length, options={G: g}, **rest) for w, g, length in rows]
 
 
-wrong = turned(summed)
-declare(
-    Exercise(
-        "09.4",
-        "hierarchical_all_reduce",
-        summed,
-        inputs=lambda case, rank: (tensor(case, rank), case.options["gpus_per_node"]),
-        core=lambda rng: [
-            *nodes_of((4, 2, 4), (4, 2, 8), (6, 2, 12), (6, 3, 12)),
-            *nodes_of((4, 2, 4 * rng.randrange(4, 30)), numbers="random"),
-            *nodes_of((4, 2, 4), calls=2),
+exercise(
+    "09.4 hierarchical_all_reduce",
+    summed,
+    inputs=lambda case, rank: (tensor(case, rank), case.options[G]),
+    core=lambda rng: [
+        *nodes_of((4, 2, 4), (4, 2, 8), (6, 2, 12), (6, 3, 12)),
+        *nodes_of((4, 2, 4 * rng.randrange(4, 30)), numbers="random"),
+        *nodes_of((4, 2, 4), calls=2),
+    ],
+    sturdy=lambda rng: [
+        *nodes_of((1, 1, 3), (2, 1, 3), (2, 2, 4), (3, 3, 4), (4, 2, 0), (4, 2, 1), (4, 2, 7)),
+        *nodes_of((6, 3, 7), (8, 4, 5), (12, 4, 24)),
+        *hostile(4, 8, options={G: 2}),
+    ],
+    special=lambda case: chunked(replace(case, world=case.options[G])),
+    rules=[by_nodes],
+    budget=[share_between_nodes],
+    hints={
+        "flat": "One collective joins all ranks, whatever their node. Which ranks share a node, "
+        "and which are their counterparts elsewhere?",
+        "strided": "The groups in which most bytes travel join ranks of different nodes. Ranks of "
+        "one node follow one another: r // g says which node.",
+        "leaders-only": "One rank of each node carries everything to the other nodes. What if "
+        "each of its neighbours carried a part of its own?",
+        "over-share": "Some rank sends more to other nodes than its share. How much does it still "
+        "hold then, in which group and collective?",
+        "not-together": "Every rank calls new_group for every group, also for those that it is "
+        "not in, and all in the same order. Does yours for its own alone?",
+        "unequal-parts": "Here g does not divide the number of elements, and equal parts are "
+        "wanted. What could you append to a flat copy?",
+        "node-only": "Each rank has its own node's sum. The nodes have not met.",
+        "across-only": "Each rank has the sum over its counterparts on the other nodes. Its "
+        "neighbours within the node are missing.",
+        "leaders-know": "One rank of each node has the sum. Who tells its neighbours?",
+        "not-gathered": "Each rank has one share of the sum. Who has the others?",
+        "divided": "The sum is asked for, and it has been divided: by the ranks of a node, by the "
+        "nodes, or by both.",
+    },
+    mistakes={
+        "node-only": {"in_sum": lambda rank, g, n: range(rank - rank % g, rank - rank % g + g)},
+        "across-only": {"in_sum": lambda rank, g, n: range(rank % g, n, g)},
+        "leaders-know": {"in_sum": lambda rank, g, n: [rank] if rank % g else range(n)},
+        "not-gathered": {"own_share_alone": True},
+        "divided": [
+            {"divisor": lambda nodes, g: nodes},
+            {"divisor": lambda nodes, g: g},
+            {"divisor": lambda nodes, g: nodes * g},
         ],
-        sturdy=lambda rng: [
-            *nodes_of(
-                (1, 1, 3),
-                (2, 1, 3),
-                (2, 2, 4),
-                (3, 3, 5),
-                (4, 2, 0),
-                (4, 2, 1),
-                (4, 2, 7),
-                (6, 3, 7),
-                (8, 4, 5),
-                (12, 4, 24),
-            ),
-            *hostile(4, 8, options={"gpus_per_node": 2}),
-        ],
-        fits=lambda case: case.world > case.options["gpus_per_node"] > 1 and divides(case),
-        smaller=lambda case: (
-            c for c in smaller(case) if c.world % c.options["gpus_per_node"] == 0
-        ),
-        special=lambda case: chunked(replace(case, world=case.options["gpus_per_node"])),
-        rules=[by_nodes],
-        budget=[share_between_nodes],
-        diagnoses=[
-            Diagnosis(
-                "flat",
-                "One collective joins all ranks, whatever their node. Which ranks share "
-                "a node, and which are their counterparts elsewhere?",
-                found("flat"),
-            ),
-            Diagnosis(
-                "strided",
-                "The groups in which most bytes travel join ranks of different nodes. "
-                "Ranks of one node follow one another: r // g says which node.",
-                strided,
-            ),
-            Diagnosis(
-                "leaders-only",
-                "One rank of each node carries everything to the other nodes. "
-                "What if each of its neighbours carried a part of its own?",
-                leaders_only,
-            ),
-            Diagnosis(
-                "over-share",
-                "Some rank sends more to other nodes than its share. How much does "
-                "it still hold then, in which group and collective?",
-                only("bytes"),
-            ),
-            Diagnosis(
-                "not-together",
-                "Every rank calls new_group for every group, also for those that "
-                "it is not in, and all in the same order. Does yours for its own alone?",
-                lambda p: found("Mismatch", "Deadlock")(p) and "new_group" in str(p.error),
-            ),
-            Diagnosis(
-                "unequal-parts",
-                "Here g does not divide the number of elements, and equal parts "
-                "are wanted. What could you append to a flat copy?",
-                lambda p: (
-                    found("RankFailed")(p) and p.case.length % p.case.options["gpus_per_node"] > 0
-                ),
-            ),
-        ],
-        mistakes=[
-            wrong(
-                "node-only",
-                "Each rank has its own node's sum. The nodes have not met.",
-                over=lambda r, g: range(r - r % g, r - r % g + g),
-            ),
-            wrong(
-                "across-only",
-                "Each rank has the sum over its counterparts on the other nodes. Its "
-                "neighbours within the node are missing.",
-                over=lambda r, g: range(r % g, 999, g),
-            ),
-            wrong(
-                "leaders-know",
-                "One rank of each node has the sum. Who tells its neighbours?",
-                over=lambda r, g: [r] if r % g else range(999),
-            ),
-            wrong(
-                "not-gathered", "Each rank has one share of the sum. Who has the others?", part=True
-            ),
-            wrong(
-                "divided",
-                "The sum is asked for, and it has been divided: by the ranks of a node, "
-                "by the nodes, or by both.",
-                {"by": lambda nodes, g: nodes},
-                {"by": lambda nodes, g: g},
-                {"by": lambda nodes, g: nodes * g},
-            ),
-        ],
-    )
+    },
+    diagnoses={
+        "flat": found("flat"),
+        "strided": strided,
+        "leaders-only": leaders_only,
+        "over-share": only("bytes"),
+        "not-together": apart_in_new_group,
+        "unequal-parts": unequal_parts,
+    },
 )

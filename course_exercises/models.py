@@ -16,6 +16,33 @@ from torch import nn
 from course_lib.beside.counts import Counts
 from course_lib.checks.cases import Case
 
+BUFFERS = (
+    "Running means and counters are tensors of a model, too; some are integers, and some are not "
+    "saved with it."
+)
+WORDS: dict[str, str | None] = {
+    "one layer": None,
+    "two layers": None,
+    "four layers": None,
+    "first layer frozen": "a layer is frozen. A frozen parameter has no gradient, and is a part of "
+    "the model all the same.",
+    "a shared weight": "two layers share a weight. It is one parameter, under two names.",
+    "buffers": f"the model has buffers. {BUFFERS}",
+    "layers in layers": "layers lie inside of layers. Does it visit all of them?",
+    "two dtypes": "the model has parameters of two dtypes. Which dtype do they pass through?",
+    "another dtype": "the next parameter has another dtype. A bucket closes there for good. What "
+    "does the new one begin with?",
+    "two swapped": "two layers run in another order than that of parameters(). Which bucket goes "
+    "first, and which of the next ones are full by then?",
+    "without gradient": "a gradient is missing on some rank. A missing one counts as zero, and its "
+    "rank has to make the same calls as all others.",
+    "left over": "gradients are left over from before. They are no part of this step.",
+    "an empty batch": "some rank's batch is empty. The mean of nothing is NaN. A rank without "
+    "samples still has to make every call.",
+    "batches of unequal size": "the batches differ in size. Each sample counts the same.",
+}
+SAMPLES = "samples"  # the name of an option: by rank, how many are in its batch
+
 
 def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
     """A model of this kind, its tensors not yet filled; logits (B, 2) from inputs (B, 2)."""
@@ -80,9 +107,14 @@ def give_gradients(made: nn.Module, case: Case, salt: object) -> None:
         p.grad = torch.empty_like(p).copy_(torch.tensor(numbers).reshape(p.shape)).detach()
 
 
-def columns(given: list[tuple]) -> list[list[tuple[str, nn.Parameter]]]:
-    """For each parameter of the ranks' models: its name and itself, by rank."""
-    return [
-        list(by_rank)
-        for by_rank in zip(*(args[0].named_parameters() for args in given), strict=True)
-    ]
+def batches(case: Case, rank: int) -> tuple:
+    """Equal models and optimizers, and a batch of this rank's own; its size may be 0."""
+    made, size = model(case, "all"), case.options[SAMPLES][rank]
+    momentum = case.options.get("momentum", 0.0)
+    if case.options.get("gradients") == "left over":
+        give_gradients(made, case, rank)
+    rng = case.random("batch", rank)
+    rows = [[rng.randrange(-8, 9) / 8 for _ in range(2)] for _ in range(size)]
+    x = torch.tensor(rows, dtype=getattr(torch, case.dtype)).reshape(size, 2)
+    y = torch.tensor([rng.randrange(2) for _ in range(size)], dtype=torch.int64)
+    return made, torch.optim.SGD(made.parameters(), lr=0.5, momentum=momentum), x, y

@@ -1,14 +1,14 @@
 """What tries an answer that is not called once and done: a class, a function with a backward.
 
 Such an exercise has one argument, and ``in_rank`` calls ``argument.use(answer)``. It notes what it
-sees on the way, and ``left()`` is what is compared. Nothing here knows what is expected of an
-answer: in grading it runs beside the student's code.
+sees on the way, and ``left()`` is what is compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,12 +18,8 @@ from torch import Tensor, nn
 from course_lib.context import compute
 
 FORWARD, BACKWARD = 1e-3, 2e-3  # seconds that a layer computes
-REDUCES = (  # rounds that end with the mean
-    "sync",
-    "sync with all layers",
-    "backward half in no_sync",
-    "evaluate between",
-)
+# rounds that end with the mean
+REDUCES = ("sync", "sync with all layers", "backward half in no_sync", "evaluate between")
 
 
 def back(out: Tensor, gradient: Tensor) -> None:
@@ -58,6 +54,7 @@ class Net(nn.Module):
         return x
 
 
+@dataclass(repr=False, eq=False)
 class Training:
     """Rounds of training, each a forward and a backward pass, with a wrapper of the model. A
     barrier before each marks in the trace where it begins.
@@ -68,17 +65,12 @@ class Training:
     own two, in no_sync.
     """
 
-    def __init__(
-        self,
-        model: Net,
-        rounds: tuple[str, ...],
-        batches: list[Tensor],
-        cap_bytes: int,
-        without: tuple[str, ...] = (),
-    ) -> None:
-        self.model, self.rounds, self.batches = model, rounds, batches
-        self.cap_bytes, self.without = cap_bytes, without
-        self.noted: dict[str, Any] = {}
+    model: Net
+    rounds: tuple[str, ...]
+    batches: list[Tensor]
+    cap_bytes: int
+    without: tuple[str, ...] = ()
+    noted: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return "a model and batches"
@@ -136,13 +128,14 @@ class Training:
             sgd.zero_grad()
 
 
+@dataclass(repr=False, eq=False)
 class BothWays:
     """A forward and a backward pass through a function of x, weight, bias and eps."""
 
-    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float, upstream: Tensor):
-        self.given, self.eps = {"x": x, "weight": weight, "bias": bias}, eps
-        self.upstream = upstream
-        self.noted: dict[str, Any] = {}
+    given: dict[str, Tensor]  # but eps
+    eps: float
+    upstream: Tensor
+    noted: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return "x, weight, bias, eps"

@@ -1,8 +1,4 @@
-"""What happens in a rank: call the answer, and write down what is there afterwards.
-
-Nothing here knows what is expected of an answer: in grading it runs beside the student's code,
-which may read it.
-"""
+"""What happens in a rank: call the answer, and write down what is there afterwards."""
 
 from __future__ import annotations
 
@@ -23,6 +19,7 @@ from course_lib.beside.seen import Seen, leaves, left, overlap
 from course_lib.diagnosis.explain import ranks_text
 from course_lib.user_code import show_lines
 
+GIVEN: dict[str, Any] = {"torch": torch, "dist": dist, "Tensor": Tensor, "Callable": Callable}
 NOT_WRITTEN = "not written yet"
 Places = dict[str, tuple[Tensor, int]]  # by name a tensor, and where its memory is
 
@@ -52,13 +49,7 @@ class Answer:
         if self.function is not None:
             return self.function
         show_lines(self.file, self.source)
-        space: dict[str, Any] = {
-            "__name__": "answer",
-            "torch": torch,
-            "dist": dist,
-            "Tensor": torch.Tensor,
-            "Callable": Callable,
-        }
+        space = {"__name__": "answer", **GIVEN}
         try:
             exec(_compiled(self.source, self.file), space)
         except (Exception, SystemExit) as error:
@@ -71,10 +62,6 @@ class Answer:
 def _compiled(source: str, file: str) -> CodeType:
     """Once in a process, and not for each of its simulated ranks."""
     return compile(source, file, "exec", dont_inherit=True)
-
-
-def this_rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
 
 
 def call_all(function: Callable, rounds: list[tuple], ddp: bool = False) -> list[Seen]:
@@ -95,9 +82,7 @@ def call_all(function: Callable, rounds: list[tuple], ddp: bool = False) -> list
 
 
 def _wrapped(arg: Any) -> Any:
-    from torch.nn.parallel import DistributedDataParallel
-
-    return DistributedDataParallel(arg) if isinstance(arg, nn.Module) else arg
+    return nn.parallel.DistributedDataParallel(arg) if isinstance(arg, nn.Module) else arg
 
 
 def _call(function: Callable, args: tuple) -> Any:

@@ -1,7 +1,4 @@
-"""A dataset that watches: of every forward pass that its images go through it notes what happened.
-
-Nothing here knows what is expected of an answer: in grading it runs beside the student's code.
-"""
+"""A dataset that watches what becomes of its images in every forward pass."""
 
 from __future__ import annotations
 
@@ -18,16 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 BY_CHANCE = (dropout._DropoutNd, batchnorm._BatchNorm)  # until eval() is called
-PASS = {
-    "samples": list,
-    "logits": Tensor,
-    "weights": list,
-    "gradient bytes": int,
-    "under ddp": bool,
-    "by chance": bool,
-    "trained": bool,
-    "stale": bool,
-}
 ALIKE = 0.9  # of the same image scaled, shifted or with a little noise; others have less than 0.8
 
 
@@ -49,21 +36,6 @@ class Watched(TensorDataset):
 
     def left(self) -> dict[str, Any]:
         return {"labels": self.tensors[1], "passes": self.passes}
-
-    def believes(self, left: Any) -> bool:
-        """Whether ``left`` can have said this: in grading, an answer may have made it up."""
-        passes = left.get("passes") if type(left) is dict else None
-        return type(passes) is list and all(
-            type(p) is dict
-            and {name: type(value) for name, value in p.items()} == PASS
-            and p["logits"].dim() == 2
-            and len(p["logits"]) == len(p["samples"]) > 0
-            and p["logits"].is_floating_point()
-            and p["logits"].shape[1] > self.tensors[1].max()
-            and all(type(w) is float for w in p["weights"])
-            and all(type(i) is int and 0 <= i < len(self.tensors[1]) for i in p["samples"])
-            for p in passes
-        )
 
     def which(self, batch: Tensor) -> list[int]:
         """The numbers of these samples, by their look, whatever their scale and shape. Empty where
@@ -124,11 +96,8 @@ def _before(_: nn.Module, __: tuple) -> None:
 def _after(module: nn.Module, args: tuple, output: Any) -> None:
     """Note the outermost call that turns a batch of images into logits."""
     _here.depth = depth = getattr(_here, "depth", 1) - 1
-    if (
-        depth == 0
-        and hasattr(_here, "dataset")
-        and args
-        and isinstance(args[0], Tensor)
-        and (isinstance(output, Tensor) and output.dim() == 2 and 0 < len(args[0]) == len(output))
-    ):
+    if depth or not args or not hasattr(_here, "dataset"):
+        return
+    tensors = isinstance(args[0], Tensor) and isinstance(output, Tensor)
+    if tensors and output.dim() == 2 and 0 < len(args[0]) == len(output):
         _here.dataset.note(module, args[0], output)

@@ -1,11 +1,10 @@
 """Is the answer right, how was it made, and if it is wrong: which mistake is it?
 
-    check(fn) ── find the exercise by the function's name         exercise.py, lesson_*.py
+    check(fn) ── find the exercise by the function's name         exercise.py
       │
-      ├─ play     its cases, under several schedules, elsewhere   cases.py, play.py, in_rank.py
+      ├─ play     its cases, small ones first, elsewhere          cases.py, play.py
       ├─ judge    values, memory, rules on the trace              judge.py, compare.py, rules.py
-      ├─ diagnose from all that was seen, never from the source   diagnose.py
-      ├─ shrink   to the smallest case that shows the mistake     checking.py
+      ├─ diagnose from all that was seen, never from the source   diagnose.py, diagnoses.py
       └─ Verdict  a table, a case, a hint                         verdict.py, cli.py
 
 ``docs/adding-an-exercise.md`` shows how to declare one.

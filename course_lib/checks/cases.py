@@ -4,15 +4,14 @@ The numbers in a tensor are small integers, so that sums are exact in any order 
 worlds rank r holds (i + 1) · 10^r: a sum then spells who is in it, 111 is three ranks once each.
 
 ``features`` names what is special about a case. When an answer fails only where a case has some
-feature, ``clause`` says so in words; exercises never have to.
+feature, ``clause`` says so in words.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any
 
 import torch
@@ -24,12 +23,6 @@ SPREAD = ("strided", "transposed", "mixed")  # layouts whose elements do not lie
 SLOW = 1e6  # bytes/s: a thousand bytes take 200 times the latency
 LARGE = 1 << 57  # no float holds all integers around it
 SPECIAL = (0.0, -0.0, float("nan"), float("inf"), 1.0)
-PLAIN = {
-    "model": ("one layer", "two layers", "four layers"),
-    "src": (0,),
-    "dst": (0,),
-    "op": ("sum",),
-}
 
 
 @dataclass(frozen=True)
@@ -138,11 +131,15 @@ def crowd(rng: random.Random) -> int:
     return rng.randrange(11, 18)
 
 
-def hostile(world: int, length: int, **rest: Any) -> list[Case]:
+def hostile(
+    world: int, length: int, layouts: tuple[int, int] | None = None, **rest: Any
+) -> list[Case]:
     """What a function that moves or adds tensors has to stand: layouts, dtypes, special numbers,
-    several calls in a row under late messages."""
-    kinds = [Case(world, length, layout=layout, **rest) for layout in ("strided", "mixed")]
-    kinds += [
+    several calls in a row under late messages. ``layouts``: a world and a length for the first."""
+    few, short = layouts or (world, length)
+    kinds = [
+        Case(few, short // 2, layout="strided", **rest),
+        Case(few, short, layout="mixed", **rest),
         Case(world, 1, layout="scalar", **rest),
         Case(world, length, "int64", numbers="large", **rest),
         Case(world, length, "bfloat16", numbers="random", **rest),
@@ -158,42 +155,23 @@ def both_regimes(worlds: Iterable[int], **rest: Any) -> list[Case]:
     return [*cases(worlds, (2,), **rest), *cases(worlds, (250,), bandwidth=SLOW, **rest)]
 
 
-def smaller(case: Case) -> Iterator[Case]:
-    """Cases that say the same with less, smallest world first, plain before special."""
-    once = replace(case, calls=1, later=(), jitter=0.0, seed=0)
-    usual = {name: value for name, (value, *_) in PLAIN.items() if name in case.options}
-    plain = replace(
-        once, dtype="float32", layout="contiguous", numbers="digits", options=case.options | usual
-    )
-    kinds = [plain, *(kind for kind in (once, case) if kind != plain)]
-    named = [name for name in ("src", "dst") if name in case.options]
-    for world in sorted({*range(1, min(case.world, 7)), case.world}):
-        roots = sorted({0, *(min(case.options[name], world - 1) for name in named)})
-        for length in range(min(case.length, 9) + 1):
-            for kind, root in product(kinds, roots):
-                if (length == 1 or kind.layout != "scalar") and (
-                    world == case.world or not kind.later
-                ):
-                    options = kind.options | dict.fromkeys(named, root)
-                    yield replace(kind, world=world, length=length, options=options)
-
-
 # ---- what is special about a case --------------------------------------------------------------
 
 COPY = (
     "Messages need contiguous memory. contiguous(), and often reshape(), makes a copy: does "
     "what is done to the copy reach the tensor?"
 )
-BUFFERS = (
-    "Running means and counters are tensors of a model, too; some are integers, and some "
-    "are not saved with it."
-)
-FEATURES = {
+# By feature the end of a sentence that begins with "where", and a question about it. Exercises have
+# words for their own; None: a text among the options that is nothing special.
+Words = Mapping[str, tuple[str, str] | None]
+WORDS: Words = {
+    "sum": None,
     "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
     "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),
-    "more than 32 ranks": ("there are more than 32 ranks", "Which line counts on fewer?"),
-    "n is 1": ("n is 1", "One rank has nothing to send, and nobody to send it to."),
-    "nbytes is 0": ("nbytes is 0", "A message without bytes takes its latency all the same."),
+    "no power of two": (
+        "the number of ranks is no power of two",
+        "Play three ranks by hand: who is whose partner, round by round?",
+    ),
     "empty": (
         "there are no elements",
         "An empty tensor is still a tensor, and an empty range a range.",
@@ -203,19 +181,6 @@ FEATURES = {
         "Then a part has one element or none: are all of them there?",
     ),
     "uneven": ("the length is not a multiple of the number of ranks", "Where is the rest?"),
-    "own partner": (
-        "a rank is its own partner",
-        "Nobody sends to itself, and there is a result all the same.",
-    ),
-    "no neighbours": ("partners are not neighbours", "Whom does each line name?"),
-    "no power of two": (
-        "the number of ranks is no power of two",
-        "Play three ranks by hand: who is whose partner, round by round?",
-    ),
-    "fewer chunks": (
-        "torch.chunk makes fewer chunks than there are ranks",
-        "How many chunks does chunk(4) make of 5 elements?",
-    ),
     "calls": (
         "it is called several times in a row",
         "What does it keep from one call, or take from the next?",
@@ -241,89 +206,25 @@ FEATURES = {
         "the ranks' elements lie in different orders in memory",
         "send and recv go through memory as it lies.",
     ),
-    "positions": ("x has a third dimension", "Each position along L is a sample of its channel."),
     "scalar": ("the tensor has no dimension", "What does it take for granted about the shape?"),
     "special": ("there are zeros, NaN or infinities", "Zero times NaN is NaN, and so is ∞ − ∞."),
     "large": ("the integers are too large for fewer bits", "Which dtype do they pass through?"),
     "src": ("src is not rank 0", "Which lines name a rank and do not mean src?"),
     "dst": ("dst is not rank 0", "Which lines name a rank and do not mean dst?"),
-    "of different lengths": (
-        "the blocks differ in length",
-        "In the table of lengths, what a rank sends is its row. What does it receive?",
-    ),
-    "uneven sides": ("the grid is not square", "Which lines mean rows, and which columns?"),
-    "left over": ("gradients are left over from before", "They are no part of this step."),
-    "an empty batch": (
-        "some rank's batch is empty",
-        "The mean of nothing is NaN. A rank without samples still has to make every call.",
-    ),
-    "batches of unequal size": ("the batches differ in size", "Each sample counts the same."),
-    "without gradient": (
-        "a gradient is missing on some rank",
-        "A missing one counts as zero, and its rank has to make the same calls as all others.",
-    ),
-    "first layer frozen": (
-        "a layer is frozen",
-        "A frozen parameter has no gradient, and is a part of the model all the same.",
-    ),
-    "frozen": ("a parameter is frozen", "It has no gradient, no bucket, and no bytes in one."),
-    "another dtype": (
-        "the next parameter has another dtype",
-        "A bucket closes there for good. What does the new one begin with?",
-    ),
-    "a frozen one between": (
-        "a frozen parameter lies between others of another dtype",
-        "It is not one of those that are divided, and closes nothing.",
-    ),
-    "two swapped": (
-        "two layers run in another order than that of parameters()",
-        "Which bucket goes first, and which of the next ones are full by then?",
-    ),
-    "with all layers": (
-        "a layer is used that one rank did not use the time before",
-        "What has counted or filled up then, and is still there?",
-    ),
-    "a shared weight": ("two layers share a weight", "It is one parameter, under two names."),
-    "another buffer": ("a buffer differs", BUFFERS),
-    "buffers": ("the model has buffers", BUFFERS),
-    "layers in layers": ("layers lie inside of layers", "Does it visit all of them?"),
-    "no_sync": (
-        "a pass lies in no_sync",
-        "Which pass settles whether gradients travel? And what "
-        "does a block leave behind: its flag, counts, gradients?",
-    ),
-    "evaluate": ("a forward pass has no backward", "What does forward() count on?"),
-    "between": (
-        "a forward pass under no_grad comes between a forward pass and its backward",
-        "What does forward() begin anew that the pass under way still needs?",
-    ),
-    "half in no_sync": (
-        "half of a pass lies in no_sync",
-        "The forward half decides whether gradients travel; where backward runs does not matter.",
-    ),
-    "nested": (
-        "a no_sync block lies inside another",
-        "When it ends, what was before it has to be there again.",
-    ),
-    "kept gradient": (
-        "no_sync has left a gradient that the next pass does not add to",
-        "What a rank contributes is all that .grad holds, also where no hook ran.",
-    ),
-    "several steps": (
-        "there is more than one step",
-        "What does the second step find that the first one has left?",
-    ),
-    "two dtypes": ("the model has parameters of two dtypes", "Which dtype do they pass through?"),
 }
 
 
-def features(case: Case) -> set[str]:
-    """In which ways a case is not the plain one: 2 to 5 ranks, contiguous float32, one call."""
+def features(case: Case, words: Words) -> set[str]:
+    """In which ways a case is not the plain one: 2 to 5 ranks, contiguous float32, one call.
+
+    An option counts by its own name where there are words for it, else by the text that it has.
+    """
+    known = {**WORDS, **words}
     out = {case.layout} - {"contiguous"} | {case.numbers} & {"large", "special"}
     for name, value in case.options.items():
-        if isinstance(value, str) and value not in PLAIN.get(name, ("",)):
-            out |= {name, value} & FEATURES.keys() or {value}
-        elif not isinstance(value, str) and name in PLAIN and value not in PLAIN[name]:
+        if isinstance(value, str) and value and known.get(value, ()) is not None:
+            out |= {name, value} & known.keys() or {value}
+        elif name in ("src", "dst") and value:
             out.add(name)
     marks = {
         "alone": case.world == 1,
@@ -349,13 +250,8 @@ def chunked(case: Case) -> set[str]:
     return {name for name, there in marks.items() if there}
 
 
-def divides(case: Case) -> bool:
-    """The ranks' parts are all of one length, and not empty."""
-    return case.world > 1 and case.length > 0 and case.length % case.world == 0
-
-
-def clause(feature: str) -> tuple[str, str]:
-    """A feature as the end of a sentence that begins with "where", and a question about it."""
+def clause(feature: str, words: Words) -> tuple[str, str]:
+    """A feature in words: the end of a sentence that begins with "where", and a question."""
     is_dtype = isinstance(getattr(torch, feature, None), torch.dtype)
     kind = "the dtype is " if is_dtype else "the case says "
-    return FEATURES.get(feature, (kind + feature, ""))
+    return words.get(feature) or WORDS.get(feature) or (kind + feature, "")

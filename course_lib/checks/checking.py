@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, takewhile
+from itertools import islice
+from operator import attrgetter
 from typing import Protocol
 
 from course_lib.beside.in_rank import NOT_WRITTEN, Answer
@@ -16,13 +17,14 @@ from course_lib.checks import own_cells
 from course_lib.checks import play as playing
 from course_lib.checks.cases import Case
 from course_lib.checks.diagnose import Level, diagnose
-from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, find
+from course_lib.checks.exercise import Exercise, Finding, Play, find
 from course_lib.checks.judge import judge, right_with_zeros
 from course_lib.checks.light import lightly
 from course_lib.checks.verdict import Verdict
 from course_lib.copies.progress import record
-from course_lib.errors import CheckFailed, Hang, RankDied, interruptible
+from course_lib.errors import CheckFailed, interruptible
 
+SIZE = attrgetter("size")
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
 
 
@@ -38,9 +40,9 @@ class Player(Protocol):
 
     def simulator_works(self) -> bool: ...
 
-    def simulated(self, exercise: Exercise, answer: Answer, cases: list[Case], /) -> list[Play]: ...
+    def play_all(self, exercise: Exercise, answer: Answer, cases: list[Case], /) -> list[Play]: ...
 
-    def real(self, exercise: Exercise, answer: Answer, case: Case, /) -> Play | None: ...
+    def play_real(self, exercise: Exercise, answer: Answer, case: Case, /) -> Play | None: ...
 
 
 def check(fn: Callable) -> Verdict:
@@ -65,51 +67,41 @@ def check(fn: Callable) -> Verdict:
 
 @lightly()
 def verdict_on(
-    exercise: Exercise,
-    answer: Answer,
-    player: Player = playing,
-    shrink: bool = True,
-    secret: str = "",
+    exercise: Exercise, answer: Answer, player: Player = playing, secret: str = ""
 ) -> Verdict:
     """The verdict on an answer, right or wrong. Never raises because of the answer; because of the
     machine it raises CannotCheck.
 
-    ``shrink``: of the first level that fails the smallest case is looked for on which the mistake
-    can be seen. Where there is a ``secret``, it draws the cases, and not the answer's own text,
-    which somebody may have made to fit them.
+    Where there is a ``secret``, it draws the cases, and not the answer's own text, which somebody
+    may have made to fit them.
     """
     rng = random.Random(secret or _seed(answer))
-    core, sturdy, complete = exercise.core(rng), exercise.sturdy(rng), player.simulator_works()
-    blank = _blank(exercise, core) if complete else []
-    regimes = exercise.regimes(rng) if complete else []
+    complete = player.simulator_works()
+    core, sturdy = (sorted(cases(rng), key=SIZE) for cases in (exercise.core, exercise.sturdy))
     if complete:
-        plays = player.simulated(exercise, answer, core + regimes + sturdy + blank)
+        regimes, blank = exercise.regimes(rng), _blank(exercise, core)
+        plays = player.play_all(exercise, answer, core + regimes + sturdy + blank)
     else:  # values only; the rest is named, not graded
-        core, sturdy = _for_real(core)[:5], []
-        plays = [p for case in core if (p := player.real(exercise, answer, case))]
-    said = [seen.returned for play in plays[:1] for by_rank in play.seen for seen in by_rank]
-    if NOT_WRITTEN in [value for value in said if isinstance(value, str)]:
+        core, regimes, sturdy, blank = _for_real(core)[:5], [], [], []
+        plays = [p for case in core if (p := player.play_real(exercise, answer, case))]
+    if plays and NOT_WRITTEN in _texts(plays[0]):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
     rest = iter(plays)
     in_core, in_regimes, in_sturdy, in_blank = (
-        list(islice(rest, len(c))) for c in (core, regimes, sturdy, blank)
+        list(islice(rest, len(cases))) for cases in (core, regimes, sturdy, blank)
     )
-    several, ended = [p for p in in_core if p.case.world > 1], len(in_core) == len(core)
+    ended = len(in_core) == len(core)
+    several = [p for p in in_core if p.case.world > 1]
     if all(map(right_with_zeros, in_blank)):  # so the numbers came beside the messages
         for play in in_blank:
             play.findings = [Finding("beside", "it is right, though all messages carried zeros")]
         in_core += in_blank
-    if (
-        complete
-        and ended
-        and exercise.in_ranks
-        and not any(p.findings for p in in_core)
-        and (able := _for_real(core))
-    ):
-        real = player.real(exercise, answer, max(able, key=lambda c: c.size))
-        if real is not None:
+    right = ended and not any(p.findings for p in in_core)
+    if complete and right and exercise.in_ranks and (able := _for_real(core)):
+        largest = max(able, key=SIZE)
+        if real := player.play_real(exercise, answer, largest):
             judge(exercise, real)
             in_core.append(real)
     first = Level("core", in_core, [p for p in in_core if p.findings], ended)
@@ -117,68 +109,37 @@ def verdict_on(
     # Counted where everything comes to its right end, so that an answer never loses points by
     # getting better. In sturdy the budget belongs to what has to be kept.
     if complete and exercise.budget:
-        several += in_regimes
+        several = sorted(several + in_regimes, key=lambda play: play.case.size)
         over = [p for p in several if (p.over_budget or p.error) and first.passed]
         levels["budget"] = Level("budget", several, over, first.passed)
     if sturdy:
         failed = [p for p in in_sturdy if p.findings or p.over_budget]
-        levels["sturdy"] = Level(
-            "sturdy", in_sturdy, failed, len(in_sturdy) == len(sturdy), in_core
-        )
-    failing = [level for level in levels.values() if level.failed]
-    for level in failing:
-        level.explanation, level.play = diagnose(exercise, level)
-        if shrink and level is failing[0]:
-            level.play = _smallest(exercise, answer, level.explanation, level.play, player)
-        level.case, level.asks = exercise.describe(level.play.case), exercise.blank
+        ended = len(in_sturdy) == len(sturdy)
+        levels["sturdy"] = Level("sturdy", in_sturdy, failed, ended, in_core)
+    for level in levels.values():
+        if level.failed:
+            level.explanation, level.play = diagnose(exercise, level)
+            level.case, level.asks = exercise.describe(level.play.case), exercise.blank
     ungraded = () if complete else WITHOUT_SIMULATOR
     return Verdict(exercise.title, exercise.points, levels, ungraded=ungraded)
+
+
+def _texts(play: Play) -> list[str]:
+    """What the ranks returned, as far as it is text."""
+    returned = [seen.returned for by_rank in play.seen for seen in by_rank]
+    return [value for value in returned if isinstance(value, str)]
 
 
 def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:
     """Two cases of core once more, in which nobody can know what the others have."""
     able = exercise.in_ranks and exercise.blank
-    fitting = [c for c in core if able and exercise.fits(c) and c.calls == 1]
-    return [replace(c, blank=True) for c in fitting[:1] + fitting[1:][-1:]]
+    fitting = [case for case in core if able and case.world > 1 and case.calls == 1]
+    return [replace(case, blank=True) for case in fitting[:1] + fitting[1:][-1:]]
 
 
 def _for_real(core: list[Case]) -> list[Case]:
     able = [c for c in core if c.backend == "gloo"]
     return [c for c in able if c.world <= 3] or able[:1]
-
-
-def _smallest(
-    exercise: Exercise, answer: Answer, said: Diagnosis, known: Play, player: Player
-) -> Play:
-    """The smallest world and length on which what is said can be seen."""
-    ended_all = isinstance(known.error, RankDied | Hang | playing.Broken)
-    if ended_all or known.where != "simulated" or known.case.blank:
-        return known
-    special, usual = exercise.features(known.case), exercise.fits(known.case)
-    less = (
-        c
-        for c in takewhile(lambda c: c != known.case, exercise.smaller(known.case))
-        if c.size <= known.case.size
-        and exercise.features(c) <= special
-        and (exercise.fits(c) or not usual)
-    )
-    there = (c for c in less if _exists(exercise, c))
-    promising = islice((c for c in there if said.foretells(playing.make(exercise, c))), 24)
-    while few := list(islice(promising, 6)):  # mostly, it shows in one of the first
-        for play in player.simulated(exercise, answer, few):
-            judge(exercise, play)
-            fails = play.findings if known.findings else play.over_budget and not play.findings
-            if fails and said.when(play):
-                return play
-    return known
-
-
-def _exists(exercise: Exercise, case: Case) -> bool:
-    """Whether there are arguments for it, and an outcome. Smaller cases are made by rule."""
-    with suppress(Exception):  # whatever its makers raise
-        ends = playing.make(exercise, case).comes_to(exercise.right)
-        return all(len(end) == case.world for end in ends)
-    return False
 
 
 def _seed(answer: Answer) -> int:

@@ -86,43 +86,51 @@ def _same_tensor(got: Tensor, want: Tensor, tolerance: float) -> bool:
 def same_but_for(what: str, got: Any, want: Any) -> bool:
     """Whether all numbers are right, and the ``shape`` or the ``dtype`` of some tensor is not."""
     here, there = dict(leaves(got)), dict(leaves(want))
-    pairs = [(here.get(at), value) for at, value in there.items()]
-    tensors = [(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor)]
-    if here.keys() != there.keys() or not tensors or len(tensors) < len(pairs):
-        return False
-    fits = all(
-        a.numel() == b.numel() and getattr(a, _OTHER[what]) == getattr(b, _OTHER[what])
-        for a, b in tensors
-    )
-    return fits and all(alike(a.flatten(), b.flatten()).all() for a, b in tensors)
+    other = "dtype" if what == "shape" else "shape"
+
+    def fits(one: Any, two: Any) -> bool:
+        if not (isinstance(one, Tensor) and isinstance(two, Tensor)):
+            return False
+        alone = one.numel() == two.numel() and getattr(one, other) == getattr(two, other)
+        return alone and bool(alike(one.flatten(), two.flatten()).all())
+
+    known = here.keys() == there.keys() != set()
+    return known and all(fits(here[at], there[at]) for at in there)
 
 
-def differing(got: Any, want: Any) -> list[int]:
-    """The places at which two tensors of one shape differ; empty where all do."""
-    if not (isinstance(got, Tensor) and isinstance(want, Tensor)) or got.shape != want.shape:
-        return []
-    at = (~alike(got, want)).flatten().nonzero().flatten().tolist()
-    return at if len(at) < got.numel() else []
+def between(t: Tensor) -> Tensor:
+    """What lies in a tensor's memory and is none of its elements."""
+    memory = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
+    foreign = torch.ones(memory.shape, dtype=torch.bool)
+    foreign.as_strided(t.shape, t.stride(), t.storage_offset()).fill_(False)
+    return memory[foreign]
 
 
 def held_otherwise(got: Any, want: Any) -> bool:
     """Whether two values are equal but for the kind of their lists, tuples, sets and ranges."""
-    return isinstance(got, list | tuple | set | frozenset | range) and _flat(got) == _flat(want)
+    return isinstance(got, HOLDERS) and _flat(got) == _flat(want)
+
+
+HOLDERS = (list, tuple, set, frozenset, range)
 
 
 def _flat(value: Any) -> Any:
-    if isinstance(value, list | tuple | set | frozenset | range):
+    if isinstance(value, HOLDERS):
         inner = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
         return [_flat(item) for item in inner]
     return show(value, 17) if isinstance(value, Tensor) else value
 
 
-_OTHER = {"shape": "dtype", "dtype": "shape"}
-
-
 def alike(got: Tensor, want: Tensor) -> Tensor:
     """Element by element: the same number, and two NaN are alike."""
     return (got == want) | ((got != got) & (want != want))
+
+
+def places(got: Any, want: Any) -> list[int]:
+    """At which elements two tensors of one shape differ."""
+    if not (isinstance(got, Tensor) and isinstance(want, Tensor)) or got.shape != want.shape:
+        return []
+    return (~alike(got, want)).flatten().nonzero().flatten().tolist()
 
 
 # ---- in words ------------------------------------------------------------------------------------

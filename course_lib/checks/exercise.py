@@ -21,7 +21,7 @@ from torch import Tensor
 
 from course_lib.beside.kept import Kept
 from course_lib.beside.seen import Seen, leaves, left
-from course_lib.checks.cases import Case, features, smaller
+from course_lib.checks.cases import Case, Words, features
 from course_lib.checks.compare import FACETS, facet, same
 from course_lib.errors import CheckFailed, CourseError
 from course_lib.simulated import Network
@@ -36,8 +36,8 @@ def untouched(given: list[tuple]) -> None:
     """Every rank leaves its arguments as they were."""
 
 
-class Outcome(list[Seen]):
-    """What every rank has after one call; of a mistake that comes to no end: nothing."""
+class After(list[Seen]):
+    """What every rank has after one call; of a mistake that comes to no end: no rank."""
 
     @cached_property
     def facets(self) -> dict[str, dict[str, Any]]:
@@ -74,14 +74,14 @@ class Prepared:
 
     def __init__(self, rounds: list[list[tuple]]) -> None:
         self.rounds = rounds  # [call][rank]
-        self._outcomes: dict[tuple[Right, int], Outcome] = {}
+        self._outcomes: dict[tuple[Right, int], After] = {}
 
     @cached_property
     def by_rank(self) -> list[Kept]:
         """For each rank the arguments of every call."""
         return [Kept(list(rounds)) for rounds in zip(*self.rounds, strict=True)]
 
-    def outcome(self, fn: Right, call: int = 0) -> Outcome:
+    def outcome(self, fn: Right, call: int = 0) -> After:
         """What would come of the call if ``fn`` were what the ranks do."""
         if (fn, call) not in self._outcomes:
             given = [mine.value[call] for mine in self.by_rank]
@@ -94,7 +94,7 @@ class Prepared:
                 Seen(r, left(tuple(a)), ("written",) * (_version(a) > v))
                 for r, a, v in zip(returned, given, before, strict=True)
             ]
-            self._outcomes[fn, call] = Outcome(ends)
+            self._outcomes[fn, call] = After(ends)
         return self._outcomes[fn, call]
 
 
@@ -104,8 +104,8 @@ class Play:
 
     case: Case
     prepared: Prepared
-    seen: list[Outcome] = field(default_factory=list)  # [call][rank]
-    expected: list[Outcome] = field(default_factory=list)  # the same, as it should be
+    seen: list[After] = field(default_factory=list)  # [call][rank]
+    expected: list[After] = field(default_factory=list)  # the same, as it should be
     run: Run | None = None
     error: CourseError | None = None
     where: str = "simulated"
@@ -134,15 +134,14 @@ class Play:
         """What there was to compare of a rank's arguments before the call."""
         return self.prepared.outcome(untouched, call)[rank].args
 
-    def comes_to(self, fn: Right) -> list[Outcome]:
+    def comes_to(self, fn: Right) -> list[After]:
         """What would come of each call if ``fn`` were what the ranks do."""
         return [self.prepared.outcome(fn, call) for call in range(self.case.calls)]
 
     def kinds(self) -> set[str]:
         """Of all that is wrong; of an error its own kind as well."""
-        return {f.kind for f in self.findings + self.over_budget} | {
-            getattr(self.error, "kind", "")
-        } - {""}
+        said = {f.kind for f in self.findings + self.over_budget}
+        return said | {getattr(self.error, "kind", "")} - {""}
 
 
 @dataclass(frozen=True)
@@ -171,14 +170,12 @@ def turned(right: Callable[..., list | None]) -> Callable[..., Mistake]:
 class Diagnosis:
     """A mistake that shows in the play itself: in an error, or in what was said on the way.
 
-    ``when`` has to be true of plays with this mistake and of no others; ``foretells`` of a case
-    that nobody has played yet, where it could be seen.
+    ``when`` has to be true of plays with this mistake and of no others.
     """
 
     id: str
     hint: str
     when: Callable[[Play], bool]
-    foretells: Callable[[Play], bool] = lambda prepared: True
 
 
 Rule = Callable[[Play], Iterable[Finding]]
@@ -215,9 +212,8 @@ class Exercise:
     regimes: Cases = no_cases  # for the budget alone
     free: Sequence[str] = ()
     settle: Callable[[list[Seen], list[Seen]], list[Seen]] | None = None
-    smaller: Callable[[Case], Iterable[Case]] = smaller
-    fits: Callable[[Case], bool] = lambda case: case.world > 1 and case.length > 0
     special: Callable[[Case], set[str]] = lambda case: set()  # features beyond the usual ones
+    words: Words = field(default_factory=dict)  # for features of its own
     tolerance: float = 0.0
     in_ranks: bool = True  # False: a plain function, which is called and asks nobody
     blank: bool = True
@@ -243,9 +239,10 @@ class Exercise:
         return mine
 
     def features(self, case: Case) -> set[str]:
-        return (features(case) if self.in_ranks else set()) | self.special(case)
+        usual = features(case, self.words) if self.in_ranks else set()
+        return usual | self.special(case)
 
-    def differing(self, these: Sequence[Outcome], those: Sequence[Outcome]) -> set[str]:
+    def differing(self, these: Sequence[After], those: Sequence[After]) -> set[str]:
         """The facets in which some call came to something else."""
         return {
             name
@@ -259,17 +256,18 @@ class Exercise:
         """The case in words: ``3 ranks, length 7, float64, strided``."""
         words = []
         if self.in_ranks:
-            words.append("1 rank" if case.world == 1 else f"{case.world} ranks")
-            words += [f"{self.length_is} {case.length}"] if self.length_is else []
+            words.append(f"{case.world} rank{'s' * (case.world > 1)}")
+            words += [f"{self.length_is} {case.length}"] * bool(self.length_is)
         words += [w for w in (case.dtype, case.layout) if w not in ("float32", "contiguous")]
         words += [f"{name} {value}" for name, value in case.options.items()]
         own = {"length": self.length_is}
         words += [f"then {own.get(k, k)} {v}" for more in case.later for k, v in more.items()]
         words += ["on modelled GPUs" if case.backend == "nccl" else "on gloo"] * self.on_gpus
         words += [f"links of {case.bandwidth / 1e6:g} MB/s"] * (case.bandwidth < Network.bandwidth)
-        words += ["messages of uneven speed"] if case.jitter else []
-        words += ["zeros in every message"] if case.blank else []
-        return ", ".join(words + ([f"called {case.calls} times"] if case.calls > 1 else []))
+        words += ["messages of uneven speed"] * bool(case.jitter)
+        words += ["zeros in every message"] * case.blank
+        words += [f"called {case.calls} times"] * (case.calls > 1)
+        return ", ".join(words)
 
 
 _declared: dict[str, Exercise] = {}

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from course_lib.checks.compare import FACETS, differing, facet, same, same_kind
-from course_lib.checks.exercise import Exercise, Finding, Outcome, Play
+from torch import Tensor
+
+from course_lib.checks.compare import FACETS, between, facet, places, same, same_kind
+from course_lib.checks.exercise import After, Exercise, Finding, Play
 from course_lib.diagnosis.explain import ranks_text
 
 NOTES = {  # any other note is the name of a tensor that has been replaced
@@ -16,6 +18,7 @@ NOTES = {  # any other note is the name of a tensor that has been replaced
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
 }
+BETWEEN = "memory between the elements of a tensor has changed"
 REPLACED = "{} is another tensor now, or has other memory, than before the call"
 
 
@@ -27,7 +30,7 @@ def judge(exercise: Exercise, play: Play) -> None:
     play.expected = play.comes_to(exercise.right)
     if exercise.settle is not None:
         play.expected = [
-            Outcome(exercise.settle(copy.deepcopy(list(want)), got))
+            After(exercise.settle(copy.deepcopy(list(want)), got))
             for want, got in zip(play.expected, play.seen, strict=True)
         ]
     play.findings = [f for call in range(play.case.calls) for f in _in_call(exercise, play, call)]
@@ -48,19 +51,19 @@ def which_differ(play: Play) -> str:
     """On which ranks it is wrong, and in which elements of their tensors, where not all are."""
     values = [f for f in play.findings if f.kind in ("returned", "left")]
     wrong = {f.rank for f in values if f.rank is not None}
-    everyone = set(range(play.case.world))
-    parts = []
-    if len(wrong) > 1 == len(everyone - wrong):
-        parts = [f"all ranks but {ranks_text(everyone - wrong).removeprefix('rank ')} are wrong"]
-    elif wrong and wrong < everyone:
-        parts = [f"only {ranks_text(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong"]
-    places = {tuple(differing(f.got, f.want)) for f in values}
-    if len(places) == 1 and (at := places.pop()):
-        parts.append(
-            f"element{'s' * (len(at) > 1)} {', '.join(map(str, at[:4]))} differ"
-            f"{'s' * (len(at) == 1)}, and no other"
-        )
-    return f"Here {', and '.join(parts)}." if parts else ""
+    right = set(range(play.case.world)) - wrong
+    said = []
+    if wrong and right:
+        are = "is" if len(wrong) == 1 else "are"
+        said = [f"only {ranks_text(wrong)} {are} wrong"]
+        if len(wrong) > 1 == len(right):
+            said = [f"all ranks but {right.pop()} are wrong"]
+    where = {tuple(places(f.got, f.want)) for f in values}
+    at = where.pop() if len(where) == 1 else ()
+    if 0 < len(at) < values[0].got.numel():
+        elements, differ = ("element", "differs") if len(at) == 1 else ("elements", "differ")
+        said.append(f"{elements} {', '.join(map(str, at[:4]))} {differ}, and no other")
+    return f"Here {', and '.join(said)}." if said else ""
 
 
 def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
@@ -76,11 +79,22 @@ def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
                 stays = same_here(old, wanted) and "written" not in want.notes
                 kind = "argument changed" if stays else "left"
                 yield find(kind, "has", got=new, want=wanted, old=old)
+        if any(map(_written_between, play.before(rank, call), got.args)):
+            yield find("between", BETWEEN)
         yield from (
             find(note if note in NOTES else "replaced", NOTES.get(note, REPLACED.format(note)))
             for note in got.notes
             if facet(note) not in exercise.free
         )
+
+
+def _written_between(before: Any, after: Any) -> bool:
+    """Whether what is none of a tensor's elements has changed in its memory, where it still lies
+    as it did."""
+    if not (isinstance(before, Tensor) and isinstance(after, Tensor)):
+        return False
+    one, other = between(before), between(after)
+    return before.stride() == after.stride() and len(one) == len(other) and not same(one, other)
 
 
 def _counted(exercise: Exercise, value: Any) -> Any:

@@ -1,8 +1,8 @@
 """Play an answer's cases elsewhere: in the simulator of another process, or on real ranks.
 
-simulated    all cases in one process, under five schedules in turn; results go into a file
+play_all     all cases in one process, under five schedules in turn; results go into a file
              as they come, so that an answer that hangs or dies takes only the rest along
-real         one case, on processes that talk by gloo
+play_real    one case, on processes that talk by gloo
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
-from course_lib.beside.in_rank import Answer, call_all, this_rank
+import torch.distributed as dist
+
+from course_lib.beside.in_rank import Answer, call_all
 from course_lib.beside.kept import Kept
 from course_lib.beside.seen import Seen
 from course_lib.checks.cases import Case
-from course_lib.checks.exercise import Exercise, Outcome, Play, Prepared
+from course_lib.checks.exercise import After, Exercise, Play, Prepared
 from course_lib.checks.light import lightly
 from course_lib.context import compute
 from course_lib.errors import CourseError, Hang, NotStarted, RankDied, RankFailed
@@ -31,7 +33,7 @@ from course_lib.ranks.log import nameless_file
 from course_lib.trace import Run
 
 # Seconds of an idle machine after which a play is called a hang: by the simulator; by the system,
-# where the play keeps even that from running; on real ranks. All plays together: see ``simulated``.
+# where the play keeps even that from running; on real ranks. All plays together: see ``play_all``.
 ONE_PLAY, STUCK, REAL, ALL_PLAYS = 2.5, 5, 6.0, 90.0
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
 Result = Run | CourseError
@@ -58,20 +60,20 @@ class CannotCheck(CourseError):
 # ---- in the process that plays -------------------------------------------------------------------
 
 
-def play_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
+def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
     _be_quiet()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with lightly(), open(log, "wb", buffering=0) as out:
         for job in jobs:
             signal.alarm(math.ceil(STUCK * load_factor()))  # ends the process, whatever it is doing
-            result = _play_job(answer, job, ddp)
+            result = _simulate(answer, job, ddp)
             out.write(pickle.dumps(result))
             if isinstance(result, Hang):
                 return
 
 
-def _play_job(answer: Answer, job: Job, ddp: bool) -> Result:
+def _simulate(answer: Answer, job: Job, ddp: bool) -> Result:
     from course_lib.simulated import simulate
 
     case, schedule, rounds = job
@@ -94,10 +96,11 @@ def _play_job(answer: Answer, job: Job, ddp: bool) -> Result:
 
 def _play(answer: Answer, rounds: list[Kept], ddp: bool, busy: float = 0.0) -> Kept:
     """Runs in every rank; ``rounds`` are by rank the arguments of every call."""
-    os.environ["LOCAL_RANK"] = str(this_rank() % 2)  # as on machines that have two ranks each
+    rank = dist.get_rank()
+    os.environ["LOCAL_RANK"] = str(rank % 2)  # as on machines that have two ranks each
     if busy:
-        compute(busy * (this_rank() + 1))
-    return Kept(call_all(answer.load(), rounds[this_rank()].value, ddp))
+        compute(busy * (rank + 1))
+    return Kept(call_all(answer.load(), rounds[rank].value, ddp))
 
 
 def _play_real(answer: Answer, rounds: list[Kept], ddp: bool) -> Kept:
@@ -139,7 +142,7 @@ def make(exercise: Exercise, case: Case, where: str = "simulated") -> Play:
     return Play(case, _prepared[key], where=where)
 
 
-def simulated(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
+def play_all(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
     """Every case once, under five schedules in turn; fewer plays where one hangs or dies.
 
     The first whose time is up is played again: what a busy machine has held up goes well then.
@@ -163,7 +166,7 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
         file = f"/proc/{os.getpid()}/fd/{log.fileno()}"  # no disk has to have room for it
         try:
             run(
-                play_all,
+                _simulate_all,
                 answer,
                 jobs,
                 exercise.ddp,
@@ -208,7 +211,7 @@ def _read(log: IO[bytes]) -> Iterator[Result]:
             return
 
 
-def real(exercise: Exercise, answer: Answer, case: Case) -> Play:
+def play_real(exercise: Exercise, answer: Answer, case: Case) -> Play:
     """The case on real ranks: processes, gloo."""
     from course_lib import run
 
@@ -240,7 +243,7 @@ def settle(play: Play, result: Result) -> None:
         play.error = result
         return
     by_rank = [r.value if isinstance(r, Kept) else r for r in result.results]
-    play.seen = [Outcome(ranks) for ranks in zip(*by_rank, strict=True)]
+    play.seen = [After(ranks) for ranks in zip(*by_rank, strict=True)]
     if not all(
         isinstance(seen, Seen) and len(seen.args) == len(args)
         for call, rounds in zip(play.seen, play.inputs, strict=True)

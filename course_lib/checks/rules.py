@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from course_lib.checks.exercise import Diagnosis, Finding, Play, Rule
+from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.trace import Event, Trace
 
 Formula = Callable[[Play], int]
@@ -46,52 +46,36 @@ def no_collectives(play: Play) -> Iterator[Finding]:
     )
 
 
-def _at_most(kind: str, text: str, limit: Formula, count: Callable[[Play, int], int]) -> Rule:
-    """No rank may have a higher count than ``limit(play)``."""
+def _at_most(kind: str, does: str, count: Callable[[Play, int], int]) -> Callable[[Formula], Rule]:
+    """Makes rules by which no rank may have a higher count than the limit of the play."""
 
-    def rule(play: Play) -> Iterable[Finding]:
-        most = limit(play)
-        for rank in range(play.case.world):
-            if (mine := count(play, rank)) > most:
-                yield Finding(kind, text.format(rank=rank, mine=mine, most=most), rank, mine, most)
+    def at_most(limit: Formula) -> Rule:
+        def rule(play: Play) -> Iterable[Finding]:
+            most = limit(play)
+            for rank in range(play.case.world):
+                if (mine := count(play, rank)) > most:
+                    text = f"rank {rank} {does.format(mine)}, at most {most} are allowed"
+                    yield Finding(kind, text, rank, mine, most)
 
-    return rule
+        return rule
 
-
-def sends_at_most(limit: Formula) -> Rule:
-    return _at_most(
-        "sends",
-        "rank {rank} sends {mine} messages, at most {most} are allowed",
-        limit,
-        lambda play, rank: len(sends(play, rank)),
-    )
+    return at_most
 
 
-def bytes_at_most(limit: Formula) -> Rule:
-    return _at_most(
-        "bytes",
-        "rank {rank} sends {mine} bytes, at most {most} are allowed",
-        limit,
-        lambda play, rank: trace_of(play).bytes_sent(rank),
-    )
-
-
-def receives_at_most(limit: Formula) -> Rule:
-    return _at_most(
-        "bytes",
-        "rank {rank} receives {mine} bytes, at most {most} are allowed",
-        limit,
-        lambda play, rank: sum(m.nbytes for m in trace_of(play).messages if m.dst == rank),
-    )
-
-
-def messages_of_at_most(limit: Formula) -> Rule:
-    return _at_most(
-        "bytes",
-        "rank {rank} sends a message of {mine} bytes, at most {most} are allowed",
-        limit,
-        lambda play, rank: max((e.nbytes for e in sends(play, rank)), default=0),
-    )
+sends_at_most = _at_most("sends", "sends {} messages", lambda play, rank: len(sends(play, rank)))
+bytes_at_most = _at_most(
+    "bytes", "sends {} bytes", lambda play, rank: trace_of(play).bytes_sent(rank)
+)
+receives_at_most = _at_most(
+    "bytes",
+    "receives {} bytes",
+    lambda play, rank: sum(m.nbytes for m in trace_of(play).messages if m.dst == rank),
+)
+messages_of_at_most = _at_most(
+    "bytes",
+    "sends a message of {} bytes",
+    lambda play, rank: max((e.nbytes for e in sends(play, rank)), default=0),
+)
 
 
 def bytes_in_total_at_least(limit: Formula) -> Rule:
@@ -105,18 +89,6 @@ def bytes_in_total_at_least(limit: Formula) -> Rule:
             yield Finding("too few bytes", text, None, mine, least)
 
     return rule
-
-
-def one_way_round(play: Play) -> Iterator[Finding]:
-    """Messages go to one neighbour, on every rank the same one; so they come from the other."""
-    world = play.case.world
-    for step in (1, -1):
-        if all(peers(play, r) <= {(r + step) % world} for r in range(world)):
-            return
-    rank = next(r for r in range(world) if not peers(play, r) <= {(r + 1) % world})
-    mine = ", ".join(map(str, sorted(peers(play, rank))))
-    text = f"rank {rank} sends to {mine}; its right neighbour is {(rank + 1) % world}"
-    yield Finding("peers", text, rank)
 
 
 # ---- patterns of messages, for every exercise with a budget ------------------------------------
@@ -138,25 +110,3 @@ def through_one(play: Play) -> bool:
         all(root in (m.src, m.dst) for m in trace_of(play).messages)
         for root in range(play.case.world)
     )
-
-
-PATTERNS = [  # told apart where there are more than three ranks
-    Diagnosis(
-        "whole-tensors",
-        "Every message is as long as the tensor. What if each one carried only a part of it?",
-        whole_tensors,
-    ),
-    Diagnosis(
-        "everyone-to-everyone",
-        "Everyone sends to everyone. On a ring each rank sends to "
-        "one neighbour and hears from the other.",
-        to_everyone,
-    ),
-    Diagnosis(
-        "through-one",
-        "One rank hears from everybody and tells everybody: its link carries "
-        "everything while the others idle.",
-        through_one,
-        lambda p: p.case.world > 3,
-    ),
-]

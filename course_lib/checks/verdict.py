@@ -1,4 +1,4 @@
-"""What a check says: a row for each level, the smallest case that fails, a diagnosis, a hint.
+"""What a check says: a row for each level, a case that fails, a diagnosis, a hint.
 
 The text is the same every time for the same answer: no times, no addresses, no paths.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from course_lib.beside.seen import leaves
-from course_lib.checks.compare import alike, cut, same, show, show_apart
+from course_lib.checks.compare import cut, places, same, show, show_apart
 from course_lib.checks.diagnose import Level
 from course_lib.checks.exercise import Finding, Play
 from course_lib.trace import Run
@@ -21,6 +21,7 @@ from course_lib.trace import Run
 ROUNDING = 1e-6  # of a model that is wrong, tensors that differ by this much are not shown
 VALUES = ("returned", "type", "left", "argument changed")  # findings that are shown as values
 WIDE = 104  # characters of a line: with its indent what JupyterLab shows beside its file browser
+WITHOUT_CORE = "passed, and pays nothing without core"
 MOST = 6  # values, and other findings; more would say the same of more ranks
 NOT_WRITTEN_HINT = "Replace the line that raises NotImplementedError by your answer."
 
@@ -60,14 +61,12 @@ class Verdict:
     @property
     def diagnosis(self) -> str | None:
         """The id of what is wrong, as ``04.divides``; None if nothing is."""
-        if not self.written:
-            return "not-written"
         level = self.first_failing
-        return level.explanation.id if level and level.explanation else None
+        return level.said.id if level else None if self.written else "not-written"
 
     @property
     def run(self) -> Run | None:
-        """The run of the smallest case that fails, for ``draw``."""
+        """The run of the case that is shown, for ``draw``."""
         level = self.first_failing
         return level.play.run if level and level.play else None
 
@@ -80,36 +79,33 @@ class Verdict:
         lines = [f"{self.title}: {'passed' if self.passed else f'{self.points} of 100 points'}"]
         for name, worth in self.worth.items():
             paid = worth if self.pays(name) else 0
-            lines.append(f"  {name:<7}{paid:>3}{self._state(name)}")
+            lines.append(f"  {name:<7}{paid:>3}   {self._state(name)}")
         lines += [f"  not graded on this machine: {what}" for what in self.ungraded]
         if self.elsewhere:
-            one = len(self.elsewhere) == 1
+            come, them = ("comes", "it") if len(self.elsewhere) == 1 else ("come", "them")
             lines.append(
-                f"  {', '.join(self.elsewhere)} come{'s' * one} from another cell of yours: "
-                "grading runs the answer's cell alone. Put "
-                f"{'it' if one else 'them'} into that cell."
+                f"  {', '.join(self.elsewhere)} {come} from another cell of yours: grading runs "
+                f"the answer's cell alone. Put {them} into that cell."
             )
-        if (level := self.first_failing) and level.explanation:
-            lines += ["", *_story(level), "", f"{level.explanation.id}: {level.explanation.hint}"]
+        if level := self.first_failing:
+            lines += ["", *_story(level), "", f"{level.said.id}: {level.said.hint}"]
         return "\n".join(part for line in lines for part in _folded(line))
 
     def _state(self, name: str) -> str:
         level = self.levels.get(name)
         if level is None:
-            return "   not graded"
+            return "not graded"
         if level.passed:
-            said = _played(level) if self.pays(name) else ", and pays nothing without core"
-            return f"   passed{said}"
-        if level.failed and level.explanation:
-            id = level.explanation.id
+            return f"passed   {_played(level)}" if self.pays(name) else WITHOUT_CORE
+        if level.failed:
+            id = level.said.id
             # what else goes wrong is seldom what a feature of the cases would say
-            vague = id.endswith("values-differ") or (
-                ".only-" in id and level is not self.first_failing
-            )
-            return "   failed" + ("" if vague else f"   {id}")
+            second = level is not self.first_failing
+            vague = id.endswith("values-differ") or (second and ".only-" in id)
+            return "failed" if vague else f"failed   {id}"
         if name == "budget":
-            return "   counts once core passes"
-        return "   not played: a case before it did not end"
+            return "counts once core passes"
+        return "not played: a case before it did not end"
 
     def as_json(self) -> dict[str, Any]:
         """What ``python -m course_lib check --json`` prints."""
@@ -124,17 +120,14 @@ class Verdict:
         }
         if not self.written:
             out |= {"diagnosis": "not-written", "case": None, "hint": NOT_WRITTEN_HINT}
-        elif (level := self.first_failing) and level.explanation:
-            out |= {
-                "diagnosis": level.explanation.id,
-                "case": case_of(level),
-                "hint": level.explanation.hint,
-            }
+        elif level := self.first_failing:
+            said = level.said
+            out |= {"diagnosis": said.id, "case": case_of(level), "hint": said.hint}
         return out | ({"ungraded": list(self.ungraded)} if self.ungraded else {})
 
 
 def case_of(level: Level) -> Any:
-    """The smallest failing case of a level as plain data: what a verdict's text is made of."""
+    """A level's failing case as plain data: what a verdict's text is made of."""
     if level.play is None:
         return "not reached"
     case = level.play.case
@@ -157,9 +150,8 @@ def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
     """What a rank was given, what it has, and what it should have; of a model or a dict, each
     entry that differs."""
     assert f.rank is not None
-    words = [f"rank {f.rank}"] * (play.case.world > 1) + [f"call {f.call + 1}"] * (
-        play.case.calls > 1
-    )
+    of = [f"rank {f.rank}"] if play.case.world > 1 else []
+    of += [f"call {f.call + 1}"] if play.case.calls > 1 else []
     given = ", ".join(map(show, play.inputs[f.call][f.rank]))
     parts = [(given, f.got, f.want)]
     if isinstance(f.got, dict) and isinstance(f.want, dict):
@@ -173,7 +165,7 @@ def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
     for before, got, want in parts:
         one, other = show_apart(got, want)
         yield {
-            "of": ", ".join(words),
+            "of": ", ".join(of),
             "has": f.text,
             "given": before,
             "got": one,
@@ -204,12 +196,10 @@ def _note(kind: str, got: Any, want: Any) -> str:
             return f"{one.dtype}, not {other.dtype}".replace("torch.", "")
         if one.shape != other.shape:
             return f"shape {tuple(one.shape)}, not {tuple(other.shape)}"
-    if not isinstance(got, Tensor):
-        return ""
-    at = (~alike(got, want)).flatten().nonzero().flatten().tolist()
-    if len(at) == got.numel() > 1:
+    at = places(got, want)
+    if at and len(at) == got.numel() > 1:
         return "all differ"
-    return f"differs at {', '.join(map(str, at[:6]))}" + (" …" if len(at) > 6 else "")
+    return f"differs at {', '.join(map(str, at[:6]))}" + " …" * (len(at) > 6) if at else ""
 
 
 def _kind(value: Any) -> str:
@@ -236,35 +226,35 @@ def _others(play: Play, findings: list[Finding]) -> list[str]:
 
 
 def _played(level: Level) -> str:
-    worlds = sorted({p.case.world for p in level.plays})
-    ranks = f"{worlds[0]} to {worlds[-1]} ranks" if len(worlds) > 1 else f"{worlds[0]} ranks"
-    ranks = "" if worlds == [1] else f", {ranks}"  # a formula has no ranks
-    real = ", one of them on real ranks" * any(p.where != "simulated" for p in level.plays)
-    return f"   {len(level.plays)} case{'s' * (len(level.plays) > 1)}{ranks}{real}"
+    many, worlds = len(level.plays), sorted({p.case.world for p in level.plays})
+    said = [f"{many} case{'s' * (many > 1)}"]
+    if worlds != [1]:  # a formula has no ranks
+        said.append(" to ".join(map(str, dict.fromkeys((worlds[0], worlds[-1])))) + " ranks")
+    if any(p.where != "simulated" for p in level.plays):
+        said.append("one of them on real ranks")
+    return ", ".join(said)
 
 
 def _story(level: Level) -> Iterator[str]:
     case = case_of(level)
     where = "" if case["where"] == "simulated" else f", {case['where']}"
-    yield f"{level.name}, the smallest case that shows it: {case['text']}{where}"
-    wide = max((len(row["of"]) for row in case["values"]), default=0)
+    which = "the smallest case" if level.shows_smallest else "a case"
+    yield f"{level.name}, {which} that shows it: {case['text']}{where}"
+    values, others = case["values"], case["others"]
+    wide = max((len(row["of"]) for row in values), default=0)
+
+    def line(of: str, verb: str, cell: str, more: str = "") -> str:
+        return f"  {of:<{wide}}  {verb:<13}  {cut(cell, WIDE - wide - 19 - len(more))}{more}"
+
     above = ""
-    for row in case["values"]:
-        has, should = (
-            ("has", "should have") if row["has"] == "has" else ("returns", "should return")
-        )
-        of, note = row["of"] if row["of"] != above else "", f"   {row['note']}".rstrip()
+    for row in values:
+        has = row["has"] == "has"
+        yield line(row["of"] if row["of"] != above else "", "given", row["given"])
+        yield line("", row["has"], row["got"])
+        note = f"   {row['note']}".rstrip()
+        yield line("", "should have" if has else "should return", row["expected"], note)
         above = row["of"]
-        for head, verb, cell, more in (
-            (of, "given", row["given"], ""),
-            ("", has, row["got"], ""),
-            ("", should, row["expected"], note),
-        ):
-            room = WIDE - wide - 19 - len(more)
-            yield f"  {head:<{wide}}  {verb:<13}  {cut(cell, room)}{more}"
-    for row in case["others"]:
-        room = WIDE - wide - 19
-        yield f"  {row['of']:<{wide}}  {'given':<13}  {cut(row['given'], room)}   and is right"
+    yield from (line(row["of"], "given", row["given"], "   and is right") for row in others)
     yield from (f"  {line}" for text in case["findings"] for line in text.splitlines()[:40])
 
 

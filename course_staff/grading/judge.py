@@ -56,11 +56,11 @@ class CarriedPlayer:
         self.stretch = load_factor.load_factor()
         self.end = time.monotonic() + self.stretch * self.limits.exercise_seconds
 
-    def real(self, exercise: Exercise, answer: Answer, case: Case) -> Play | None:
+    def play_real(self, exercise: Exercise, answer: Answer, case: Case) -> Play | None:
         """None: the ranks are processes already, and no socket between them is allowed."""
         return None
 
-    def simulated(self, exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
+    def play_all(self, exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
         """Every case once, until one hangs or takes a rank along."""
         plays: list[Play] = []
         for number, case in enumerate(cases):

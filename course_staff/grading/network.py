@@ -24,12 +24,14 @@ import torch.distributed as dist
 
 from course_lib.beside.kept import Kept
 from course_lib.beside.seen import Seen, left
+from course_lib.beside.watched import Watched
 from course_lib.checks.exercise import Play
 from course_lib.simulated.collective import CollectiveWork
 from course_lib.simulated.mail import RecvWork
 from course_lib.simulated.records import Site
 from course_lib.trace import Line, Span
 from course_lib.user_code import line_at
+from course_staff.grading.believing import can_have_seen
 from course_staff.grading.far import MOST_SECONDS, Own
 from course_staff.grading.processes import Slot
 from course_staff.grading.wire import Ended, Malformed, decode, fill, mirrored, say, text_of
@@ -159,7 +161,7 @@ class Proxy:
         for arg, now in zip(given, after, strict=True):
             if type(now) is dict and not all(type(name) is str for name in now):
                 raise Malformed("tensors without names")
-            if hasattr(arg, "believes") and not arg.believes(now):
+            if isinstance(arg, Watched) and not can_have_seen(arg, now):
                 raise Malformed("notes of forward passes that cannot be")
         return Seen(decode(returned), after, tuple(notes))
 

@@ -81,6 +81,10 @@ WRONG = {
     "collective": ("chain", "02.collective", "torch has it already",
                    ("    tensor.copy_(box)\n", "    tensor.copy_(box)\n    dist.broadcast(tensor, "
                     "src)\n")),
+    "writes_between": ("flat", "02.written-between", "the tensor is taken for all of its memory",
+                       (BACK, BACK + "        step = min(tensor.stride(), default=1)\n"
+                        "        if step > 1:\n"
+                        "            tensor.as_strided(tensor.shape, (step,), 0).fill_(99)\n")),
     "adds_strided": ("tree", "02.adds", "two at once: added in place of copied, and clone keeps "
                      "strides", ("    tensor.copy_(box)", "    tensor.add_(box if place else 0)"),
                      ("tensor.clone(memory_format=torch.contiguous_format)", "tensor.clone()")),

@@ -17,7 +17,7 @@ from course_lib.checks.cases import Case, tensor
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.compare import show_apart
 from course_lib.checks.exercise import Exercise, find
-from course_lib.checks.play import real, simulated
+from course_lib.checks.play import play_all, play_real
 
 # ---- packed and unpacked -------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ WHOLE = Exercise(
 @pytest.mark.parametrize("on_real_ranks", [False, True])
 def test_a_tensor_keeps_its_strides_on_its_way_to_a_rank_and_back(on_real_ranks: bool) -> None:
     case, spy = Case(2, 4, layout="strided"), Answer("whole", source=SPY, file="whole.py")
-    play = real(WHOLE, spy, case) if on_real_ranks else simulated(WHOLE, spy, [case])[0]
+    play = play_real(WHOLE, spy, case) if on_real_ranks else play_all(WHOLE, spy, [case])[0]
     assert play.error is None, play.error
     for rank in range(2):
         sent, seen = tensor(case, rank), play.got(rank)
@@ -120,7 +120,7 @@ def whole(mine):
     return dist.get_rank()
 """
     cases = [Case(world) for world in (2, 3, 4)]
-    plays = simulated(WHOLE, Answer("whole", source=stalls_once, file="whole.py"), cases)
+    plays = play_all(WHOLE, Answer("whole", source=stalls_once, file="whole.py"), cases)
     assert (tmp_path / "tries").read_text() == "xx"
     assert [play.got(1).returned for play in plays] == [1, 1, 1]
 

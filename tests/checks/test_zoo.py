@@ -25,7 +25,7 @@ from course_lib.checks.verdict import Verdict
 
 NAMES = sorted(exercises())
 SOLVED = Path(__file__).parents[2] / "notebooks" / "solutions"
-SIMULATED = SimpleNamespace(**vars(play) | {"real": lambda *_: None})  # no real ranks
+SIMULATED = SimpleNamespace(**vars(play) | {"play_real": lambda *_: None})  # no real ranks
 
 
 @pytest.fixture(autouse=True)
@@ -36,12 +36,10 @@ def nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def verdict_of(exercise: str, source: str) -> Verdict:
-    """Real ranks play the first right answer only: what they show is the same for all. Of an answer
-    that stands for no learner's, the smallest case is not looked for."""
+    """Real ranks play the first right answer only: what they show is the same for all."""
     player = play if source == next(iter(zoo.right(exercise).values())) else SIMULATED
     answer = Answer(exercise, source=source, file=f"{exercise}.py")
-    whole = any(source == wrong.source() for wrong in zoo.wrong(exercise).values())
-    return verdict_on(find(exercise), answer, player, shrink=whole)
+    return verdict_on(find(exercise), answer, player)
 
 
 @cache

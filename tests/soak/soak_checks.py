@@ -82,9 +82,9 @@ def mutants(source: str) -> Iterator[tuple[str, str]]:
                 setattr(parent, name, child)
 
 
-def verdict_of(exercise: str, source: str, shrink: bool = True) -> Verdict:
+def verdict_of(exercise: str, source: str) -> Verdict:
     answer = Answer(exercise, source=source, file=f"{exercise}.py")
-    return verdict_on(find(exercise), answer, shrink=shrink)
+    return verdict_on(find(exercise), answer)
 
 
 @pytest.mark.parametrize("exercise", sorted(exercises()))
@@ -111,7 +111,7 @@ def test_mutants_of_right_answers_are_rejected() -> None:
         every = [*mutants(zoo.right(exercise)[way])]
         some = random.Random(way).sample(every, min(len(every), count(10_000)))
         for words, source in some:
-            if verdict_of(exercise, source, shrink=False).passed:
+            if verdict_of(exercise, source).passed:
                 survived.append(f"{exercise}/{way} {words}")
             else:
                 died += 1

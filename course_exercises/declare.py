@@ -1,0 +1,74 @@
+"""How a lesson declares an exercise: by each mistake's name its hint, and what makes or shows it.
+
+    exercise(
+        "01.2 pass_right", passed,                      # its title, the right function
+        inputs=…, core=…, sturdy=…,                     # fields of Exercise
+        hints={"passes-left": "Every rank has …", …},
+        mistakes={"passes-left": {"of": …}, …},         # knobs of the right function
+        diagnoses={"tags": says("tag"), …},             # or a function of what was played
+    )
+
+Several ways to make one mistake stand in a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from course_lib.checks.diagnoses import OfPlay
+from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Right, declare, turned
+
+Knobs = dict[str, Any]
+Ways = Knobs | list[Knobs]
+Mistakes = dict[str, Ways]
+
+
+def several(ways: Ways) -> list[Knobs]:
+    return ways if isinstance(ways, list) else [ways]
+
+
+def exercise(
+    title: str,
+    right: Right,
+    *,
+    hints: dict[str, str],
+    mistakes: Mapping[str, Ways | Mistake] | None = None,
+    diagnoses: dict[str, OfPlay] | None = None,
+    words: Mapping[str, str | None] | None = None,
+    **fields: Any,
+) -> Exercise:
+    """Declare it. The first mistake, or diagnosis, that fits is the one that is named. ``words``
+    are for features of its cases: how "It goes wrong only where …" goes on, and a question."""
+    number, name = title.split()
+    wrong, made, seen = turned(right), mistakes or {}, diagnoses or {}
+    assert hints.keys() == made.keys() | seen.keys(), f"{title}: hints without a mistake, or none"
+    fields["mistakes"] = [
+        ways if isinstance(ways, Mistake) else wrong(id, hints[id], *several(ways))
+        for id, ways in made.items()
+    ]
+    fields["diagnoses"] = [Diagnosis(id, hints[id], when) for id, when in seen.items()]
+    fields["words"] = {name: text and in_two(text) for name, text in (words or {}).items()}
+    return declare(Exercise(number, name, right, **fields))
+
+
+def in_two(text: str) -> tuple[str, str]:
+    """The end of a sentence, and what comes after it."""
+    clause, _, question = text.partition(". ")
+    return clause, question
+
+
+def each(**values: Iterable) -> list[Knobs]:
+    """Knobs turned in all combinations: ``each(a=(1, 2), b=(0, 1))`` are four ways."""
+    return [dict(zip(values, way, strict=True)) for way in product(*values.values())]
+
+
+def unequal(sizes: Sequence[int]) -> set[str]:
+    """What is special about the ranks' batches."""
+    return marked({"an empty batch": 0 in sizes, "batches of unequal size": len({*sizes}) > 1})
+
+
+def marked(marks: dict[str, bool]) -> set[str]:
+    """The features of a case, of those that it may have."""
+    return {feature for feature, there in marks.items() if there}

@@ -1,0 +1,342 @@
+"""Diagnoses that show in a play itself, whatever the exercise: how it ended, who spoke, what is
+left.
+
+A play is asked by small predicates (``found``, ``only``, ``says``, …), which exercises use as well.
+Each list is in the order in which its diagnoses are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from course_lib.checks import rules
+from course_lib.checks.compare import held_otherwise, same_but_for
+from course_lib.checks.exercise import Diagnosis, Mistake, Play, untouched
+from course_lib.errors import Blocked, Deadlock, Mismatch
+
+OfPlay = Callable[[Play], bool]
+Table = dict[str, tuple[str, OfPlay]]  # by id a hint, and of which plays it is true
+MEMORY = ("shared", "argument's memory", "earlier memory", "replaced")  # findings, see judge.NOTES
+
+
+# ---- what a play tells by itself -----------------------------------------------------------------
+
+
+def found(*kinds: str) -> OfPlay:
+    """The play has a finding of one of these kinds, or ended in such an error: a class's name, or
+    the kind of a hazard. A plain CourseError says that something cannot travel."""
+    return lambda p: bool(p.kinds() & set(kinds))
+
+
+def only(*kinds: str) -> OfPlay:
+    """The play came to its end, and has findings of these kinds and no others."""
+    return lambda p: p.done and bool(p.kinds()) and p.kinds() <= set(kinds)
+
+
+def all_wait_in(call: str) -> OfPlay:
+    """Every rank of the world waits, in this call (``send``, ``recv``)."""
+    return lambda p: (
+        isinstance(p.error, Blocked)
+        and len(p.error.waits) == p.case.world
+        and all(call in w.call for w in p.error.waits)
+    )
+
+
+def returned(like: Callable[[Any, Any], bool]) -> OfPlay:
+    """Only what is returned is not right, and everywhere this is true of it and what should be."""
+    return lambda p: only("returned")(p) and all(like(f.got, f.want) for f in p.findings)
+
+
+def two_dtypes(p: Play) -> bool:
+    """Tensors of different dtypes meet in one line's call, or in a send and its recv."""
+    if not isinstance(p.error, Mismatch) or p.error.what != "dtype":
+        return False
+    return len(set(p.error.lines)) == 1 or "recv" in str(p.error)
+
+
+def wait_in_collective(p: Play) -> bool:
+    """Some rank waits in a collective."""
+    messages = "send", "recv", "isend", "irecv"
+    waits = p.error.waits if isinstance(p.error, Blocked) else []
+    return any(not w.call.startswith(messages) for w in waits)
+
+
+def says(*words: str) -> OfPlay:
+    """The error's first line has one of these in it."""
+    return lambda p: any(w in str(p.error).partition("\n")[0] for w in words)
+
+
+def first_true(plays: list[Play], *tables: Table | Sequence[Diagnosis]) -> Diagnosis | None:
+    """The first in these tables that is true of all these plays."""
+    for table in tables if plays else ():
+        rows = (
+            [Diagnosis(id, *row) for id, row in table.items()] if isinstance(table, dict) else table
+        )
+        for diagnosis in rows:
+            if all(map(diagnosis.when, plays)):
+                return diagnosis
+    return None
+
+
+CUT_OFF: Table = {  # of what ended all play, or never began
+    "signature": (
+        "Keep the function's name and its arguments as the stub has them.",
+        found("BadSignature"),
+    ),
+    "breaks-the-check": (
+        "Does the answer change torch or course_lib itself? If it does "
+        "not, the mistake is ours: please report it.",
+        found("Broken"),
+    ),
+    "import": (
+        "The file has to run by itself, before anything in it is called.",
+        found("AtImport"),
+    ),
+    "starts-process": (
+        "A rank is a process already. It starts no other one, and ends by returning.",
+        says("start or end processes"),
+    ),
+    "exits": (
+        "Leave the function by return. A rank that ends itself leaves the others waiting.",
+        found("CalledExit", "RankDied"),
+    ),
+    "cannot-travel": (
+        "What the function uses from outside has to be sent to each rank, "
+        "and this cannot be: make it inside the function.",
+        found("CourseError"),
+    ),
+    "hangs": (
+        "It was still busy when its time was up, and no message was on its way. "
+        "Which loop, pause or call does not end?",
+        found("Hang"),
+    ),
+}
+ERRORS: Table = {
+    "one-buffer": (
+        "Several results go into one tensor: only what comes last stays in "
+        "it. How many tensors are needed? ([box] * n is one tensor in n places.)",
+        lambda p: (
+            found("shared")(p)
+            or (found("written before wait")(p) and says("fills the same tensor")(p))
+        ),
+    ),
+    "strided": (
+        "The call wants tensors whose elements lie side by side, and here they do "
+        "not. contiguous() gives such a copy; empty_like() and clone() keep the "
+        "strides, unless memory_format=torch.contiguous_format says otherwise.",
+        says("has to be contiguous", "must be contiguous"),
+    ),
+    "read-before-wait": (
+        "What irecv fills, or a collective with async_op=True, may be "
+        "read only after wait() has returned.",
+        found("read before wait"),
+    ),
+    "never-waited": (
+        "Each isend, each irecv, and each collective with async_op=True "
+        "returns a Work. Keep it, and wait for it before the function returns.",
+        found("never waited for"),
+    ),
+    "written-before-wait": (
+        "What isend sends, and what irecv or a collective with "
+        "async_op=True fills, may be written only after wait() has returned.",
+        found("written before wait"),
+    ),
+    "send-first": (
+        "Every rank sends first, and a send may wait for its recv: nobody is left to receive. Who "
+        "could receive first, or which call starts a message without waiting for it?",
+        all_wait_in("send"),
+    ),
+    "receive-first": (
+        "Every rank waits for a message that nobody has sent yet. Who could send first?",
+        all_wait_in("recv"),
+    ),
+    "talks-to-itself": (
+        "No message goes from a rank to itself. Which line names it as its own peer?",
+        says("same as the rank of the current process", "itself"),
+    ),
+    "no-such-rank": (
+        "Ranks are counted from 0 to n − 1. Which line computes another number?",
+        says("there is no rank", "Valid ranks are"),
+    ),
+    "not-everybody": (
+        "A collective needs every rank of its group. Here some ranks "
+        "wait in one others never call. Which condition keeps them out?",
+        wait_in_collective,
+    ),
+    "waits-in-vain": (
+        "A rank waits for one that has already returned. Which of the two "
+        "makes a call too many, or one too few?",
+        lambda p: isinstance(p.error, Deadlock) and not p.error.cycle,
+    ),
+    "deadlock": (
+        "Follow the arrows. Each rank waits for one that waits as well: which "
+        "call is missing, or comes too late?",
+        found("Deadlock"),
+    ),
+    "two-dtypes": (
+        "Two calls that meet have tensors of different dtypes. torch.empty() "
+        "makes float32 unless it is told another one; empty_like() takes the dtype along.",
+        two_dtypes,
+    ),
+    "mismatch": (
+        "Two calls that meet have to agree. Does a rank skip one, "
+        "so that its next call meets a different one?",
+        found("Mismatch"),
+    ),
+    "one-truth-value": (
+        "max(), min(), `if`, `and` and `in` ask for one truth value, and "
+        "a tensor of several elements has one for each. torch.maximum, torch.minimum and "
+        "torch.where work element by element.",
+        says("Boolean value of Tensor"),
+    ),
+    "index": (
+        "The list or tuple is shorter than the line takes it to be. (split(k) makes "
+        "parts of k elements; chunk(k) makes k parts, or fewer; tensor_split(k) exactly k.)",
+        says("list index out of range", "tuple index out of range"),
+    ),
+    "raises": (
+        "That exception ends the rank, and so the case. Which value in the line is "
+        "not what it takes it for? Print it there, with its shape and dtype.",
+        found("RankFailed"),
+    ),
+}
+# of which "only with …" may say more
+VAGUE = {
+    "deadlock",
+    "index",
+    "two-dtypes",
+    "waits-in-vain",
+    "receive-first",
+    "mismatch",
+    "raises",
+    "not-everybody",
+    "one-rank-alone",
+}
+
+
+def says_nothing(p: Play) -> bool:
+    """Several ranks, what they need is with the others, and none of them calls anything; and not
+    only memory is wrong, as it may be where there is nothing to send."""
+    return p.done and p.case.world > 1 and not rules.trace_of(p).events and not only(*MEMORY)(p)
+
+
+TALK: Table = {
+    "talks": (
+        "Everything it needs has been given to it: no rank has to ask another.",
+        found("talks"),
+    ),
+    "collective": (
+        "Build this answer from send and receive and their asynchronous forms alone.",
+        found("collective"),
+    ),
+}
+NOTHING_SENT: Table = {
+    "nothing-sent": (
+        "No rank says a word. What another rank holds reaches this one in a "
+        "message, or not at all.",
+        says_nothing,
+    ),
+}
+
+
+NUMBERS: Table = {  # of what came to its end, and has all its numbers right
+    "shape": (
+        "The numbers are right, and the shape is not.",
+        returned(partial(same_but_for, "shape")),
+    ),
+    "dtype": (
+        "The numbers are right, and the dtype is not.",
+        returned(partial(same_but_for, "dtype")),
+    ),
+    "container": (
+        "The values are right, and what holds some of them is not: a list, a tuple and a "
+        "set are not equal, whatever is in them.",
+        returned(held_otherwise),
+    ),
+}
+PATTERNS: Table = {  # told apart where there are more than three ranks
+    "whole-tensors": (
+        "Every message is as long as the tensor. What if each one carried only a part of it?",
+        rules.whole_tensors,
+    ),
+    "everyone-to-everyone": (
+        "Everyone sends to everyone. On a ring each rank sends to "
+        "one neighbour and hears from the other.",
+        rules.to_everyone,
+    ),
+    "through-one": (
+        "One rank hears from everybody and tells everybody: its link carries "
+        "everything while the others idle.",
+        lambda play: play.case.world > 3 and rules.through_one(play),
+    ),
+}
+DONE: Table = {  # of what came to its end, where no mistake of the exercise explains the values
+    "returns-nothing": (
+        "It returns None here. Which path through it has no result?",
+        lambda p: any(f.kind == "type" and f.got is None for f in p.findings),
+    ),
+    "wrong-type": (
+        "The stub promises another type than the one that comes back.",
+        lambda p: found("type")(p) and p.kinds() <= {"type", *MEMORY},
+    ),
+    "changes-argument": (
+        "A caller's tensor has changed that was to stay as it was: "
+        "work on a copy. (A slice or a block of a tensor is a view of it.)",
+        lambda p: found("argument changed")(p) and not found("left")(p),
+    ),
+    "shares-memory": (
+        "What is returned is partly the caller's own tensor, or what an earlier call returned. "
+        "Whoever writes into one changes the other: return new memory.",
+        lambda p: only(*MEMORY)(p) and found(*MEMORY[:3])(p),
+    ),
+    "written-between": (
+        "Memory that lies between the tensor's elements, or around them, and is none of them "
+        "has changed: another tensor may live there.",
+        only("between"),
+    ),
+    "replaced": (
+        "The numbers are right, in another tensor or in other memory. Whoever holds the old tensor "
+        "(an optimizer, DDP's buckets, the caller) does not see them: write into it, in place.",
+        lambda p: found("replaced")(p) and p.kinds() <= {*MEMORY, "left", "argument changed"},
+    ),
+    "beside-messages": (
+        "It is right even where every message carries zeros, so the "
+        "numbers came another way. Ranks share nothing but messages.",
+        found("beside"),
+    ),
+}
+BUDGET: Table = {
+    "too-few-bytes": (
+        "Fewer bytes travel than the data have. Where did the rest come from?",
+        found("too few bytes"),
+    ),
+    "over-budget": (
+        "Go through the messages of one rank: how many are there, how long "
+        "is the longest, and to whom do they go?",
+        found("sends", "bytes", "peers", "rounds"),
+    ),
+}
+NONE_FITS = Diagnosis(
+    "values-differ",
+    "None of the usual mistakes leaves these values. Which of them is the first that is wrong: is "
+    "something missing in it, there twice, or another rank's?",
+    lambda p: True,
+)
+BY_HAND = (
+    "None of the usual mistakes gives this. Work the case above out by hand, and compare each step "
+    "with what the function has there."
+)
+ONE_RANK = Diagnosis(
+    "one-rank-alone",
+    "One rank has the result, and the others do not. Who tells them?",
+    lambda p: False,
+)
+UNTOUCHED = Mistake(
+    "left-unwritten",
+    "Something may have arrived, and on every rank the caller's tensors are what they were before: "
+    "the result is in a tensor that nobody looks at. A name can be given a new tensor; the caller "
+    "still holds the old one.",
+    (untouched,),
+)

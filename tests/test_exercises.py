@@ -1,0 +1,95 @@
+"""The course's exercises lie where the index says, and each lesson's can be handed out alone."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zoo
+from conftest import ROOT
+
+import course_exercises
+from course_lib.__main__ import main
+from course_lib.checks import exercise
+
+LESSONS = sorted(course_exercises.INDEX)
+FILES = sorted((ROOT / "course_exercises").glob("*.py"))
+
+
+def imported(file: Path) -> set[str]:
+    """All modules that a file names in an import, at its top or later."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_nothing_imports_a_lesson(file: Path) -> None:
+    """What several lessons need lies in a file of its own, which goes out with each of them."""
+    assert [name for name in sorted(imported(file)) if ".lesson_" in name] == []
+
+
+def test_the_index_names_every_file_with_exercises() -> None:
+    assert [file.stem for file in FILES if file.stem.startswith("lesson_")] == LESSONS
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_declares_what_the_index_says_and_imports_no_other(
+    lesson: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exercise.exercises()  # all are there again afterwards
+    for name in [name for name in sys.modules if name.startswith("course_exercises.")]:
+        monkeypatch.delitem(sys.modules, name)
+    declared: dict[str, exercise.Exercise] = {}
+    monkeypatch.setattr(exercise, "_declared", declared)
+    importlib.import_module(f"course_exercises.{lesson}")
+    assert sorted(declared) == sorted(course_exercises.INDEX[lesson])
+    assert {known.number[:2] for known in declared.values()} == {lesson[7:9]}
+    assert [name for name in LESSONS if f"course_exercises.{name}" in sys.modules] == [lesson]
+
+
+CHECKS = """
+import sys
+from course_lib.__main__ import main
+from course_lib.checks.exercise import exercises
+print(*sorted(exercises()))
+sys.exit(main(["check", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lesson", "name", "answer"),
+    [
+        ("lesson_06_ddp", "accumulate_step", "as_documented"),
+        ("lesson_08_groups", "grid_groups", "each_in_turn"),
+    ],
+)
+def test_a_lesson_that_is_released_alone_can_be_checked(
+    lesson: str, name: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    out, kept, file = (tmp_path / name for name in ("out", "kept.json", "answer.py"))
+    options = ["--lessons", lesson[7:9], "--manifest", str(kept), "--out", str(out)]
+    assert main(["release", *options]) == 0
+    file.write_text(zoo.source(name, answer))
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKS, name, str(file)],
+        cwd=out,
+        env=os.environ | {"PYTHONPATH": str(out)},
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    known, _, said = done.stdout.partition("\n")
+    assert known.split() == sorted(course_exercises.INDEX[lesson]), done.stderr
+    assert "passed" in said and done.returncode == 0, done.stdout
