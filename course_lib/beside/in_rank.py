@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from course_lib.beside.kept import snapshot
 from course_lib.beside.seen import Seen, leaves, left, overlap
-from course_lib.diagnosis.explain import ranks_text
+from course_lib.diagnosis.lines import ranks_text
 from course_lib.user_code import show_lines
 
 NOT_WRITTEN = "not written yet"

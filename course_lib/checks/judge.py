@@ -9,7 +9,7 @@ from typing import Any
 
 from course_lib.checks.compare import FACETS, differing, facet, same, same_kind
 from course_lib.checks.exercise import Exercise, Finding, Outcome, Play
-from course_lib.diagnosis.explain import ranks_text
+from course_lib.diagnosis.lines import ranks_text
 
 NOTES = {  # any other note is the name of a tensor that has been replaced
     "shared": "the tensors that are returned share memory with one another",

@@ -5,7 +5,7 @@
        │ Plan ─────────────────────────────────────────────────►│ init_process_group
        │◄──────────────────────────────────────────────── ready │
        │ Job ──────────────────────────────────────────────────►│ fn(*args)
-       │◄────────────────────────────────────── output, Outcome │
+       │◄────────────────────────────────────── output, outcome │
        │ shuts the world's socket ──► kill, reap
 
 The first three lines have usually happened before ``run`` is called: see ``standby``.

@@ -27,26 +27,15 @@ import torch.distributed as dist
 import typing_extensions
 
 from course_lib import context
-from course_lib.diagnosis.explain import FILL_A_LIST, FILL_IN_ORDER
+from course_lib.collectives import OP_OF_METHOD, collective
+from course_lib.diagnosis.rank_state import Issued
 from course_lib.overlap import shared_memory
 from course_lib.ranks.log import Writer
 from course_lib.user_code import find_frame, is_user_frame, line_of
 
-# HookOpName → the name that a reader of torch.distributed's documentation knows, where it is not
-# the same in small letters.
-_OPS = {
-    "ALLREDUCE": "all_reduce",
-    "ALLREDUCE_COALESCED": "all_reduce_coalesced",
-    "ALLGATHER": "all_gather",
-    "ALLGATHER_COALESCED": "all_gather_coalesced",
-    "ALLGATHER_BASE": "all_gather_single",
-    "ALLGATHER_INTO_TENSOR_COALESCED": "all_gather_single",
-    "REDUCE_SCATTER_TENSOR_COALESCED": "reduce_scatter_single",
-    "ALLTOALL": "all_to_all",
-    "REDUCE_SCATTER_BASE": "reduce_scatter_single",
-    "ALLTOALL_BASE": "all_to_all_single",
-}
 _HOOK = 0xC0E5  # our id among a group's hooks
+# c10d's hooks know a call by the older name of its method
+_OP_OF_HOOK = {method.strip("_").upper(): op for method, op in OP_OF_METHOD.items()}
 _get_future = dist.Work.get_future
 # The files that a call passes through on its way from the caller to the hook.
 _C10D = dist.isend.__code__.co_filename
@@ -58,7 +47,7 @@ _ON_THE_WAY = {
 }
 
 
-class Call(threading.local):
+class CurrentCall(threading.local):
     """What is known of a thread's current call, for the hook that fires next inside it."""
 
     tag = 0
@@ -71,7 +60,7 @@ class Call(threading.local):
     seq = -1  # between its hooks its number: torch may refuse it
 
 
-current_call = Call()
+current_call = CurrentCall()
 active_recorder: Recorder | None = None
 
 
@@ -122,11 +111,11 @@ class Recorder(context.Context):
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
             line = self._line(find_frame())
-        tensors = (*reads, *writes)
+        tensors, kind, shared = (*reads, *writes), collective(op), ""
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
             dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
-            fills = op in FILL_IN_ORDER
+            fills = kind.memory == "in order"
             try:
                 for tensor in writes if fills else tensors:
                     dense = dense and (tensor.is_contiguous() or (not fills and _is_dense(tensor)))
@@ -136,20 +125,39 @@ class Recorder(context.Context):
                     bytes_out += tensor.nbytes
             except RuntimeError:  # a sparse tensor is no one block of memory
                 dense, bytes_in, bytes_out = True, _dense_size(reads), _dense_size(writes)
-        splits = _splits(op, reads, writes, call.splits) if op in _WITH_SPLITS else ()
-        if op in FILL_A_LIST and (shared := shared_memory(writes)):
-            self._log.append("shares", shared)
+        given, expected = (
+            _splits(op, reads, writes, call.splits) if kind.uneven_on else (None, None)
+        )
+        if kind.fills_a_list:
+            shared = shared_memory(writes)
         if by_user and threading.get_ident() != self._main:
             self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
             seq = self._count
             self._count = seq + 1
-            # Event's fields from op on, but for ``completed``: see Rank._read_issued
-            size = max(bytes_in, bytes_out)
-            what = "issued", op, peer, group, size, dtype, shape, self.now(), line, call.tag
-            how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
-            self._log.write(what + how + splits)
+            record = Issued(
+                op=op,
+                peer=peer,
+                group=group,
+                nbytes=max(bytes_in, bytes_out),
+                dtype=dtype,
+                shape=shape,
+                issued=self.now(),
+                line=line,
+                tag=call.tag,
+                reduce_op=call.reduce_op,
+                async_op=is_async,
+                waited=waited,
+                bytes_in=bytes_in,
+                bytes_out=bytes_out,
+                contiguous=dense,
+                seq=seq,
+                in_splits=given,
+                out_splits=expected,
+                shared=shared,
+            )
+            self._log.append("issued", *record)
         return seq
 
     def refused(self, seq: int) -> None:
@@ -313,7 +321,7 @@ def _dtype(dtype: torch.dtype) -> str:
 
 @functools.cache
 def _op(name: Any) -> str:
-    return _OPS.get(name.name, name.name.lower())
+    return _OP_OF_HOOK.get(name.name, name.name.lower())
 
 
 def _dense_size(tensors: Sequence[torch.Tensor]) -> int:
@@ -325,20 +333,17 @@ def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
-_WITH_SPLITS = {"all_to_all", "all_to_all_single", "reduce_scatter"}
-
-
-def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple:
-    """The last fields of an Event, from ``called`` on, where they are known; ``rows`` are those
-    that all_to_all_single was given for what it writes and what it reads.
+def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple[Any, Any]:
+    """How many elements this rank gives each rank, and expects from each, where that is known;
+    ``rows`` are those that all_to_all_single was given for what it writes and what it reads.
     """
     if op == "all_to_all":
-        return None, tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))
+        return tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))
     if op == "reduce_scatter" and len(writes) == 1:
-        return None, tuple(map(torch.numel, reads)), (writes[0].numel(),) * len(reads)
+        return tuple(map(torch.numel, reads)), (writes[0].numel(),) * len(reads)
     if op == "all_to_all_single" and rows is not None:
-        return None, _elements(reads[0], rows[1]), _elements(writes[0], rows[0])
-    return ()
+        return _elements(reads[0], rows[1]), _elements(writes[0], rows[0])
+    return None, None
 
 
 def _elements(tensor: torch.Tensor, rows: Sequence[int]) -> tuple[int, ...]:
