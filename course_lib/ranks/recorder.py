@@ -28,7 +28,6 @@ import typing_extensions
 
 from course_lib import context
 from course_lib.collectives import OP_OF_METHOD, collective
-from course_lib.diagnosis.rank_state import Issued
 from course_lib.overlap import shared_memory
 from course_lib.ranks.log import Writer
 from course_lib.user_code import find_frame, is_user_frame, line_of
@@ -111,7 +110,7 @@ class Recorder(context.Context):
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
             line = self._line(find_frame())
-        tensors, kind, shared = (*reads, *writes), collective(op), ""
+        tensors, kind = (*reads, *writes), collective(op)
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
             dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
@@ -125,39 +124,22 @@ class Recorder(context.Context):
                     bytes_out += tensor.nbytes
             except RuntimeError:  # a sparse tensor is no one block of memory
                 dense, bytes_in, bytes_out = True, _dense_size(reads), _dense_size(writes)
-        given, expected = (
-            _splits(op, reads, writes, call.splits) if kind.uneven_on else (None, None)
-        )
-        if kind.fills_a_list:
-            shared = shared_memory(writes)
+        more: tuple = ()
+        if kind.uneven_on:
+            more = _splits(op, reads, writes, call.splits)
+        if kind.fills_a_list and (shared := shared_memory(writes)):
+            more = *(more or (None, None)), shared
         if by_user and threading.get_ident() != self._main:
             self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
             seq = self._count
             self._count = seq + 1
-            record = Issued(
-                op=op,
-                peer=peer,
-                group=group,
-                nbytes=max(bytes_in, bytes_out),
-                dtype=dtype,
-                shape=shape,
-                issued=self.now(),
-                line=line,
-                tag=call.tag,
-                reduce_op=call.reduce_op,
-                async_op=is_async,
-                waited=waited,
-                bytes_in=bytes_in,
-                bytes_out=bytes_out,
-                contiguous=dense,
-                seq=seq,
-                in_splits=given,
-                out_splits=expected,
-                shared=shared,
-            )
-            self._log.append("issued", *record)
+            # the fields of rank_state.Issued; to name them here would take as long as all the rest
+            size = max(bytes_in, bytes_out)
+            what = "issued", op, peer, group, size, dtype, shape, self.now(), line, call.tag
+            how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
+            self._log.write(what + how + more)
         return seq
 
     def refused(self, seq: int) -> None:
@@ -333,7 +315,7 @@ def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
-def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple[Any, Any]:
+def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple:
     """How many elements this rank gives each rank, and expects from each, where that is known;
     ``rows`` are those that all_to_all_single was given for what it writes and what it reads.
     """
@@ -343,7 +325,7 @@ def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tup
         return tuple(map(torch.numel, reads)), (writes[0].numel(),) * len(reads)
     if op == "all_to_all_single" and rows is not None:
         return _elements(reads[0], rows[1]), _elements(writes[0], rows[0])
-    return None, None
+    return ()
 
 
 def _elements(tensor: torch.Tensor, rows: Sequence[int]) -> tuple[int, ...]:
