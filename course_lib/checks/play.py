@@ -33,7 +33,7 @@ from course_lib.trace import Run
 ONE_PLAY, STUCK = 2.5, 5
 # Seconds of the wall, on however busy a machine: for a play that sleeps and keeps the simulator
 # from running; for one on real ranks; for all plays together, see ``simulated``.
-ASLEEP, REAL, ALL_PLAYS = 30, 30.0, 600.0
+ASLEEP, REAL, ALL_PLAYS = 15, 30.0, 600.0
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
 Result = Run | CourseError
 

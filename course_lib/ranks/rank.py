@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 from course_lib.diagnosis.matching import CallMatcher
-from course_lib.diagnosis.rank_state import RankState
-from course_lib.diagnosis.stack import Stack
 from course_lib.ranks.log import Reader, nameless_file
 from course_lib.ranks.output import RankOutput
+from course_lib.ranks.stack import Stack
+from course_lib.ranks.state import RankState
 
 
 class RankProcess:

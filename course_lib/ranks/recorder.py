@@ -135,7 +135,7 @@ class Recorder(context.Context):
         with self._lock:
             seq = self._count
             self._count = seq + 1
-            # the fields of rank_state.Issued; to name them here would take as long as all the rest
+            # the fields of state.Issued; to name them here would take as long as all the rest
             size = max(bytes_in, bytes_out)
             what = "issued", op, peer, group, size, dtype, shape, self.now(), line, call.tag
             how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq

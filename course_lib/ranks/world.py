@@ -17,16 +17,16 @@ from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
-from course_lib.diagnosis import hang, hazard
-from course_lib.diagnosis.detector import DeadlockDetector
+from course_lib.diagnosis import hazard
 from course_lib.diagnosis.failure import RankOutcome, root_cause, who_left
 from course_lib.diagnosis.matching import CallMatcher
-from course_lib.diagnosis.rank_state import RankState, to_trace
 from course_lib.errors import CourseError, Hang, NotStarted
 from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.plan import Deadline, Plan, RankJob
 from course_lib.ranks.rank import RankProcess
+from course_lib.ranks.standing import DeadlockDetector, hang_error
+from course_lib.ranks.state import RankState, to_trace
 from course_lib.terminal import arguments, log_settings, show
 from course_lib.trace import Run, many_events
 from course_lib.user_code import notebook_cells
@@ -131,7 +131,7 @@ class World:
                     if error := detector.look():
                         raise who_left(error, self._outcomes())
                     if deadline.passed and (running := self._ask_for_stacks()):
-                        raise hang.of_ranks(running, deadline.seconds)
+                        raise hang_error(running, deadline.seconds)
                 self._check_calls()
             ends = self._outcomes()
             results = [end.value() for end in ends]

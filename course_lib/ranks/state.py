@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.diagnosis.matching import CallMatcher
-from course_lib.diagnosis.stack import Stack
 from course_lib.pickling import unpack
+from course_lib.ranks.stack import Stack
 from course_lib.trace import Event, Line, Span, Trace
 
 _set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
