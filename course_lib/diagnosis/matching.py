@@ -170,5 +170,4 @@ def _place_of(shared: tuple[Event, str]) -> tuple[int, int]:
 def _key(event: Event) -> Key:
     if event.is_collective:
         return "call", event.group
-    ends = (event.rank, event.peer) if event.is_send else (event.peer, event.rank)
-    return "message", event.group, *ends, event.tag
+    return "message", *event.channel

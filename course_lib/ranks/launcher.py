@@ -63,7 +63,7 @@ def run(
     plan = make_plan(world_size, backend, init)
     call = pack_call(fn, args)
     with Interrupts() as interrupts:
-        world = standby.take(plan)
+        world = standby.ready_or_new(plan)
         try:
             with interrupts.allowed():
                 world.wait_until_ready(deadline)

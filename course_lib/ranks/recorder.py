@@ -109,7 +109,7 @@ class Recorder(context.Context):
         # the hooks of send and recv say that they are, all the same
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
-            line = self._line(find_frame())
+            line = self._line(find_frame(caller))
         tensors, kind = (*reads, *writes), collective(op)
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
@@ -282,7 +282,7 @@ class Recorder(context.Context):
     def waiting_for(self, seq: int) -> None:
         """Somebody begins to wait for what a call writes."""
         if threading.get_ident() == self._main:
-            self._log.append("waiting", seq, self._line(find_frame()))
+            self._log.append("waiting", seq, self._line(find_frame(sys._getframe())))
 
 
 def _caller() -> tuple[FrameType | None, str]:
