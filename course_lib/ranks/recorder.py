@@ -124,22 +124,20 @@ class Recorder(context.Context):
                     bytes_out += tensor.nbytes
             except RuntimeError:  # a sparse tensor is no one block of memory
                 dense, bytes_in, bytes_out = True, _dense_size(reads), _dense_size(writes)
-        more: tuple = ()
-        if kind.uneven_on:
-            more = _splits(op, reads, writes, call.splits)
-        if kind.fills_a_list and (shared := shared_memory(writes)):
-            more = *(more or (None, None)), shared
+        more = _splits(op, reads, writes, call.splits) if kind.uneven_on else ()
         if by_user and threading.get_ident() != self._main:
             self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
             seq = self._count
             self._count = seq + 1
-            # the fields of state.Issued; to name them here would take as long as all the rest
-            size = max(bytes_in, bytes_out)
-            what = "issued", op, peer, group, size, dtype, shape, self.now(), line, call.tag
+            # an Event's fields from op on; to name them here would take as long as all the rest
+            size, now = max(bytes_in, bytes_out), self.now()
+            what = "issued", op, peer, group, size, dtype, shape, now, None, line, call.tag
             how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
             self._log.write(what + how + more)
+        if kind.fills_a_list and (shared := shared_memory(writes)):
+            self._log.append("shares", seq, shared)
         return seq
 
     def refused(self, seq: int) -> None:
@@ -316,15 +314,15 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple:
-    """How many elements this rank gives each rank, and expects from each, where that is known;
-    ``rows`` are those that all_to_all_single was given for what it writes and what it reads.
+    """The last fields of an Event, from ``called`` on, where they are known; ``rows`` are those
+    that all_to_all_single was given for what it writes and what it reads.
     """
     if op == "all_to_all":
-        return tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))
+        return None, tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))
     if op == "reduce_scatter" and len(writes) == 1:
-        return tuple(map(torch.numel, reads)), (writes[0].numel(),) * len(reads)
+        return None, tuple(map(torch.numel, reads)), (writes[0].numel(),) * len(reads)
     if op == "all_to_all_single" and rows is not None:
-        return _elements(reads[0], rows[1]), _elements(writes[0], rows[0])
+        return None, _elements(reads[0], rows[1]), _elements(writes[0], rows[0])
     return ()
 
 

@@ -6,7 +6,7 @@ A recorder wrote them, in a rank of ``run`` or in one of some other job: it make
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.diagnosis.matching import CallMatcher
@@ -15,30 +15,6 @@ from course_lib.ranks.stack import Stack
 from course_lib.trace import Event, Line, Span, Trace
 
 _set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
-
-
-class Issued(NamedTuple):
-    """The record of a call that begins: an Event's fields that are known then."""
-
-    op: str
-    peer: int | None
-    group: str
-    nbytes: int
-    dtype: str | None
-    shape: tuple[int, ...]
-    issued: float
-    line: int  # its number in the log; −1 where it is nobody's
-    tag: int
-    reduce_op: str | None
-    async_op: bool
-    waited: bool
-    bytes_in: int
-    bytes_out: int
-    contiguous: bool
-    seq: int
-    in_splits: tuple[int, ...] | None = None
-    out_splits: tuple[int, ...] | None = None
-    shared: str = ""  # what its outputs have in common, as overlap.shared_memory says
 
 
 class RankState:
@@ -103,39 +79,19 @@ class RankState:
         self.outcome = unpack(pickled)
 
     def _read_issued(self, *fields: Any) -> None:
-        call = Issued(*fields)
-        line = self._lines.get(call.line)
-        event = Event(
-            self.number,
-            call.op,
-            call.peer,
-            call.group,
-            call.nbytes,
-            call.dtype,
-            call.shape,
-            call.issued,
-            None,
-            line,
-            call.tag,
-            call.reduce_op,
-            call.async_op,
-            call.waited,
-            call.bytes_in,
-            call.bytes_out,
-            call.contiguous,
-            call.seq,
-            None,
-            call.in_splits,
-            call.out_splits,
-        )
+        """An Event's fields from ``op`` on, but that its line is a number here."""
+        event = Event(self.number, *fields)
+        number: Any = event.line
+        _set(event, "line", line := self._lines.get(number))
         self.events.append(event)
         if not event.async_op:
             self.blocked_in, self.blocked_at = event, line
         elif event.is_collective:
             self.in_flight[event.seq] = event
         self.matcher.add(event)
-        if call.shared:
-            self.matcher.shares(event, call.shared)
+
+    def _read_shares(self, seq: int, what: str) -> None:
+        self.matcher.shares(self.events[seq], what)
 
     def _read_waiting(self, seq: int, line: int) -> None:
         self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
