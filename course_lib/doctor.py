@@ -58,7 +58,7 @@ class Question(NamedTuple):
     after: str = ""
 
 
-class Finding(NamedTuple):
+class Remark(NamedTuple):
     """What came of a question: ``state`` is "ok", "note" or "MISSING"."""
 
     name: str
@@ -98,16 +98,16 @@ def modes(states: dict[str, str]) -> str:
     return f"Every lesson runs here: on real ranks with gloo, {simulated}{gpus}.{page}"
 
 
-def examine(question: Question, states: dict[str, str]) -> Finding:
+def examine(question: Question, states: dict[str, str]) -> Remark:
     """Ask one question. Whatever it raises becomes a finding; what ranks print is left out."""
     failed = "MISSING" if question.needed else "note"
     if states.get(question.after, "ok") != "ok":
-        return Finding(question.name, failed, "not tried", f"mend {question.after} first")
+        return Remark(question.name, failed, "not tried", f"mend {question.after} first")
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            return Finding(question.name, "ok", question.ask())
+            return Remark(question.name, "ok", question.ask())
     except Exception as error:
-        return Finding(question.name, failed, _first_line(error), question.remedy)
+        return Remark(question.name, failed, _first_line(error), question.remedy)
 
 
 def _first_line(error: Exception) -> str:

@@ -104,6 +104,12 @@ class Event:
         return self.op != "send" and self.op != "recv"
 
     @property
+    def channel(self) -> tuple[str, int | None, int | None, int]:
+        """Group, source, destination and tag: the k-th send of these meets the k-th recv."""
+        ends = (self.rank, self.peer) if self.is_send else (self.peer, self.rank)
+        return self.group, *ends, self.tag
+
+    @property
     def name(self) -> str:
         """The call as the reader wrote it: an asynchronous send is an ``isend``."""
         return self.op if self.is_collective or not self.async_op else f"i{self.op}"
@@ -176,18 +182,15 @@ class Trace:
 
     @cached_property
     def messages(self) -> list[Message]:
-        """Each send with its recv: the k-th of (group, source, destination, tag) meets the k-th.
-
-        That is torch.distributed's rule: messages between two ranks with one tag stay in order.
-        """
+        """Each send with its recv: as torch has it, those of one channel stay in order."""
         waiting: dict[tuple, deque[Event]] = defaultdict(deque)
         for event in self.by_rank:
             if event.is_recv and event.peer is not None:
-                waiting[event.group, event.peer, event.rank, event.tag].append(event)
+                waiting[event.channel].append(event)
         pairs = []
         for event in self.by_rank:
             if event.is_send:
-                queue = waiting[event.group, event.rank, event.peer, event.tag]
+                queue = waiting[event.channel]
                 pairs.append(Message(event, queue.popleft() if queue else None))
         return sorted(pairs, key=lambda m: (m.send.issued, m.src, m.send.seq))
 
@@ -205,68 +208,35 @@ class Trace:
         return path
 
     def _chrome_events(self) -> list[dict[str, Any]]:
-        def box(rank: int, lane: int, name: str, start: float, end: float, **args: Any) -> dict:
-            return {
-                "ph": "X",
-                "pid": rank,
-                "tid": lane,
-                "name": name,
-                "args": args,
-                "ts": start * 1e6,
-                "dur": max(0.0, end - start) * 1e6,
-            }
-
-        ranks = sorted({e.rank for e in self.events} | {s.rank for s in self.spans})
         out: list[dict[str, Any]] = []
-        for rank in ranks:
-            out.append(
-                {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank}"}}
-            )
+        for rank in sorted({e.rank for e in self.events} | {s.rank for s in self.spans}):
+            out.append(_chrome("M", rank, 0, "process_name", args={"name": f"rank {rank}"}))
             for lane, name in enumerate(("communication", "spans")):
-                out.append(
-                    {
-                        "ph": "M",
-                        "pid": rank,
-                        "tid": lane,
-                        "name": "thread_name",
-                        "args": {"name": name},
-                    }
-                )
+                out.append(_chrome("M", rank, lane, "thread_name", args={"name": name}))
         for e in self.events:
             end = e.issued if e.completed is None else e.completed
-            out.append(
-                box(
-                    e.rank,
-                    0,
-                    e.op,
-                    e.issued,
-                    end,
-                    peer=e.peer,
-                    nbytes=e.nbytes,
-                    dtype=e.dtype,
-                    shape=list(e.shape),
-                    group=e.group,
-                    line=str(e.line or ""),
-                )
-            )
-        out += [box(s.rank, 1, s.name, s.start, s.end) for s in self.spans]
+            args: dict[str, Any] = {name: getattr(e, name) for name in _TOLD}
+            args["line"] = str(e.line or "")
+            out.append(_chrome("X", e.rank, 0, e.op, e.issued, end, args=args))
+        for s in self.spans:
+            out.append(_chrome("X", s.rank, 1, s.name, s.start, s.end, args={}))
         for number, m in enumerate(self.messages):
             if m.recv is not None and m.recv.completed is not None:
-                ends = (("s", m.src, m.send.issued), ("f", m.dst, m.recv.completed))
-                out += [
-                    {
-                        "ph": ph,
-                        "bp": "e",
-                        "id": number,
-                        "pid": rank,
-                        "tid": 0,
-                        "cat": "message",
-                        "name": "message",
-                        "ts": at * 1e6,
-                    }
-                    for ph, rank, at in ends
-                ]
+                arrow: dict[str, Any] = {"bp": "e", "id": number, "cat": "message"}
+                out.append(_chrome("s", m.src, 0, "message", m.send.issued, **arrow))
+                out.append(_chrome("f", m.dst, 0, "message", m.recv.completed, **arrow))
         return out
+
+
+_TOLD = ("peer", "nbytes", "dtype", "shape", "group")  # of an Event, in a box's details
+
+
+def _chrome(
+    ph: str, rank: int, lane: int, name: str, start: float = 0.0, end: float = 0.0, **more: Any
+) -> dict[str, Any]:
+    """One record of the Chrome trace format, of the phase ``ph``; times are in seconds here."""
+    record = {"ph": ph, "pid": rank, "tid": lane, "name": name, "ts": start * 1e6, **more}
+    return record | ({"dur": max(0.0, end - start) * 1e6} if ph == "X" else {})
 
 
 @dataclass(frozen=True)

@@ -168,9 +168,8 @@ def say_if_lines_are_lost(file: str) -> None:
         )
 
 
-def find_frame(depth: int = 1) -> FrameType | None:
-    """The reader's frame that led to this call, or None where none is the reader's."""
-    frame: FrameType | None = sys._getframe(depth)
+def find_frame(frame: FrameType | None) -> FrameType | None:
+    """The first of this frame and those that led to it that is the reader's, or None."""
     while frame is not None and not is_user_frame(frame):
         frame = frame.f_back
     return frame

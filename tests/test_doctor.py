@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 import course_lib
 from course_lib import CourseError, doctor, pickling, user_code
-from course_lib.doctor import LIMITS, QUESTIONS, Finding, Problem, Question, examine, main, modes
+from course_lib.doctor import LIMITS, QUESTIONS, Problem, Question, Remark, examine, main, modes
 from course_lib.simulated import records
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -209,5 +209,5 @@ def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fall_over(monkeypatch)
 
 def test_what_ranks_print_does_not_disturb_the_report(capsys):
     noisy = Question("x", lambda: print("noise") or "fine", "")
-    assert examine(noisy, {}) == Finding("x", "ok", "fine")
+    assert examine(noisy, {}) == Remark("x", "ok", "fine")
     assert capsys.readouterr().out == ""

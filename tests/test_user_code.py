@@ -1,5 +1,6 @@
 """Which files are the reader's own."""
 
+import sys
 import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_code_that_a_library_makes_for_itself_is_not_the_readers():
 
 def caller() -> str:
     """The function of the reader's, as which this file counts, that has called."""
-    return user_code.line_of(user_code.find_frame(2)).function
+    return user_code.line_of(user_code.find_frame(sys._getframe(1))).function
 
 
 def test_frames_that_libraries_make_for_the_reader_are_passed_over():

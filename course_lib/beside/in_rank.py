@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from course_lib.beside.kept import snapshot
 from course_lib.beside.seen import Seen, leaves, left, overlap
-from course_lib.diagnosis.explain import ranks_text
+from course_lib.diagnosis.lines import ranks_text
 from course_lib.user_code import show_lines
 
 GIVEN: dict[str, Any] = {"torch": torch, "dist": dist, "Tensor": Tensor, "Callable": Callable}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from course_lib.checks.compare import FACETS, between, facet, places, same, same_kind
 from course_lib.checks.exercise import After, Exercise, Finding, Play
-from course_lib.diagnosis.explain import ranks_text
+from course_lib.diagnosis.lines import ranks_text
 
 NOTES = {  # any other note is the name of a tensor that has been replaced
     "shared": "the tensors that are returned share memory with one another",

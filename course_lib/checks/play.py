@@ -8,7 +8,6 @@ play_real    one case, on processes that talk by gloo
 from __future__ import annotations
 
 import builtins
-import math
 import os
 import pickle
 import signal
@@ -27,14 +26,16 @@ from course_lib.checks.exercise import After, Exercise, Play, Prepared
 from course_lib.checks.light import lightly
 from course_lib.context import compute
 from course_lib.errors import CourseError, Hang, NotStarted, RankDied, RankFailed
-from course_lib.load_factor import load_factor
 from course_lib.pickling import why
 from course_lib.ranks.log import nameless_file
 from course_lib.trace import Run
 
-# Seconds of an idle machine after which a play is called a hang: by the simulator; by the system,
-# where the play keeps even that from running; on real ranks. All plays together: see ``play_all``.
-ONE_PLAY, STUCK, REAL, ALL_PLAYS = 2.5, 5, 6.0, 90.0
+# Seconds of the processor after which a play is called a hang: by the simulator; by the system,
+# where the play keeps even that from running.
+ONE_PLAY, STUCK = 2.5, 5
+# Seconds of the wall, on however busy a machine: for a play that sleeps and keeps the simulator
+# from running; for one on real ranks; for all plays together, see ``play_all``.
+ASLEEP, REAL, ALL_PLAYS = 15, 30.0, 600.0
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
 Result = Run | CourseError
 
@@ -63,10 +64,12 @@ class CannotCheck(CourseError):
 def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
     _be_quiet()
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for alarm in (signal.SIGALRM, signal.SIGPROF):  # they end the process, whatever it is doing
+        signal.signal(alarm, signal.SIG_DFL)
     with lightly(), open(log, "wb", buffering=0) as out:
         for job in jobs:
-            signal.alarm(math.ceil(STUCK * load_factor()))  # ends the process, whatever it is doing
+            signal.setitimer(signal.ITIMER_PROF, STUCK)
+            signal.alarm(ASLEEP)
             result = _simulate(answer, job, ddp)
             out.write(pickle.dumps(result))
             if isinstance(result, Hang):
@@ -174,7 +177,7 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
                 world_size=1,
                 init=False,
                 record=False,
-                timeout=ALL_PLAYS * load_factor(),
+                timeout=ALL_PLAYS,
             )
         except CourseError as error:
             end = [_how_it_ended(error)]
@@ -185,7 +188,7 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
 
 def _how_it_ended(error: CourseError) -> CourseError:
     """What the end of the process that plays says of the answer."""
-    if isinstance(error, RankDied) and error.exit_code == -signal.SIGALRM:
+    if isinstance(error, RankDied) and -error.exit_code in (signal.SIGALRM, signal.SIGPROF):
         return Hang(f"nothing came back within {STUCK} s")
     if not isinstance(error, RankFailed):
         return _blamed(error)
@@ -223,7 +226,7 @@ def play_real(exercise: Exercise, answer: Answer, case: Case) -> Play:
             play.prepared.by_rank,
             exercise.ddp,
             world_size=case.world,
-            timeout=REAL * load_factor(),
+            timeout=REAL,
         )
     except CourseError as error:
         result = _blamed(error)

@@ -1,4 +1,4 @@
-"""Ranks that stand still: those that wait for what can never come, and those that are out of time.
+"""Deadlock: the error for ranks that wait for what can never come.
 
 A call is *stuck* when its counterpart has not been issued. That alone is no error: the counterpart
 may be on its way. It is one when those that would have to issue it are stuck themselves, or have
@@ -8,85 +8,16 @@ rank that runs. Those who remain are *lost*: they wait for one another for ever.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from course_lib.diagnosis import explain
-from course_lib.diagnosis.failures import deadlock_error
+from course_lib.diagnosis import mismatch
+from course_lib.diagnosis.lines import Calls, Row, call_text, parted, ranks_text, text
 from course_lib.diagnosis.matching import CallMatcher
-from course_lib.errors import CourseError, Hang, Wait
-from course_lib.ranks.rank import Rank
-from course_lib.trace import Event
-
-LOOK_SECONDS = 0.25  # between two looks at the logs of ranks that take their time
-DEADLOCK_SECONDS = 1.5  # for which ranks must be stuck, unchanged, before it is called a deadlock
+from course_lib.errors import CourseError, Deadlock, Wait
+from course_lib.trace import Event, Line
 
 
-class DeadlockDetector:
-    """Looks for a deadlock every now and then, and believes one that lasts.
-
-    Where the code of any rank speaks from several threads nobody is judged, as another thread may
-    free it. A rank that C++ lets wait is believed to if it computes nothing, says nothing and
-    stands inside torch.
-    """
-
-    def __init__(self, ranks: Sequence[Rank], matcher: CallMatcher) -> None:
-        self._ranks, self._matcher = ranks, matcher
-        self.next_look = time.perf_counter() + LOOK_SECONDS
-        self._seen: object = None  # what keeps ranks waiting, and how far they had come
-        self._since = 0.0
-        self._asked = False  # for stacks
-
-    def look(self) -> CourseError | None:
-        """Read what the ranks have written down; the error, if some have been lost for long."""
-        now = time.perf_counter()
-        if now < self.next_look:
-            return None
-        self.next_look = now + LOOK_SECONDS
-        for rank in self._ranks:
-            rank.read_log()
-        if any(rank.has_threads for rank in self._ranks):
-            return None
-        blocked = {rank.number: call for rank in self._ranks if (call := rank.waits_for)}
-        returned = [rank.number for rank in self._ranks if rank.returned]
-        mismatch = self._matcher.mismatch()
-        lost = {} if mismatch else find_deadlock(self._matcher, blocked, returned)
-        seen = str(mismatch) if mismatch else {r: self._progress(r) for r in lost}
-        if not seen or seen != self._seen:
-            self._seen, self._since, self._asked = seen, now, False
-        if not seen or now - self._since < DEADLOCK_SECONDS:
-            return None
-        if mismatch:
-            return mismatch
-        if not self._all_wait(lost):
-            return None
-        lines = {r: self._ranks[r].blocked_at for r in lost}
-        groups, calls = self._matcher.groups, self._matcher.collectives
-        return deadlock_error(blocked, lines, lost, returned, groups, calls=calls)
-
-    def _progress(self, number: int) -> object:
-        """What changes when a rank that is lost does anything."""
-        rank = self._ranks[number]
-        if rank.blocked_in:
-            return rank.blocked_in.seq
-        cpu = rank.cpu_seconds()
-        # what it takes to answer a signal, and threads of gloo that look around, is no computing
-        return len(rank.events), object() if cpu is None else round(cpu, 1)
-
-    def _all_wait(self, lost: Collection[int]) -> bool:
-        """Whether those of them that stand in no call of Python's wait in one of C++."""
-        silent = [rank for r in lost if not (rank := self._ranks[r]).blocked_in]
-        if silent and not self._asked:
-            self._asked = True
-            for rank in silent:
-                rank.ask_for_stack()
-            return False  # the next look finds what they answer
-        for rank in silent:
-            rank.blocked_at = next(reversed(rank.stack_lines), None)
-        return all(rank.is_in_torch for rank in silent)
-
-
-def find_deadlock(
+def find_lost(
     matcher: CallMatcher, blocked: Mapping[int, Event], returned: Collection[int]
 ) -> dict[int, tuple[int, ...]]:
     """rank → the ranks that it waits for in vain, for every rank that nobody can free any more.
@@ -106,34 +37,146 @@ def find_deadlock(
     return {}
 
 
-def hang_error(running: Sequence[Rank], timeout: float) -> Hang:
-    """The error for ranks that still run, of which each was asked where it stands."""
-    who = explain.ranks_text([rank.number for rank in running])
-    lines, waits = [f"{who} did not return within {timeout:g} s."], []
-    for rank in running:
-        path, event = rank.stack_lines, rank.blocked_in
-        doing = "was running" if rank.stack else "did not answer: it may be stopped"
-        doing += _unmet(rank)
-        wait = Wait(rank.number, "", path[-1] if path else None)
-        if event is not None:
-            on = tuple(r for r in rank.matcher.groups.get(event.group, ()) if r != event.rank)
-            if event.peer is not None and not event.is_collective:
-                on = (event.peer,)
-            call = explain.call_text(event)
-            wait = Wait(rank.number, call, rank.blocked_at, on, event.group)
-            doing = f"waits in {wait.call}"
-        waits.append(wait)
-        lines.append(f"  rank {rank.number} {doing}")
-        lines += [f"    {line}" for line in path or filter(None, [wait.line])]
-    lines.append("If it is only slow, give it longer: run(…, timeout=seconds).")
-    return Hang("\n".join(lines), waits=tuple(waits))
+# ---- from the calls that ranks stand in --------------------------------------------------------
 
 
-def _unmet(rank: Rank) -> str:
-    """Which of its calls that are under way others have not made."""
-    for event in rank.in_flight.values():
-        if missing := rank.matcher.missing(event):
-            call = explain.call_text(event)
-            has = "has" if len(missing) == 1 else "have"
-            return f", and {explain.ranks_text(missing)} {has} not made its call {call}"
-    return ""
+def of_calls(
+    blocked: Mapping[int, Event],
+    lines: Mapping[int, Line | None],
+    on: Mapping[int, tuple[int, ...]],
+    returned: Collection[int],
+    groups: Mapping[str, tuple[int, ...]],
+    advice: str = "",
+    calls: Callable[[str], Calls] = lambda group: {},
+) -> CourseError:
+    """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
+    Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
+    in vain, ``returned`` who will call nothing more, and ``groups`` each group's ranks. Where they
+    wait in several groups, each wait says in which. ``advice`` is as in ``of_waits``.
+    ``calls`` has, of a group, each rank's collectives in order.
+    """
+    events = {r: blocked[r] for r in sorted(on)}
+    if found := _near_miss(events, on, returned):
+        return found
+    several = len({e.group for e in events.values()}) > 1
+    among = {g: f" among {ranks_text(m)}" if several else "" for g, m in groups.items()}
+    waits = [
+        Wait(r, call_text(e) + among[e.group], lines.get(r) or e.line, on[r], e.group)
+        for r, e in events.items()
+    ]
+    before = _parted(events.values(), calls)
+    return of_waits(waits, returned, max(map(len, groups.values())), advice, before)
+
+
+def _near_miss(
+    events: Mapping[int, Event], on: Mapping[int, tuple[int, ...]], returned: Collection[int]
+) -> CourseError | None:
+    """Two calls that were meant for each other and differ in one word."""
+    for a in events.values():
+        for b in (events[r] for r in on[a.rank] if r in events):
+            meant = a.rank in on[b.rank] and {a.op, b.op} == {"send", "recv"}
+            if meant and (found := mismatch.between(a, b)):
+                return found
+    for send in (e for e in events.values() if e.is_send):
+        recv = events.get(send.peer if send.peer is not None else -1)
+        if recv is not None and recv.is_recv and recv.peer in returned:
+            return mismatch.peers_differ(send, recv)
+    return None
+
+
+def _parted(waiting: Iterable[Event], calls: Callable[[str], Calls]) -> list[str]:
+    """Where those had parted who wait in collectives, if they had done so before."""
+    for event in waiting:
+        by_rank = calls(event.group) if event.is_collective else {}
+        own = by_rank.get(event.rank, ())
+        at = max((k for k, call in enumerate(own) if call is event), default=0)
+        if told := parted(by_rank, at):
+            return told
+    return []
+
+
+# ---- from who waits for whom ---------------------------------------------------------------------
+
+
+def of_waits(
+    waits: Sequence[Wait],
+    returned: Collection[int],
+    world_size: int,
+    advice: str = "",
+    parted: Sequence[str] = (),
+) -> Deadlock:
+    """The error for ranks that wait only for one another, or for ranks that have ``returned``.
+    ``advice`` is the way out, where there is a better one than the calls' names tell.
+    """
+    waits = sorted(waits, key=lambda w: w.rank)
+    gone = sorted({r for w in waits for r in w.on if r in returned})
+    cycle = () if gone else _find_cycle(waits)
+    rows: list[Row] = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
+    headline = _headline(waits, gone, world_size)
+    told = text(headline, rows, advice or _way_out(waits, gone, cycle), parted)
+    return Deadlock(told, waits=waits, cycle=cycle)
+
+
+def _find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
+    """Ranks in waiting order, each waiting for the next and the last for the first; or ()."""
+    on = {w.rank: w.on for w in waits}
+    for start in sorted(on):
+        path: list[int] = []
+        rank: int | None = start
+        while rank is not None and rank not in path:
+            path.append(rank)
+            rank = next((r for r in on[rank] if r in on), None)
+        if rank is not None:
+            cycle = path[path.index(rank) :]
+            smallest = cycle.index(min(cycle))
+            return tuple(cycle[smallest:] + cycle[:smallest])
+    return ()
+
+
+def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> str:
+    who = ranks_text([w.rank for w in waits])
+    verb = "waits" if len(waits) == 1 else "wait"
+    if gone:
+        has = "has" if len(gone) == 1 else "have"
+        return f"{who} {verb} for {ranks_text(gone)}, which {has} already returned."
+    if len(waits) == world_size:
+        return "every rank waits for another."
+    return f"{who} {verb} for one another, and nobody else can free them."
+
+
+def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
+    if gone:
+        first = next(w for w in waits if set(w.on) & set(gone))
+        needed = ranks_text(set(first.on).intersection(gone))
+        return f"{first.call} needs {needed} to call its counterpart before returning."
+    arrows = " → ".join(map(str, (*cycle, *cycle[:1])))
+    kinds = {_kind(w) for w in waits if w.rank in cycle}
+    messages = [w for w in waits if w.rank in cycle and _kind(w) in _COUNTERPARTS]
+    if not messages:
+        advice = "Every rank of the group has to make the same calls in the same order."
+        if len({w.group for w in waits}) > 1:
+            advice = "Ranks that share groups have to use them in the same order."
+    elif kinds <= {"recv", "irecv"}:
+        advice = "One of them has to send before it receives."
+    elif kinds == {"isend"}:
+        advice = "A send is over when its recv has taken it: call that before you wait."
+    elif kinds <= {"send", "isend"}:
+        advice = "A send waits for its recv: one of them has to receive before it sends."
+    else:
+        advice = _counterpart_missing(messages[0], {w.rank: w for w in waits})
+    return f"{arrows}. {advice}" if cycle else advice
+
+
+_COUNTERPARTS = {"send": "recv", "isend": "recv", "recv": "send", "irecv": "send"}
+
+
+def _counterpart_missing(wait: Wait, waits: Mapping[int, Wait]) -> str:
+    other = waits[next(rank for rank in wait.on if rank in waits)]
+    return (
+        f"rank {other.rank} has called no {_COUNTERPARTS[_kind(wait)]} for rank {wait.rank}'s "
+        f"{wait.call}: call it before {other.call}, or leave out what it is for."
+    )
+
+
+def _kind(wait: Wait) -> str:
+    return wait.call.split("(")[0]

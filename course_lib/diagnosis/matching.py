@@ -15,7 +15,9 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from operator import attrgetter
 
-from course_lib.diagnosis import explain
+from course_lib.collectives import collective
+from course_lib.diagnosis import mismatch
+from course_lib.diagnosis.lines import parted
 from course_lib.errors import Mismatch
 from course_lib.trace import Event
 
@@ -59,9 +61,10 @@ class CallMatcher:
 
     def withdraw(self, event: Event) -> None:
         """torch has refused this call, which meets nobody then: begin again without it."""
-        known, groups, given_up = self.known, self.groups, self._given_up
+        known, groups, given_up, shared = self.known, self.groups, self._given_up, self._shared
         self.__init__()  # type: ignore[misc]
         self.groups, self._given_up = groups, given_up
+        self._shared = shared if shared and shared[0] is not event else None
         for other in known:
             if other is not event:
                 self.add(other)
@@ -83,15 +86,15 @@ class CallMatcher:
             first.append(event)
         elif place <= (self._bad or place) and self._misfit(place, event):
             self._bad = place
-        if not event.contiguous and event.op in explain.NEED_DENSE:
+        if not event.contiguous and collective(event.op).memory:
             self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
 
     def _misfit(self, place: tuple[Key, int], event: Event) -> bool:
         """Whether a call does not fit those that it meets."""
         key, k = place
         return bool(
-            explain.mismatch(self._first[key][k], event)
-            or (event.in_splits and explain.splits_differ([event], *self._met(key, k)))
+            mismatch.between(self._first[key][k], event)
+            or (event.in_splits and mismatch.of_splits([event], *self._met(key, k)))
         )
 
     def _met(self, key: Key, k: int) -> tuple[list[Event], tuple[int, ...]]:
@@ -142,7 +145,7 @@ class CallMatcher:
             calls = [calls[k] for calls in by_rank.values() if len(calls) > k]
             if any((call.rank, call.seq) not in self._given_up for call in calls):
                 absent = [r for r, c in by_rank.items() if len(c) <= k]
-                return explain.absent(calls[0], absent, explain.parted(by_rank, k))
+                return mismatch.absent(calls[0], absent, parted(by_rank, k))
         return None
 
     # -- what does not fit ----------------------------------------------------------------------
@@ -152,12 +155,12 @@ class CallMatcher:
         if self._bad:
             key, k = self._bad
             calls, members = self._met(key, k)
-            parted = explain.parted(self._calls[key], k) if key[0] == "call" else ()
-            found = (explain.mismatch(calls[0], other, parted) for other in calls[1:])
-            return next(filter(None, found), None) or explain.splits_differ(calls, calls, members)
+            before = parted(self._calls[key], k) if key[0] == "call" else ()
+            found = (mismatch.between(calls[0], other, before) for other in calls[1:])
+            return next(filter(None, found), None) or mismatch.of_splits(calls, calls, members)
         if self._strided:
-            return explain.strided(self._strided)
-        return explain.outputs_shared(*self._shared) if self._shared else None
+            return mismatch.strided(self._strided)
+        return mismatch.outputs_shared(*self._shared) if self._shared else None
 
 
 def _place_of(shared: tuple[Event, str]) -> tuple[int, int]:
@@ -167,5 +170,4 @@ def _place_of(shared: tuple[Event, str]) -> tuple[int, int]:
 def _key(event: Event) -> Key:
     if event.is_collective:
         return "call", event.group
-    ends = (event.rank, event.peer) if event.is_send else (event.peer, event.rank)
-    return "message", event.group, *ends, event.tag
+    return "message", *event.channel

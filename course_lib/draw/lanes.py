@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from course_lib.collectives import collective
 from course_lib.trace import Event, Trace
 
-_FROM_ROOT = ("broadcast", "scatter")  # whoever is not the root waits for the root alone
 _TOP, _BOTTOM = -0.2, 0.38  # a lane's boxes, in lanes from its middle: names of spans go above
 COMPUTING = (-0.41, -0.22)  # on a modelled GPU, the band of the stream that computes
 _TOUCHING = 1e-9  # seconds: ends this close are one moment, and a float's last digits
@@ -79,7 +79,8 @@ def _ready_times(trace: Trace) -> dict[int, float]:
         last = max(issued.values())
         for e in call:
             root = e.issued if e.peer is None else issued.get(e.peer, e.issued)
-            ready[id(e)] = root if e.op in _FROM_ROOT else last
+            # where it gives, whoever is not the root waits for the root alone
+            ready[id(e)] = root if collective(e.op).root == "gives" else last
     return ready
 
 

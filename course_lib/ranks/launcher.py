@@ -5,7 +5,7 @@
        │ Plan ─────────────────────────────────────────────────►│ init_process_group
        │◄──────────────────────────────────────────────── ready │
        │ Job ──────────────────────────────────────────────────►│ fn(*args)
-       │◄────────────────────────────────────── output, Outcome │
+       │◄────────────────────────────────────── output, outcome │
        │ shuts the world's socket ──► kill, reap
 
 The first three lines have usually happened before ``run`` is called: see ``standby``.
@@ -63,7 +63,7 @@ def run(
     plan = make_plan(world_size, backend, init)
     call = pack_call(fn, args)
     with Interrupts() as interrupts:
-        world = standby.take(plan)
+        world = standby.ready_or_new(plan)
         try:
             with interrupts.allowed():
                 world.wait_until_ready(deadline)

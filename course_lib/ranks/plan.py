@@ -1,7 +1,7 @@
 """What is asked of a world, checked before anything is started; and what its ranks find.
 
-The notebook writes both, the Plan and later a Job, into a file that all ranks of a world read, and
-wakes them with a byte: nobody waits for anybody's reading.
+The notebook writes both, the Plan and later a RankJob, into a file that all ranks of a world read,
+and wakes them with a byte: nobody waits for anybody's reading.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Plan:
     standby: float  # seconds for which its ranks wait for something to do; 0 if no world stands by
 
 
-class Job(NamedTuple):
+class RankJob(NamedTuple):
     """What every rank shall do."""
 
     call: bytes  # what ``pack_call`` made of the function and its arguments

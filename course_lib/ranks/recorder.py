@@ -27,26 +27,14 @@ import torch.distributed as dist
 import typing_extensions
 
 from course_lib import context
-from course_lib.diagnosis.explain import FILL_A_LIST, FILL_IN_ORDER
+from course_lib.collectives import OP_OF_METHOD, collective
 from course_lib.overlap import shared_memory
 from course_lib.ranks.log import Writer
 from course_lib.user_code import find_frame, is_user_frame, line_of
 
-# HookOpName → the name that a reader of torch.distributed's documentation knows, where it is not
-# the same in small letters.
-_OPS = {
-    "ALLREDUCE": "all_reduce",
-    "ALLREDUCE_COALESCED": "all_reduce_coalesced",
-    "ALLGATHER": "all_gather",
-    "ALLGATHER_COALESCED": "all_gather_coalesced",
-    "ALLGATHER_BASE": "all_gather_single",
-    "ALLGATHER_INTO_TENSOR_COALESCED": "all_gather_single",
-    "REDUCE_SCATTER_TENSOR_COALESCED": "reduce_scatter_single",
-    "ALLTOALL": "all_to_all",
-    "REDUCE_SCATTER_BASE": "reduce_scatter_single",
-    "ALLTOALL_BASE": "all_to_all_single",
-}
 _HOOK = 0xC0E5  # our id among a group's hooks
+# c10d's hooks know a call by the older name of its method
+_OP_OF_HOOK = {method.strip("_").upper(): op for method, op in OP_OF_METHOD.items()}
 _get_future = dist.Work.get_future
 # The files that a call passes through on its way from the caller to the hook.
 _C10D = dist.isend.__code__.co_filename
@@ -58,7 +46,7 @@ _ON_THE_WAY = {
 }
 
 
-class Call(threading.local):
+class CurrentCall(threading.local):
     """What is known of a thread's current call, for the hook that fires next inside it."""
 
     tag = 0
@@ -71,7 +59,7 @@ class Call(threading.local):
     seq = -1  # between its hooks its number: torch may refuse it
 
 
-current_call = Call()
+current_call = CurrentCall()
 active_recorder: Recorder | None = None
 
 
@@ -121,12 +109,12 @@ class Recorder(context.Context):
         # the hooks of send and recv say that they are, all the same
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
-            line = self._line(find_frame())
-        tensors = (*reads, *writes)
+            line = self._line(find_frame(caller))
+        tensors, kind = (*reads, *writes), collective(op)
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
             dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
-            fills = op in FILL_IN_ORDER
+            fills = kind.memory == "in order"
             try:
                 for tensor in writes if fills else tensors:
                     dense = dense and (tensor.is_contiguous() or (not fills and _is_dense(tensor)))
@@ -136,20 +124,20 @@ class Recorder(context.Context):
                     bytes_out += tensor.nbytes
             except RuntimeError:  # a sparse tensor is no one block of memory
                 dense, bytes_in, bytes_out = True, _dense_size(reads), _dense_size(writes)
-        splits = _splits(op, reads, writes, call.splits) if op in _WITH_SPLITS else ()
-        if op in FILL_A_LIST and (shared := shared_memory(writes)):
-            self._log.append("shares", shared)
+        more = _splits(op, reads, writes, call.splits) if kind.uneven_on else ()
         if by_user and threading.get_ident() != self._main:
             self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
             seq = self._count
             self._count = seq + 1
-            # Event's fields from op on, but for ``completed``: see Rank._read_issued
-            size = max(bytes_in, bytes_out)
-            what = "issued", op, peer, group, size, dtype, shape, self.now(), line, call.tag
+            # an Event's fields from op on; to name them here would take as long as all the rest
+            size, now = max(bytes_in, bytes_out), self.now()
+            what = "issued", op, peer, group, size, dtype, shape, now, None, line, call.tag
             how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
-            self._log.write(what + how + splits)
+            self._log.write(what + how + more)
+        if kind.fills_a_list and (shared := shared_memory(writes)):
+            self._log.append("shares", seq, shared)
         return seq
 
     def refused(self, seq: int) -> None:
@@ -292,7 +280,7 @@ class Recorder(context.Context):
     def waiting_for(self, seq: int) -> None:
         """Somebody begins to wait for what a call writes."""
         if threading.get_ident() == self._main:
-            self._log.append("waiting", seq, self._line(find_frame()))
+            self._log.append("waiting", seq, self._line(find_frame(sys._getframe())))
 
 
 def _caller() -> tuple[FrameType | None, str]:
@@ -313,7 +301,7 @@ def _dtype(dtype: torch.dtype) -> str:
 
 @functools.cache
 def _op(name: Any) -> str:
-    return _OPS.get(name.name, name.name.lower())
+    return _OP_OF_HOOK.get(name.name, name.name.lower())
 
 
 def _dense_size(tensors: Sequence[torch.Tensor]) -> int:
@@ -323,9 +311,6 @@ def _dense_size(tensors: Sequence[torch.Tensor]) -> int:
 
 def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
-
-
-_WITH_SPLITS = {"all_to_all", "all_to_all_single", "reduce_scatter"}
 
 
 def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple:

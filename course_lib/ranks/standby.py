@@ -26,8 +26,8 @@ class Standby:
         self._server: ForkServer | None = None
         self._lock = threading.Lock()
 
-    def take(self, plan: Plan) -> World:
-        """A world for this plan: the one that stands by if it fits, else a new one."""
+    def ready_or_new(self, plan: Plan) -> World:
+        """The world that stands by if it is one for this plan, else a new one."""
         with self._lock:
             ready, self.ready = self.ready, None
             if ready is not None:

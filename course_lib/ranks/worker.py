@@ -29,11 +29,11 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from course_lib import context, rendezvous, terminal
-from course_lib.diagnosis.failures import Outcome
+from course_lib.diagnosis.failure import RankOutcome
 from course_lib.pickling import CannotTravel, unpack_call
 from course_lib.ranks import recorder, wrappers
 from course_lib.ranks.log import Writer
-from course_lib.ranks.plan import Job, Plan
+from course_lib.ranks.plan import Plan, RankJob
 from course_lib.user_code import name_cells
 
 # What ranks may share. The compiler starts processes of its own when it is imported.
@@ -90,13 +90,13 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
         os.write(control_fd, b"!")
         if not select.select([control_fd], [], [], plan.standby or None)[0]:
             os._exit(0)  # nobody wants this world
-        job: Job = pickle.load(orders)
+        job: RankJob = pickle.load(orders)
     outcome = _work(rank, device, job, recording)
     outcome.imports = [m for m in list(sys.modules) if m not in inherited and _SHARED.match(m)]
     _end(outcome, log, control_fd)
 
 
-def _end(outcome: Outcome, log: Writer, control_fd: int) -> NoReturn:
+def _end(outcome: RankOutcome, log: Writer, control_fd: int) -> NoReturn:
     log.append("outcome", pickle.dumps(outcome))
     os.write(control_fd, b"!")
     while True:
@@ -160,7 +160,7 @@ def _host_store(store: dist.Store, rank: int) -> None:
     os.environ[rendezvous.AGENT_STORE] = "True"
 
 
-def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Outcome:
+def _work(rank: int, device: str, job: RankJob, recording: recorder.Recorder) -> RankOutcome:
     os.chdir(job.cwd)
     sys.path[:] = job.path
     sys.argv[:] = job.argv
@@ -182,7 +182,7 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
             "pass plain data, and create such objects inside the function",
         )
     except BaseException as error:
-        outcome = Outcome.of_exception(rank, time.perf_counter(), error)
+        outcome = RankOutcome.of_exception(rank, time.perf_counter(), error)
         outcome.exception = None  # it may not be able to travel: its words say as much
     if device != "cpu" and dist.is_initialized() and outcome.ended_well:
         torch.cuda.synchronize()
@@ -193,19 +193,19 @@ def _work(rank: int, device: str, job: Job, recording: recorder.Recorder) -> Out
     return outcome
 
 
-def _finish(rank: int, began: float, function: Callable, args: Sequence[object]) -> Outcome:
+def _finish(rank: int, began: float, function: Callable, args: Sequence[object]) -> RankOutcome:
     """Call the function, which may also end as scripts do: ``sys.exit(main())``."""
     try:
         result = function(*args)
         at = time.perf_counter()
-        outcome = Outcome.of_result(rank, at, result, function, LARGEST_RESULT)
+        outcome = RankOutcome.of_result(rank, at, result, function, LARGEST_RESULT)
     except SystemExit as error:
-        outcome = Outcome.of_exception(rank, time.perf_counter(), error)
+        outcome = RankOutcome.of_exception(rank, time.perf_counter(), error)
         outcome.exception = None
     outcome.began = began
     return outcome
 
 
-def _failed(rank: int, message: str) -> Outcome:
+def _failed(rank: int, message: str) -> RankOutcome:
     """Where the message says it all."""
-    return Outcome(rank, "raised", time.perf_counter(), message=message)
+    return RankOutcome(rank, "raised", time.perf_counter(), message=message)

@@ -17,15 +17,16 @@ from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
-from course_lib.diagnosis import explain
-from course_lib.diagnosis.deadlock import DeadlockDetector, hang_error
-from course_lib.diagnosis.failures import Outcome, root_cause, who_left
+from course_lib.diagnosis import hazard
+from course_lib.diagnosis.failure import RankOutcome, root_cause, who_left
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Hang, NotStarted
 from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.log import nameless_file
-from course_lib.ranks.plan import Deadline, Job, Plan
-from course_lib.ranks.rank import Rank, to_trace
+from course_lib.ranks.plan import Deadline, Plan, RankJob
+from course_lib.ranks.rank import RankProcess
+from course_lib.ranks.standing import DeadlockDetector, hang_error
+from course_lib.ranks.state import RankState, to_trace
 from course_lib.terminal import arguments, log_settings, show
 from course_lib.trace import Run, many_events
 from course_lib.user_code import notebook_cells
@@ -38,7 +39,7 @@ class World:
 
     def __init__(self, plan: Plan, server: ForkServer) -> None:
         self.plan = plan
-        self.ranks: list[Rank] = []
+        self.ranks: list[RankProcess] = []
         self.files = ExitStack()  # this process's: closing them leaves the ranks alone
         self._born = time.perf_counter()
         self._matcher = CallMatcher()
@@ -58,24 +59,29 @@ class World:
         self._order(self.plan)
         for number in range(self.plan.world_size):
             shared = [store, self._orders.fileno()]
-            rank = Rank(number, self._matcher, self.files, self._socket, shared)
+            rank = RankProcess(number, self._matcher, self.files, self._socket, shared)
             self._selector.register(rank.control, EVENT_READ, partial(self._woken, rank))
             self._selector.register(rank.output.fd, EVENT_READ, partial(self._printed, rank))
             self.ranks.append(rank)
 
-    def _order(self, what: Plan | Job) -> None:
+    def _order(self, what: Plan | RankJob) -> None:
         """Write down what every rank will read when it is woken."""
         pickle.dump(what, self._orders, protocol=5)
         self._orders.flush()
 
     def end(self) -> None:
         """Have the fork server kill the ranks, and all that they started; give back our files."""
-        for rank in self.ranks:
+        for rank in self.states:
             self._server.imports.update(rank.outcome.imports if rank.outcome else ())
         with suppress(OSError):  # the fork server may have died before
             self._socket.shutdown(socket.SHUT_RDWR)
         self.files.close()
         self.ranks = []
+
+    @property
+    def states(self) -> list[RankState]:
+        """What each rank's log says of it."""
+        return [rank.state for rank in self.ranks]
 
     def _react(self, until: float) -> None:
         """Wait for something to happen, until a time on the perf_counter at most; react to it."""
@@ -86,7 +92,7 @@ class World:
 
     def wait_until_ready(self, deadline: Deadline) -> None:
         """Wait until the processes are there and have formed their group, if they shall."""
-        while not all(rank.ready for rank in self.ranks):
+        while not all(rank.ready for rank in self.states):
             self._react(deadline.at)
             if failed := self._failures():
                 raise NotStarted(f"the ranks could not form a process group: {failed[0].message}")
@@ -111,23 +117,23 @@ class World:
         """Give every rank its job, and wait for all of them."""
         t0 = time.perf_counter()
         surroundings = os.getcwd(), list(sys.path), arguments(), log_settings()
-        self._order(Job(call, t0, *surroundings, record, notebook_cells()))
+        self._order(RankJob(call, t0, *surroundings, record, notebook_cells()))
         for rank in self.ranks:
             rank.wake()
-        detector = DeadlockDetector(self.ranks, self._matcher)
+        detector = DeadlockDetector(self.states, self._matcher)
         try:
             with many_events():
-                while not all(rank.returned for rank in self.ranks):
+                while not all(rank.returned for rank in self.states):
                     self._react(min(deadline.at, detector.next_look))
                     if self._failures():
                         self._settle()
                         raise self._matcher.mismatch() or root_cause(self._failures())
                     if error := detector.look():
-                        raise who_left(error, filter(None, (r.outcome for r in self.ranks)))
+                        raise who_left(error, self._outcomes())
                     if deadline.passed and (running := self._ask_for_stacks()):
                         raise hang_error(running, deadline.seconds)
                 self._check_calls()
-            ends = [rank.outcome for rank in self.ranks if rank.outcome]
+            ends = self._outcomes()
             results = [end.value() for end in ends]
         except CourseError as error:
             error.run = self._make_run([None] * len(self.ranks), 0.0, record)
@@ -135,8 +141,11 @@ class World:
         seconds = max(end.at for end in ends) - min(end.began for end in ends)
         return self._make_run(results, seconds, record)
 
-    def _failures(self) -> list[Outcome]:
-        return [rank.outcome for rank in self.ranks if rank.outcome and not rank.returned]
+    def _outcomes(self) -> list[RankOutcome]:
+        return [rank.outcome for rank in self.states if rank.outcome]
+
+    def _failures(self) -> list[RankOutcome]:
+        return [outcome for outcome in self._outcomes() if not outcome.ended_well]
 
     def _check_calls(self) -> None:
         """Every rank has returned: raises if calls met and did not fit, though the backend
@@ -144,34 +153,34 @@ class World:
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch() or self._matcher.absence()
-        unwaited = (event for rank in self.ranks for event in rank.events if not event.waited)
-        if found := found or next(map(explain.unwaited, unwaited), None):
+        unwaited = (event for rank in self.states for event in rank.events if not event.waited)
+        if found := found or next(map(hazard.unwaited, unwaited), None):
             raise found
 
     def _make_run(self, results: list[Any], seconds: float, record: bool) -> Run:
         """The Run, once everything that was printed has been shown."""
         for rank in self.ranks:
             new = rank.output.read() + rank.output.finish()
-            show(new if rank.number == 0 else rank.output.text)
+            show(new if rank is self.ranks[0] else rank.output.text)
         self._read_logs()
-        trace = to_trace(self.ranks, record)
+        trace = to_trace(self.states, record)
         output = "".join(rank.output.text for rank in self.ranks)
         return Run(results, trace, seconds, self.plan.world_size, self.plan.backend, output)
 
     def _read_logs(self) -> None:
-        for rank in self.ranks:
+        for rank in self.states:
             rank.read_log()
 
     # -- reacting -----------------------------------------------------------------------------
 
-    def _printed(self, rank: Rank) -> None:
+    def _printed(self, rank: RankProcess) -> None:
         new = rank.output.read()
-        if rank.number == 0:
+        if rank is self.ranks[0]:
             show(new)
         if rank.output.ended:
             self._selector.unregister(rank.output.fd)
 
-    def _woken(self, rank: Rank) -> None:
+    def _woken(self, rank: RankProcess) -> None:
         if not rank.listen():
             self._selector.unregister(rank.control)
 
@@ -180,7 +189,7 @@ class World:
             while packet := self._socket.recv(1 << 10, socket.MSG_DONTWAIT):
                 kind, *values = pickle.loads(packet)
                 if kind == "pid":  # they are forked in the order in which they were asked for
-                    next(rank for rank in self.ranks if not rank.pid).pid = values[0]
+                    next(rank for rank in self.ranks if not rank.pid).state.stack.pid = values[0]
                 else:
                     self._died(*values)
         except OSError as error:
@@ -190,33 +199,33 @@ class World:
         raise NotStarted(f"the process that starts ranks has died{words}: run the cell again")
 
     def _died(self, pid: int, code: int) -> None:
-        rank = next(rank for rank in self.ranks if rank.pid == pid)
+        rank = next(rank.state for rank in self.ranks if rank.pid == pid)
         rank.read_log()  # its Outcome, if it wrote one, goes before its death
         if rank.outcome is None or rank.returned:  # others may not have read what it sent
             message = f"rank {rank.number} ended with code {code}"
             now = time.perf_counter()
-            rank.outcome = Outcome(rank.number, "died", now, message=message, code=code)
+            rank.outcome = RankOutcome(rank.number, "died", now, message=message, code=code)
 
     # -- when something went wrong --------------------------------------------------------------
 
     def _settle(self) -> None:
         """After a first failure: let every rank that can still say something say it."""
         self._listen(lambda rank: rank.outcome or rank.blocked_in)
-        for rank in self.ranks:
+        for rank, output in ((rank.state, rank.output) for rank in self.ranks):
             if rank.outcome and rank.outcome.state == "died":
-                rank.outcome.lines = rank.stack_lines
+                rank.outcome.lines = rank.stack.lines
                 rank.outcome.last_call = rank.blocked_in or next(reversed(rank.events), None)
-                rank.outcome.last_words = rank.output.terminated_with
+                rank.outcome.last_words = output.terminated_with
 
-    def _ask_for_stacks(self) -> list[Rank]:
+    def _ask_for_stacks(self) -> list[RankState]:
         """Have every rank that still runs write down where it stands; returns those ranks."""
-        running = [rank for rank in self.ranks if rank.outcome is None]
+        running = [rank for rank in self.states if rank.outcome is None]
         for rank in running:
-            rank.ask_for_stack()
-        self._listen(lambda rank: rank.outcome or rank.stack)
+            rank.stack.ask()
+        self._listen(lambda rank: rank.outcome or rank.stack.text)
         return [rank for rank in running if rank.outcome is None]
 
-    def _listen(self, has_spoken: Callable[[Rank], object]) -> None:
+    def _listen(self, has_spoken: Callable[[RankState], object]) -> None:
         """React until every rank has spoken, or for a second; once at least, as a call that torch
         refuses at once looks like one that blocks.
         """
@@ -224,5 +233,5 @@ class World:
         while time.perf_counter() < end:
             self._react(time.perf_counter() + 0.02)
             self._read_logs()
-            if all(map(has_spoken, self.ranks)):
+            if all(map(has_spoken, self.states)):
                 return

@@ -18,32 +18,12 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
+from course_lib.collectives import OP_OF_METHOD
 from course_lib.ranks import recorder
 from course_lib.rendezvous import formed_already
 
 formed: Any = None  # the group that run() has formed
-_OPERATIONS = (
-    "send",
-    "recv",
-    "recv_anysource",
-    "broadcast",
-    "allreduce",
-    "allreduce_coalesced",
-    "reduce",
-    "allgather",
-    "allgather_coalesced",
-    "all_gather_single",
-    "all_gather_single_coalesced",
-    "gather",
-    "gather_single",
-    "scatter",
-    "reduce_scatter",
-    "reduce_scatter_single",
-    "reduce_scatter_single_coalesced",
-    "alltoall",
-    "all_to_all_single",
-    "barrier",
-)
+_OPERATIONS = ("send", "recv", "recv_anysource", *OP_OF_METHOD)
 
 
 def install() -> None:

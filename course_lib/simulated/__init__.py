@@ -44,8 +44,8 @@ def simulate(
             that (rendezvous), as gloo does, and NCCL for large messages.
         seed: breaks ties between ranks that are ready at the same time, and draws the network's
             jitter. Equal seeds give equal traces.
-        limit: seconds after which the ranks are stopped and a Hang is raised; while others keep
-            the machine busy they pass more slowly.
+        limit: seconds of the processor after which the ranks are stopped and a Hang is raised; of
+            the wall, where they stand still.
         backend: whose rules are modelled: "gloo", or "nccl", with a GPU and its streams for each
             rank; tensors stay on the CPU, as ``device()`` says.
         init: False leaves ``dist.init_process_group`` to ``fn``; the ranks are started with what

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.diagnosis import explain
+from course_lib.collectives import collective
+from course_lib.diagnosis import hazard, lines, mismatch
 from course_lib.errors import Mismatch
 from course_lib.overlap import shared_memory
 from course_lib.simulated import compat, costs, hazards
@@ -35,10 +36,6 @@ from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import Site, call_site, collectives, op_of
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
-
-_IN_PLACE = ("all_reduce", "broadcast", "reduce")
-_WRITE_WHAT_THEY_READ = (*_IN_PLACE, "all_reduce_coalesced")
-_AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
 
 
 class CollectiveWork(dist.Work):
@@ -155,8 +152,8 @@ class Part:
         touched = any(poison and not poison.intact(place) for poison, place in pairs)
         pairs = zip(self.given, self.inputs, strict=False)
         if touched or not all(hazards.same(before, now) for before, now in pairs):
-            hazard = explain.written_into if touched else explain.written_before_wait
-            self.calls.scheduler.fail(hazard(self.record.op))
+            error = hazard.written_into if touched else hazard.written_before_wait
+            self.calls.scheduler.fail(error(self.record.op))
         zeros = self.calls.fabric.network.zeros
         with torch.no_grad():
             for out, value in zip(places, values, strict=True):
@@ -218,14 +215,15 @@ def _nbytes(tensor: torch.Tensor) -> int:
 
 def _lies_dense(name: str, ins: Tensors, outs: Tensors) -> bool:
     """Whether all elements of what a call touches lie side by side, in the order that it needs."""
-    lying = outs if name in explain.FILL_IN_ORDER else map(as_it_lies, (*ins, *outs))
+    in_order = collective(name).memory == "in order"
+    lying = outs if in_order else map(as_it_lies, (*ins, *outs))
     return all(t.is_sparse or t.is_contiguous() for t in lying)
 
 
 class Calls:
     """All collective calls of one group."""
 
-    uneven: Collection[str] = ("all_to_all_single", "reduce_scatter")  # each block its own length
+    backend = "gloo"
 
     def __init__(
         self,
@@ -267,7 +265,7 @@ class Calls:
             None if root < 0 else self.ranks[root],
             group or self.name,
             sum(map(_nbytes, ins)),
-            0 if name in _WRITE_WHAT_THEY_READ else sum(map(_nbytes, outs)),
+            0 if collective(name).writes_what_it_reads else sum(map(_nbytes, outs)),
             first if first is not None else next(iter((*ins, *outs)), None),
             site,
             0,
@@ -276,17 +274,18 @@ class Calls:
             _lies_dense(name, ins, outs),
             splits(name, ins, outs, n),
         )
-        refuse(name, ins, outs, me, n, reduce_op, self.uneven)
-        if name in explain.NEED_DENSE and not op.contiguous:
-            self.scheduler.fail(explain.strided(op))
-        if name in explain.FILL_A_LIST and (shared := shared_memory(outs)):
-            self.scheduler.fail(explain.outputs_shared(op, shared))
+        refuse(name, ins, outs, me, n, reduce_op, self.backend)
+        kind = collective(name)
+        if kind.memory and not op.contiguous:
+            self.scheduler.fail(mismatch.strided(op))
+        if kind.fills_a_list and (shared := shared_memory(outs)):
+            self.scheduler.fail(mismatch.outputs_shared(op, shared))
         number = self._counts[me]
         self._counts[me] += 1
         call = self._calls.setdefault(number, Call())
         part = Part(self, call, rank, op, site, me)
         for other in call.parts.values():
-            if explain.mismatch(other.record.op, op):
+            if mismatch.between(other.record.op, op):
                 self.scheduler.fail(self._mismatch(other.record.op, op))
             break  # the others are like the first
         call.parts[me] = part
@@ -302,7 +301,7 @@ class Calls:
     def _mismatch(self, theirs: Event, op: Event) -> Mismatch:
         """The error for two calls that met and do not fit."""
         calls = collectives([rank.records for rank in self.scheduler.ranks], op.group)
-        error = explain.mismatch(theirs, op, explain.parted(calls, len(calls[op.rank]) - 1))
+        error = mismatch.between(theirs, op, lines.parted(calls, len(calls[op.rank]) - 1))
         assert error is not None
         return error
 
@@ -315,13 +314,14 @@ class Calls:
                 continue
             fits = op.out_splits[their] == theirs.in_splits[me]
             if not fits or op.in_splits[their] != (theirs.out_splits or ())[me]:
-                error = explain.splits_differ([op], [theirs], self.ranks)
-                self.scheduler.fail(error or explain.strided(op))
+                error = mismatch.of_splits([op], [theirs], self.ranks)
+                self.scheduler.fail(error or mismatch.strided(op))
 
     def _take(self, part: Part, site: Site, ins: Tensors, outs: Tensors) -> None:
         """What a rank passes in is kept as it is now; its buffers are the call's until ``wait``."""
         op, rank = part.record.op, part.rank
-        if op.op in _AS_IT_LIES:
+        kind = collective(op.op)
+        if kind.memory == "as it lies":  # gloo moves it, whatever the order of dimensions
             ins, outs = [as_it_lies(t) for t in ins], [as_it_lies(t) for t in outs]
         part.places = outs
         # what is only combined may be used as it is if nobody can change it before all have called
@@ -333,7 +333,7 @@ class Calls:
             rank.digests += [(len(rank.records), hash(hazards.contents(t))) for t in part.given]
         if part.record.waited:
             return
-        if op.op in _WRITE_WHAT_THEY_READ and outs and not (op.op == "broadcast" and gives):
+        if kind.writes_what_it_reads and outs and not (op.op == "broadcast" and gives):
             part.poisons = [self.poisons.put(rank, t) for t in outs]  # nobody reads what it was
             return
         part.inputs = ins

@@ -8,12 +8,14 @@ Nothing here knows of ranks, groups or time: lists of tensors go in, lists of te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce as fold
 from itertools import cycle
 from typing import Any
 
 import torch
+
+from course_lib.collectives import collective
 
 Tensors = list[torch.Tensor]
 _DTYPES = {
@@ -27,7 +29,6 @@ _DTYPES = {
     torch.int64,
     torch.bool,
 }
-_OWN_LENGTHS = ("all_to_all", "all_to_all_single", "reduce_scatter", "all_gather")
 _OF_COMPLEX = ("SUM", "AVG")  # of what torch does not hand on as real numbers
 _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "SUM": torch.add,
@@ -99,10 +100,10 @@ def refuse(
     me: int,
     n: int,
     reduce_op: str | None,
-    uneven: Collection[str],
+    backend: str,
 ) -> None:
     """Raise where gloo raises: for a dtype, a reduce op, or tensors that differ on one rank, but
-    for calls that take blocks of ``uneven`` lengths.
+    for calls that take blocks of uneven lengths on this backend.
     """
     for tensor in (ins or outs)[:1]:
         if tensor.dtype not in _DTYPES and not (tensor.is_complex() and reduce_op in _OF_COMPLEX):
@@ -117,11 +118,13 @@ def refuse(
         one, each = ins[:1], [ins, outs]
     else:
         return
+    uneven_on = collective(op).uneven_on
     for many in each:
         if len(many) != n * len(one) and (many or op not in ("gather", "scatter")):
             raise ValueError(f"{op} needs {n} tensors or blocks, one per rank, not {len(many)}")
         for a, b in zip([many[me]] if op == "reduce_scatter" else many, cycle(one)):
-            of_own_length = op in uneven and (op == "all_to_all_single" or a.numel() != b.numel())
+            differs = op == "all_to_all_single" or a.numel() != b.numel()
+            of_own_length = differs and backend in uneven_on
             if a.dtype != b.dtype or (a.shape != b.shape and not of_own_length):
                 raise RuntimeError(
                     f"{op}: what a rank gives and what it gets from each must have one shape and "
@@ -133,7 +136,7 @@ def splits(op: str, ins: Tensors, outs: Tensors, n: int) -> tuple[Any, Any]:
     """How many elements a rank gives each rank, and expects from each: two tuples, where each pair
     may have a number of its own; (None, None) where it may not.
     """
-    if op not in _OWN_LENGTHS:
+    if not collective(op).uneven_on:
         return None, None
     given, expected = tuple(map(torch.numel, ins)), tuple(map(torch.numel, outs))
     if op.startswith("all_to_all"):

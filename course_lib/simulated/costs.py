@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from course_lib.collectives import MAKE_GROUPS
+
 Step = list[tuple[int, int, float]]  # messages that go at once: source, destination, bytes
 
 _TREES = {"broadcast", "reduce", "all_reduce"}
@@ -32,7 +34,7 @@ _BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter")  # or what begin
 
 def textbook_seconds(op: str, n: int, nbytes: float, alpha: float, beta: float) -> float:
     """Seconds that a collective takes once its last rank has called it."""
-    if n <= 1 or op in ("new_group", "split_group"):
+    if n <= 1 or op in MAKE_GROUPS:
         return 0.0
     rounds, most = (n - 1).bit_length(), (n - 1) / n * nbytes * beta
     tree = rounds * (alpha + nbytes * beta)
@@ -51,7 +53,7 @@ def messages(op: str, n: int, nbytes: float, root: int) -> Iterator[Step]:
     """The same collective as messages between group ranks, step by step: rings, and trees for
     what has a root. A rank enters a step when the one before has ended for it.
     """
-    if n <= 1 or op in ("new_group", "split_group"):
+    if n <= 1 or op in MAKE_GROUPS:
         return
     if op.startswith(("all_reduce", "all_gather", "reduce_scatter")):
         for _ in range((n - 1) * (2 if op.startswith("all_reduce") else 1)):

@@ -22,8 +22,8 @@ from typing import Any
 
 import cloudpickle
 
-from course_lib.diagnosis import explain
-from course_lib.diagnosis.failures import Outcome, deadlock_error, root_cause, who_left
+from course_lib.diagnosis import deadlock, hazard
+from course_lib.diagnosis.failure import RankOutcome, root_cause, who_left
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
 from course_lib.pickling import pack_call, unpack_call
 from course_lib.progress_line import ProgressLine
@@ -150,8 +150,8 @@ class Play:
 
     def __init__(self, program: Program, poisons: hazards.Poisons, run_ahead: bool = False) -> None:
         self.program, self.poisons = program, poisons
-        self._failed: list[Outcome] = []
-        self._left: list[Outcome] = []  # by sys.exit(), which is as good as returning
+        self._failed: list[RankOutcome] = []
+        self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
         self.ranks: list[Rank] = []
         n = program.world_size
         with ProgressLine(self._progress), _one_at_a_time, many_events():
@@ -203,7 +203,7 @@ class Play:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
             result = function(*args)
             # as it comes back from a process
-            rank.outcome = Outcome.of_result(rank.number, self.scheduler.now, result, function)
+            rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)
             if not rank.outcome.ended_well:
                 self._failed.append(rank.outcome)
             self.scheduler.finish(rank)
@@ -211,7 +211,7 @@ class Play:
             raise
         except BaseException as error:
             if self.scheduler.error is None:
-                outcome = Outcome.of_exception(rank.number, self.scheduler.now, error)
+                outcome = RankOutcome.of_exception(rank.number, self.scheduler.now, error)
                 (self._left if outcome.ended_well else self._failed).append(outcome)
         finally:
             rank.clock = self.scheduler.now
@@ -234,7 +234,7 @@ class Play:
             return unfinished
         cause = self.groups.cause
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
-        error = deadlock_error(
+        error = deadlock.of_calls(
             blocked={r: w.record.op for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
@@ -261,7 +261,7 @@ class Play:
         """The Hazard for the first Work that nobody waited for, in time."""
         left = [record for rank in self.ranks for record in rank.records if not record.waited]
         first = min(left, key=lambda record: record.issued, default=None)
-        return explain.unwaited(first.event()) if first else None
+        return hazard.unwaited(first.event()) if first else None
 
     def run(self, note: str | None = None) -> Run:
         calls = [rank.records for rank in self.ranks]

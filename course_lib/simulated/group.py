@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.diagnosis import explain
+from course_lib.diagnosis import mismatch
 from course_lib.errors import CourseError
 from course_lib.simulated import compat, hazards
 from course_lib.simulated.collective import Calls, CollectiveWork
@@ -362,7 +362,7 @@ class Groups:
             if theirs != ranks:
                 pairs = (other, theirs), (op, ranks)
                 events = [replace(o, group=str(list(r))) for o, r in pairs]
-                self.scheduler.fail(explain.groups_differ(*events))
+                self.scheduler.fail(mismatch.groups_differ(*events))
         self._made[k][rank.number] = (ranks, op)
 
     def cause(self, work: Waitable) -> Waitable:
@@ -379,5 +379,5 @@ class Groups:
             others = [r.number for r in self.scheduler.ranks if r.number not in made]
             if others:
                 _, op = made[min(made)]
-                return explain.absent(op, others)
+                return mismatch.absent(op, others)
         return None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from course_lib.diagnosis import explain
+from course_lib.diagnosis import hazard
 from course_lib.errors import Hang, Hazard
 from course_lib.simulated import compat
 from course_lib.simulated.rank import Rank
@@ -145,8 +145,8 @@ def find_read(first: Play, again: Callable[..., Play]) -> Hazard | None:
             high = middle
     record = first.ranks[rank].poisoned[high - 1]
     if record.waited or record.op.op == "recv":
-        return explain.read_before_wait(record.op)
-    return explain.unwaited(record.event())  # of a sum that nobody waits for, what is returned
+        return hazard.read_before_wait(record.op)
+    return hazard.unwaited(record.event())  # of a sum that nobody waits for, what is returned
 
 
 def _difference(a: Play, b: Play) -> int | None:

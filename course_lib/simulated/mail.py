@@ -28,7 +28,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.diagnosis import explain
+from course_lib.diagnosis import hazard, mismatch
 from course_lib.errors import CourseError, Hazard
 from course_lib.simulated import compat, hazards
 from course_lib.simulated.combine import refuse_memory
@@ -205,10 +205,10 @@ class SendWork(_Message):
         op = self._record.op
         writer, called, came = filled or (op, 0, 0)
         if came < self._number:
-            return explain.written_before_wait(op)
+            return hazard.written_before_wait(op)
         if called < self._number:
-            return explain.read_before_wait(writer)
-        return explain.received_into(op, writer)
+            return hazard.read_before_wait(writer)
+        return hazard.received_into(op, writer)
 
 
 class RecvWork(_Message):
@@ -230,7 +230,7 @@ class RecvWork(_Message):
         filled, place = mail.poisons.filled, (self._rank.number, buffer.data_ptr())
         if self.poison is not None and not self.poison.intact(buffer):
             came = filled.get(place, (None, 0, 0))[2]
-            mail.scheduler.fail(explain.written_into(self._record.op, came >= self._number))
+            mail.scheduler.fail(hazard.written_into(self._record.op, came >= self._number))
         data = self._data or b""
         hazards.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)
         filled[place] = self._record.op, self._number, len(self._rank.records)
@@ -359,7 +359,7 @@ class Mail:
         """The error if the one is not what the other expects."""
         if send.nbytes == recv.nbytes and send.dtype == recv.dtype:  # in line: it is quicker
             return None
-        return explain.mismatch(send, recv)
+        return mismatch.between(send, recv)
 
     def begin(self, send: SendWork) -> None:
         """Both sides have been posted."""

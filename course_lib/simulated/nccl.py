@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from course_lib.diagnosis import explain
+from course_lib.collectives import MAKE_GROUPS  # ranks meet in the store, not on their GPUs
+from course_lib.diagnosis import deadlock, lines, mismatch
 from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.overlap import stretch
 from course_lib.simulated import collective, group, mail, scheduler
@@ -29,7 +30,6 @@ from course_lib.simulated.records import Site
 from course_lib.simulated.streams import Gpu, Lane
 from course_lib.trace import Event
 
-_BY_HOST = ("new_group", "split_group")  # ranks meet in the store, not on their GPUs
 _CROSSED = (
     "They use these groups in different order, and on GPUs each may hold what the other needs to "
     "start, even where this run came through. Use groups in the same order on all ranks."
@@ -62,7 +62,7 @@ class Scheduler(scheduler.Scheduler):
 
     def post(self, work: Waitable) -> None:
         op, gpu = work.record.op, work.rank.gpu
-        if op.op in _BY_HOST:
+        if op.op in MAKE_GROUPS:
             super().post(work)
         elif op.group in gpu.batches:
             gpu.batches[op.group].append(work)
@@ -72,7 +72,7 @@ class Scheduler(scheduler.Scheduler):
     def over(self, work: Waitable, at: float, at_once: bool = False) -> None:
         """The thread goes on now that the end is known; its clock has never stood."""
         rank, op = work.rank, work.record.op
-        if op.op in _BY_HOST:
+        if op.op in MAKE_GROUPS:
             return super().over(work, at)
         work.record.completed = at
         if rank.waits is work:
@@ -83,7 +83,7 @@ class Scheduler(scheduler.Scheduler):
         rank, record = work.rank, work.record
         if timeout:
             self.wait_at_most(work, timeout)
-        if record.op.op in _BY_HOST:
+        if record.op.op in MAKE_GROUPS:
             return super().wait_for(work)
         self.check(rank)
         if record.completed is None:
@@ -146,7 +146,7 @@ class Mail(mail.Mail):
 
     def misfit(self, send: Event, recv: Event) -> CourseError | None:
         differ = send.tag != recv.tag
-        return explain.tags_ignored(send, recv) if differ else super().misfit(send, recv)
+        return mismatch.tags_ignored(send, recv) if differ else super().misfit(send, recv)
 
     def begin(self, send: SendWork) -> None:
         """Whoever is posted last need not be the later one: threads run ahead of streams."""
@@ -167,14 +167,14 @@ class Mail(mail.Mail):
     ) -> RecvWork:
         if src < 0:
             op, _ = self._op("recv", rank, me, src, tensor, tag, site)
-            self.scheduler.fail(explain.no_source(op))
+            self.scheduler.fail(mismatch.no_source(op))
         self.scheduler.finish_before(rank, self.name, [tensor])
         return super().recv(rank, me, tensor, src, tag, site)
 
 
 class Calls(collective.Calls):
     scheduler: Scheduler
-    uneven = (*collective.Calls.uneven, "all_gather", "all_to_all")
+    backend = "nccl"
 
     def issue(
         self, rank: Rank, me: int, name: str, ins: Tensors, outs: Tensors, **more: Any
@@ -244,7 +244,8 @@ class Groups(group.Groups):
                 [
                     record
                     for record in ranks[r].records
-                    if record.op.group in pair and record.op.op not in (*_BY_HOST, "send", "recv")
+                    if record.op.group in pair
+                    and record.op.op not in (*MAKE_GROUPS, "send", "recv")
                 ]
                 for r in set(members[pair[0]]).intersection(members[pair[1]])
             ]
@@ -255,14 +256,14 @@ class Groups(group.Groups):
                         waits = [
                             Wait(
                                 x.rank,
-                                f"{explain.call_text(x)} of group {x.group}",
+                                f"{lines.call_text(x)} of group {x.group}",
                                 x.line,
                                 (y.rank,),
                                 x.group,
                             )
                             for x, y in ((a, b), (b, a))
                         ]
-                        return explain.deadlock(waits, (), len(ranks), _CROSSED)
+                        return deadlock.of_waits(waits, (), len(ranks), _CROSSED)
         return None
 
     def advice(self, parked: list[Rank]) -> str:
@@ -273,7 +274,7 @@ class Groups(group.Groups):
                 if lane is None or not lane.under_way:
                     continue
                 first = lane.under_way[0]
-                behind, before = (explain.call_text(work.record.op) for work in (other, first))
+                behind, before = (lines.call_text(work.record.op) for work in (other, first))
                 messages = {type(first), type(other)} <= {SendWork, RecvWork}
                 peers = {work.record.op.peer for work in (first, other)}
                 return (

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from course_lib.context import Context
-from course_lib.diagnosis.failures import Outcome
+from course_lib.diagnosis.failure import RankOutcome
 from course_lib.simulated.records import Record, Site
 from course_lib.trace import Event, Span
 
@@ -59,7 +59,7 @@ class Rank(Context):
         self.waits: Waitable | None = None
         self.records: list[Record] = []
         self.spans: list[Span] = []
-        self.outcome: Outcome | None = None
+        self.outcome: RankOutcome | None = None
         self.result: Any = None
         self.log: Any = None  # what it has done ahead of time: see ahead.py
         self.groups: Any = None  # those of all ranks: see group.py

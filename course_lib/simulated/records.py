@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from course_lib.simulated import compat
 from course_lib.trace import Event, Line
-from course_lib.user_code import is_user_frame, line_of
+from course_lib.user_code import find_frame, is_user_frame, line_of
 
 # In a process of real ranks, frames of their recorder are on the way as well.
 _OURS = tuple(str(Path(__file__).parents[1] / part) + os.sep for part in ("simulated", "ranks"))
@@ -52,7 +52,7 @@ def call_site(depth: int = 1) -> Site:
         elif frame.f_code.co_name in _OBJECTS:
             carries = True
         frame = frame.f_back
-    user = _user_frame(frame)
+    user = find_frame(frame)
     return Site(user and line_of(user), user is frame is not None, blocking, carries)
 
 
@@ -62,13 +62,6 @@ def _is_way_in(filename: str) -> bool:
     return filename in compat.call_files() or filename.startswith(_OURS)
 
 
-def _user_frame(frame: FrameType | None) -> FrameType | None:
-    """The first frame from here outwards that is the user's own, or None."""
-    while frame is not None and not is_user_frame(frame):
-        frame = frame.f_back
-    return frame
-
-
 def is_callers(frame: FrameType) -> bool:
     """Whether a frame is the user's, or torch.distributed's own, which works on its behalf."""
     return is_user_frame(frame) or frame.f_code.co_filename in compat.call_files()
@@ -76,7 +69,7 @@ def is_callers(frame: FrameType) -> bool:
 
 def line_of_thread(thread: Any) -> Line | None:
     """The user's line that a thread is in now; one that acts for somebody else says whose."""
-    frame = _user_frame(sys._current_frames().get(thread.ident))
+    frame = find_frame(sys._current_frames().get(thread.ident))
     return getattr(thread, "line", None) or (frame and line_of(frame))
 
 

@@ -20,17 +20,19 @@ import heapq
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from math import inf
 from typing import Any, NoReturn
 
-from course_lib import load_factor
 from course_lib.errors import CourseError, NotStarted
 from course_lib.simulated.rank import Rank, Waitable
 from course_lib.trace import Event
 
+LOOK = 0.25  # seconds between two looks at how much has been computed
+LEAST_SHARE = 0.1  # of a processor, which ranks get that compute, however busy the machine is
 GRACE = 2.0  # seconds that an overdue rank gets to come out of C code
 _start = threading.Thread.start  # the original: ranks may not start threads of their own
 _STACK = 1 << 20  # bytes; the least in which backward passes of deep models have room
@@ -292,7 +294,7 @@ class Scheduler:
     # -- from the caller's thread -----------------------------------------------------------------
 
     def run(self, body: Callable[[Rank], None], limit: float, overdue: Overdue) -> None:
-        """Run until all ranks have returned, or ``limit`` idle seconds have passed."""
+        """Run until all ranks have returned, or ``limit`` seconds have been spent on it."""
         self._body = body
         with _small_stacks():
             self._start_threads()
@@ -301,7 +303,7 @@ class Scheduler:
             else:
                 self._unwind(None)
             try:
-                if not load_factor.wait(self._finished, limit):
+                if not self._finished_within(limit):
                     self._end_overdue(overdue)
             except BaseException:  # an interrupt: end the ranks, then pass it on
                 self.error = self.error or Abandoned()
@@ -310,6 +312,18 @@ class Scheduler:
         for rank in self.ranks:
             if rank.thread is not None and rank.gone and rank is not self._left_behind:
                 rank.thread.join()
+
+    def _finished_within(self, seconds: float) -> bool:
+        """Wait for the end. Seconds of the processor count, which are as many on a busy machine;
+        where none are spent the ranks stand still, and those of the wall do.
+        """
+        while seconds > 0:
+            wall, cpu = time.monotonic(), time.process_time()
+            if self._finished.wait(min(seconds, LOOK)):
+                return True
+            wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+            seconds -= min(wall, cpu) if cpu > LEAST_SHARE * wall else wall
+        return self._finished.is_set()
 
     def _start_threads(self) -> None:
         """Each waits for the baton at once."""

@@ -7,6 +7,7 @@ an exchange for collectives. Here both only say what was called, and put what co
 from __future__ import annotations
 
 import builtins
+import sys
 import threading
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -94,7 +95,7 @@ class Posted(dist.Work):
 
     def wait(self, timeout: Any = None) -> bool:
         if not self._over:
-            frame = find_frame()
+            frame = find_frame(sys._getframe())
             line = None if frame is None else plain_line(line_of(frame))
             most = min(max(0.0, timeout.total_seconds()), MOST_SECONDS) if timeout else None
             self._tell("wait", line=line, seconds=most)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from course_lib import load_factor, simulate
+from course_lib import simulate
 from course_lib.beside.in_rank import Answer
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
@@ -30,13 +30,13 @@ from course_lib.errors import CourseError, Hang, NotStarted, RankDied
 from course_lib.trace import Run
 from course_lib.user_code import show_lines
 from course_staff.grading.evidence import drawn, questions
+from course_staff.grading.load_factor import load_factor
 from course_staff.grading.namespace import CellText, Namespace, namespace
 from course_staff.grading.network import Stage, be_rank
 from course_staff.grading.processes import Runner
 from course_staff.grading.walls import UNDEFENDED, Limits
 from course_staff.grading.wire import Ended
 
-EVERYBODY = 1 << 30  # threads
 LARGEST_HIDDEN = 64  # elements of a hidden case
 HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
 
@@ -53,7 +53,7 @@ class CarriedPlayer:
     def __post_init__(self) -> None:
         # Seconds are those of an idle machine. They are stretched by what others compute now: what
         # the answer sets going stretches nothing.
-        self.stretch = load_factor.load_factor()
+        self.stretch = load_factor()
         self.end = time.monotonic() + self.stretch * self.limits.exercise_seconds
 
     def play_real(self, exercise: Exercise, answer: Answer, case: Case) -> Play | None:
@@ -80,14 +80,13 @@ class CarriedPlayer:
         try:
             slots = self.runner.slots(play.case.world)
             Stage.current = Stage(slots, play, self.files, ddp)
-            with load_factor.not_counting(lambda: EVERYBODY):
-                outcome = simulate(
-                    be_rank,
-                    world_size=play.case.world,
-                    seed=schedule,
-                    network=play.case.network,
-                    limit=min(seconds, left),
-                )
+            outcome = simulate(
+                be_rank,
+                world_size=play.case.world,
+                seed=schedule,
+                network=play.case.network,
+                limit=min(seconds, left),
+            )
         except Ended as error:
             outcome = NotStarted(f"no process for a rank: {error}")
         except CourseError as error:

@@ -26,6 +26,7 @@ from course_lib.beside.kept import Kept
 from course_lib.beside.seen import Seen, left
 from course_lib.beside.watched import Watched
 from course_lib.checks.exercise import Play
+from course_lib.collectives import COLLECTIVES, MAKE_GROUPS
 from course_lib.simulated.collective import CollectiveWork
 from course_lib.simulated.mail import RecvWork
 from course_lib.simulated.records import Site
@@ -36,22 +37,6 @@ from course_staff.grading.far import MOST_SECONDS, Own
 from course_staff.grading.processes import Slot
 from course_staff.grading.wire import Ended, Malformed, decode, fill, mirrored, say, text_of
 
-_COLLECTIVES = {
-    "all_reduce",
-    "all_reduce_coalesced",
-    "broadcast",
-    "reduce",
-    "all_gather",
-    "all_gather_single",
-    "gather",
-    "scatter",
-    "reduce_scatter",
-    "reduce_scatter_single",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "monitored_barrier",
-}
 LONGEST_TEXT = 600  # of a request
 MOST_WORKS = 20_000
 MOST_BYTES = 8 << 20  # of one call's tensors
@@ -204,7 +189,7 @@ class Proxy:
         async_op: bool = False,
     ) -> Reply:
         mail, calls, me = self._group(group)
-        if op not in _COLLECTIVES:
+        if op not in COLLECTIVES or op in MAKE_GROUPS:
             raise Malformed("no such collective")
         there, pieces = self._mirrored(tensors, memory)
         if root != -1:

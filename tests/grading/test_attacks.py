@@ -20,8 +20,8 @@ import pytest
 import zoo
 from conftest import TESTS
 
-from course_lib.load_factor import load_factor
 from course_staff.grading import feedback, report
+from course_staff.grading.load_factor import load_factor
 from course_staff.grading.marks import Mark, Marked
 from course_staff.grading.processes import RankServer
 from course_staff.grading.walls import UNDEFENDED

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from faults import FAULTS, fail, on
 
 from course_lib import CourseError, Deadlock, RankDied, RankFailed, expect, run, simulate
-from course_lib.diagnosis import deadlock
+from course_lib.ranks import standing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 PROGRAMS = {fault.name: fault.fn for fault in FAULTS}
@@ -23,8 +23,8 @@ both_receive = PROGRAMS["recv, recv"]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(deadlock, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(deadlock, "DEADLOCK_SECONDS", 0.2)
+    monkeypatch.setattr(standing, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(standing, "DEADLOCK_SECONDS", 0.2)
 
 
 def test_the_first_failure_comes_with_all_that_was_said_before(capsys):
@@ -55,7 +55,7 @@ def test_a_deadlock_is_told_in_seconds_with_its_cycle_and_its_lines(monkeypatch)
 
 
 def test_slow_is_not_stuck():
-    long = 5 * deadlock.DEADLOCK_SECONDS
+    long = 5 * standing.DEADLOCK_SECONDS
 
     def slow():
         rank = dist.get_rank()

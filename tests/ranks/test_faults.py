@@ -7,7 +7,7 @@ import torch
 from faults import FAULTS, Fault, nothing, provoke, wrong_with
 
 from course_lib import Deadlock, Mismatch, run
-from course_lib.diagnosis import deadlock
+from course_lib.ranks import standing
 from course_lib.trace import Line
 
 
@@ -20,8 +20,8 @@ def started():
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch):
     """How long ranks are stuck decides when it is told, not what is said of it."""
-    monkeypatch.setattr(deadlock, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(deadlock, "DEADLOCK_SECONDS", 0.2)
+    monkeypatch.setattr(standing, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(standing, "DEADLOCK_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

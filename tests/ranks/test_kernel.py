@@ -10,12 +10,12 @@ import pytest
 from jupyter_client.manager import KernelManager
 from processes import first_child, gone, started
 
-from course_lib.load_factor import load_factor
 from course_staff.authoring.execute import listening_in
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
+PROMPT = 25.0  # seconds: one on an idle machine, and more than a minute if it is not heard
 HANG = """
 def hang(path):
     with open(path, "a") as file:
@@ -106,12 +106,12 @@ def test_an_error_shows_its_sentence_and_the_cell_and_no_frame_of_ours(notebook)
 
 
 def interrupted(one, request):
-    """Seconds until the kernel is idle again, of a machine on which nobody else computes."""
+    """Seconds until the kernel is idle again."""
     start = time.perf_counter()
     one.manager.interrupt_kernel()
     _, error = one.finish(request)
     assert error == "KeyboardInterrupt: run() was stopped, and its ranks have ended"
-    return (time.perf_counter() - start) / load_factor()
+    return time.perf_counter() - start
 
 
 def interrupt_a_hung_cell(one, path):
@@ -124,7 +124,7 @@ def interrupt_a_hung_cell(one, path):
 
 
 def test_an_interrupt_gives_the_prompt_back_and_the_next_cell_works(notebook, tmp_path):
-    assert interrupt_a_hung_cell(notebook, tmp_path / "pids") < 5  # one second on an idle machine
+    assert interrupt_a_hung_cell(notebook, tmp_path / "pids") < PROMPT
 
 
 def test_the_first_run_can_be_interrupted_before_its_ranks_are_there(kernels, tmp_path):
@@ -134,7 +134,7 @@ def test_the_first_run_can_be_interrupted_before_its_ranks_are_there(kernels, tm
         request = one.start(HANG % str(tmp_path / "pids"))
         process = find(one.manager.provisioner.pid)
         os.kill(process, signal.SIGSTOP)
-        assert interrupted(one, request) < 5
+        assert interrupted(one, request) < PROMPT
         assert gone([process]) == []
     assert one.cell("print(run(dist.get_rank, world_size=2).results)")[0] == "[0, 1]\n"
 

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib import run
-from course_lib.diagnosis import deadlock, explain
+from course_lib.diagnosis import mismatch
 from course_lib.diagnosis.matching import CallMatcher
-from course_lib.ranks.rank import Rank
+from course_lib.ranks import standing
+from course_lib.ranks.state import RankState
 from course_lib.trace import Event
 
 WORLD = {"0": (0, 1, 2)}
@@ -40,10 +41,10 @@ def test_each_pair_is_compared_once_however_often_one_looks(monkeypatch: pytest.
             dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
 
     compared, looked = [], []
-    mismatch, read = explain.mismatch, Rank.read_log
-    monkeypatch.setattr(explain, "mismatch", lambda a, b: compared.append(a) or mismatch(a, b))
-    monkeypatch.setattr(Rank, "read_log", lambda self: looked.append(self) or read(self))
-    monkeypatch.setattr(deadlock, "LOOK_SECONDS", 0.01)
+    between, read = mismatch.between, RankState.read_log
+    monkeypatch.setattr(mismatch, "between", lambda a, b: compared.append(a) or between(a, b))
+    monkeypatch.setattr(RankState, "read_log", lambda self: looked.append(self) or read(self))
+    monkeypatch.setattr(standing, "LOOK_SECONDS", 0.01)
     assert len(run(chatter, world_size=2).trace.events) == 4000
     assert len(looked) > 2 * 10
     assert len(compared) == 2000

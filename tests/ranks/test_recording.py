@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run
-from course_lib.diagnosis import deadlock
+from course_lib.ranks import standing
 
 X = torch.ones(2)
 
@@ -65,8 +65,8 @@ def test_what_torch_refused_was_not_said(record: bool, monkeypatch: pytest.Monke
         dist.all_reduce(X)
         return X.sum().item()
 
-    monkeypatch.setattr(deadlock, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(deadlock, "DEADLOCK_SECONDS", 0.1)
+    monkeypatch.setattr(standing, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(standing, "DEADLOCK_SECONDS", 0.1)
     done = run(go_on, world_size=2, record=record)
     assert done.results == [4.0, 4.0]
     assert [e.op for e in done.trace.events] == ["all_reduce"] * 2 * record

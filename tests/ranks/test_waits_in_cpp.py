@@ -19,7 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import CourseError, Deadlock, Mismatch, run, simulate
-from course_lib.diagnosis import deadlock
+from course_lib.ranks import standing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -28,8 +28,8 @@ Step = Callable[[], None]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadlock, "LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(deadlock, "DEADLOCK_SECONDS", 0.4)
+    monkeypatch.setattr(standing, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(standing, "DEADLOCK_SECONDS", 0.4)
 
 
 def buckets() -> Step:
@@ -170,7 +170,7 @@ def test_computing_and_loading_between_calls_of_cpp_is_no_wait():
     takes its time: all that differs from a deadlock is that it is not inside torch.
     """
 
-    long = 5 * deadlock.DEADLOCK_SECONDS
+    long = 5 * standing.DEADLOCK_SECONDS
 
     def slow() -> float:
         rank, x = dist.get_rank(), torch.ones(1)

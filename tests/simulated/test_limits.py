@@ -55,6 +55,17 @@ def test_a_function_that_never_returns_is_stopped(program):
     assert caught.value.waits[0].line.function == program.__name__
 
 
+def test_seconds_are_those_of_the_processor(monkeypatch):
+    """As where a busy machine lets the ranks compute for half of the time."""
+    usual = time.process_time
+    monkeypatch.setattr(scheduler, "LEAST_SHARE", 0.0)
+    monkeypatch.setattr(scheduler.time, "process_time", lambda: usual() / 2)
+    begin = usual()
+    with pytest.raises(Hang):
+        simulate(loop, world_size=1, limit=0.5)
+    assert usual() - begin >= 0.9
+
+
 STUCK, RELEASE = os.pipe()  # globals travel by value: the simulated rank reads the same pipe
 
 

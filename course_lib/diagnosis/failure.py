@@ -1,8 +1,8 @@
-"""Which failure was the root cause: what both engines say when ranks fail or stand still.
+"""RankFailed, RankDied: which of several failures was the root cause.
 
-An Outcome says how one rank's part ended: whether it returned, raised, left or died, when, and
+A RankOutcome says how one rank's part ended: whether it returned, raised, left or died, when, and
 where. Reading only that, ``root_cause`` decides which failure was the first and which were
-consequences. ``deadlock_error`` says of ranks that wait in vain what keeps them.
+consequences.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from course_lib.diagnosis import explain
-from course_lib.errors import CourseError, Deadlock, RankDied, RankFailed, Wait
+from course_lib.diagnosis.lines import call_text, ranks_text
+from course_lib.errors import CourseError, Deadlock, RankDied, RankFailed
 from course_lib.pickling import LARGEST, TooLarge, pack, unpack, why
 from course_lib.trace import Event, Line
 from course_lib.user_code import line_at, stack_lines
@@ -25,7 +25,7 @@ _LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo/tra
 
 
 @dataclass
-class Outcome:
+class RankOutcome:
     """How one rank's part ended. ``state`` is returned, raised, left or died."""
 
     rank: int
@@ -92,7 +92,7 @@ class Outcome:
 # ---- ranks that fail -----------------------------------------------------------------------------
 
 
-def root_cause(failures: Sequence[Outcome]) -> CourseError:
+def root_cause(failures: Sequence[RankOutcome]) -> CourseError:
     """The error for these failures, one at least."""
     failed = sorted(failures, key=lambda s: (s.lost_its_peer, s.at))
     first = failed[0]
@@ -104,17 +104,17 @@ def root_cause(failures: Sequence[Outcome]) -> CourseError:
     return _died(first, others)
 
 
-def _alike(a: Outcome, b: Outcome) -> bool:
+def _alike(a: RankOutcome, b: RankOutcome) -> bool:
     """Whether one sentence says it of both; ranks that died did so wherever they were."""
     same = (a.state, a.kind, a.code) == (b.state, b.kind, b.code)
     return same and (a.state == "died" or a.lines == b.lines)
 
 
-def _consequences(others: Sequence[Outcome]) -> Iterator[str]:
+def _consequences(others: Sequence[RankOutcome]) -> Iterator[str]:
     """Whoever lost a peer fell because of that; an error of one's own may be another story."""
     for lost, what in ((True, "fell over because of it."), (False, "failed, too.")):
         if those := [s.rank for s in others if s.lost_its_peer is lost]:
-            yield f"{explain.ranks_text(those)} {what}"
+            yield f"{ranks_text(those)} {what}"
 
 
 # What torch says, and what helps.
@@ -128,12 +128,12 @@ _CURES = {
 }
 
 
-def _raised(first: Outcome, same: Sequence[int], others: Sequence[Outcome]) -> RankFailed:
+def _raised(first: RankOutcome, same: Sequence[int], others: Sequence[RankOutcome]) -> RankFailed:
     words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
     # the rest of what torch says then is a list of its backends
     message = first.message.split(". This could be because the operator doesn't exist")[0]
     what = ": ".join(filter(None, [words, message]))
-    lines = [f"{explain.ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
+    lines = [f"{ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
     lines += [cure for said, cure in _CURES.items() if said in message]
     lines += _consequences(others)
     error = RankFailed(
@@ -147,14 +147,14 @@ def _raised(first: Outcome, same: Sequence[int], others: Sequence[Outcome]) -> R
     return error
 
 
-def _died(first: Outcome, others: Sequence[Outcome], waits: Sequence[str] = ()) -> RankDied:
+def _died(first: RankOutcome, others: Sequence[RankOutcome], waits: Sequence[str] = ()) -> RankDied:
     manner, advice = _end(first)
     lines = [f"rank {first.rank} {manner}"]
     event = first.last_call
     if first.lines:
         lines.append(f"  it was at {first.lines[-1]}")
     elif event is not None:
-        lines.append(f"  the last thing it did: {explain.call_text(event)}   {event.line or ''}")
+        lines.append(f"  the last thing it did: {call_text(event)}   {event.line or ''}")
     lines += [f"  it said: {' '.join(first.last_words.split())}"] if first.last_words else []
     lines += [*waits, *_consequences(others), advice]
     fell = tuple(s.rank for s in others)
@@ -173,7 +173,7 @@ _ADVICE = {
 }
 
 
-def _end(outcome: Outcome) -> tuple[str, str]:
+def _end(outcome: RankOutcome) -> tuple[str, str]:
     """How it ended, and what may help."""
     code, left = outcome.code, outcome.state == "left"
     if left or code >= 0:
@@ -190,10 +190,7 @@ def _end(outcome: Outcome) -> tuple[str, str]:
     return manner, _ADVICE.get(name, "A signal ended it before the function returned.")
 
 
-# ---- ranks that wait in vain ---------------------------------------------------------------
-
-
-def who_left(error: CourseError, outcomes: Iterable[Outcome]) -> CourseError:
+def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError:
     """The same error; or the RankDied of a rank that called ``sys.exit()`` while others still
     wait for it in vain.
     """
@@ -205,60 +202,3 @@ def who_left(error: CourseError, outcomes: Iterable[Outcome]) -> CourseError:
     victims = [wait for wait in waits if not {o.rank for o in left}.isdisjoint(wait.on)]
     text = [f"  rank {w.rank} waits for it in {w.call}   {w.line or ''}" for w in victims]
     return _died(min(left, key=lambda o: o.rank), [], text)
-
-
-def deadlock_error(
-    blocked: Mapping[int, Event],
-    lines: Mapping[int, Line | None],
-    on: Mapping[int, tuple[int, ...]],
-    returned: Collection[int],
-    groups: Mapping[str, tuple[int, ...]],
-    advice: str = "",
-    calls: Callable[[str], Mapping[int, Sequence[Event]]] = lambda group: {},
-) -> CourseError:
-    """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
-    Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
-    in vain, ``returned`` who will call nothing more, and ``groups`` each group's ranks. Where they
-    wait in several groups, each wait says in which. ``advice`` is as explain.deadlock's.
-    ``calls`` has, of a group, each rank's collectives in order.
-    """
-    events = {r: blocked[r] for r in sorted(on)}
-    if found := _near_miss(events, on, returned):
-        return found
-    several = len({e.group for e in events.values()}) > 1
-    among = {g: f" among {explain.ranks_text(m)}" if several else "" for g, m in groups.items()}
-    waits = [
-        Wait(r, explain.call_text(e) + among[e.group], lines.get(r) or e.line, on[r], e.group)
-        for r, e in events.items()
-    ]
-    parted = _parted(events.values(), calls)
-    return explain.deadlock(waits, returned, max(map(len, groups.values())), advice, parted)
-
-
-def _parted(
-    waiting: Iterable[Event], calls: Callable[[str], Mapping[int, Sequence[Event]]]
-) -> list[str]:
-    """Where those had parted who wait in collectives, if they had done so before."""
-    for event in waiting:
-        by_rank = calls(event.group) if event.is_collective else {}
-        own = by_rank.get(event.rank, ())
-        at = max((k for k, call in enumerate(own) if call is event), default=0)
-        if told := explain.parted(by_rank, at):
-            return told
-    return []
-
-
-def _near_miss(
-    events: Mapping[int, Event], on: Mapping[int, tuple[int, ...]], returned: Collection[int]
-) -> CourseError | None:
-    """Two calls that were meant for each other and differ in one word."""
-    for a in events.values():
-        for b in (events[r] for r in on[a.rank] if r in events):
-            meant = a.rank in on[b.rank] and {a.op, b.op} == {"send", "recv"}
-            if meant and (found := explain.mismatch(a, b)):
-                return found
-    for send in (e for e in events.values() if e.is_send):
-        recv = events.get(send.peer if send.peer is not None else -1)
-        if recv is not None and recv.is_recv and recv.peer in returned:
-            return explain.peers_differ(send, recv)
-    return None

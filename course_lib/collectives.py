@@ -1,0 +1,72 @@
+"""What a collective is, in one table, for whoever records, plays, compares, draws or explains one.
+
+A row's name is the operation as torch.distributed's documentation has it: an Event's ``op``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Collective(NamedTuple):
+    # c10d's methods of ProcessGroup that make such a call, those of older names, too: after these
+    # its hooks call it, in capitals
+    methods: str = ""
+    root: str = ""  # whether the root "gives" or "gets"; "" where there is none
+    # what is as long on all ranks: what a rank reads, or what it writes; "" where neither has to be
+    equal: str = ""
+    writes_what_it_reads: bool = False
+    # How gloo goes through the memory. "as it lies": of a tensor with gaps it would touch what is
+    # in between, a transposed one it takes. "in order": outputs are filled so, and must lie so.
+    memory: str = ""
+    fills_a_list: bool = False  # of tensors, which then must not share memory
+    # where the blocks that a rank gives or gets may be of different lengths; "" is nowhere
+    uneven_on: tuple[str, ...] = ()
+
+
+_AS_IT_LIES, _IN_ORDER = "as it lies", "in order"
+COLLECTIVES = {
+    "all_reduce": Collective("allreduce", "", "bytes_in", True, _AS_IT_LIES),
+    "all_reduce_coalesced": Collective(
+        "allreduce_coalesced", writes_what_it_reads=True, fills_a_list=True
+    ),
+    "broadcast": Collective("broadcast", "gives", "bytes_in", True, _AS_IT_LIES),
+    "reduce": Collective("reduce", "gets", "bytes_in", True, _AS_IT_LIES),
+    "all_gather": Collective(
+        "allgather", equal="bytes_out", fills_a_list=True, uneven_on=("nccl",)
+    ),
+    "all_gather_coalesced": Collective("allgather_coalesced", fills_a_list=True),
+    "all_gather_single": Collective(
+        "all_gather_single _allgather_base "
+        "all_gather_single_coalesced allgather_into_tensor_coalesced",
+        equal="bytes_out",
+    ),
+    "gather": Collective("gather", "gets", "bytes_in", fills_a_list=True),
+    "scatter": Collective("scatter", "gives", "bytes_out", memory=_AS_IT_LIES),
+    "reduce_scatter": Collective(
+        "reduce_scatter", equal="bytes_in", memory=_IN_ORDER, uneven_on=("gloo", "nccl")
+    ),
+    "reduce_scatter_single": Collective(
+        "reduce_scatter_single _reduce_scatter_base "
+        "reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced",
+        equal="bytes_in",
+    ),
+    "all_to_all": Collective("alltoall", fills_a_list=True, uneven_on=("nccl",)),
+    "all_to_all_single": Collective(
+        "all_to_all_single alltoall_base", memory=_IN_ORDER, uneven_on=("gloo", "nccl")
+    ),
+    "barrier": Collective("barrier"),
+    "monitored_barrier": Collective(),
+    # they are collectives as well: all ranks meet in the store, and no tensor moves
+    "new_group": Collective(),
+    "split_group": Collective(),
+}
+_OTHER = Collective()
+MAKE_GROUPS = ("new_group", "split_group")
+# what a method of ProcessGroup is called in the documentation
+OP_OF_METHOD = {method: op for op, row in COLLECTIVES.items() for method in row.methods.split()}
+
+
+def collective(op: str) -> Collective:
+    """What there is to know of an operation; of a message, and of what is not known, nothing."""
+    return COLLECTIVES.get(op, _OTHER)

@@ -1,0 +1,92 @@
+"""The lines that a failure is told in: who does what, and where.
+
+Real and simulated ranks fail in the same ways, so both take their words from this package: facts go
+in (Events, Waits, outcomes), an error with its complete text comes out.
+
+    Deadlock: every rank waits for another.                      headline
+      rank 0 waits in recv(src=1)   cell [7], line 5:  …         rows: what a rank does, and where
+      rank 1 waits in recv(src=0)   cell [7], line 5:  …
+    0 → 1 → 0. One of them has to send before it receives.       the way out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from course_lib.collectives import collective
+from course_lib.trace import Event, Line
+
+_MOST_ROWS = 16
+Row = tuple[str, Line | None]  # what a rank does, and where
+Calls = Mapping[int, Sequence[Event]]  # by rank: its collectives of one group, in order
+
+
+def call_text(event: Event) -> str:
+    """The call as a reader would write it: ``recv(src=1)``, ``all_reduce(SUM)``."""
+    words = [event.reduce_op] if event.reduce_op else []
+    if event.peer is not None:
+        to_peer = event.is_send or collective(event.op).root == "gets"
+        words.append(f"{'dst' if to_peer else 'src'}={event.peer}")
+    if event.tag:
+        words.append(f"tag={event.tag}")
+    return f"{event.name}({', '.join(words)})"
+
+
+def ranks_text(ranks: Collection[int]) -> str:
+    """``rank 3``, ``ranks 0 and 2``, ``ranks 0, 1 and 2``; long lists are cut."""
+    names = [str(r) for r in sorted(ranks)]
+    if len(names) == 1:
+        return f"rank {names[0]}"
+    if len(names) > 8:
+        names = [*names[:6], f"{len(names) - 6} more"]
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def row(event: Event, how: str = "") -> Row:
+    return f"rank {event.rank} calls {call_text(event)}{how}", event.line
+
+
+def text(headline: str, rows: Sequence[Row], advice: str, parted: Sequence[str] = ()) -> str:
+    """What happened; in two columns what each rank does, and its line; where the ranks had
+    ``parted``; the way out.
+    """
+    return "\n".join([headline, *_table(rows), *parted, advice])
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    width = max(len(what) for what, _ in rows)
+    lines = [f"  {what:<{width}}   {line or ''}".rstrip() for what, line in rows[:_MOST_ROWS]]
+    if len(rows) > _MOST_ROWS:
+        lines.append(f"  … and {len(rows) - _MOST_ROWS} more ranks")
+    return lines
+
+
+def parted(calls: Calls, at: int) -> list[str]:
+    """Where ranks began to go different ways, who at last, at call number ``at`` (from 0) of a
+    group, did not meet; [] if that was only there. Calls of one number from different lines are no
+    fault, as an ``if`` has two branches: it is only said where one follows them.
+    """
+    start = _first_apart(calls, at)
+    if start == at:  # two different ways may pass the same line once
+        before = _first_apart(calls, at - 1)
+        start = before if before < at - 2 else at
+    if start == at:
+        return []
+    rows = [(ranks_text(ranks), line) for line, ranks in _lines_at(calls, start).items()]
+    return [f"They had parted before, at collective call {start + 1}:", *_table(rows)]
+
+
+def _first_apart(calls: Calls, at: int) -> int:
+    """From which call on, up to the one before ``at``, no call is at one line on all ranks."""
+    while at > 0 and len(_lines_at(calls, at - 1)) > 1:
+        at -= 1
+    return at
+
+
+def _lines_at(calls: Calls, at: int) -> dict[Line, list[int]]:
+    """Who makes their call of this number at which line."""
+    ranks: dict[Line, list[int]] = {}
+    for rank, events in sorted(calls.items()):
+        if len(events) > at and (line := events[at].line) is not None:
+            ranks.setdefault(line, []).append(rank)
+    return ranks

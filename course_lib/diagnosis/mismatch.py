@@ -1,0 +1,180 @@
+"""Mismatch: the error for calls that met, or were meant to, and do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import product
+
+from course_lib.collectives import collective
+from course_lib.diagnosis.lines import ranks_text, row, text
+from course_lib.errors import Mismatch
+from course_lib.trace import Event
+
+_ADVICE = {
+    "op": "Every rank of a group has to call the same collectives in the same order.",
+    "root": "All ranks of one call have to name the same root.",
+    "reduce op": "All ranks of one call have to use the same reduce op.",
+    "dtype": "Convert one of them, so that both sides use the same dtype.",
+    "shape": "Both sides have to use the same number of elements.",
+    "splits": "What a rank sends another has to be as long as what that one expects from it: "
+    "exchange the lengths first.",
+    "tag on NCCL": "NCCL ignores tags: between two ranks, the first send meets the first recv. "
+    "Call them in the same order.",
+    "tag": "Give a send and its recv the same tag, or receive in the order of the sends.",
+    "group": "All of them have to name the same group.",
+}
+
+
+def _mismatch(
+    headline: str,
+    what: str,
+    events: Sequence[Event],
+    advice: str,
+    said: Sequence[str] = ("", ""),
+    parted: Sequence[str] = (),
+) -> Mismatch:
+    rows = [row(event, how) for event, how in zip(events, said, strict=False)]
+    ranks, lines = tuple(e.rank for e in events), tuple(e.line for e in events)
+    told = text(headline, rows, advice, parted)
+    return Mismatch(told, what=what, ranks=ranks, lines=lines)
+
+
+# ---- two calls ----------------------------------------------------------------------------------
+
+
+def between(a: Event, b: Event, parted: Sequence[str] = ()) -> Mismatch | None:
+    """The error if two calls that met, or were meant to (a send and its recv, or two ranks' calls
+    of the same collective), do not fit together; None if they do. What nobody has told (of a call
+    that C++ makes, the reduce op) differs from nothing.
+    """
+    for what, left, right in _compared(a, b):
+        if left != right and left is not None and right is not None:
+            return _pair(a, b, what, left, right, parted)
+    return None
+
+
+def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
+    """What has to be equal, and what it is on both sides; what comes first is told."""
+    if a.is_collective:
+        yield "op", a.op, b.op
+        yield "root", a.peer, b.peer
+    if a.op == "new_group":  # of real ranks, where its shape is the list of members
+        if max(len(a.shape), len(b.shape)) > 1:  # each rank may make one for itself
+            yield "group", str(list(a.shape)), str(list(b.shape))
+        return
+    if a.is_collective:
+        yield "reduce op", a.reduce_op, b.reduce_op
+    else:
+        yield "group", a.group, b.group
+        yield "tag", a.tag, b.tag
+    yield "dtype", a.dtype, b.dtype
+    if _bytes_that_count(a) != _bytes_that_count(b):
+        yield "shape", a.shape, b.shape
+
+
+def _bytes_that_count(event: Event) -> int:
+    """Those that are as many on both sides; none where each rank may have a number of its own."""
+    equal = collective(event.op).equal if event.is_collective else "nbytes"
+    return getattr(event, equal) if equal else 0
+
+
+def _pair(
+    a: Event, b: Event, what: str, left: object, right: object, parted: Sequence[str] = ()
+) -> Mismatch:
+    a, b, left, right = (a, b, left, right) if a.rank <= b.rank else (b, a, right, left)
+    who = f"ranks {a.rank} and {b.rank} do not agree"
+    if a.rank == b.rank:
+        who = f"rank {a.rank} does not agree with itself"
+    said = [f" with {_seen(v)}" if what in ("dtype", "shape") else "" for v in (left, right)]
+    headline = f"{who} on the {what}: {_seen(left)} and {_seen(right)}."
+    return _mismatch(headline, what, (a, b), _ADVICE[what], said, parted)
+
+
+def _seen(value: object) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    return "1 element" if value in ((), (1,)) else "x".join(map(str, value)) + " elements"
+
+
+def groups_differ(a: Event, b: Event) -> Mismatch:
+    """Two calls would meet, were it not for their groups."""
+    return _pair(a, b, "group", a.group, b.group)
+
+
+def tags_ignored(send: Event, recv: Event) -> Mismatch:
+    """A send and a recv meet on NCCL although their tags differ."""
+    return _pair(send, recv, "tag on NCCL", send.tag, recv.tag)
+
+
+def peers_differ(send: Event, recv: Event) -> Mismatch:
+    """A send goes to a rank that receives from somebody else, who will never send."""
+    what = f"rank {send.rank} sends to rank {recv.rank}, which receives from rank {recv.peer}."
+    advice = "The sender has to name the rank that receives, and the receiver the rank that sends."
+    return _mismatch(what, "peer", (send, recv), advice)
+
+
+# ---- what each rank of a call gives each ---------------------------------------------------------
+
+
+def of_splits(
+    calls: Iterable[Event], others: Iterable[Event], members: Sequence[int]
+) -> Mismatch | None:
+    """The error if, of collective calls that met, one of ``calls`` gives one of ``others`` more or
+    fewer elements than that one expects, or the other way round; None if every two fit.
+    ``members`` are the group's ranks.
+    """
+    for one, other in product(calls, others):
+        for giver, taker in (one, other), (other, one):
+            if giver.in_splits is None or taker.out_splits is None:
+                continue
+            given = giver.in_splits[members.index(taker.rank)]
+            expected = taker.out_splits[members.index(giver.rank)]
+            if given != expected:
+                return _split_differs(giver, taker, given, expected)
+    return None
+
+
+def _split_differs(giver: Event, taker: Event, given: int, expected: int) -> Mismatch:
+    to = "itself and" if giver.rank == taker.rank else f"rank {taker.rank}, which"
+    headline = f"rank {giver.rank} sends {_seen((given,))} to {to} expects {expected}."
+    events = [giver] if giver is taker else sorted((giver, taker), key=lambda e: e.rank)
+    return _mismatch(headline, "splits", events, _ADVICE["splits"])
+
+
+# ---- one call -----------------------------------------------------------------------------------
+
+
+def absent(event: Event, ranks: Collection[int], parted: Sequence[str] = ()) -> Mismatch:
+    """A collective that some members of its group never called, though all ended."""
+    what = f"rank {event.rank} calls {event.op}, and {ranks_text(ranks)} never did."
+    advice = "Every rank of a group has to make the same calls; for new_group, that is every rank."
+    error = _mismatch(what, "op", [event], advice, parted=parted)
+    error.ranks += tuple(ranks)
+    return error
+
+
+def no_source(recv: Event) -> Mismatch:
+    """A recv from any source on NCCL, which has no such thing."""
+    advice = "NCCL receives only from a rank that is named: recv(x, src)."
+    return _mismatch(f"rank {recv.rank} receives from any source.", "peer", [recv], advice)
+
+
+def strided(event: Event) -> Mismatch:
+    """A tensor whose elements do not lie side by side is given to a call that would silently read
+    or write the memory between them.
+    """
+    what = f"rank {event.rank} gives {event.op} a strided tensor, whose elements do not lie "
+    advice = "The backend touches the memory between them: use x.contiguous(), then copy back."
+    return _mismatch(f"{what}side by side.", "stride", [event], advice)
+
+
+def outputs_shared(event: Event, what: str) -> Mismatch:
+    """A call is given a list of outputs that is ``what`` shared_memory says."""
+    advice = (
+        "What is filled last stays in all of them: use [torch.empty(2) for _ in range(n)], "
+        "not [torch.empty(2)] * n."
+    )
+    if not what.startswith("one"):
+        advice = "What is filled last stays where they meet: give each rank's part its own memory."
+    headline = f"rank {event.rank} lets {event.op} fill {what}."
+    return _mismatch(headline, "outputs", [event], advice)

@@ -1,0 +1,67 @@
+"""Where a process stands: what it says when it is asked by a signal, and what the system says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from course_lib.trace import Line
+from course_lib.user_code import user_lines
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
+
+
+class Stack:
+    """That of one process, which has faulthandler write it into a file: at a crash, and whenever
+    SIGUSR1 asks for it.
+    """
+
+    def __init__(self, fd: int, pid: int = 0) -> None:
+        self._fd, self.pid = fd, pid
+
+    def ask(self) -> None:
+        """Have it written down; nothing that the process does is disturbed."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
+
+    @property
+    def text(self) -> str:
+        size = os.fstat(self._fd).st_size
+        return os.pread(self._fd, size, 0).decode("utf-8", "replace")
+
+    @property
+    def _frames(self) -> list[tuple[str, int, str]]:
+        """File, line number and function of the main thread's frames, innermost first: faulthandler
+        lists that thread last.
+        """
+        main = re.split(r"^(?:Current thread|Thread) .*$", self.text, flags=re.M)[-1]
+        return [(file, int(number), function) for file, number, function in _FRAME.findall(main)]
+
+    @property
+    def lines(self) -> list[Line]:
+        """The reader's lines of that, outermost first."""
+        return user_lines(self._frames[::-1])
+
+    @property
+    def is_in_torch(self) -> bool:
+        """Whether the main thread was inside torch when it was last asked, and not in a function of
+        the reader's that torch has called, or in one that torch waits by, as for a file.
+        """
+        return bool(self._frames) and self._frames[0][0].startswith(_TORCH)
+
+    def cpu_seconds(self) -> float | None:
+        """What the process has computed so far; None while its main thread does not sleep, because
+        it runs or was stopped, and where nobody knows.
+        """
+        try:
+            words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        state, user, system = words[0], int(words[11]), int(words[12])
+        return (user + system) / os.sysconf("SC_CLK_TCK") if state == "S" else None

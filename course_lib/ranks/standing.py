@@ -1,0 +1,101 @@
+"""Ranks that stand still: those that wait for what can never come, and those out of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+from course_lib.diagnosis import deadlock
+from course_lib.diagnosis.lines import call_text, ranks_text
+from course_lib.diagnosis.matching import CallMatcher
+from course_lib.errors import CourseError, Hang, Wait
+from course_lib.ranks.state import RankState
+
+LOOK_SECONDS = 0.25  # between two looks at the logs of ranks that take their time
+DEADLOCK_SECONDS = 1.5  # for which ranks must be stuck, unchanged, before it is called a deadlock
+
+
+class DeadlockDetector:
+    """Looks for a deadlock, and believes one that lasts.
+
+    Where the code of any rank speaks from several threads nobody is judged, as another thread may
+    free it. A rank that C++ lets wait is believed to if it computes nothing, says nothing and
+    stands inside torch.
+    """
+
+    def __init__(self, ranks: Sequence[RankState], matcher: CallMatcher) -> None:
+        self._ranks, self._matcher = ranks, matcher
+        self.next_look = time.perf_counter() + LOOK_SECONDS
+        self._seen: object = None  # what keeps ranks waiting, and how far they had come
+        self._since = 0.0
+        self._asked = False  # for stacks
+
+    def look(self) -> CourseError | None:
+        """Read what the ranks have written down; the error, if some have been lost for long."""
+        now = time.perf_counter()
+        if now < self.next_look:
+            return None
+        self.next_look = now + LOOK_SECONDS
+        for rank in self._ranks:
+            rank.read_log()
+        if any(rank.has_threads for rank in self._ranks):
+            return None
+        blocked = {rank.number: call for rank in self._ranks if (call := rank.waits_for)}
+        returned = [rank.number for rank in self._ranks if rank.returned]
+        mismatch = self._matcher.mismatch()
+        lost = {} if mismatch else deadlock.find_lost(self._matcher, blocked, returned)
+        seen = str(mismatch) if mismatch else {r: self._ranks[r].progress() for r in lost}
+        if not seen or seen != self._seen:
+            self._seen, self._since, self._asked = seen, now, False
+        if not seen or now - self._since < DEADLOCK_SECONDS:
+            return None
+        if mismatch:
+            return mismatch
+        if not self._all_wait(lost):
+            return None
+        lines = {r: self._ranks[r].blocked_at for r in lost}
+        groups, calls = self._matcher.groups, self._matcher.collectives
+        return deadlock.of_calls(blocked, lines, lost, returned, groups, calls=calls)
+
+    def _all_wait(self, lost: Collection[int]) -> bool:
+        """Whether those of them that stand in no call of Python's wait in one of C++."""
+        silent = [rank for r in lost if not (rank := self._ranks[r]).blocked_in]
+        if silent and not self._asked:
+            self._asked = True
+            for rank in silent:
+                rank.stack.ask()
+            return False  # the next look finds what they answer
+        for rank in silent:
+            rank.blocked_at = next(reversed(rank.stack.lines), None)
+        return all(rank.is_in_torch for rank in silent)
+
+
+def hang_error(running: Sequence[RankState], timeout: float) -> Hang:
+    """The error for ranks that still run, of which each was asked where it stands."""
+    who = ranks_text([rank.number for rank in running])
+    lines, waits = [f"{who} did not return within {timeout:g} s."], []
+    for rank in running:
+        path, event = rank.stack.lines, rank.blocked_in
+        doing = "was running" if rank.stack.text else "did not answer: it may be stopped"
+        doing += _unmet(rank)
+        wait = Wait(rank.number, "", path[-1] if path else None)
+        if event is not None:
+            on = tuple(r for r in rank.matcher.groups.get(event.group, ()) if r != event.rank)
+            if event.peer is not None and not event.is_collective:
+                on = (event.peer,)
+            wait = Wait(rank.number, call_text(event), rank.blocked_at, on, event.group)
+            doing = f"waits in {wait.call}"
+        waits.append(wait)
+        lines.append(f"  rank {rank.number} {doing}")
+        lines += [f"    {line}" for line in path or filter(None, [wait.line])]
+    lines.append("If it is only slow, give it longer: run(…, timeout=seconds).")
+    return Hang("\n".join(lines), waits=tuple(waits))
+
+
+def _unmet(rank: RankState) -> str:
+    """Which of its calls that are under way others have not made."""
+    for event in rank.in_flight.values():
+        if missing := rank.matcher.missing(event):
+            has = "has" if len(missing) == 1 else "have"
+            return f", and {ranks_text(missing)} {has} not made its call {call_text(event)}"
+    return ""
