@@ -296,8 +296,8 @@ declare(
         inputs=training,
         settle=as_watched,
         core=lambda rng: trainings(
-            (2, 5, 3, 3, 1),
-            (2, 8, 3, 3, 1),
+            (2, 7, 3, 3, 1),
+            (2, 8, 4, 2, 0),
             (3, 20, 4, 2, rng.randrange(2, 1000)),
             (4, 4 * rng.randrange(4, 7) + 1, 2, 5, 6),
             (5, rng.randrange(21, 25), 2, 2, 3),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from operator import attrgetter
 from typing import Protocol
 
 from course_lib.beside.in_rank import NOT_WRITTEN, Answer
@@ -22,6 +23,7 @@ from course_lib.checks.light import lightly
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import CheckFailed, interruptible
 
+SIZE = attrgetter("size")
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
 
 
@@ -73,9 +75,9 @@ def verdict_on(
     """
     rng = random.Random(secret or _seed(answer))
     complete = player.simulator_works()
-    core, sturdy = (exercise.in_order(cases(rng)) for cases in (exercise.core, exercise.sturdy))
+    core, sturdy = (sorted(cases(rng), key=SIZE) for cases in (exercise.core, exercise.sturdy))
     if complete:
-        regimes, blank = exercise.in_order(exercise.regimes(rng)), _blank(exercise, core)
+        regimes, blank = exercise.regimes(rng), _blank(exercise, core)
         plays = player.play_all(exercise, answer, core + regimes + sturdy + blank)
     else:  # values only; the rest is named, not graded
         core, regimes, sturdy, blank = _for_real(core)[:5], [], [], []
@@ -96,7 +98,7 @@ def verdict_on(
         in_core += in_blank
     right = ended and not any(p.findings for p in in_core)
     if complete and right and exercise.in_ranks and (able := _for_real(core)):
-        largest = max(able, key=lambda case: case.size)
+        largest = max(able, key=SIZE)
         if real := player.play_real(exercise, answer, largest):
             judge(exercise, real)
             in_core.append(real)

@@ -242,10 +242,6 @@ class Exercise:
         usual = features(case, self.words) if self.in_ranks else set()
         return usual | self.special(case)
 
-    def in_order(self, cases: list[Case]) -> list[Case]:
-        """By size: small worlds and lengths first, and of one size the least special."""
-        return sorted(cases, key=lambda case: (case.size, len(self.features(case))))
-
     def differing(self, these: Sequence[After], those: Sequence[After]) -> set[str]:
         """The facets in which some call came to something else."""
         return {

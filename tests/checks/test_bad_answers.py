@@ -215,19 +215,24 @@ def test_one_line_for_what_several_ranks_do_and_none_too_wide_for_a_notebook() -
     assert text == str(verdict(source))
 
 
-def test_the_smallest_case() -> None:
-    got = verdict(first("if mine.numel() > 3:", "    mine = -mine"))
+def shown(got: Verdict) -> tuple[int, int]:
     level = got.first_failing
     assert level is not None
     assert level.play is not None
-    assert (level.play.case.length, level.play.case.calls) == (4, 1), str(got)
+    return level.play.case.size
+
+
+def test_the_first_case_that_fails_is_shown() -> None:
+    got = verdict(first("if mine.numel() > 1:", "    mine = -mine"))
+    assert shown(got) == (2, 3), str(got)
+    assert "core, the smallest case that shows it: 2 ranks, length 3" in str(got)
 
 
 def test_a_star_is_shown_where_it_differs_from_a_chain() -> None:
-    level = verdict(zoo.source("my_reduce_scatter", "star"), "my_reduce_scatter").first_failing
-    assert level is not None
-    assert level.play is not None
-    assert level.play.case.world == 4
+    """It breaks the budget on three ranks, too: the case that is shown is not the smallest."""
+    got = verdict(zoo.source("my_reduce_scatter", "star"), "my_reduce_scatter")
+    assert shown(got) == (4, 4)
+    assert "budget, a case that shows it: 4 ranks, length 4" in str(got)
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
