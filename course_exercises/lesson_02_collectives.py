@@ -186,9 +186,9 @@ def one_lost(tensors: list[Tensor], dst: int, distance: int) -> list[Tensor]:
 
 def reduce_core(rng: random.Random) -> list[Case]:
     return [
-        *rows("dst op", (2, 1, 0, "sum"), (3, 1, 0, "sum"), (4, 2, 1, "sum"), (4, 1, 0, "max")),
-        *rows("dst op", (2, 1, 0, "prod"), (4, 3, 1, "prod"), (3, 3, 1, "max"), (4, 3, 0, "min")),
-        *rows("dst op", (5, 2, 2, "min")),
+        *rows("dst op", (2, 1, 0, "sum"), (3, 1, 0, "sum"), (4, 2, 1, "sum")),
+        *rows("dst op", (4, 1, 0, "max"), (3, 3, 1, "max"), (2, 1, 0, "prod"), (4, 3, 1, "prod")),
+        *rows("dst op", (4, 3, 0, "min"), (5, 2, 2, "min")),
         *rows("dst op", (4, 1, 0, "sum"), (4, rng.randrange(9, 300), 0, "sum"), numbers="random"),
     ]
 

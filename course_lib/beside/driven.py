@@ -1,8 +1,7 @@
 """What tries an answer that is not called once and done: a class, a function with a backward.
 
 Such an exercise has one argument, and ``in_rank`` calls ``argument.use(answer)``. It notes what it
-sees on the way, and ``left()`` is what is compared. Nothing here knows what is expected of an
-answer: in grading it runs beside the student's code.
+sees on the way, and ``left()`` is what is compared.
 """
 
 from __future__ import annotations
@@ -19,12 +18,8 @@ from torch import Tensor, nn
 from course_lib.context import compute
 
 FORWARD, BACKWARD = 1e-3, 2e-3  # seconds that a layer computes
-REDUCES = (  # rounds that end with the mean
-    "sync",
-    "sync with all layers",
-    "backward half in no_sync",
-    "evaluate between",
-)
+# rounds that end with the mean
+REDUCES = ("sync", "sync with all layers", "backward half in no_sync", "evaluate between")
 
 
 def back(out: Tensor, gradient: Tensor) -> None:

@@ -1,8 +1,4 @@
-"""What happens in a rank: call the answer, and write down what is there afterwards.
-
-Nothing here knows what is expected of an answer: in grading it runs beside the student's code,
-which may read it.
-"""
+"""What happens in a rank: call the answer, and write down what is there afterwards."""
 
 from __future__ import annotations
 
@@ -23,6 +19,7 @@ from course_lib.beside.seen import Seen, leaves, left, overlap
 from course_lib.diagnosis.explain import ranks_text
 from course_lib.user_code import show_lines
 
+GIVEN: dict[str, Any] = {"torch": torch, "dist": dist, "Tensor": Tensor, "Callable": Callable}
 NOT_WRITTEN = "not written yet"
 Places = dict[str, tuple[Tensor, int]]  # by name a tensor, and where its memory is
 
@@ -52,13 +49,7 @@ class Answer:
         if self.function is not None:
             return self.function
         show_lines(self.file, self.source)
-        space: dict[str, Any] = {
-            "__name__": "answer",
-            "torch": torch,
-            "dist": dist,
-            "Tensor": torch.Tensor,
-            "Callable": Callable,
-        }
+        space = {"__name__": "answer", **GIVEN}
         try:
             exec(_compiled(self.source, self.file), space)
         except (Exception, SystemExit) as error:

@@ -1,7 +1,4 @@
-"""A dataset that watches: of every forward pass that its images go through it notes what happened.
-
-Nothing here knows what is expected of an answer: in grading it runs beside the student's code.
-"""
+"""A dataset that watches what becomes of its images in every forward pass."""
 
 from __future__ import annotations
 
@@ -99,11 +96,8 @@ def _before(_: nn.Module, __: tuple) -> None:
 def _after(module: nn.Module, args: tuple, output: Any) -> None:
     """Note the outermost call that turns a batch of images into logits."""
     _here.depth = depth = getattr(_here, "depth", 1) - 1
-    if (
-        depth == 0
-        and hasattr(_here, "dataset")
-        and args
-        and isinstance(args[0], Tensor)
-        and (isinstance(output, Tensor) and output.dim() == 2 and 0 < len(args[0]) == len(output))
-    ):
+    if depth or not args or not hasattr(_here, "dataset"):
+        return
+    tensors = isinstance(args[0], Tensor) and isinstance(output, Tensor)
+    if tensors and output.dim() == 2 and 0 < len(args[0]) == len(output):
         _here.dataset.note(module, args[0], output)

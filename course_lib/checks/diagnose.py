@@ -36,8 +36,8 @@ from course_lib.checks.diagnoses import (
     TALK,
     UNTOUCHED,
     VAGUE,
+    first_true,
     found,
-    listed,
 )
 from course_lib.checks.exercise import After, Diagnosis, Exercise, Finding, Mistake, Play, Right
 from course_lib.checks.judge import which_differ
@@ -54,7 +54,7 @@ class Level:
     failed: list[Play]
     reached: bool = True  # False: an earlier case hung or died, and this level was not played out
     besides: Sequence[Play] = ()  # plays of another level
-    explanation: Diagnosis | None = None
+    explanation: Diagnosis | None = None  # where some fail
     play: Play | None = None  # the case that shows how it fails
     asks: bool = True  # the result depends on what others have
     case: str = ""  # the same in words
@@ -62,6 +62,11 @@ class Level:
     @property
     def passed(self) -> bool:
         return self.reached and not self.failed
+
+    @property
+    def said(self) -> Diagnosis:
+        assert self.explanation is not None, "nothing fails"
+        return self.explanation
 
     @property
     def fine(self) -> list[Play]:
@@ -84,15 +89,15 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     ``04.divides``."""
     gravest = min(level.failed, key=_gravity)
     like = [gravest, *(p for p in level.failed if p is not gravest and _is_like(ex, p, gravest))]
-    silent = NOTHING_SENT if ex.blank else {}
     shown, names = None, _only_with(ex, level)
-    said = _first([*listed(CUT_OFF), *ex.diagnoses, *listed(ERRORS, TALK, silent)], like)
+    silent = NOTHING_SENT if ex.blank else {}
+    said = first_true(like, CUT_OFF, ex.diagnoses, ERRORS, TALK, silent)
     if said is None and gravest.done and gravest.findings:
         said, shown = _by_values(ex, level, like, names)
     elif said is None and gravest.done:
         # a pattern shows where more than three ranks have something to say to one another
         many = [p for p in level.failed if p.case.world > 3 and p.case.length >= p.case.world]
-        said = _first(listed(PATTERNS), many) or _first(listed(BUDGET), [gravest])
+        said = first_true(many, PATTERNS) or first_true([gravest], BUDGET)
     if names and (said is None or said.id in VAGUE):
         said, shown = _only(ex, level, names, said), gravest
     if said is None:
@@ -112,11 +117,6 @@ def _is_like(ex: Exercise, play: Play, other: Play) -> bool:
     their kinds are: one answer may run into several."""
     ends = [(type(p.error), getattr(p.error, "kind", "")) for p in (play, other)]
     return ends[0] == ends[1] and ex.features(play.case) <= ex.features(other.case)
-
-
-def _first(diagnoses: Sequence[Diagnosis], plays: list[Play]) -> Diagnosis | None:
-    """The first that is true of all these plays."""
-    return next((d for d in diagnoses if plays and all(map(d.when, plays))), None)
 
 
 def _unexplained(ex: Exercise, play: Play) -> Diagnosis:
@@ -161,24 +161,24 @@ def _by_values(
     ex: Exercise, level: Level, like: list[Play], names: Sequence[str]
 ) -> tuple[Diagnosis | None, Play | None]:
     """What the values tell, and a play that shows it best, where one does."""
-    if right_numbers := _first(listed(NUMBERS), like):
+    if right_numbers := first_true(like, NUMBERS):
         return right_numbers, None
     for facet in like[0].wrong:
         plays = [p for p in like if facet in p.wrong]
-        known = [*ex.mistakes, UNTOUCHED] if facet in ("left", "grad") else [*ex.mistakes]
-        if ways := _fitting(ex, facet, plays, known, level.fine):
-            return _told(ex, facet, plays, known, ways, "")
+        mistakes = [*ex.mistakes, UNTOUCHED] if facet in ("left", "grad") else [*ex.mistakes]
+        if ways := _fitting(ex, facet, plays, mistakes, level.fine):
+            return _told(ex, facet, plays, mistakes, ways, "")
         # One number is easily another mistake's as well: of a formula the feature says more.
         if names and ex.in_ranks:
             # Plays that are fine say nothing of a mistake that is made only where others are not.
             # A part that is left out is untouched, too, but for what contiguous() has copied.
             copied = not {*names}.isdisjoint((*SPREAD, "unordered"))
-            known = known if copied else [*ex.mistakes]
-            if ways := _fitting(ex, facet, plays, known, []):
-                return _told(ex, facet, plays, known, ways, _only_where(ex, level, names))
+            mistakes = mistakes if copied else [*ex.mistakes]
+            if ways := _fitting(ex, facet, plays, mistakes, []):
+                return _told(ex, facet, plays, mistakes, ways, _only_where(ex, level, names))
         if ex.blank and all(_one_right(ex, facet, p) for p in plays):
             return replace(ONE_RANK, when=partial(_one_right, ex, facet)), None
-    return _first(listed(DONE), like[:1]), None
+    return first_true(like[:1], DONE), None
 
 
 def _spoils(ex: Exercise, wrong: Right, play: Play) -> set[str]:
@@ -195,12 +195,12 @@ def _predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool:
 
 
 def _fitting(
-    ex: Exercise, facet: str, plays: list[Play], known: list[Mistake], fine: list[Play]
+    ex: Exercise, facet: str, plays: list[Play], mistakes: list[Mistake], fine: list[Play]
 ) -> list[tuple[Mistake, Right]]:
     """The mistakes that predict this facet of all these plays, and spoil none that is fine."""
     return [
         (mistake, way)
-        for mistake in known
+        for mistake in mistakes
         for way in mistake.wrong
         if all(_predicts(ex, way, p, facet) for p in plays)
         and not any(_spoils(ex, way, p) for p in fine)
@@ -211,7 +211,7 @@ def _told(
     ex: Exercise,
     facet: str,
     plays: list[Play],
-    known: list[Mistake],
+    mistakes: list[Mistake],
     ways: list[tuple[Mistake, Right]],
     where: str,
 ) -> tuple[Diagnosis, Play]:
@@ -222,7 +222,7 @@ def _told(
     if several[1:]:
         hint = f"What was played fits two causes. {hint} Or: {several[1].hint}"
     mine = [way for mistake, way in ways if mistake in several]
-    others = [way for mistake in known if mistake not in several for way in mistake.wrong]
+    others = [way for mistake in mistakes if mistake not in several for way in mistake.wrong]
 
     def clear(play: Play) -> bool:
         """Whether the mistake comes to something else there than right would, and all others."""

@@ -7,7 +7,9 @@ Each list is in the order in which its diagnoses are tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from course_lib.checks import rules
 from course_lib.checks.compare import held_otherwise, same_but_for
@@ -42,11 +44,9 @@ def all_wait_in(call: str) -> OfPlay:
     )
 
 
-def right_but_for(what: str) -> OfPlay:
-    """Only the ``shape`` or the ``dtype`` of what is returned is not right."""
-    return lambda p: (
-        only("returned")(p) and all(same_but_for(what, f.got, f.want) for f in p.findings)
-    )
+def returned(like: Callable[[Any, Any], bool]) -> OfPlay:
+    """Only what is returned is not right, and everywhere this is true of it and what should be."""
+    return lambda p: only("returned")(p) and all(like(f.got, f.want) for f in p.findings)
 
 
 def two_dtypes(p: Play) -> bool:
@@ -68,8 +68,16 @@ def says(*words: str) -> OfPlay:
     return lambda p: any(w in str(p.error).partition("\n")[0] for w in words)
 
 
-def listed(*tables: Table) -> list[Diagnosis]:
-    return [Diagnosis(id, *row) for table in tables for id, row in table.items()]
+def first_true(plays: list[Play], *tables: Table | Sequence[Diagnosis]) -> Diagnosis | None:
+    """The first in these tables that is true of all these plays."""
+    for table in tables if plays else ():
+        rows = (
+            [Diagnosis(id, *row) for id, row in table.items()] if isinstance(table, dict) else table
+        )
+        for diagnosis in rows:
+            if all(map(diagnosis.when, plays)):
+                return diagnosis
+    return None
 
 
 CUT_OFF: Table = {  # of what ended all play, or never began
@@ -233,18 +241,19 @@ NOTHING_SENT: Table = {
 }
 
 
-def held_in_others(p: Play) -> bool:
-    """All values are right, and a list, tuple or set inside of what is returned is another one."""
-    return only("returned")(p) and all(held_otherwise(f.got, f.want) for f in p.findings)
-
-
 NUMBERS: Table = {  # of what came to its end, and has all its numbers right
-    "shape": ("The numbers are right, and the shape is not.", right_but_for("shape")),
-    "dtype": ("The numbers are right, and the dtype is not.", right_but_for("dtype")),
+    "shape": (
+        "The numbers are right, and the shape is not.",
+        returned(partial(same_but_for, "shape")),
+    ),
+    "dtype": (
+        "The numbers are right, and the dtype is not.",
+        returned(partial(same_but_for, "dtype")),
+    ),
     "container": (
         "The values are right, and what holds some of them is not: a list, a tuple and a "
         "set are not equal, whatever is in them.",
-        held_in_others,
+        returned(held_otherwise),
     ),
 }
 PATTERNS: Table = {  # told apart where there are more than three ranks

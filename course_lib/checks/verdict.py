@@ -61,10 +61,8 @@ class Verdict:
     @property
     def diagnosis(self) -> str | None:
         """The id of what is wrong, as ``04.divides``; None if nothing is."""
-        if not self.written:
-            return "not-written"
         level = self.first_failing
-        return level.explanation.id if level and level.explanation else None
+        return level.said.id if level else None if self.written else "not-written"
 
     @property
     def run(self) -> Run | None:
@@ -89,8 +87,8 @@ class Verdict:
                 f"  {', '.join(self.elsewhere)} {come} from a cell of your own: grading runs the "
                 f"answer's cell alone. Put {them} into that cell."
             )
-        if (level := self.first_failing) and level.explanation:
-            lines += ["", *_story(level), "", f"{level.explanation.id}: {level.explanation.hint}"]
+        if level := self.first_failing:
+            lines += ["", *_story(level), "", f"{level.said.id}: {level.said.hint}"]
         return "\n".join(part for line in lines for part in _folded(line))
 
     def _state(self, name: str) -> str:
@@ -99,8 +97,8 @@ class Verdict:
             return "not graded"
         if level.passed:
             return f"passed   {_played(level)}" if self.pays(name) else WITHOUT_CORE
-        if level.failed and level.explanation:
-            id = level.explanation.id
+        if level.failed:
+            id = level.said.id
             # what else goes wrong is seldom what a feature of the cases would say
             second = level is not self.first_failing
             vague = id.endswith("values-differ") or (second and ".only-" in id)
@@ -122,12 +120,9 @@ class Verdict:
         }
         if not self.written:
             out |= {"diagnosis": "not-written", "case": None, "hint": NOT_WRITTEN_HINT}
-        elif (level := self.first_failing) and level.explanation:
-            out |= {
-                "diagnosis": level.explanation.id,
-                "case": case_of(level),
-                "hint": level.explanation.hint,
-            }
+        elif level := self.first_failing:
+            said = level.said
+            out |= {"diagnosis": said.id, "case": case_of(level), "hint": said.hint}
         return out | ({"ungraded": list(self.ungraded)} if self.ungraded else {})
 
 
