@@ -1,14 +1,6 @@
 """How a lesson declares an exercise: by each mistake's name its hint, and what makes or shows it.
 
-    exercise(
-        "01.2 pass_right", passed,                      # its title, the right function
-        inputs=…, core=…, sturdy=…,                     # fields of Exercise
-        hints={"passes-left": "Every rank has …", …},
-        mistakes={"passes-left": {"of": …}, …},         # knobs of the right function
-        diagnoses={"tags": says("tag"), …},             # or a function of what was played
-    )
-
-Several ways to make one mistake stand in a list.
+``docs/adding-an-exercise.md`` has an example. Several ways to make one mistake stand in a list.
 """
 
 from __future__ import annotations
@@ -49,14 +41,10 @@ def exercise(
         for id, ways in made.items()
     ]
     fields["diagnoses"] = [Diagnosis(id, hints[id], when) for id, when in seen.items()]
-    fields["words"] = {name: text and in_two(text) for name, text in (words or {}).items()}
+    fields["words"] = {
+        name: text and tuple(text.split(". ", 1)) for name, text in (words or {}).items()
+    }
     return declare(Exercise(number, name, right, **fields))
-
-
-def in_two(text: str) -> tuple[str, str]:
-    """The end of a sentence, and what comes after it."""
-    clause, _, question = text.partition(". ")
-    return clause, question
 
 
 def each(**values: Iterable) -> list[Knobs]:

@@ -1,8 +1,7 @@
-"""Small models for exercises about models, each with something special in it, and their numbers.
+"""Small models, each with something special in it, which is a feature of the case that names it.
 
 Weights, buffers and gradients are filled with numbers that the case and a salt choose, so that the
-ranks' models can be alike or not. A case names its model by ``options["model"]``, and what is
-special about that model is a feature of the case.
+ranks' models can be alike or not.
 """
 
 from __future__ import annotations
@@ -48,11 +47,8 @@ def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
     """A model of this kind, its tensors not yet filled; logits (B, 2) from inputs (B, 2)."""
     if kind == "one layer":
         return nn.Sequential(OrderedDict(linear=nn.Linear(2, 2, dtype=dtype)))
-    names = (
-        ("first", "second", "third", "fourth")
-        if kind in ("four layers", "two swapped")
-        else ("first", "second")
-    )
+    many = 4 if kind in ("four layers", "two swapped") else 2
+    names = ("first", "second", "third", "fourth")[:many]
     layers: dict[str, nn.Module] = {name: nn.Linear(2, 2, dtype=dtype) for name in names}
     first, second, *_ = layers.values()
     if kind == "first layer frozen":
@@ -100,10 +96,8 @@ def give_gradients(made: nn.Module, case: Case, salt: object) -> None:
     for k, p in enumerate(p for p in made.parameters() if p.requires_grad):
         rng = case.random("grad", salt, k)
         unit = 10**salt if isinstance(salt, int) and case.world <= 5 else 0
-        numbers = [
-            float((k + i) % 9 + 1) * unit if unit else float(rng.randrange(1, 60))
-            for i in range(p.numel())
-        ]
+        spelt = [float((k + i) % 9 + 1) * unit for i in range(p.numel())]
+        numbers = spelt if unit else [float(rng.randrange(1, 60)) for _ in spelt]
         p.grad = torch.empty_like(p).copy_(torch.tensor(numbers).reshape(p.shape)).detach()
 
 
