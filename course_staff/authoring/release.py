@@ -33,7 +33,7 @@ PLAIN = (
     ".gitignore",
 )
 TEMPLATES = Path(__file__).with_name("templates")
-_NOTEBOOK = re.compile(r"\(([\w./-]+\.ipynb)\)")
+_NOTEBOOK = re.compile(r"\(([\w./-]+)\.ipynb\)")
 _ASKED = r"dist\.get_(rank|world_size)\(\)"
 _COMMON = re.compile(
     rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|dist\.\w+\(\w*\)"
@@ -78,18 +78,24 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
     numbers = ", ".join(lesson.name[:2] for lesson in lessons)
     readme = (TEMPLATES / "README.md").read_text(encoding="utf-8")
     replace_file(out / "README.md", readme.format(numbers=numbers, lessons=rows))
-    names = {f"{lesson.name}.ipynb" for lesson in lessons}
-    # The way through and the glossary, without rows about other lessons.
-    lines = (folders.learner / "README.md").read_text(encoding="utf-8").splitlines(True)
-    kept = [
-        line
-        for line in lines
-        if not line.startswith("|") or names.issuperset(_NOTEBOOK.findall(line))
-    ]
-    replace_file(out / "notebooks" / "README.md", "".join(kept))
+    whole = (folders.learner / "README.md").read_text(encoding="utf-8")
+    replace_file(out / "notebooks" / "README.md", _handed_out(whole, lessons))
     for file in (*out.rglob("*.md"), *out.rglob("*.ipynb")):
         drop_dead_links(file)
     make_wheel(out, out / "notebooks")
+
+
+def _handed_out(readme: str, lessons: list[Lesson]) -> str:
+    """The lessons' README without the other lessons, and without the way to what solves."""
+    names = {lesson.name for lesson in lessons}
+    way, glossary = readme.split("## Words")
+    kept = []
+    for line in way.splitlines():
+        if line.startswith("|"):
+            line = line.rsplit("|", 2)[0] + "|"  # the last column leads to solutions
+        if names.issuperset(_NOTEBOOK.findall(line)) and not line.startswith("`solutions/`"):
+            kept.append(line)
+    return "\n".join([*kept, f"## Words{glossary}"])
 
 
 def _package(source: Path, target: Path, numbers: set[str]) -> None:

@@ -32,6 +32,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -69,8 +70,11 @@ _leave = os._exit  # the answer's own is patched
 
 
 def hidden() -> list[str]:
-    """What no rank may read: the grading, and what is expected of answers."""
-    return [str(HOUSE / name) for name in ("course_staff", "course_exercises")]
+    """What no rank may read: the grading, what is expected of answers, and solutions. Beside a
+    course that is graded with, a wheel of it may be installed."""
+    places = {HOUSE, *(Path(place).resolve() for place in sys.path)}
+    names = ("course_staff", "course_exercises", "notebooks", "tests")
+    return sorted(str(place / name) for place in places for name in names)
 
 
 def prepare() -> None:

@@ -37,6 +37,7 @@ SECONDS = 25  # of an idle machine
 NEEDS = {
     "stops_its_siblings": "processes", "fork_bomb": "processes", "memory_bomb": "memory",
     "leaves_files": "files", "disk_bomb": "files", "reads_solutions": "files",
+    "asks_the_other_houses": "files",
     "beside_the_messages": "files", "orders_ranks_of_its_own": "network",
 }  # fmt: skip
 LEFT = ("sitecustomize.py", "usercustomize.py", "conftest.py", "x.pth", ".bashrc")
@@ -182,7 +183,8 @@ PROBES = {{
     "list what is outside": lambda: os.listdir("/var"),
     "read the tests": lambda: open({str(TESTS / "conftest.py")!r}),
     "read passwords": lambda: open("/etc/shadow"),
-    "read the judge": lambda: open("/tmp/../" + COURSE + "/grading/judge.py"),
+    "read the judge": lambda: open(COURSE + "/../course_staff/grading/judge.py"),
+    "read what is expected": lambda: open(COURSE + "/../course_exercises/__init__.py"),
     "write to the course": lambda: open(COURSE + "/trace.py", "a"),
     "write to the system": lambda: open("/usr/x", "w"),
     "end its parent": lambda: os.kill(os.getppid(), 9) or open("/proc/1/mem"),

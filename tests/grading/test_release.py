@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -105,6 +106,9 @@ def test_every_link_of_a_lesson_that_is_handed_out_alone_leads_somewhere(numbers
         assert cell.metadata["given"] == fingerprint(cell.source), "as it was handed out"
     text = next((out / "notebooks").glob("*.ipynb")).read_text()
     assert "docs.pytorch.org" in text and "data:image/png" in text
+    way = (out / "notebooks" / "README.md").read_text()
+    assert re.findall(r"^\| (\d\d) ", way, re.M) == [numbers]
+    assert "solutions" not in way
 
 
 COMMANDS = """
