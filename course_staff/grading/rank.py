@@ -51,6 +51,7 @@ from course_lib.simulated.scheduler import Abandoned
 from course_lib.user_code import show_lines, stack_lines
 from course_staff.grading import walls
 from course_staff.grading.far import Asker, Groups, Own, plain_line
+from course_staff.grading.namespace import statements
 from course_staff.grading.wire import Ended, Talk, bytes_of, encode
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -204,8 +205,8 @@ def _loaded(setup: dict[str, Any]) -> Callable:
     }
     try:
         for cell in setup["cells"]:
-            tree = ast.parse(cell["source"], cell["file"])
-            tree.body = [tree.body[number] for number in cell["take"]]
+            body = statements(cell["source"], cell["file"])
+            tree = ast.Module([body[number] for number in cell["take"]], [])
             exec(compile(tree, cell["file"], "exec", dont_inherit=True), space)
         return space[setup["name"]]
     except Abandoned:
