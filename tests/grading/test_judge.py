@@ -9,7 +9,7 @@ from itertools import takewhile
 
 import pytest
 import zoo
-from conftest import PATIENT, TESTS, attack
+from conftest import HONEST, PATIENT, TESTS, attack
 
 from course_lib.beside.in_rank import Answer
 from course_lib.checks.cases import Case
@@ -95,14 +95,12 @@ def my_share(n_items):
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
     model(torch.full((1, 2), float(r))).sum().backward()
     assert abs(model.module.weight.grad[0, 0].item() - (n - 1) / 2) < 1e-6
-    size, larger = divmod(n_items, n)
-    start = r * size + min(r, larger)
-    return range(start, start + size + (r < larger))
+    return honest(n_items)
 """
 
 
 def test_all_of_torch_distributed_goes_by_the_judges_network(judged) -> None:
-    record = judged("my_share", COLLECTIVES, limits=PATIENT)
+    record = judged("my_share", HONEST + COLLECTIVES, limits=PATIENT)
     # Its assertions hold on every rank and its shares are right: only that it talks is wrong.
     assert record["diagnosis"] == "00.talks", record
 
@@ -152,13 +150,6 @@ def test_a_machine_without_a_rank_or_a_thread_is_no_verdict(ranks, monkeypatch) 
     monkeypatch.setattr(scheduler, "_start", refused)
     with pytest.raises(CannotCheck, match="there is no thread for rank 0"):
         judge(GIVES_ALL, ranks.address, Limits())
-
-
-def test_an_untouched_stub_says_so(judged) -> None:
-    record = judged(
-        "my_share", "def my_share(n):\n    raise NotImplementedError('not written yet')"
-    )
-    assert (record["reason"], record["points"]) == ("not written yet", 0)
 
 
 def test_a_table_of_the_cases_that_its_own_checksum_draws_earns_nothing(

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import TESTS, attack
+from conftest import HONEST, TESTS, attack
 
 from course_staff.grading import rank
 from course_staff.grading.walls import UNDEFENDED
@@ -49,10 +49,7 @@ from course_lib.data import DIGITS
 
 def my_share(n_items):
     assert list(DIGITS.rglob("*-ubyte")), "what comes with the course is not there"
-    rank, world = dist.get_rank(), dist.get_world_size()
-    size, larger = divmod(n_items, world)
-    start = rank * size + min(rank, larger)
-    return range(start, start + size + (rank < larger))
+    return honest(n_items)
 """
 
 
@@ -74,7 +71,7 @@ def test_a_course_below_tmp_is_graded_as_any_other_and_one_that_is_killed_leaves
             shutil.copytree(ROOT / name, course / name)
         for name in ("course_lib", "course_exercises"):
             shutil.copytree(ROOT / name, wheel / name)
-        sources = json.dumps([READS, attack("my_share", "asks_the_other_houses")])
+        sources = json.dumps([HONEST + READS, attack("my_share", "asks_the_other_houses")])
         done = subprocess.run([sys.executable, "-c", JUDGE], input=sources, cwd=course, text=True,
                               env=environ, capture_output=True, timeout=150)  # fmt: skip
         assert done.returncode == -signal.SIGKILL, done.stderr
