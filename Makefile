@@ -95,7 +95,7 @@ update: $(READY)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
-	find course_lib tests notebooks figures -name __pycache__ -prune -exec rm -rf {} +
+	find course_* tests notebooks figures tools -name __pycache__ -prune -exec rm -rf {} +
 
 $(PY):
 	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python); do \

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from argparse import Namespace
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from course_lib.checks.exercise import exercises
 from course_lib.copies.folders import Folders, LessonError, replace_file
 from course_lib.copies.notebook import fingerprint, to_text
 from course_staff.authoring import build as building
-from course_staff.authoring.copies import learner_copy
+from course_staff.authoring.copies import learner_copy, version_of
 from course_staff.authoring.lesson import Lesson
 from course_staff.authoring.source import read_lesson
 
@@ -83,21 +82,19 @@ def made_from(lessons: list[Lesson], release: str) -> dict[str, Any]:
 
 
 def _of_lesson(lesson: Lesson) -> dict[str, Any]:
-    items, known = [], exercises()
+    items = []
     for cell in lesson.answers:
-        number, levels = "", {"core": 100}
-        if cell.exercise in known:
-            number, levels = known[cell.exercise].number, known[cell.exercise].points
+        known = exercises().get(cell.exercise)
         items.append(
             Item(
-                cell.exercise,
-                number,
-                cell.points,
-                cell.required,
-                levels,
-                cell.id,
-                f"{cell.exercise}-check",
-                fingerprint(cell.stub),
+                exercise=cell.exercise,
+                number=known.number if known else "",
+                points=cell.points,
+                required=cell.required,
+                levels=known.points if known else {"core": 100},
+                answer_cell=cell.id,
+                check_cell=f"{cell.exercise}-check",
+                given=fingerprint(cell.stub),
             )
         )
     return {
@@ -107,12 +104,6 @@ def _of_lesson(lesson: Lesson) -> dict[str, Any]:
     }
 
 
-def version(root: Path) -> str:
-    """The version in pyproject.toml; "0" in a course that has none."""
-    path = root / "pyproject.toml"
-    return str(tomllib.loads(path.read_text())["project"]["version"]) if path.exists() else "0"
-
-
 def main(args: Namespace) -> int:
     """``build``: the notebooks, then the manifest; ``--check`` holds both."""
     if code := building.main(args):
@@ -120,7 +111,7 @@ def main(args: Namespace) -> int:
     folders = Folders.found()
     path = folders.learner / NAME
     lessons = [read_lesson(source) for source in sorted(folders.sources.glob("*.py"))]
-    text = json.dumps(made_from(lessons, version(folders.root)), indent=1) + "\n"
+    text = json.dumps(made_from(lessons, version_of(folders.root)), indent=1) + "\n"
     if not args.check:
         replace_file(path, text)
     elif not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -366,6 +366,13 @@ def test_a_notebook_without_a_source_is_drift(course: Folders, quick: None, caps
     assert "notebooks/01_old.ipynb has no source" in capsys.readouterr().err
 
 
+def test_a_manifest_that_says_otherwise_is_drift(course: Folders, quick: None, capsys):
+    assert run_command(["build"]) == 0
+    edit(course.learner / "manifest.json", '"points": 10', '"points": 90')
+    assert run_command(["build", "--check"]) == 1
+    assert "manifest.json is not what the lessons say" in capsys.readouterr().out
+
+
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch):
     path = tmp_path / "a.ipynb"
     replace_file(path, "old")

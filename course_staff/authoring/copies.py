@@ -105,12 +105,11 @@ def _node(cell: Cell, answer: Cell | None) -> NotebookNode:
 
 def install_cell(lesson: str, root: Path) -> NotebookNode:
     """Folded in JupyterLab and in Colab, which show what it prints if it does print something."""
-    project, where = project_of(root), _repository(root)
-    version = project.get("version", "0")
+    where, version = _repository(root), version_of(root)
     source = _INSTALL.format(
         wheel=f"course_lib-{version}-py3-none-any.whl",
         address=f"git+https://github.com/{where}@v{version}" if where else "",
-        torch=next(iter(project.get("dependencies", ["torch"]))),
+        torch=next(iter(_project(root).get("dependencies", ["torch"]))),
     )
     folded = {"jupyter": {"source_hidden": True}, "cellView": "form"}
     return nbformat.v4.new_code_cell(source, id=f"{lesson[:2]}-install", metadata=folded)
@@ -162,7 +161,12 @@ def drop_dead_links(file: Path) -> None:
     replace_file(file, to_text(notebook))
 
 
-def project_of(root: Path) -> dict[str, Any]:
+def version_of(root: Path) -> str:
+    """The library's; "0" in a course that has none."""
+    return str(_project(root).get("version", "0"))
+
+
+def _project(root: Path) -> dict[str, Any]:
     """What pyproject.toml says of the library; nothing, where there is none."""
     file = root / "pyproject.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))["project"] if file.exists() else {}
@@ -170,5 +174,5 @@ def project_of(root: Path) -> dict[str, Any]:
 
 def _repository(root: Path) -> str:
     """OWNER/NAME of the course's repository on GitHub, or ""."""
-    found = _GITHUB.fullmatch(project_of(root).get("urls", {}).get("Repository", ""))
+    found = _GITHUB.fullmatch(_project(root).get("urls", {}).get("Repository", ""))
     return found[1] if found else ""

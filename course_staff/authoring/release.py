@@ -19,21 +19,15 @@ from pathlib import Path
 from course_lib.copies.folders import Folders, LessonError, replace_file
 from course_staff import manifest
 from course_staff.authoring.build import chosen, drift
-from course_staff.authoring.copies import drop_dead_links
+from course_staff.authoring.copies import drop_dead_links, version_of
 from course_staff.authoring.lesson import Lesson
 from course_staff.authoring.source import read_lesson
 from course_staff.authoring.wheel import PACKAGES, make_wheel
 
-PLAIN = (
-    "requirements.txt",
-    "pyproject.toml",
-    "LICENSE",
-    "LICENSE-lessons",
-    "CITATION.cff",
-    ".gitignore",
-)
+LICENCES = ("LICENSE", "LICENSE-lessons", "CITATION.cff")
+PLAIN = ("requirements.txt", "pyproject.toml", ".gitignore", *LICENCES)
 TEMPLATES = Path(__file__).with_name("templates")
-_NOTEBOOK = re.compile(r"\(([\w./-]+\.ipynb)\)")
+_NOTEBOOK = re.compile(r"\(([\w./-]+)\.ipynb\)")
 _ASKED = r"dist\.get_(rank|world_size)\(\)"
 _COMMON = re.compile(
     rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|dist\.\w+\(\w*\)"
@@ -54,7 +48,7 @@ def main(args: Namespace) -> int:
     write(folders, lessons, out)
     if leaks := list(leaked(out, lessons)):
         raise LessonError(f"{leaks[0]}: a line of a solution; nothing may go out like this")
-    version = manifest.version(folders.root)
+    version = version_of(folders.root)
     replace_file(kept, json.dumps(manifest.made_from(lessons, version), indent=1) + "\n")
     print(f"{out}: release {version}\n{kept}: keep this one, submissions are graded by it")
     return 0
@@ -69,40 +63,41 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
         shutil.copy(file, out / "notebooks" / file.name)
     for name in (name for name in PLAIN if (root / name).exists()):
         shutil.copy(root / name, out / name)
-    numbers_out = {lesson.name[:2] for lesson in lessons}
+    numbers = [lesson.name[:2] for lesson in lessons]
     for package in PACKAGES:
-        _package(root / package, out / package, numbers_out)
+        _package(root / package, out / package, numbers)
     for name in ("AGENTS.md", "Makefile"):
         shutil.copy(TEMPLATES / name, out / name)
     rows = "\n".join(f"- [{le.name}](notebooks/{le.name}.ipynb)" for le in lessons)
-    numbers = ", ".join(lesson.name[:2] for lesson in lessons)
     readme = (TEMPLATES / "README.md").read_text(encoding="utf-8")
-    replace_file(out / "README.md", readme.format(numbers=numbers, lessons=rows))
-    names = {f"{lesson.name}.ipynb" for lesson in lessons}
-    # The way through and the glossary, without rows about other lessons.
-    lines = (folders.learner / "README.md").read_text(encoding="utf-8").splitlines(True)
-    kept = [
-        line
-        for line in lines
-        if not line.startswith("|") or names.issuperset(_NOTEBOOK.findall(line))
-    ]
-    replace_file(out / "notebooks" / "README.md", "".join(kept))
+    replace_file(out / "README.md", readme.format(numbers=", ".join(numbers), lessons=rows))
+    whole = (folders.learner / "README.md").read_text(encoding="utf-8")
+    replace_file(out / "notebooks" / "README.md", _handed_out(whole, lessons))
     for file in (*out.rglob("*.md"), *out.rglob("*.ipynb")):
         drop_dead_links(file)
     make_wheel(out, out / "notebooks")
 
 
-def _package(source: Path, target: Path, numbers: set[str]) -> None:
+def _handed_out(readme: str, lessons: list[Lesson]) -> str:
+    """The lessons' README without the other lessons, and without the way to what solves."""
+    names = {lesson.name for lesson in lessons}
+    way, glossary = readme.split("## Words")
+    kept = []
+    for line in way.splitlines():
+        if line.startswith("|"):
+            line = line.rsplit("|", 2)[0] + "|"  # the last column leads to solutions
+        if names.issuperset(_NOTEBOOK.findall(line)) and not line.startswith("`solutions/`"):
+            kept.append(line)
+    return "\n".join([*kept, f"## Words{glossary}"])
+
+
+def _package(source: Path, target: Path, numbers: list[str]) -> None:
     """A package without what belongs to lessons that are not out yet."""
+    unwanted = {"__pycache__"} if "06" in numbers else {"__pycache__", "jobs"}
 
     def left_out(folder: str, names: list[str]) -> set[str]:
-        return {
-            n
-            for n in names
-            if n == "__pycache__"
-            or (n == "jobs" and "06" not in numbers)
-            or (n.startswith("lesson_") and n[7:9] not in numbers)
-        }
+        later = {n for n in names if n.startswith("lesson_") and n[7:9] not in numbers}
+        return later | unwanted.intersection(names)
 
     shutil.copytree(source, target, ignore=left_out)
 

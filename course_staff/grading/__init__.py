@@ -13,6 +13,6 @@
       ▼
     records ── marks ──► CSV, JUnit, Gradescope, feedback          marks.py, report.py, feedback.py
 
-manifest.py and policy.py say what is worth how much, evidence.py what to ask and show of a play,
-release.py makes the folder for students, grade.py is the command.
+grade.py is the command. The release's manifest (../manifest.py) and the instructor's policy.py say
+what is worth how much, students.py whose a submission is, evidence.py what a play shows.
 """

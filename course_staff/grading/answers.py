@@ -153,25 +153,16 @@ def _lesson(cells: list[_Cell], course: str, path: Path, manifest: Manifest) -> 
 
 def _candidates(item: Item, cells: list[_Cell]) -> tuple[list[_Cell], list[_Cell]]:
     """Cells that may hold the answer: those that are marked, and others that define it."""
-    marked = [
-        c
-        for c in cells
-        if c.id == item.answer_cell or (c.exercise == item.exercise and c.role == "answer")
-    ]
+    answer = (item.exercise, "answer")
+    marked = [c for c in cells if c.id == item.answer_cell or (c.exercise, c.role) == answer]
     defines = re.compile(rf"^[ \t]*(async[ \t]+def|def|class)[ \t]+{item.exercise}\b", re.M)
     named = [c for c in cells if c.kind == "code" and defines.search(c.source)]
     return marked, [c for c in named if c not in marked]
 
 
 def _written(cells: list[_Cell], item: Item) -> list[_Cell]:
-    return [
-        c
-        for c in cells
-        if c.kind == "code"
-        and c.source.strip()
-        and STUB not in c.source
-        and item.exercise in c.source
-    ]
+    code = [c for c in cells if c.kind == "code" and STUB not in c.source]
+    return [c for c in code if item.exercise in c.source]
 
 
 def _answer(item: Item, cells: list[_Cell]) -> Found:
@@ -219,10 +210,7 @@ def refused(source: str, exercise: str) -> str:
         return f"it is not Python{where}: {getattr(error, 'msg', type(error).__name__)}"
     if _deep(tree):
         return f"it is nested more than {DEEPEST} levels deep"
-    if any(
-        isinstance(n, ast.Name | ast.Attribute) and _word(n) == "get_ipython"
-        for n in ast.walk(tree)
-    ):
+    if "get_ipython" in set(map(_word, ast.walk(tree))):
         return "it talks to the notebook by get_ipython"
     if exercise not in set().union(*map(binds, tree.body)):
         return f"it defines no {exercise}"
@@ -236,5 +224,5 @@ def _deep(tree: ast.AST) -> bool:
     return bool(level)
 
 
-def _word(node: ast.Name | ast.Attribute) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr
+def _word(node: ast.AST) -> str | None:
+    return getattr(node, "id", getattr(node, "attr", None))

@@ -12,11 +12,11 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+from course_lib import Event, Trace
 from course_lib.checks.compare import show
 from course_lib.checks.exercise import Exercise, Play
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import Blocked
-from course_lib.trace import Event, Trace
 
 MOST_EVENTS = 400  # or spans; above, a picture shows nothing
 HOW_MANY = 3
@@ -58,26 +58,20 @@ def _picture(figure: Any) -> dict[str, str]:
 
 def questions(exercise: Exercise, verdict: Verdict) -> list[dict[str, str]]:
     """Questions with the trace's own answers; empty where nothing was played."""
-    plays = [
-        p
-        for level in verdict.levels.values()
-        for p in level.plays
-        if p.run is not None and p.case.seed < 1 << 60
-    ]
+    played = [p for level in verdict.levels.values() for p in level.plays if p.run is not None]
+    plays = [p for p in played if p.case.seed < 1 << 60]  # those that learners may see
     if not plays:
         return []
-    play = min(
-        plays,
-        key=lambda p: (
-            p.case.numbers == "special",
-            abs(p.case.world - 3),
-            p.error is not None,
-            abs(p.case.length - 6),
-        ),
-    )
+    play = min(plays, key=_hard_to_play_by_hand)
     asked = [*_on_messages(play), *_on_values(exercise, play), *ALWAYS][:HOW_MANY]
     about = exercise.describe(play.case)
     return [{"about": about, "ask": ask, "trace": answer} for ask, answer in asked]
+
+
+def _hard_to_play_by_hand(play: Play) -> tuple:
+    case = play.case
+    far = abs(case.world - 3), play.error is not None, abs(case.length - 6)
+    return case.numbers == "special", *far
 
 
 def _on_messages(play: Play) -> Iterator[tuple[str, str]]:
@@ -86,27 +80,19 @@ def _on_messages(play: Play) -> Iterator[tuple[str, str]]:
     rank = min(play.case.world - 1, 1)
     mine = trace.of(rank)
     if first := next((e for e in mine if e.is_send), None):
-        yield (
-            f"What does the first message of rank {rank} carry, to whom does it go, and which "
-            f"line of yours chose that rank?",
-            _said(first),
-        )
+        ask = "carry, to whom does it go, and which line of yours chose that rank?"
+        yield f"What does the first message of rank {rank} {ask}", _said(first)
     if sends:
         count, nbytes = sum(e.rank == rank for e in sends), trace.bytes_sent(rank)
-        yield (
-            f"How many messages does rank {rank} send in this case, how many bytes in all, and "
-            "how do both change with one rank more?",
-            f"{count} messages, {nbytes} bytes",
-        )
+        ask = "in this case, how many bytes in all, and how do both change with one rank more?"
+        yield f"How many messages does rank {rank} send {ask}", f"{count} messages, {nbytes} bytes"
     waits = [(e.completed - e.issued, e) for e in trace.events if e.completed is not None]
     if waits and (longest := max(waits, key=lambda w: w[0]))[0] > 0:
         event = longest[1]
-        yield (f"In which call does rank {event.rank} wait longest, and for what?", _said(event))
+        yield f"In which call does rank {event.rank} wait longest, and for what?", _said(event)
     if collectives := [e for e in mine if e.is_collective]:
-        yield (
-            f"Rank {rank} calls {collectives[0].op}. What would happen if one rank left it out?",
-            _said(collectives[0]),
-        )
+        ask = f"calls {collectives[0].op}. What would happen if one rank left it out?"
+        yield f"Rank {rank} {ask}", _said(collectives[0])
 
 
 def _on_values(exercise: Exercise, play: Play) -> Iterator[tuple[str, str]]:
@@ -114,16 +100,11 @@ def _on_values(exercise: Exercise, play: Play) -> Iterator[tuple[str, str]]:
     if play.done and play.seen:
         got = play.got(rank)
         given = ", ".join(show(a) for a in play.inputs[0][rank])
-        yield (
-            f"Rank {rank} is called with {given}. Play it by hand: what does it "
-            "have afterwards, and why?",
-            f"returned {show(got.returned)}",
-        )
+        ask = "Play it by hand: what does it have afterwards, and why?"
+        yield f"Rank {rank} is called with {given}. {ask}", f"returned {show(got.returned)}"
         if rank and exercise.in_ranks:
-            yield (
-                "Which values here would differ on rank 0, and by which expression of yours?",
-                f"rank 0 returned {show(play.got(0).returned)}",
-            )
+            ask = "Which values here would differ on rank 0, and by which expression of yours?"
+            yield ask, f"rank 0 returned {show(play.got(0).returned)}"
 
 
 def _said(event: Event) -> str:

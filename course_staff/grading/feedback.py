@@ -11,6 +11,7 @@ import json
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from course_staff.grading.marks import Mark, Marked
 from course_staff.manifest import Manifest
@@ -26,38 +27,25 @@ def page(copy: Marked, manifest: Manifest) -> str:
     for mark in copy.marks:
         body += f"\n<h2>{escape(heading(copy, mark))}</h2>\n<pre>{escape(told(mark))}</pre>"
         for picture in mark.record.get("pictures", []):
-            body += (
-                f'\n<img alt="{escape(picture["words"], quote=True)}" '
-                f'src="data:image/png;base64,{escape(picture["png"])}">'
-            )
+            words, png = escape(picture["words"], quote=True), escape(picture["png"])
+            body += f'\n<img alt="{words}" src="data:image/png;base64,{png}">'
     return _PAGE.substitute(title=title, body=body)
 
 
 def gradescope(copy: Marked) -> str:
     """The results.json that Gradescope's autograders write."""
     tests = [
-        {
-            "name": f"{m.number} {m.exercise}".strip(),
-            "number": m.number,
-            "score": m.points,
-            "max_score": m.worth,
-            "status": "passed" if m.passed else "failed",
-            "output": told(m),
-        }
+        {"name": f"{m.number} {m.exercise}".strip(), "number": m.number}
+        | {"score": m.points, "max_score": m.worth}
+        | {"status": "passed" if m.passed else "failed", "output": told(m)}
         for m in copy.marks
         if m.counts in ("full", "bonus") and copy.has_points
     ]
-    visibility = "visible" if copy.has_points else "hidden"
-    score = {} if copy.trouble else {"score": copy.points}  # without one, it asks its instructor
-    return json.dumps(
-        score
-        | {
-            "output": " ".join(map(sentence, notes(copy))),
-            "visibility": visibility,
-            "tests": tests,
-        },
-        indent=1,
-    )
+    said: dict[str, Any] = {"output": " ".join(map(sentence, notes(copy))), "tests": tests}
+    said["visibility"] = "visible" if copy.has_points else "hidden"
+    if not copy.trouble:  # without a score, it asks its instructor
+        said["score"] = copy.points
+    return json.dumps(said, indent=1)
 
 
 def heading(copy: Marked, mark: Mark) -> str:

@@ -43,7 +43,7 @@ LONGEST_NAME = 120  # bytes
 
 
 @dataclass(frozen=True)
-class Job:
+class Grading:
     """What a run grades with."""
 
     out: Path
@@ -75,23 +75,13 @@ def main(args: Namespace) -> int:
     out = Path(args.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     with RankServer() as ranks:
-        job = Job(
-            out,
-            folders,
-            release,
-            rules,
-            roster,
-            args.exercise or "",
-            ranks,
-            code_digest(folders),
-            _secret(out),
-        )
+        code, again = code_digest(folders), args.exercise or ""
+        job = Grading(out, folders, release, rules, roster, again, ranks, code, _secret(out))
         results = grade_all(job, files, args.jobs)
     report.write_all(out, results)
     print(report.summary(results))
-    print(
-        f"\nin {out}: CSV for you and your LMS, feedback/ for students, oral/ for a talk with them"
-    )
+    where = "CSV for you and your LMS, feedback/ for students, oral/ for a talk with them"
+    print(f"\nin {out}: {where}")
     return int(any(m.trouble for m in results))
 
 
@@ -134,7 +124,7 @@ def _secret(out: Path) -> str:
     return file.read_text()
 
 
-def grade_all(job: Job, files: dict[str, Path], jobs: int) -> list[Marked]:
+def grade_all(job: Grading, files: dict[str, Path], jobs: int) -> list[Marked]:
     """All submissions, some at a time, each with a line as soon as it is done."""
     graded: list[Marked] = []
 
@@ -152,17 +142,14 @@ def grade_all(job: Job, files: dict[str, Path], jobs: int) -> list[Marked]:
                 print(f"[{number}/{len(files)}] {marked.name}: {marked.said}{more}", flush=True)
         except KeyboardInterrupt:
             line.hide()
-            print(
-                "\ninterrupted: what is being graded is brought to its end; "
-                "the same command goes on from here",
-                flush=True,
-            )
+            said = "what is being graded is brought to its end; the same command goes on from here"
+            print(f"\ninterrupted: {said}", flush=True)
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return sorted(graded, key=lambda marked: marked.name)
 
 
-def grade_one(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
+def grade_one(job: Grading, name: str, file: Path) -> tuple[Marked, bool]:
     """One submission, and whether anything of it was judged now. Never raises."""
     try:
         return _graded(job, name, file)
@@ -171,7 +158,7 @@ def grade_one(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
         return Marked(name, "", [], problem=trouble, trouble=trouble), True
 
 
-def _graded(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
+def _graded(job: Grading, name: str, file: Path) -> tuple[Marked, bool]:
     folder = job.out / "work" / name
     handed_in = folder / "submitted.json"  # when which answers were first seen
     new = not handed_in.exists()
@@ -182,10 +169,8 @@ def _graded(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
     submitted = _submitted(times, digest, student, file)
     (folder / "records").mkdir(parents=True, exist_ok=True)
     replace_file(handed_in, json.dumps(times))  # before anything can go wrong: the time stays
-    # What a record depends on: first the answers, then all else.
-    by = f"{digest} {digest_of([job.code, job.manifest.digest, job.policy.judging])}"
-    judged = [name for name, found in submission.answers.items() if not found.problem]
-    stale = [n for n in judged if _is_stale(folder, n, by, job.exercise in ("", n))]
+    by = depends_on(submission, digest_of([job.code, job.manifest.digest, job.policy.judging]))
+    stale = [n for n in by if _is_stale(folder, n, by[n], job.exercise in ("", n))]
     trouble = _run(job, folder, submission, stale, by) if stale else ""
     rules = replace(job.policy, due=student.due) if student and student.due else job.policy
     late = rules.lateness(submitted)
@@ -195,6 +180,18 @@ def _graded(job: Job, name: str, file: Path) -> tuple[Marked, bool]:
     replace_file(job.out / "feedback" / f"{name}.html", feedback.page(copy, job.manifest))
     replace_file(job.out / "results" / f"{name}.json", feedback.gradescope(copy))
     return marked, bool(new or stale)
+
+
+def depends_on(submission: answers.Submission, rules: str) -> dict[str, str]:
+    """By exercise that is judged, what its record depends on: this answer and those before it,
+    which it may use; and all else."""
+    texts: list[str] = []
+    by = {}
+    for name, found in submission.answers.items():
+        if not found.problem:
+            texts.append(found.source)
+            by[name] = f"{digest_of([submission.lesson, *texts])} {rules}"
+    return by
 
 
 def _is_stale(folder: Path, exercise: str, by: str, again: bool) -> bool:
@@ -215,53 +212,35 @@ def _submitted(times: dict[str, str], digest: str, student: Student | None, file
     return datetime.fromisoformat(times[digest])
 
 
-def _run(job: Job, folder: Path, submission: answers.Submission, wanted: list[str], by: str) -> str:
+def _run(
+    job: Grading,
+    folder: Path,
+    submission: answers.Submission,
+    wanted: list[str],
+    by: dict[str, str],
+) -> str:
     """pytest --nbval on the grading notebook; what went wrong with that, if anything did."""
     for exercise in wanted:
         (folder / "records" / f"{exercise}.json").unlink(missing_ok=True)
     room = folder / "room"
     shutil.rmtree(room, ignore_errors=True)
     (room / "tmp").mkdir(parents=True)  # what a kernel that is killed leaves goes with the room
+    items = job.manifest.lessons[submission.lesson]
+    solved = job.folders.solutions / f"{submission.lesson}.ipynb"
+    order = {"records": str(folder / "records"), "secret": job.secret, "by": by}
+    path = notebook.write(room, submission, items, solved, wanted, job.policy.judging | order)
     # The policy's seconds are those of an idle machine: no right answer is to lose marks because
     # others compute beside it.
-    stretch = load_factor()
-    path = notebook.write(
-        room,
-        submission,
-        job.manifest.lessons[submission.lesson],
-        job.folders.solutions / f"{submission.lesson}.ipynb",
-        wanted,
-        job.policy.judging
-        | {
-            "records": str(folder / "records"),
-            "verdicts": str(job.out / "work" / ".verdicts"),
-            "code": job.code,
-            "secret": job.secret,
-            "by": by,
-        },
-    )
-    seconds = stretch * job.policy.limits.submission_seconds
-    cell_seconds = stretch * 2 * job.policy.limits.exercise_seconds + SLACK
+    stretch, limits = load_factor(), job.policy.limits
+    seconds = stretch * limits.submission_seconds
+    cell_seconds = stretch * 2 * limits.exercise_seconds + SLACK
     command = [
-        sys.executable,
-        "-P",
-        str(Path(__file__).with_name("plugin.py")),
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--noconftest",
-        "--color=no",
-        "--nbval",
-        "--nbval-current-env",
-        "-c",
-        os.devnull,
+        *(sys.executable, "-P", str(Path(__file__).with_name("plugin.py")), str(path)),
         f"--rootdir={room}",
         f"--nbval-cell-timeout={cell_seconds}",
         f"--junitxml={folder / 'nbval.xml'}",
-        str(path),
     ]
-    package = Path(__file__).resolve().parents[2]
-    environment = clean_environment(package, room)
+    environment = clean_environment(Path(__file__).resolve().parents[2], room)
     environment |= {VARIABLE: job.ranks.address, "TMPDIR": str(room / "tmp")}
     with open(folder / "nbval.log", "wb") as log:
         process = subprocess.Popen(

@@ -19,15 +19,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from course_lib import simulate
+from course_lib import CourseError, Hang, RankDied, Run, simulate
 from course_lib.beside.in_rank import Answer
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
-from course_lib.checks.exercise import Exercise, Play, find, no_cases
+from course_lib.checks.exercise import Exercise, Play, find
 from course_lib.checks.play import Broken, make, settle, simulator_works
 from course_lib.checks.verdict import Verdict
-from course_lib.errors import CourseError, Hang, NotStarted, RankDied
-from course_lib.trace import Run
+from course_lib.errors import NotStarted
 from course_lib.user_code import show_lines
 from course_staff.grading.evidence import drawn, questions
 from course_staff.grading.load_factor import load_factor
@@ -110,16 +109,11 @@ def hidden(cases: list[Case], rng: random.Random) -> list[Case]:
         known = largest.get(case.world)
         if case.length <= LARGEST_HIDDEN and (known is None or case.length > known.length):
             largest[case.world] = case
+    plain: Any = {"numbers": "random", "calls": 1, "later": (), "jitter": 0.0}
+    seeds = (HIDDEN_FROM + rng.getrandbits(60) for _ in largest)
     return [
-        replace(
-            case,
-            numbers="random",
-            seed=HIDDEN_FROM + rng.getrandbits(60),
-            calls=1,
-            later=(),
-            jitter=0.0,
-        )
-        for case in largest.values()
+        replace(case, seed=seed, **plain)
+        for case, seed in zip(largest.values(), seeds, strict=True)
     ]
 
 
@@ -130,7 +124,7 @@ def with_hidden_cases(exercise: Exercise) -> Exercise:
         known = getattr(exercise, level)(rng)
         return known + hidden(known, rng)
 
-    levels = [name for name in ("core", "sturdy") if getattr(exercise, name) is not no_cases]
+    levels = [name for name in ("core", "sturdy") if name in exercise.points]
     new: Any = {name: partial(more, name) for name in levels if exercise.in_ranks}
     return replace(exercise, **new)
 

@@ -11,7 +11,7 @@ from typing import Any
 from course_staff.grading.answers import Submission
 from course_staff.grading.policy import SHOWS, Policy
 from course_staff.grading.students import Student
-from course_staff.manifest import Manifest
+from course_staff.manifest import Item, Manifest
 
 
 @dataclass(frozen=True)
@@ -106,32 +106,30 @@ def mark(
     for item in manifest.lessons[submission.lesson]:
         found, file = submission.answers[item.exercise], records / f"{item.exercise}.json"
         record = json.loads(file.read_text()) if file.exists() and not found.problem else {}
-        lost = record.get("not_judged", "" if record or found.problem else trouble)
-        reason = found.problem or str(record.get("reason", ""))
         worth = float(policy.points.get(item.exercise, item.points))
-        counts = ("full" if item.required else policy.optional) if item.graded else "skipped"
-        levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1
-        earned = {
-            name: worth * (1 - late) * weight / whole
-            for name, weight in item.levels.items()
-            if levels.get(name, {}).get("state") == "passed"
-        }
         marks.append(
             Mark(
-                item.exercise,
-                item.number,
-                item.check_cell,
-                worth,
-                counts,
-                earned,
-                reason,
-                lost,
-                found.note,
-                record,
+                exercise=item.exercise,
+                number=item.number,
+                cell=item.check_cell,
+                worth=worth,
+                counts=("full" if item.required else policy.optional) if item.graded else "skipped",
+                earned=_earned(item, record, worth * (1 - late)),
+                reason=found.problem or str(record.get("reason", "")),
+                trouble=record.get("not_judged", "" if record or found.problem else trouble),
+                note=found.note,
+                record=record,
             )
         )
     trouble = trouble or next((f"{m.exercise}: {m.trouble}" for m in marks if m.trouble), "")
     return Marked(name, submission.lesson, marks, trouble=trouble, note=submission.note, late=late)
+
+
+def _earned(item: Item, record: dict[str, Any], worth: float) -> dict[str, float]:
+    """The points of each level that has passed."""
+    levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1
+    passed = [n for n in item.levels if levels.get(n, {}).get("state") == "passed"]
+    return {name: worth * item.levels[name] / whole for name in passed}
 
 
 # ---- what a student sees -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ A learner's notebook runs whole jobs before it comes to an exercise. An answer n
 only the names that it uses: imports, functions, classes, constants. So cells are taken apart into
 statements, and those are taken that bind a name which is needed, beginning with the exercise's own:
 
+    from course_lib import device, draw     ◄── device, and nothing draws
     import torch.distributed as dist        ◄── dist
     def chunk(t, n): return t.tensor_split(n)    ◄── chunk
     runs = {n: run(train, world_size=n) …}       nobody asks for it: not run
@@ -45,7 +46,7 @@ class Namespace:
 def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Namespace:
     """What ``answer`` needs of itself and of the cells ``before`` it, in their order."""
     cells = [*before, answer]
-    bodies = [_statements(cell.source) for cell in cells]
+    bodies = [_readable(cell.source) for cell in cells]
     bound = [[binds(statement) for statement in body] for body in bodies]
     take: list[set[int]] = [set() for _ in cells]
     needed, done = [exercise], set()
@@ -65,17 +66,29 @@ def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Na
         needed += sorted(set().union(*(reads(bodies[at][n]) for n in fresh)))
         if cells[at].exercise not in ("", exercise):
             uses.add(cells[at].exercise)
-    rows = [
-        {"file": cell.file, "source": cell.source, "take": sorted(numbers)}
-        for cell, numbers in zip(cells, take, strict=True)
-        if numbers
-    ]
+    taken = [(cell, sorted(numbers)) for cell, numbers in zip(cells, take, strict=True) if numbers]
+    rows = [{"file": cell.file, "source": cell.source, "take": take} for cell, take in taken]
     return Namespace(rows, frozenset(uses), tuple(sorted(missing)))
 
 
-def _statements(source: str) -> list[ast.stmt]:
+def statements(source: str, file: str = "<cell>") -> list[ast.stmt]:
+    """What a cell is taken apart into: its statements, and of an import one for each name."""
+    out: list[ast.stmt] = []
+    for statement in ast.parse(source, file).body:
+        match statement:
+            case ast.Import(names):
+                parts: list[ast.stmt] = [ast.Import([name]) for name in names]
+            case ast.ImportFrom(module, names, level):
+                parts = [ast.ImportFrom(module, [name], level) for name in names]
+            case _:
+                parts = [statement]
+        out += [ast.copy_location(part, statement) for part in parts]
+    return out
+
+
+def _readable(source: str) -> list[ast.stmt]:
     try:
-        return ast.parse(source).body
+        return statements(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []  # a given cell with a magic has nothing for an answer
 
@@ -83,17 +96,13 @@ def _statements(source: str) -> list[ast.stmt]:
 def binds(statement: ast.stmt) -> set[str]:
     """The names that a statement of a cell binds, or whose object it changes."""
     symbols = _table(statement).get_symbols()
-    names = {
-        s.get_name() for s in symbols if s.is_assigned() or s.is_imported() or s.is_namespace()
-    }
-    changed: list[ast.expr] = [
-        node
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
-    ]
+    bound = [s for s in symbols if s.is_assigned() or s.is_imported() or s.is_namespace()]
+    parts = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute | ast.Subscript)]
+    changed: list[ast.expr] = [part for part in parts if isinstance(part.ctx, ast.Store)]
     call = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
         changed.append(call.func)  # table.append(x)
+    names = {symbol.get_name() for symbol in bound}
     return names | {_base(node) for node in changed} - {"", "torch", "dist"}
 
 

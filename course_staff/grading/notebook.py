@@ -8,31 +8,20 @@
 watches. The kernel is the judge's: it hands answers to processes behind walls, and writes one
 record an exercise. It never compiles or runs a line of an answer. Cells of the story are not run:
 they are the instructor's, and tested elsewhere.
-
-A record is kept by what it depends on, and the same question is not asked twice:
-
-    exercise, the text of the answer, every statement it runs with (its own earlier answers, and the
-    reference's), limits, the hash of what judges      ──► work/.verdicts/HASH.json
-
-That costs nobody anything: cases are drawn by the secret of the grading and the answer's text, so
-one that is right by luck gets no second throw. What a busy machine may have spoilt is not kept: a
-verdict that is not full marks, unless it came in less time than would let one play be too slow.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import traceback
 from collections.abc import Collection
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from course_lib import CourseError
 from course_lib.copies.folders import LessonError, replace_file
-from course_lib.errors import CourseError
-from course_staff.grading.namespace import CellText, namespace
+from course_staff.grading.namespace import CellText
 from course_staff.grading.processes import VARIABLE, call
 from course_staff.grading.walls import Limits
 
@@ -68,47 +57,32 @@ def write(
         if name in wanted:
             cells.append(_cell(item.check_cell, f"check({name})", role="check", exercise=name))
     path = folder / "grading.ipynb"
-    path.write_text(
-        json.dumps(
-            {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
-        )
-    )
-    order |= {"context": _context(solved, {item.exercise for item in items})}
+    made = {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(made))
+    order |= {"context": lesson_cells(solved, {item.exercise for item in items})}
     (folder / ORDER).write_text(json.dumps(order))
     return path
 
 
 def _cell(id: str, text: str, **metadata: str) -> dict[str, Any]:
-    return {
-        "cell_type": "code",
-        "id": id,
-        "metadata": metadata,
-        "source": text,
-        "outputs": [],
-        "execution_count": None,
-    }
+    cell = {"cell_type": "code", "id": id, "metadata": metadata, "source": text}
+    return cell | {"outputs": [], "execution_count": None}
 
 
-def _context(solved: Path, exercises: Collection[str]) -> list[dict[str, str]]:
+def lesson_cells(solved: Path, exercises: Collection[str]) -> list[dict[str, str]]:
     """The lesson's cells in order, as data: given ones, and the reference answers."""
     try:
         lesson = json.loads(solved.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise LessonError(
-            f"{solved}: the solved notebook is needed for grading ({error})"
-        ) from None
+        what = f"the solved notebook is needed for grading ({error})"
+        raise LessonError(f"{solved}: {what}") from None
     out = []
     for cell in lesson["cells"]:
         role = cell["metadata"].get("role", "")
         exercise = cell["metadata"]["exercise"] if role else ""
         if cell["cell_type"] == "code" and role in ("", "answer") and exercise in {"", *exercises}:
-            out.append(
-                {
-                    "file": f"{exercise or cell['id']}.py",
-                    "source": "".join(cell["source"]),
-                    "exercise": exercise,
-                }
-            )
+            file = f"{exercise or cell['id']}.py"
+            out.append({"file": file, "source": "".join(cell["source"]), "exercise": exercise})
     return out
 
 
@@ -139,17 +113,10 @@ def answer(exercise: str, source: str) -> str:
 
 def check(name: str) -> None:
     """Judge one exercise and write its record down. Raises NotFullMarks or NotJudged."""
-    own, reference = _before(name, own=True), _before(name, own=False)
-    kept = Path(_order["verdicts"]) / f"{_question(name, own, reference)}.json"
-    if kept.exists():
-        record = json.loads(kept.read_text())
-    else:
-        record = _judged(name, own, reference)
-        # Who kills a grading ends its ranks. What is said of the answer then is not to stay.
-        call(os.environ[VARIABLE]).close()
-        if _holds(record):
-            replace_file(kept, json.dumps(record))
-    _write(name, record | {"by": _order["by"]})
+    record = _judged(name, _before(name, own=True), _before(name, own=False))
+    # Who kills a grading ends its ranks. What is said of the answer then is not to stay.
+    call(os.environ[VARIABLE]).close()
+    _write(name, record | {"by": _order["by"][name]})
     print(f"{name}: {record['points']} of 100")
     if not record["passed"]:
         raise NotFullMarks(record["diagnosis"] or record["reason"] or "not passed")
@@ -172,35 +139,7 @@ def _judged(name: str, own: list[CellText], reference: list[CellText]) -> dict[s
     except Exception as error:
         traceback.print_exc()  # into nbval's log
         why = f"what its ranks have said could not be judged ({type(error).__name__})"
-        return {
-            "passed": False,
-            "points": 0,
-            "written": True,
-            "levels": {},
-            "diagnosis": None,
-            "reason": why,
-        }
-
-
-def _question(name: str, own: list[CellText], reference: list[CellText]) -> str:
-    """A hash of all that the verdict depends on."""
-    cell = CellText(f"{name}.py", _answers[name], name)
-    spaces = [namespace(name, cell, before) for before in (own, reference)]
-    ours = ("limits", "pictures", "code", "secret")
-    facts = [
-        name,
-        [asdict(s) | {"uses": sorted(s.uses)} for s in spaces],
-        *(_order[key] for key in ours),
-    ]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _holds(record: dict[str, Any]) -> bool:
-    """Whether it would be the same on any day, and nobody else can have written it."""
-    if str(record["diagnosis"]).endswith("breaks-the-check"):
-        return False  # no fault of the answer's, such as a fork server that was ended meanwhile
-    quick = not record["reason"] and record["seconds"] < _order["limits"]["play_seconds"]
-    return (record["passed"] or quick) and "files" not in record["undefended"]
+        return {"passed": False, "points": 0, "written": True, "diagnosis": None, "reason": why}
 
 
 def _before(exercise: str, own: bool) -> list[CellText]:

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 _PR_SET_PDEATHSIG = 1
+# Nothing that lies about decides how a notebook is judged: no settings, no plugins of a folder.
+_OPTIONS = "-q --color=no -p no:cacheprovider --noconftest -c /dev/null --nbval --nbval-current-env"
 
 
 def pytest_configure() -> None:
@@ -64,4 +66,4 @@ if __name__ == "__main__":
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # jsonschema would build a grammar of addresses, for a second, that no notebook is held against.
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-    sys.exit(pytest.main(sys.argv[1:], plugins=[sys.modules[__name__]]))
+    sys.exit(pytest.main([*_OPTIONS.split(), *sys.argv[1:]], plugins=[sys.modules[__name__]]))

@@ -27,21 +27,12 @@ from functools import cached_property
 from typing import Any
 
 from course_lib.ranks.forkserver import ForkServer
-from course_staff.grading.walls import UNDEFENDED, Limits
+from course_staff.grading.walls import UNDEFENDED, WITHOUT, Limits
 from course_staff.grading.wire import Ended, Malformed, Talk
 
 VARIABLE = "COURSE_GRADE_DOOR"  # where kernels find the fork server of their run
 # What of this process's environment a Python needs: a rank can read its first one.
-_NEEDED = (
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "VIRTUAL_ENV",
-    "COURSE_LIB_WALLS",
-)
+_NEEDED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV", WITHOUT)
 TICK = 0.1  # seconds after which who waits for a rank looks up
 START = 20.0  # seconds in which a slot has to be ready, on a busy machine, too
 _CREDENTIALS = struct.Struct("3i")  # of a caller: process, user, group

@@ -32,6 +32,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -50,6 +51,7 @@ from course_lib.simulated.scheduler import Abandoned
 from course_lib.user_code import show_lines, stack_lines
 from course_staff.grading import walls
 from course_staff.grading.far import Asker, Groups, Own, plain_line
+from course_staff.grading.namespace import statements
 from course_staff.grading.wire import Ended, Talk, bytes_of, encode
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -69,8 +71,11 @@ _leave = os._exit  # the answer's own is patched
 
 
 def hidden() -> list[str]:
-    """What no rank may read: the grading, and what is expected of answers."""
-    return [str(HOUSE / name) for name in ("course_staff", "course_exercises")]
+    """What no rank may read: the grading, what is expected of answers, and solutions. Beside a
+    course that is graded with, a wheel of it may be installed."""
+    places = {HOUSE, *(Path(place).resolve() for place in sys.path)}
+    names = ("course_staff", "course_exercises", "notebooks", "tests")
+    return sorted(str(place / name) for place in places for name in names)
 
 
 def prepare() -> None:
@@ -200,8 +205,8 @@ def _loaded(setup: dict[str, Any]) -> Callable:
     }
     try:
         for cell in setup["cells"]:
-            tree = ast.parse(cell["source"], cell["file"])
-            tree.body = [tree.body[number] for number in cell["take"]]
+            body = statements(cell["source"], cell["file"])
+            tree = ast.Module([body[number] for number in cell["take"]], [])
             exec(compile(tree, cell["file"], "exec", dont_inherit=True), space)
         return space[setup["name"]]
     except Abandoned:

@@ -57,13 +57,8 @@ def canvas(results: list[Marked]) -> list[dict[str, Any]]:
     worth = {r.lesson: r.worth for r in results if r.lesson}
     rows = {Student(id="", name="    Points Possible"): worth} | _by_student(results)
     return [
-        {
-            "Student": s.name,
-            "ID": "",
-            "SIS User ID": s.id,
-            "SIS Login ID": s.login,
-            "Section": s.section,
-        }
+        {"Student": s.name, "ID": "", "SIS User ID": s.id}
+        | {"SIS Login ID": s.login, "Section": s.section}
         | points
         for s, points in rows.items()
     ]
@@ -83,17 +78,15 @@ def _by_student(results: list[Marked]) -> dict[Student, dict[str, Any]]:
     found: dict[Student, dict[str, Any]] = {}
     for marked in sorted(results, key=lambda r: r.submitted.timestamp() if r.submitted else 0):
         if marked.student and marked.lesson:
-            found.setdefault(marked.student, {})[marked.lesson] = (
-                "" if marked.trouble else marked.points
-            )
+            points = "" if marked.trouble else marked.points
+            found.setdefault(marked.student, {})[marked.lesson] = points
     return found
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(
-        file, list(dict.fromkeys(k for row in rows for k in row)), restval="", lineterminator="\n"
-    )
+    columns = list(dict.fromkeys(k for row in rows for k in row))
+    writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows({k: _harmless(v) for k, v in row.items()} for row in rows)
     return file.getvalue()
@@ -112,13 +105,9 @@ def junit(results: list[Marked]) -> str:
         suite = xml.SubElement(top, "testsuite", name=marked.name)
         whole = Mark(marked.name, "", "", 0, "none", {}, marked.problem, marked.trouble)
         for m in marked.marks or [whole]:
-            case = xml.SubElement(
-                suite,
-                "testcase",
-                classname=marked.lesson,
-                name=m.exercise,
-                time=str(m.record.get("seconds", 0)),
-            )
+            seconds = str(m.record.get("seconds", 0))
+            said = {"classname": marked.lesson, "name": m.exercise, "time": seconds}
+            case = xml.SubElement(suite, "testcase", said)
             properties = xml.SubElement(case, "properties")
             for name in ("cell", "exercise", "points", "worth"):
                 xml.SubElement(properties, "property", name=name, value=str(getattr(m, name)))
@@ -127,13 +116,9 @@ def junit(results: list[Marked]) -> str:
                 outcome = "error" if m.trouble else "failure"
                 outcome = "skipped" if m.counts == "skipped" else outcome
                 xml.SubElement(case, outcome, message="".join(filter(str.isprintable, why)))
-        for count, found in (
-            ("tests", "*"),
-            ("failures", "*/failure"),
-            ("errors", "*/error"),
-            ("skipped", "*/skipped"),
-        ):
-            suite.set(count, str(len(suite.findall(found))))
+        suite.set("tests", str(len(suite)))
+        for count, what in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(count, str(len(suite.findall(f"*/{what}"))))
     return '<?xml version="1.0" encoding="utf-8"?>\n' + xml.tostring(top, encoding="unicode") + "\n"
 
 
@@ -154,11 +139,12 @@ def summary(results: list[Marked]) -> str:
     """How it went: by exercise the distribution, and the commonest diagnoses."""
     judged = [m for m in results if not m.problem and not m.trouble]
     lines = [f"{len(results)} submissions: {_distribution(judged)}"]
-    for what, names in (
-        ("not judged, by no fault of theirs", [m.name for m in results if m.trouble]),
-        ("not gradable", [m.name for m in results if m.problem and not m.trouble]),
-        ("of nobody in the roster", [m.name for m in results if m.student is None]),
+    for what, of in (
+        ("not judged, by no fault of theirs", lambda m: m.trouble),
+        ("not gradable", lambda m: m.problem and not m.trouble),
+        ("of nobody in the roster", lambda m: m.student is None),
     ):
+        names = [m.name for m in results if of(m)]
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         lines += [f"{len(names)} {what}: {', '.join(names[:10])}{more}"] if names else []
     by_exercise: dict[str, list[Mark]] = {}
@@ -174,10 +160,8 @@ def summary(results: list[Marked]) -> str:
         lines += [f"        and {len(why) - 5} more, see grades.csv"] if len(why) > 5 else []
     if open_ := {k: v for m in results for k, v in m.undefended.items()}:
         could = "; ".join(open_.values())
-        lines.append(
-            f"UNDEFENDED here: {', '.join(open_)}. An answer could {could}. "
-            "Do not rely on these marks against intent."
-        )
+        lines.append(f"UNDEFENDED here: {', '.join(open_)}. An answer could {could}.")
+        lines.append("Do not rely on these marks against intent.")
     return "\n".join(lines)
 
 

@@ -37,27 +37,14 @@ UNDEFENDED = {
     "calls": "pass data between ranks by locks of files, and hold memory that no process has",
 }
 
-_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
-    0x20000,
-    0x4000000,
-    0x8000000,
-    0x10000000,
-    0x20000000,
-    0x40000000,
-)
-_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = (
-    1,
-    2,
-    4,
-    8,
-    32,
-    4096,
-    16384,
-    1 << 18,
-)
+_NEWNS, _NEWUTS, _NEWIPC = 0x20000, 0x4000000, 0x8000000
+_NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
+_RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8
+_REMOUNT, _BIND, _REC, _PRIVATE = 32, 4096, 16384, 1 << 18
 _DETACH = 2
 _DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVS = 1, 4, 38
 NOBODY = 65534
+WITHOUT = "COURSE_LIB_WALLS"  # this variable is "none" where tests want no namespaces
 
 
 @dataclass(frozen=True)
@@ -102,7 +89,7 @@ def _prctl(option: int, value: int = 0) -> None:
 
 def separate() -> set[str]:
     """Leave the namespaces of the system; the next child is the first process of its own world."""
-    if os.environ.get("COURSE_LIB_WALLS") == "none":
+    if os.environ.get(WITHOUT) == "none":
         return set()
     user, group = os.geteuid(), os.getegid()
     try:
@@ -147,16 +134,8 @@ def build(limits: Limits, outer: set[str], place: str, hidden: list[str]) -> lis
     for name in ("home", "work"):
         (folder / name).mkdir()
     os.environ.clear()
-    os.environ.update(
-        {
-            "HOME": str(folder / "home"),
-            "TMPDIR": str(folder / "work"),
-            "PATH": "/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-            "OMP_NUM_THREADS": "1",
-            "USER": "student",
-        }
-    )
+    os.environ |= {"HOME": str(folder / "home"), "TMPDIR": str(folder / "work"), "USER": "student"}
+    os.environ |= {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
     os.chdir(folder / "work")
     return sorted(walls)
 
@@ -184,17 +163,8 @@ def _attempt(wall: Callable[[], None], *names: str) -> set[str]:
 def readable() -> list[str]:
     """What a Python with torch and course_lib needs to read."""
     library = Path(course_lib.__file__).resolve().parent
-    wanted = [
-        sys.prefix,
-        sys.base_prefix,
-        sys.exec_prefix,
-        "/usr",
-        "/lib",
-        "/lib64",
-        "/bin",
-        "/etc/ld.so.cache",
-        str(library),
-    ]
+    wanted = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(library)]
+    wanted += ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache"]
     wanted += [p for p in sys.path if "site-packages" in p or "dist-packages" in p]
     found: list[str] = []
     # An environment may be a link, and what it leads to is needed as well.

@@ -10,7 +10,7 @@
 set -euo pipefail
 : "${COURSE:?the instructor\'s checkout}" "${INBOX:?submissions}" "${OUT:?where marks go}"
 cd "$COURSE"
-git diff --quiet HEAD -- course_lib notebooks || { echo "$COURSE has local changes" >&2; exit 1; }
+git diff --quiet HEAD -- 'course_*' notebooks || { echo "$COURSE has local changes" >&2; exit 1; }
 .venv/bin/python -m course_lib build --check
 exec .venv/bin/python -m course_lib grade "$INBOX" --out "$OUT" ${POLICY:+--policy "$POLICY"} \
   ${ROSTER:+--roster "$ROSTER"} ${EXERCISE:+--exercise "$EXERCISE"} --jobs "${JOBS:-2}"

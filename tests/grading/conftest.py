@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zoo
 
 from course_lib.checks import exercise as declared
 from course_lib.checks.cases import Case
@@ -84,6 +85,10 @@ def judged(ranks: RankServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         return judge(order, address or ranks.address, limits)
 
     return judge_it
+
+
+# A right my_share, for answers that try something else on the way.
+HONEST = zoo.source("my_share", "by_divmod").replace("def my_share", "def honest")
 
 
 def attack(exercise: str, name: str) -> str:

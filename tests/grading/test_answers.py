@@ -38,9 +38,6 @@ def found(cells: list[dict[str, Any]], tmp_path: Path, **more: Any) -> answers.F
     "cells",
     [
         [code("import torch"), answer_cell(RIGHT)],
-        [code(RIGHT, "a1b2", exercise="my_share", role="answer")],  # copied: a new id
-        [code(RIGHT, "my_share-answer")],  # metadata stripped
-        [code(RIGHT)],  # retyped by hand into a new cell
         [answer_cell(STUB_TEXT), code(RIGHT, "zz")],  # answered beside the stub
         [answer_cell(RIGHT), answer_cell(STUB_TEXT)],  # the stub copied below
         [answer_cell("x = 1\nmy_share = 2\n"), answer_cell(RIGHT)],  # an earlier try above

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 import zoo
-from conftest import TESTS
+from conftest import HONEST, TESTS
 
 from course_staff.grading import feedback, report
 from course_staff.grading.load_factor import load_factor
@@ -31,12 +31,13 @@ pytestmark = pytest.mark.slow
 
 ATTACKS = sorted((TESTS / "attacks").glob("*/*.py"))
 # What the answer earns honestly: it is right and sends too much. All others earn nothing.
-HONEST = {"forged_events": 70, "hidden_collective": 70}
+EARNED = {"forged_events": 70, "hidden_collective": 70}
 SECONDS = 25  # of an idle machine
 # What an attack could do to the machine, or gain, where a wall is missing: it is not tried there.
 NEEDS = {
     "stops_its_siblings": "processes", "fork_bomb": "processes", "memory_bomb": "memory",
     "leaves_files": "files", "disk_bomb": "files", "reads_solutions": "files",
+    "asks_the_other_houses": "files",
     "beside_the_messages": "files", "orders_ranks_of_its_own": "network",
 }  # fmt: skip
 LEFT = ("sitecustomize.py", "usercustomize.py", "conftest.py", "x.pth", ".bashrc")
@@ -54,7 +55,7 @@ def test_an_attack_earns_nothing_and_ends(path: Path, judged, ranks: RankServer,
     record = judged(path.parent.name, path.read_text())
     assert time.monotonic() < end
     assert not record["passed"]
-    assert record["points"] <= HONEST.get(path.stem, 0), record
+    assert record["points"] <= EARNED.get(path.stem, 0), record
     if path.stem in NEEDS:  # no wall has been passed, whatever else would have seen it
         assert not str(record["diagnosis"]).endswith("beside-messages")
     assert nobody_left(ranks)
@@ -123,10 +124,7 @@ def my_share(n_items):
     thread = threading.Thread(target=os.getpid)
     thread.start()
     thread.join()
-    rank, world = dist.get_rank(), dist.get_world_size()
-    size, larger = divmod(n_items, world)
-    start = rank * size + min(rank, larger)
-    return range(start, start + size + (rank < larger))
+    return honest(n_items)
 """
 
 REFUSED = """
@@ -169,7 +167,7 @@ def test_calls_that_no_rank_may_make_are_refused_and_threads_start(judged, needs
     needs("calls")
     numbers = {"x86_64": (250, 321), "aarch64": (219, 280)}[platform.machine()]
     source = REFUSED.replace("*KEYCTL", str(numbers[0])).replace("*BPF", str(numbers[1]))
-    record = judged("my_share", source + TRY_ALL)
+    record = judged("my_share", HONEST + source + TRY_ALL)
     assert record["passed"], record
 
 
@@ -182,7 +180,8 @@ PROBES = {{
     "list what is outside": lambda: os.listdir("/var"),
     "read the tests": lambda: open({str(TESTS / "conftest.py")!r}),
     "read passwords": lambda: open("/etc/shadow"),
-    "read the judge": lambda: open("/tmp/../" + COURSE + "/grading/judge.py"),
+    "read the judge": lambda: open(COURSE + "/../course_staff/grading/judge.py"),
+    "read what is expected": lambda: open(COURSE + "/../course_exercises/__init__.py"),
     "write to the course": lambda: open(COURSE + "/trace.py", "a"),
     "write to the system": lambda: open("/usr/x", "w"),
     "end its parent": lambda: os.kill(os.getppid(), 9) or open("/proc/1/mem"),
@@ -198,7 +197,7 @@ PROBES = {{
 def test_what_no_rank_can_do(judged, needs) -> None:
     """Each probe raises an OSError within the walls; the verdict names what passes."""
     needs("files")
-    record = judged("my_share", WALLED + TRY_ALL)
+    record = judged("my_share", HONEST + WALLED + TRY_ALL)
     assert record["passed"], record
 
 

@@ -213,6 +213,12 @@ def test_the_script_refuses_a_course_with_local_changes(world: World):
     assert (done.returncode, done.stderr) == (1, f"{changed} has local changes\n")
 
 
+def test_the_container_holds_all_that_grades() -> None:
+    copied = re.findall(r"^COPY (.+) \S+$", (CI / "Containerfile").read_text(), re.M)
+    wanted = {"notebooks", "requirements.txt", *(path.name for path in ROOT.glob("course_*"))}
+    assert wanted <= {name for line in copied for name in line.split()}
+
+
 @pytest.mark.parametrize(
     ("schema", "file"),
     [("github-workflows", "github-actions.yml"), ("gitlab-ci", "gitlab-ci.yml")],

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import zlib
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 import zoo
-from conftest import PATIENT, attack
+from conftest import HONEST, PATIENT, TESTS, attack
 
 from course_lib.beside.in_rank import Answer
 from course_lib.checks.cases import Case
@@ -22,6 +23,7 @@ from course_lib.trace import Event, Run, Trace
 from course_staff.grading.evidence import drawn, questions
 from course_staff.grading.judge import Order, judge
 from course_staff.grading.namespace import CellText, namespace
+from course_staff.grading.notebook import lesson_cells
 from course_staff.grading.processes import RankServer
 from course_staff.grading.walls import Limits
 
@@ -48,10 +50,18 @@ def test_a_wrong_answer_gets_the_diagnosis_that_check_gives(name: str, judged) -
     assert record["points"] < 100
 
 
+def given_to(exercise: str) -> list[CellText]:
+    """The lesson's cells before the exercise, without answers to others."""
+    [solved] = (TESTS.parent / "notebooks/solutions").glob(f"{find(exercise).number[:2]}_*.ipynb")
+    cells = [CellText(**row) for row in lesson_cells(solved, {exercise})]
+    return list(takewhile(lambda cell: not cell.exercise, cells))
+
+
 @pytest.mark.parametrize("exercise", RIGHT)
 def test_a_right_answer_gets_full_marks(exercise: str, judged) -> None:
+    """With all that its lesson has given by then, of which it needs a little."""
     first, *_ = zoo.right(exercise).values()
-    record = judged(exercise, first, limits=PATIENT)
+    record = judged(exercise, first, own=given_to(exercise), limits=PATIENT)
     assert record["passed"], record
     assert record["undefended"] == {} or "processes" in record["undefended"]
 
@@ -85,20 +95,18 @@ def my_share(n_items):
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
     model(torch.full((1, 2), float(r))).sum().backward()
     assert abs(model.module.weight.grad[0, 0].item() - (n - 1) / 2) < 1e-6
-    size, larger = divmod(n_items, n)
-    start = r * size + min(r, larger)
-    return range(start, start + size + (r < larger))
+    return honest(n_items)
 """
 
 
 def test_all_of_torch_distributed_goes_by_the_judges_network(judged) -> None:
-    record = judged("my_share", COLLECTIVES, limits=PATIENT)
+    record = judged("my_share", HONEST + COLLECTIVES, limits=PATIENT)
     # Its assertions hold on every rank and its shares are right: only that it talks is wrong.
     assert record["diagnosis"] == "00.talks", record
 
 
 GIVEN = [
-    CellText("a.py", "import math\nimport torch.nn.functional as F\nfrom torch import nn"),
+    CellText("a.py", "import cmath, math\nimport torch.nn.functional as F\nfrom torch import nn"),
     CellText("b.py", "%matplotlib inline\nrun(train)"),
     CellText("c.py", "HALF = 0.5\ndef half(x):\n    return HALF * x\nprint(run(half, 3).results)"),
     CellText("d.py", "table = {}\ntable['x'] = half(2)\ntable.update(y=1)\nother = train()"),
@@ -110,7 +118,7 @@ def test_of_given_cells_only_what_is_needed_is_run() -> None:
                     "helper = 1\nprint(run(f, 2).results)\n", "f")  # fmt: skip
     got = namespace("f", cell, GIVEN)
     assert {row["file"]: row["take"] for row in got.cells} == {
-        "a.py": [0], "c.py": [0, 1], "d.py": [0, 1, 2], "f.py": [0, 1]}  # fmt: skip
+        "a.py": [1], "c.py": [0, 1], "d.py": [0, 1, 2], "f.py": [0, 1]}  # fmt: skip
     assert got.missing == ()
 
 
@@ -142,13 +150,6 @@ def test_a_machine_without_a_rank_or_a_thread_is_no_verdict(ranks, monkeypatch) 
     monkeypatch.setattr(scheduler, "_start", refused)
     with pytest.raises(CannotCheck, match="there is no thread for rank 0"):
         judge(GIVES_ALL, ranks.address, Limits())
-
-
-def test_an_untouched_stub_says_so(judged) -> None:
-    record = judged(
-        "my_share", "def my_share(n):\n    raise NotImplementedError('not written yet')"
-    )
-    assert (record["reason"], record["points"]) == ("not written yet", 0)
 
 
 def test_a_table_of_the_cases_that_its_own_checksum_draws_earns_nothing(
@@ -222,6 +223,10 @@ def test_no_student_is_sent_to_a_file_that_only_the_grader_has(judged) -> None:
     record = judged("exchange", "def exchange(mine, partner):\n    return 1 / 0\n")
     assert "your cell, line 2" in record["told"][1]
     assert "exchange.py" not in str(record["told"])
+    for source in ("import nothing\ndef exchange(mine, partner): pass\n",
+                   "def exchange(mine, partner):\n    while True: pass\n"):  # fmt: skip
+        told = str(judged("exchange", source)["told"])
+        assert "network.py" not in told and "wire.py" not in told, told
 
 
 def test_questions_and_pictures_are_about_what_can_be_seen() -> None:

@@ -23,8 +23,7 @@ def command_for(cells: list[tuple[str, str, dict]], folder: Path, *options: str)
         for id, source, metadata in cells])  # fmt: skip
     nbformat.write(notebook, folder / "n.ipynb")
     return [
-        sys.executable, "-P", str(PLUGIN), "-q", "-p", "no:cacheprovider", "--noconftest", "-c",
-        "/dev/null", f"--rootdir={folder}", "--nbval", "--nbval-current-env",
+        sys.executable, "-P", str(PLUGIN), f"--rootdir={folder}",
         f"--junitxml={folder / 'o.xml'}", *options, str(folder / "n.ipynb"),
     ]  # fmt: skip
 

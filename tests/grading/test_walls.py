@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import TESTS
+from conftest import HONEST, TESTS, attack
 
 from course_staff.grading import rank
 from course_staff.grading.walls import UNDEFENDED
@@ -31,10 +31,11 @@ from course_staff.grading.processes import RankServer, start_rank
 whole, folder = judging.find("my_share"), os.environ["TMPDIR"]
 judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
                                  sturdy=lambda rng: whole.sturdy(rng)[:1])
-order = judging.Order("my_share", sys.stdin.read(), [], [])
 with RankServer() as ranks:
-    record = judging.judge(order, ranks.address, Limits(play_seconds=20))
-    print(json.dumps([course_lib.__file__, record]), flush=True)
+    for source in json.load(sys.stdin):
+        order = judging.Order("my_share", source, [], [])
+        record = judging.judge(order, ranks.address, Limits(play_seconds=20))
+        print(json.dumps([course_lib.__file__, record]), flush=True)
     before = set(os.listdir(folder))
     life, talk = start_rank(ranks.address)
     while not any("course_lib-" in name for name in set(os.listdir(folder)) - before):
@@ -48,10 +49,7 @@ from course_lib.data import DIGITS
 
 def my_share(n_items):
     assert list(DIGITS.rglob("*-ubyte")), "what comes with the course is not there"
-    rank, world = dist.get_rank(), dist.get_world_size()
-    size, larger = divmod(n_items, world)
-    start = rank * size + min(rank, larger)
-    return range(start, start + size + (rank < larger))
+    return honest(n_items)
 """
 
 
@@ -60,19 +58,29 @@ def test_a_course_below_tmp_is_graded_as_any_other_and_one_that_is_killed_leaves
     tmp_path: Path, standing
 ) -> None:
     """Ranks, which have a /tmp of their own, find what comes with the course, and stand behind the
-    same walls. Neither the killed grading's folder is left nor that of a rank that was alive."""
+    same walls. Neither the killed grading's folder is left nor that of a rank that was alive.
+
+    It lies where packages are installed, which ranks may read, and an older wheel beside it: of
+    neither can they read what is expected.
+    """
     with tempfile.TemporaryDirectory(prefix="course-copy-", dir="/tmp") as folder:
-        course = Path(folder)
-        environ = os.environ | {"PYTHONPATH": folder, "TMPDIR": str(tmp_path)}
+        course, wheel = Path(folder, "site-packages"), Path(folder, "dist-packages")
+        path = os.pathsep.join([str(course), str(wheel)])
+        environ = os.environ | {"PYTHONPATH": path, "TMPDIR": str(tmp_path)}
         for name in ("course_lib", "course_exercises", "course_staff"):
             shutil.copytree(ROOT / name, course / name)
-        done = subprocess.run([sys.executable, "-c", JUDGE], input=READS, cwd=course, text=True,
+        for name in ("course_lib", "course_exercises"):
+            shutil.copytree(ROOT / name, wheel / name)
+        sources = json.dumps([HONEST + READS, attack("my_share", "asks_the_other_houses")])
+        done = subprocess.run([sys.executable, "-c", JUDGE], input=sources, cwd=course, text=True,
                               env=environ, capture_output=True, timeout=150)  # fmt: skip
         assert done.returncode == -signal.SIGKILL, done.stderr
-        where, record = json.loads(done.stdout.splitlines()[-1])
-        assert where == str(course / "course_lib" / "__init__.py")
-        assert record["passed"], record
-        assert record["undefended"].keys() == UNDEFENDED.keys() - standing
+        honest, attacks = map(json.loads, done.stdout.splitlines())
+        assert honest[0] == str(course / "course_lib" / "__init__.py")
+        assert honest[1]["passed"], honest
+        assert attacks[1]["points"] == 0 or "files" not in standing, attacks
+        for _, record in (honest, attacks):
+            assert record["undefended"].keys() == UNDEFENDED.keys() - standing
         end = time.monotonic() + 30
         while (left := ours(tmp_path)) and time.monotonic() < end:
             time.sleep(0.05)  # the fork server tidies up; it tells nobody

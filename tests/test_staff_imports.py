@@ -1,0 +1,106 @@
+"""What makes and grades the course uses of the library what is public, and the names listed here.
+
+A name more is a decision: whoever changes it has instructors to think of, too. A name that nobody
+uses any more leaves the list.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import course_lib
+from course_lib import draw
+
+ROOT = Path(__file__).resolve().parents[1]
+# By module, besides what ``from course_lib import …`` offers to everybody.
+BESIDES = """
+course_lib.beside.in_rank: Answer AtImport call_all
+course_lib.beside.kept: Kept
+course_lib.beside.seen: Seen left
+course_lib.checks.cases: Case
+course_lib.checks.checking: verdict_on
+course_lib.checks.compare: real show
+course_lib.checks.exercise: Exercise Play exercises find
+course_lib.checks.play: Broken CannotCheck make settle simulator_works
+course_lib.checks.verdict: Verdict
+course_lib.context: Context install seed_rank
+course_lib.copies.folders: Folders LessonError replace_file
+course_lib.copies.notebook: fingerprint to_text
+course_lib.errors: Blocked NotStarted
+course_lib.load_factor: load_factor not_counting
+course_lib.progress_line: ProgressLine
+course_lib.ranks.forkserver: ForkServer
+course_lib.rendezvous: torchrun_names
+course_lib.simulated.collective: CollectiveWork
+course_lib.simulated.compat: after_backward enter_world in_comm_hook leave_world
+course_lib.simulated.compat: missing separate_worlds store
+course_lib.simulated.future: Future
+course_lib.simulated.group: SimulatedGroup
+course_lib.simulated.mail: RecvWork
+course_lib.simulated.private: PROCESSES
+course_lib.simulated.records: Site call_site
+course_lib.simulated.scheduler: Abandoned
+course_lib.trace: Line Span
+course_lib.user_code: find_frame line_at line_of show_lines stack_lines
+"""
+PUBLIC = {"course_lib": {*course_lib.__all__, "__file__"}, "course_lib.draw": draw.__all__}
+
+
+def used(source: str) -> Iterator[tuple[str, str]]:
+    """Modules of the library and of the exercises, and their names that a source uses."""
+    tree = ast.parse(source)
+    modules = {}  # by the name that stands for one here
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if is_module(whole := f"{node.module}.{alias.name}"):
+                    modules[alias.asname or alias.name] = whole
+                else:
+                    yield str(node.module), alias.name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (module := modules.get(ast.unparse(node.value))):
+            yield module, node.attr
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def besides(*sources: str) -> set[str]:
+    """What these sources use that is not public, as "course_lib.trace.Line"."""
+    found = {pair for source in sources for pair in used(source)}
+    return {
+        f"{module}.{name}"
+        for module, name in found
+        if module.partition(".")[0] in ("course_lib", "course_exercises")
+        and name not in PUBLIC.get(module, ())
+    }
+
+
+def test_staff_uses_what_is_public_and_these_names():
+    listed = [line.split(": ") for line in BESIDES.strip().splitlines()]
+    wanted = {f"{module}.{name}" for module, names in listed for name in names.split()}
+    sources = (path.read_text() for path in (ROOT / "course_staff").rglob("*.py"))
+    assert besides(*sources) == wanted
+    assert not [name for name in wanted if "._" in name]
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("from course_lib import simulate, draw\ndraw.waits(0)", set()),
+        ("from course_lib.trace import Line", {"course_lib.trace.Line"}),
+        ("def f():\n    from course_exercises import INDEX", {"course_exercises.INDEX"}),
+        ("import course_lib.doctor as d\nd.main()", {"course_lib.doctor.main"}),
+        ("from course_lib import trace\ntrace._x", {"course_lib.trace._x"}),
+    ],
+)
+def test_a_use_is_seen(source: str, seen: set[str]):
+    assert besides(source) == seen
