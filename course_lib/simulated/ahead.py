@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.simulated.group import Groups
+from course_lib.simulated.ends.group import Groups
 from course_lib.simulated.rank import Rank, Waitable
 from course_lib.simulated.records import Record
 from course_lib.simulated.scheduler import Scheduler

@@ -27,11 +27,13 @@ from course_lib.diagnosis.failures import Outcome, deadlock_error, root_cause, w
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
 from course_lib.pickling import pack_call, unpack_call
 from course_lib.progress_line import ProgressLine
-from course_lib.simulated import ahead, compat, hazards, nccl, streams
-from course_lib.simulated.group import Groups
-from course_lib.simulated.modules import is_imported, users_modules
+from course_lib.simulated import ahead, hazards
+from course_lib.simulated.ends.group import Groups
+from course_lib.simulated.gpu import nccl, streams
+from course_lib.simulated.isolation import compat
+from course_lib.simulated.isolation.modules import is_imported, users_modules
+from course_lib.simulated.isolation.private import Privacy, current
 from course_lib.simulated.network import Fabric, Network
-from course_lib.simulated.private import Privacy, current
 from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import LazyEvents, collectives, line_of_thread, to_events
 from course_lib.simulated.scheduler import Abandoned, Scheduler

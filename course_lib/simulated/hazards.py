@@ -23,7 +23,7 @@ import torch
 
 from course_lib.diagnosis import explain
 from course_lib.errors import Hang, Hazard
-from course_lib.simulated import compat
+from course_lib.simulated.isolation import compat
 from course_lib.simulated.rank import Rank
 from course_lib.trace import Event
 

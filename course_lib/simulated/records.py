@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from course_lib.simulated import compat
+from course_lib.simulated.isolation import compat
 from course_lib.trace import Event, Line
 from course_lib.user_code import is_user_frame, line_of
 

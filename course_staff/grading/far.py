@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 
 from course_lib.context import Context
-from course_lib.simulated import compat
-from course_lib.simulated.future import Future
-from course_lib.simulated.group import SimulatedGroup
+from course_lib.simulated.ends.future import Future
+from course_lib.simulated.ends.group import SimulatedGroup
+from course_lib.simulated.isolation import compat
 from course_lib.simulated.records import Site, call_site
 from course_lib.simulated.scheduler import Abandoned
 from course_lib.trace import Line

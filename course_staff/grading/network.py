@@ -25,8 +25,8 @@ import torch.distributed as dist
 from course_lib.beside.kept import Kept
 from course_lib.beside.seen import Seen, left
 from course_lib.checks.exercise import Play
-from course_lib.simulated.collective import CollectiveWork
-from course_lib.simulated.mail import RecvWork
+from course_lib.simulated.exchange.collective import CollectiveWork
+from course_lib.simulated.exchange.mail import RecvWork
 from course_lib.simulated.records import Site
 from course_lib.trace import Line, Span
 from course_lib.user_code import line_at

@@ -21,12 +21,14 @@ import torch
 from course_lib.diagnosis import explain
 from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.overlap import stretch
-from course_lib.simulated import collective, group, mail, scheduler
-from course_lib.simulated.combine import Tensors
-from course_lib.simulated.mail import RecvWork, SendWork
+from course_lib.simulated import scheduler
+from course_lib.simulated.ends import group
+from course_lib.simulated.exchange import collective, mail
+from course_lib.simulated.exchange.combine import Tensors
+from course_lib.simulated.exchange.mail import RecvWork, SendWork
+from course_lib.simulated.gpu.streams import Gpu, Lane
 from course_lib.simulated.rank import Rank, Waitable
 from course_lib.simulated.records import Site
-from course_lib.simulated.streams import Gpu, Lane
 from course_lib.trace import Event
 
 _BY_HOST = ("new_group", "split_group")  # ranks meet in the store, not on their GPUs

@@ -21,15 +21,16 @@ import torch.distributed as dist
 from course_lib.diagnosis import explain
 from course_lib.errors import Mismatch
 from course_lib.overlap import shared_memory
-from course_lib.simulated import compat, costs, hazards
-from course_lib.simulated.combine import (
+from course_lib.simulated import costs, hazards
+from course_lib.simulated.ends.future import Future
+from course_lib.simulated.exchange.combine import (
     Tensors,
     as_it_lies,
     combine,
     refuse,
     splits,
 )
-from course_lib.simulated.future import Future
+from course_lib.simulated.isolation import compat
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import Site, call_site, collectives, op_of

@@ -22,10 +22,11 @@ import torch.distributed as dist
 
 from course_lib.diagnosis import explain
 from course_lib.errors import CourseError
-from course_lib.simulated import compat, hazards
-from course_lib.simulated.collective import Calls, CollectiveWork
-from course_lib.simulated.combine import Tensors, refuse_memory
-from course_lib.simulated.mail import Mail
+from course_lib.simulated import hazards
+from course_lib.simulated.exchange.collective import Calls, CollectiveWork
+from course_lib.simulated.exchange.combine import Tensors, refuse_memory
+from course_lib.simulated.exchange.mail import Mail
+from course_lib.simulated.isolation import compat
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.rank import Rank, Waitable
 from course_lib.simulated.records import Site, call_site, op_of

@@ -30,8 +30,9 @@ import torch.distributed as dist
 
 from course_lib.diagnosis import explain
 from course_lib.errors import CourseError, Hazard
-from course_lib.simulated import compat, hazards
-from course_lib.simulated.combine import refuse_memory
+from course_lib.simulated import hazards
+from course_lib.simulated.exchange.combine import refuse_memory
+from course_lib.simulated.isolation import compat
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import Record, Site, op_of

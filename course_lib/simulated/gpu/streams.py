@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from course_lib.overlap import stretch
-from course_lib.simulated.private import Place, Replace, current, for_ranks
+from course_lib.simulated.isolation.private import Place, Replace, current, for_ranks
 from course_lib.simulated.rank import Rank, Waitable
 from course_lib.simulated.records import is_callers
 from course_lib.simulated.scheduler import Scheduler

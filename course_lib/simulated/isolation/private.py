@@ -40,8 +40,8 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from course_lib import context, rendezvous
-from course_lib.simulated import compat, log_settings, store
-from course_lib.simulated.modules import Modules
+from course_lib.simulated.isolation import compat, log_settings, store
+from course_lib.simulated.isolation.modules import Modules
 from course_lib.simulated.rank import Rank
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import arguments, no_keyboard, no_spawn
