@@ -27,8 +27,11 @@ from course_lib.diagnosis.failures import Outcome, deadlock_error, root_cause, w
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
 from course_lib.pickling import pack_call, unpack_call
 from course_lib.progress_line import ProgressLine
-from course_lib.simulated import ahead, hazards
+from course_lib.simulated import ahead
+from course_lib.simulated.early_reads import find_read
+from course_lib.simulated.ends import poison
 from course_lib.simulated.ends.group import Groups
+from course_lib.simulated.ends.poison import Poisons
 from course_lib.simulated.gpu import nccl, streams
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.isolation.modules import is_imported, users_modules
@@ -102,13 +105,13 @@ def simulate(*args: Any) -> Run:
             stacklevel=4,
         )
     error, note = play.error, None
-    poisoned = hazards.MOST - play.poisons.left
-    if poisoned > hazards.MOST:
+    poisoned = poison.MOST - play.poisons.left
+    if poisoned > poison.MOST:
         note = (
-            f"{poisoned:,} buffers to fill: past {hazards.MOST:,}, early reads are not searched for"
+            f"{poisoned:,} buffers to fill: past {poison.MOST:,}, early reads are not searched for"
         )
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
-        error = hazards.find_read(play, partial(play_fast, program)) or error
+        error = find_read(play, partial(play_fast, program)) or error
     error = error or play.unwaited()
     run = play.run(note)
     del play  # which the error's traceback would keep, with all that its ranks have left behind
@@ -138,19 +141,19 @@ def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def play_fast(program: Program, **poison: Any) -> Play:
+def play_fast(program: Program, **poisoned: Any) -> Play:
     """Run ahead where that is worth it and goes well, step by step otherwise."""
     if program.world_size >= ahead.FROM and program.backend == "gloo":
-        play = Play(program, hazards.Poisons(**poison), run_ahead=True)
+        play = Play(program, Poisons(**poisoned), run_ahead=True)
         if play.conclusive:
             return play
-    return Play(program, hazards.Poisons(**poison))
+    return Play(program, Poisons(**poisoned))
 
 
 class Play:
     """One pass over the program, from the first rank's start to the last one's end."""
 
-    def __init__(self, program: Program, poisons: hazards.Poisons, run_ahead: bool = False) -> None:
+    def __init__(self, program: Program, poisons: Poisons, run_ahead: bool = False) -> None:
         self.program, self.poisons = program, poisons
         self._failed: list[Outcome] = []
         self._left: list[Outcome] = []  # by sys.exit(), which is as good as returning

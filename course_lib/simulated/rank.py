@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from course_lib.context import Context
 from course_lib.diagnosis.failures import Outcome
 from course_lib.simulated.records import Record, Site
 from course_lib.trace import Event, Span
-
-if TYPE_CHECKING:
-    from course_lib.simulated.scheduler import Scheduler
 
 
 class Waitable(Protocol):
@@ -50,8 +47,9 @@ class Waitable(Protocol):
 class Rank(Context):
     """One simulated rank: its thread, its clock, what it has done and what it has to itself."""
 
-    def __init__(self, scheduler: Scheduler, number: int) -> None:
-        self.scheduler, self.number, self.clock = scheduler, number, 0.0
+    def __init__(self, scheduler: Any, number: int) -> None:
+        self.scheduler: Any = scheduler  # which knows its ranks, so that one has to be unnamed
+        self.number, self.clock = number, 0.0
         self.baton = threading.Lock()
         self.baton.acquire()
         self.thread: threading.Thread | None = None

@@ -16,7 +16,7 @@ from random_programs import execute, make_program
 
 from course_lib import Deadlock, Hazard, compute
 from course_lib.simulated import Network, ahead, engine, simulate
-from course_lib.simulated.hazards import equal
+from course_lib.simulated.memory import equal
 
 
 @pytest.fixture

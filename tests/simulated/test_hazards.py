@@ -7,7 +7,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib import Deadlock, Hazard, Mismatch, RankFailed
-from course_lib.simulated import hazards, simulate
+from course_lib.simulated import simulate
+from course_lib.simulated.ends import poison
 from course_lib.simulated.exchange import collective, mail
 
 
@@ -442,7 +443,7 @@ def test_right_programs_are_not_accused(program, n):
 
 
 def test_what_is_not_searched_is_said(monkeypatch):
-    monkeypatch.setattr(hazards, "MOST", 0)
+    monkeypatch.setattr(poison, "MOST", 0)
     sim = simulate(empty_messages, world_size=2)
     assert "early reads are not searched for" in sim.trace.note
 

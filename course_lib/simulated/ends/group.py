@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from course_lib.diagnosis import explain
 from course_lib.errors import CourseError
-from course_lib.simulated import hazards
+from course_lib.simulated.ends.poison import Poisons
 from course_lib.simulated.exchange.collective import Calls, CollectiveWork
 from course_lib.simulated.exchange.combine import Tensors, refuse_memory
 from course_lib.simulated.exchange.mail import Mail
@@ -277,7 +277,7 @@ class Groups:
     mail, calls, end = Mail, Calls, SimulatedGroup
 
     def __init__(
-        self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
+        self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: Poisons
     ) -> None:
         self.scheduler, self.fabric, self.buffered = scheduler, fabric, buffered
         self.init = True  # whether the default group is there before the function begins

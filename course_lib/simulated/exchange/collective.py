@@ -21,8 +21,9 @@ import torch.distributed as dist
 from course_lib.diagnosis import explain
 from course_lib.errors import Mismatch
 from course_lib.overlap import shared_memory
-from course_lib.simulated import costs, hazards
+from course_lib.simulated import costs, memory
 from course_lib.simulated.ends.future import Future
+from course_lib.simulated.ends.poison import Poisons
 from course_lib.simulated.exchange.combine import (
     Tensors,
     as_it_lies,
@@ -155,7 +156,7 @@ class Part:
         pairs = zip(self.poisons, places, strict=False)
         touched = any(poison and not poison.intact(place) for poison, place in pairs)
         pairs = zip(self.given, self.inputs, strict=False)
-        if touched or not all(hazards.same(before, now) for before, now in pairs):
+        if touched or not all(memory.same(before, now) for before, now in pairs):
             hazard = explain.written_into if touched else explain.written_before_wait
             self.calls.scheduler.fail(hazard(self.record.op))
         zeros = self.calls.fabric.network.zeros
@@ -235,7 +236,7 @@ class Calls:
         name: str,
         ranks: Sequence[int],
         wires: list[float],
-        poisons: hazards.Poisons,
+        poisons: Poisons,
     ) -> None:
         self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
         self.wires, self.poisons = wires, poisons  # wires[r]: when rank r's last collective ends
@@ -331,7 +332,7 @@ class Calls:
         gives = op.op != "broadcast" or op.rank == op.peer
         # others get to see it
         if gives and not site.carries and rank.poisoned and self.poisons.left > 0:
-            rank.digests += [(len(rank.records), hash(hazards.contents(t))) for t in part.given]
+            rank.digests += [(len(rank.records), hash(memory.contents(t))) for t in part.given]
         if part.record.waited:
             return
         if op.op in _WRITE_WHAT_THEY_READ and outs and not (op.op == "broadcast" and gives):

@@ -30,7 +30,8 @@ import torch.distributed as dist
 
 from course_lib.diagnosis import explain
 from course_lib.errors import CourseError, Hazard
-from course_lib.simulated import hazards
+from course_lib.simulated import memory
+from course_lib.simulated.ends.poison import Filled, Poisons
 from course_lib.simulated.exchange.combine import refuse_memory
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.network import Fabric
@@ -193,14 +194,14 @@ class SendWork(_Message):
         buffer, mail = self._buffer, self._mail
         if buffer is None:
             return
-        if self._record.op.async_op and hazards.raw(buffer) != self._data:
+        if self._record.op.async_op and memory.raw(buffer) != self._data:
             filled = mail.poisons.filled.get((self._rank.number, buffer.data_ptr()))
             mail.scheduler.fail(self._who_wrote(filled))
         self._buffer = None
         if self._partner is not None:  # its recv has the bytes, and this Work may live on
             self._data = None
 
-    def _who_wrote(self, filled: hazards.Filled | None) -> Hazard:
+    def _who_wrote(self, filled: Filled | None) -> Hazard:
         """What was last put there: it may have come after it was to be sent, or into a buffer that
         was being sent."""
         op = self._record.op
@@ -233,7 +234,7 @@ class RecvWork(_Message):
             came = filled.get(place, (None, 0, 0))[2]
             mail.scheduler.fail(explain.written_into(self._record.op, came >= self._number))
         data = self._data or b""
-        hazards.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)
+        memory.fill(buffer, bytes(len(data)) if mail.fabric.network.zeros else data)
         filled[place] = self._record.op, self._number, len(self._rank.records)
         self._buffer = self._data = self.poison = None
 
@@ -253,7 +254,7 @@ class Mail:
         name: str,
         ranks: Sequence[int],
         buffered: bool,
-        poisons: hazards.Poisons,
+        poisons: Poisons,
     ) -> None:
         self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
         self.buffered, self.poisons = buffered, poisons
@@ -267,7 +268,7 @@ class Mail:
         self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site
     ) -> SendWork:
         op, key = self._op("send", rank, me, dst, tensor, tag, site)
-        data = hazards.raw(tensor)
+        data = memory.raw(tensor)
         work = SendWork(self, rank, op, site, key, tensor, data)
         if rank.poisoned and self.poisons.left > 0 and not site.carries:
             rank.digests.append((len(rank.records), hash(data)))
