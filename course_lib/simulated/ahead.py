@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.simulated.ends.group import Groups
-from course_lib.simulated.rank import Rank, Waitable
+from course_lib.simulated.exchange.groups import Groups
+from course_lib.simulated.rank import Call, Rank
 from course_lib.simulated.records import Record
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
@@ -39,13 +39,13 @@ class AheadScheduler(Scheduler):
         for rank in self.ranks:
             rank.log = []
 
-    def post(self, work: Waitable) -> None:
+    def post(self, work: Call) -> None:
         work.rank.log.append(work)
         for other in work.met if work.ready else ():
             if other.rank.waits is other:
                 self.wake(other.rank, 0.0)
 
-    def wait_for(self, work: Waitable, timeout: Any = None) -> None:
+    def wait_for(self, work: Call, timeout: Any = None) -> None:
         self.check(work.rank)
         if timeout:
             self.read_clock()
@@ -69,8 +69,8 @@ class Replay(Scheduler):
     def __init__(self, groups: Groups, *args: Any) -> None:
         super().__init__(0, *args)
         self.ranks = groups.scheduler.ranks  # those that have run
-        for mail, calls, _ in groups.shared.values():
-            mail.scheduler = calls.scheduler = self
+        for channel in groups.channels.values():
+            channel.mail.scheduler = channel.collectives.scheduler = self
         self._logs = [iter(rank.log) for rank in self.ranks]
 
     def run_logs(self) -> bool:

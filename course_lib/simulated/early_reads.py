@@ -25,7 +25,7 @@ class Play(Protocol):
 
 def find_read(first: Play, again: Callable[..., Play]) -> Hazard | None:
     """The Hazard if what the program does depends on what buffers held that were yet to be filled;
-    ``again`` plays it with other Poisons.
+    ``again`` plays it with other poison.
     """
     other = again(side=1)
     rank = _difference(first, other)

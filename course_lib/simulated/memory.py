@@ -1,7 +1,8 @@
-"""What lies in a tensor's memory: read, written, and compared."""
+"""What lies in a tensor's memory: whether it simply lies there; read, written, and compared."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ctypes import memmove, string_at
 from typing import Any
 
@@ -62,3 +63,53 @@ def equal(a: Any, b: Any, depth: int = 0) -> bool:
     if type(a).__eq__ is object.__eq__ or callable(a):
         return True  # nothing in it that could be compared
     return bool(a == b)
+
+
+def as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous view of a dense tensor, as of a transposed one; of others the tensor itself."""
+    if tensor.is_sparse or tensor.is_contiguous():
+        return tensor
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    lying = tensor.permute(order)
+    return lying if lying.is_contiguous() else tensor
+
+
+def refuse_memory(backend: str, op: str, tensors: Iterable[torch.Tensor]) -> None:
+    """Raise for a tensor that is no block of memory on the CPU. Of sparse ones gloo has a sum."""
+    for tensor in tensors:
+        kind = _kind(tensor)
+        if kind and (kind, op, backend) != ("sparse", "all_reduce", "gloo"):
+            raise RuntimeError(f"{backend} has no {op} of a {kind} tensor: {_INSTEAD[kind]}")
+        if not tensor.is_cpu:
+            raise RuntimeError(
+                f"simulated ranks have no {tensor.device.type}: use course_lib.device(), "
+                "which is the CPU here"
+            )
+
+
+def refuse_scattered(op: str, tensor: torch.Tensor) -> None:
+    """Raise for a tensor that cannot be sent or received as one block of memory."""
+    plain = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
+    if not (plain and tensor.is_cpu):
+        refuse_memory("gloo", op, [tensor])
+    if not tensor.is_contiguous():
+        raise RuntimeError("input tensor has to be contiguous: communicate one that is")
+
+
+_INSTEAD = {
+    "nested": "communicate its parts, x.unbind()",
+    "quantized": "communicate x.int_repr() and its scale",
+    "sparse": "communicate x.to_dense(), or its indices and values",
+    "compressed sparse": "communicate x.to_dense(), or its indices and values",
+}
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    """What a tensor is that does not simply lie in memory; "" if it does."""
+    if tensor.is_nested:
+        return "nested"
+    if tensor.is_quantized:
+        return "quantized"
+    if tensor.layout is torch.strided:
+        return ""
+    return "sparse" if tensor.is_sparse else "compressed sparse"

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from course_lib import load_factor
 from course_lib.errors import CourseError, NotStarted
-from course_lib.simulated.rank import Rank, Waitable
+from course_lib.simulated.rank import Call, Rank
 from course_lib.trace import Event
 
 GRACE = 2.0  # seconds that an overdue rank gets to come out of C code
@@ -132,11 +132,11 @@ class Scheduler:
         record = rank.record(op)
         record.issued = record.completed = self.now
 
-    def post(self, work: Waitable) -> None:
+    def post(self, work: Call) -> None:
         """The running rank makes a call."""
         work.post()
 
-    def wait_for(self, work: Waitable, timeout: timedelta | None = None) -> None:
+    def wait_for(self, work: Call, timeout: timedelta | None = None) -> None:
         """The running rank waits until its call is over."""
         if timeout:
             self.wait_at_most(work, timeout)
@@ -148,14 +148,14 @@ class Scheduler:
         else:
             self.sleep_until(rank, completed)
 
-    def poll(self, work: Waitable) -> None:
+    def poll(self, work: Call) -> None:
         """Asking whether a call is over takes a microsecond, so that asking in a loop does not
         stop the clock.
         """
         self.check(work.rank)
         self.sleep_until(work.rank, self.read_clock() + 1e-6)
 
-    def over(self, work: Waitable, at: float, at_once: bool = False) -> None:
+    def over(self, work: Call, at: float, at_once: bool = False) -> None:
         """It is known when a call is over. Who waits goes on then, or ``at_once``."""
         work.record.completed = at
         if work.rank.waits is work:
@@ -164,12 +164,12 @@ class Scheduler:
     def finish(self, rank: Rank) -> None:
         """The running rank's function has returned."""
 
-    def park(self, rank: Rank, waits: Waitable) -> None:
+    def park(self, rank: Rank, waits: Call) -> None:
         """The running rank waits until somebody wakes it."""
         rank.waits = waits
         self.hand_over(rank)
 
-    def wait_at_most(self, work: Waitable, timeout: timedelta) -> None:
+    def wait_at_most(self, work: Call, timeout: timedelta) -> None:
         """Let no more than a time pass until the running rank's call is over; raises what gloo
         raises where it is not. (A message that is on its way by then still counts.)
         """

@@ -25,8 +25,8 @@ def ran_ahead(monkeypatch):
     seen: list[bool] = []
     play = engine.Play.__init__
 
-    def note(self, program, poisons, run_ahead=False):
-        play(self, program, poisons, run_ahead)
+    def note(self, *args, run_ahead=False):
+        play(self, *args, run_ahead)
         if run_ahead:
             seen.append(self.conclusive)
 

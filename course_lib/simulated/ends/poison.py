@@ -18,8 +18,6 @@ import torch
 
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.memory import contents, fill, raw
-from course_lib.simulated.rank import Rank
-from course_lib.trace import Event
 
 MOST = 8_000  # buffers to fill up to which a program is run a second time
 
@@ -42,10 +40,10 @@ def _element(dtype: torch.dtype, side: int) -> bytes:
 class Poison:
     """What one buffer was filled with."""
 
-    __slots__ = ("held", "side")
+    __slots__ = ("held",)
 
     def __init__(self, buffer: torch.Tensor, side: int) -> None:
-        self.held, self.side = _element(buffer.dtype, side) * buffer.numel(), side
+        self.held = _element(buffer.dtype, side) * buffer.numel()
         if buffer.is_contiguous():
             fill(buffer, self.held)
         else:
@@ -57,28 +55,20 @@ class Poison:
         return now == self.held
 
 
-# What a call has put somewhere: the op, and the number of the rank's calls when it was called and
-# when the values came.
-Filled = tuple[Event, int, int]
+class Buffers:
+    """One rank's buffers that its calls own. Calls are named by their number on the rank."""
 
+    def __init__(self, most: int, side: int, flipped: int) -> None:
+        self.most = most  # to be poisoned
+        self.side, self.flipped = side, flipped  # which poison; of how many, the first, the other
+        self.last = 0  # the last call
+        # What a call has put at an address: its number, and the last call's when it came.
+        self.filled: dict[int, tuple[int, int]] = {}
+        self._poisoned = 0
 
-class Poisons:
-    """Which poison each buffer gets. ``side`` 0 or 1; ``flip`` (rank, k): the other side for the
-    first k buffers of that rank.
-    """
-
-    def __init__(self, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> None:
-        self.side, self.flip = side, flip
-        self.left = MOST  # once they are used up, nothing will be compared
-        self.filled: dict[tuple[int, int], Filled] = {}  # by rank and address: what came there last
-
-    def put(self, rank: Rank, buffer: torch.Tensor) -> Poison | None:
-        """Poison the buffer that the rank's last call will fill."""
-        self.left -= 1
-        if self.left < 0:
+    def put(self, buffer: torch.Tensor) -> Poison | None:
+        """Poison a buffer that the rank's last call will fill."""
+        self._poisoned += 1
+        if self._poisoned > self.most or not buffer.numel() or buffer.is_sparse:
             return None
-        other = rank.number == self.flip[0] and len(rank.poisoned) < self.flip[1]
-        rank.poisoned.append(rank.records[-1])
-        if not buffer.numel() or buffer.is_sparse:
-            return None
-        return Poison(buffer, self.side ^ other)
+        return Poison(buffer, self.side ^ (self._poisoned <= self.flipped))

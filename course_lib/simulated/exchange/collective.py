@@ -5,202 +5,91 @@
     rank 2   all_reduce ─┘     start = when the last has called and the wires of all are free
                                end   = start + costs.textbook_seconds(…)
 
-Everybody is done at ``end``; a rank has the values when it waits. Values are computed from what
-the ranks passed in when they called.
+Everybody is done at ``end``; a rank's Work takes the values when it is waited for. Values are
+computed from what the ranks gave when they called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from course_lib.diagnosis import explain
 from course_lib.errors import Mismatch
-from course_lib.overlap import shared_memory
 from course_lib.simulated import costs, memory
-from course_lib.simulated.ends.future import Future
-from course_lib.simulated.ends.poison import Poisons
-from course_lib.simulated.exchange.combine import (
-    Tensors,
-    as_it_lies,
-    combine,
-    refuse,
-    splits,
-)
-from course_lib.simulated.isolation import compat
+from course_lib.simulated.exchange.combine import Tensors, combine, refuse, splits
 from course_lib.simulated.network import Fabric
-from course_lib.simulated.rank import Rank
-from course_lib.simulated.records import Site, call_site, collectives, op_of
+from course_lib.simulated.rank import Call, Rank
+from course_lib.simulated.records import Site, collectives, op_of
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
 
-_IN_PLACE = ("all_reduce", "broadcast", "reduce")
-_WRITE_WHAT_THEY_READ = (*_IN_PLACE, "all_reduce_coalesced")
-_AS_IT_LIES = (*_IN_PLACE, "scatter")  # gloo moves the memory, whatever the order of dimensions
+WRITE_WHAT_THEY_READ = ("all_reduce", "broadcast", "reduce", "all_reduce_coalesced")
 
 
-class CollectiveWork(dist.Work):
-    """The Work that the user's code, or DDP, holds. It keeps the outputs, as gloo's own does; of
-    ours nothing keeps the Work.
-    """
+class Part(Call):
+    """One rank's part in one call of its group."""
 
-    __slots__ = ("_outputs", "_part")
-
-    def __init__(self, part: Part, outputs: Tensors) -> None:
-        super().__init__()
-        self._part, self._outputs = part, outputs
-
-    def wait(self, timeout: Any = None) -> bool:
-        return self._part.wait(timeout)
-
-    def is_completed(self) -> bool:
-        return self._part.is_completed()
-
-    def is_success(self) -> bool:
-        return self._part.delivered
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> Tensors:
-        return self._outputs
-
-    def settle(self) -> float:
-        """Have the values as soon as all ranks have called; returns when they would be there."""
-        return self._part.settle()
-
-    def get_future(self) -> torch.futures.Future:
-        """A future of the outputs. What the user's own code asks for waits when it is waited
-        for. DDP's reducer, and who asks on its behalf, waits in C++, where the baton cannot be
-        handed on: it gets the values at once, and its clock pays after backward.
-        """
-        if call_site().direct and not compat.in_comm_hook():
-            return Future(self)
-        end, rank = self.settle(), self._part.rank
-        pay = partial(rank.scheduler.not_before, rank, end)
-        if not compat.after_backward(pay):
-            pay()
-        future: torch.futures.Future = torch.futures.Future()
-        future.set_result(self._outputs)
-        return future
-
-
-class Part:
-    """One rank's part in one call. Once its values are in place it holds no tensor any more."""
-
-    __slots__ = (
-        "call",
-        "calls",
-        "given",
-        "inputs",
-        "me",
-        "number",
-        "places",
-        "poisons",
-        "posted",
-        "rank",
-        "record",
-        "values",
-    )
+    __slots__ = ("calls", "given", "me", "meeting", "values")
 
     def __init__(
-        self, calls: Calls, call: Call, rank: Rank, op: Event, site: Site, me: int
+        self, calls: Collectives, meeting: Meeting, rank: Rank, op: Event, site: Site, me: int
     ) -> None:
-        self.calls, self.call, self.rank, self.me = calls, call, rank, me
-        self.record = rank.record(op, site)
-        self.number = len(rank.records)  # of calls of the rank, this one included
-        self.given: Tensors = []  # what the rank passed in, as it was then
-        self.inputs: Tensors = []  # the same tensors, as they are now
-        self.places: Tensors = []  # the outputs' memory, as the values go into it
-        self.values: Tensors | None = []  # None once they are in place
-        self.posted = False
-        self.poisons: list[Any] = []
-
-    def wait(self, timeout: Any = None) -> bool:
-        self.record.waited = True
-        self.calls.scheduler.wait_for(self, timeout)
-        self.deliver()
-        return True
+        super().__init__(rank, op, site)
+        self.calls, self.meeting, self.me = calls, meeting, me
+        self.given: Tensors = []  # what the rank gave, as it was then
+        self.values: Tensors = []
 
     def post(self) -> None:
         self.calls.join(self)
 
     @property
     def met(self) -> Collection[Part]:
-        return self.call.parts.values()
+        return self.meeting.parts.values()
 
     @property
     def ready(self) -> bool:
-        return self.call.complete
-
-    @property
-    def memory(self) -> Tensors:
-        """What the call reads and writes, as long as it is not over."""
-        return [*self.inputs, *self.places]
-
-    @property
-    def delivered(self) -> bool:
-        return self.values is None
-
-    def deliver(self) -> None:
-        """Put the values into place, and see that nobody touched the buffers meanwhile."""
-        if not self.delivered:
-            compat.outside_of_modes(self._put_into_place)
-
-    def _put_into_place(self) -> None:
-        values, places = self.values or [], self.places
-        pairs = zip(self.poisons, places, strict=False)
-        touched = any(poison and not poison.intact(place) for poison, place in pairs)
-        pairs = zip(self.given, self.inputs, strict=False)
-        if touched or not all(memory.same(before, now) for before, now in pairs):
-            hazard = explain.written_into if touched else explain.written_before_wait
-            self.calls.scheduler.fail(hazard(self.record.op))
-        zeros = self.calls.fabric.network.zeros
-        with torch.no_grad():
-            for out, value in zip(places, values, strict=True):
-                if zeros:
-                    value = torch.zeros_like(out)
-                if out.is_sparse:  # a detached one would get memory of its own
-                    out.copy_(value)
-                    continue
-                out.detach().copy_(value.view(out.shape))
-                self.calls.poisons.filled[self.rank.number, out.data_ptr()] = (
-                    self.record.op,
-                    self.number,
-                    len(self.rank.records),
-                )
-        self.values, self.given, self.inputs, self.places, self.poisons = None, [], [], [], []
+        return self.meeting.complete
 
     @property
     def on(self) -> tuple[int, ...]:
         joined = {part.me for part in self.met if part.posted}
         return tuple(r for k, r in enumerate(self.calls.ranks) if k not in joined)
 
-    def is_completed(self) -> bool:
-        scheduler = self.calls.scheduler
+    def wait(self, timeout: Any = None) -> None:
+        self.record.waited = True
+        self.rank.scheduler.wait_for(self, timeout)
+
+    def poll(self) -> bool:
+        """Whether the call is over by now."""
+        scheduler = self.rank.scheduler
         scheduler.poll(self)
-        if self.call.end is None or self.call.end > scheduler.now:
-            return False
-        self.deliver()
-        return True
+        return self.meeting.end is not None and self.meeting.end <= scheduler.now
 
     def settle(self) -> float:
+        """Wait only until all ranks have called; returns when the values would be there."""
         self.record.waited = True
-        scheduler = self.calls.scheduler
+        scheduler = self.rank.scheduler
         scheduler.check(self.rank)
         scheduler.read_clock()
-        if self.call.end is None:
-            self.call.eager.add(self.me)
+        if self.meeting.end is None:
+            self.meeting.eager.add(self.me)
             scheduler.park(self.rank, self)
-        self.deliver()
-        return self.call.end or 0.0
+        return self.meeting.end or 0.0
+
+    def not_before(self, at: float) -> None:
+        """What the rank does next needs something that is there at ``at``."""
+        self.rank.scheduler.not_before(self.rank, at)
+
+    def take(self) -> Tensors:
+        """The values."""
+        values, self.values = self.values, []
+        return list(map(torch.zeros_like, values)) if self.calls.fabric.network.zeros else values
 
 
-class Call:
+class Meeting:
     """The k-th call of a group, as far as its ranks have come."""
 
     __slots__ = ("complete", "eager", "end", "joined", "parts")
@@ -218,14 +107,8 @@ def _nbytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _lies_dense(name: str, ins: Tensors, outs: Tensors) -> bool:
-    """Whether all elements of what a call touches lie side by side, in the order that it needs."""
-    lying = outs if name in explain.FILL_IN_ORDER else map(as_it_lies, (*ins, *outs))
-    return all(t.is_sparse or t.is_contiguous() for t in lying)
-
-
-class Calls:
-    """All collective calls of one group."""
+class Collectives:
+    """All calls of one group that the whole of it makes."""
 
     uneven: Collection[str] = ("all_to_all_single", "reduce_scatter")  # each block its own length
 
@@ -236,11 +119,10 @@ class Calls:
         name: str,
         ranks: Sequence[int],
         wires: list[float],
-        poisons: Poisons,
     ) -> None:
         self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
-        self.wires, self.poisons = wires, poisons  # wires[r]: when rank r's last collective ends
-        self._calls: dict[int, Call] = {}
+        self.wires = wires  # wires[r]: when rank r's last collective ends
+        self._meetings: dict[int, Meeting] = {}
         self._counts = [0] * len(ranks)
 
     def issue(
@@ -250,56 +132,67 @@ class Calls:
         name: str,
         ins: Tensors,
         outs: Tensors,
+        given: Tensors,
         *,
         site: Site,
         root: int = -1,
         reduce_op: str | None = None,
         async_op: bool = False,
         first: torch.Tensor | None = None,
+        dense: bool = True,
+        shared: str = "",
+        poisoned: int = 0,
         group: str | None = None,
-    ) -> CollectiveWork:
-        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets; ``first``
-        is the tensor to write down where that is not the first of them.
+    ) -> Part:
+        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets, of which
+        only dtype and shape are looked at, and ``first`` what to write down where that is not the
+        first of them; ``given`` is what is in ``ins``. Of the rank's memory its end says if all
+        lies ``dense``, what of its outputs is ``shared``, and how many of them it will poison.
         """
         self.scheduler.check(rank)
         n = len(self.ranks)
+        in_splits, out_splits = splits(name, ins, outs, n)
         op = op_of(
             name,
             rank.number,
             None if root < 0 else self.ranks[root],
             group or self.name,
             sum(map(_nbytes, ins)),
-            0 if name in _WRITE_WHAT_THEY_READ else sum(map(_nbytes, outs)),
+            0 if name in WRITE_WHAT_THEY_READ else sum(map(_nbytes, outs)),
             first if first is not None else next(iter((*ins, *outs)), None),
             site,
-            0,
-            reduce_op,
-            async_op,
-            _lies_dense(name, ins, outs),
-            splits(name, ins, outs, n),
+            reduce_op=reduce_op,
+            async_op=async_op,
+            contiguous=dense,
+            in_splits=in_splits,
+            out_splits=out_splits,
         )
         refuse(name, ins, outs, me, n, reduce_op, self.uneven)
-        if name in explain.NEED_DENSE and not op.contiguous:
+        if name in explain.NEED_DENSE and not dense:
             self.scheduler.fail(explain.strided(op))
-        if name in explain.FILL_A_LIST and (shared := shared_memory(outs)):
+        if shared:
             self.scheduler.fail(explain.outputs_shared(op, shared))
         number = self._counts[me]
         self._counts[me] += 1
-        call = self._calls.setdefault(number, Call())
-        part = Part(self, call, rank, op, site, me)
-        for other in call.parts.values():
+        meeting = self._meetings.setdefault(number, Meeting())
+        part = Part(self, meeting, rank, op, site, me)
+        for other in meeting.parts.values():
             if explain.mismatch(other.record.op, op):
                 self.scheduler.fail(self._mismatch(other.record.op, op))
             break  # the others are like the first
-        call.parts[me] = part
+        meeting.parts[me] = part
         if op.in_splits is not None:
             self._compare_splits(part)
-        self._take(part, site, ins, outs)
-        if len(call.parts) == len(self.ranks):
-            del self._calls[number]
-            self._combine(call)
+        part.given = given
+        if rank.poisoned and not site.carries and (op.op != "broadcast" or me == root):
+            for tensor in given:
+                rank.show(memory.contents(tensor))
+        rank.poisoned += [part.record] * poisoned
+        if len(meeting.parts) == n:
+            del self._meetings[number]
+            self._combine(meeting)
         self.scheduler.post(part)
-        return CollectiveWork(part, outs)
+        return part
 
     def _mismatch(self, theirs: Event, op: Event) -> Mismatch:
         """The error for two calls that met and do not fit."""
@@ -320,59 +213,34 @@ class Calls:
                 error = explain.splits_differ([op], [theirs], self.ranks)
                 self.scheduler.fail(error or explain.strided(op))
 
-    def _take(self, part: Part, site: Site, ins: Tensors, outs: Tensors) -> None:
-        """What a rank passes in is kept as it is now; its buffers are the call's until ``wait``."""
-        op, rank = part.record.op, part.rank
-        if op.op in _AS_IT_LIES:
-            ins, outs = [as_it_lies(t) for t in ins], [as_it_lies(t) for t in outs]
-        part.places = outs
-        # what is only combined may be used as it is if nobody can change it before all have called
-        keep = op.reduce_op is not None and not op.async_op
-        part.given = ins if keep else [t.detach().clone() for t in ins]
-        gives = op.op != "broadcast" or op.rank == op.peer
-        # others get to see it
-        if gives and not site.carries and rank.poisoned and self.poisons.left > 0:
-            rank.digests += [(len(rank.records), hash(memory.contents(t))) for t in part.given]
-        if part.record.waited:
-            return
-        if op.op in _WRITE_WHAT_THEY_READ and outs and not (op.op == "broadcast" and gives):
-            part.poisons = [self.poisons.put(rank, t) for t in outs]  # nobody reads what it was
-            return
-        part.inputs = ins
-        owned = {t.untyped_storage().data_ptr() for t in outs}
-        if not any(t.untyped_storage().data_ptr() in owned for t in ins):
-            part.poisons = [self.poisons.put(rank, t) for t in outs]
-
     def join(self, part: Part) -> None:
         """The rank joins the call now; the last one lets it begin."""
-        call, scheduler = part.call, self.scheduler
+        meeting, scheduler = part.meeting, self.scheduler
         part.posted, part.record.issued = True, scheduler.now
-        call.joined += 1
-        if call.joined < len(self.ranks):
+        meeting.joined += 1
+        if meeting.joined < len(self.ranks):
             return
-        call.end = self._end(part.record.op, call)
-        parts, call.parts = call.parts, {}  # nobody waits for them any more
+        meeting.end = self._end(part.record.op, meeting)
+        parts, meeting.parts = meeting.parts, {}  # nobody waits for them any more
         for other in parts.values():
-            scheduler.over(other, call.end, other.me in call.eager)
+            scheduler.over(other, meeting.end, other.me in meeting.eager)
 
-    def _combine(self, call: Call) -> None:
+    def _combine(self, meeting: Meeting) -> None:
         """Of the thread that calls last nothing may show: what it is in (modes, a graph)."""
-        parts = [call.parts[r] for r in range(len(self.ranks))]
+        parts = [meeting.parts[r] for r in range(len(self.ranks))]
         op = parts[0].record.op
         with torch.no_grad():
             values = combine(op.op, [p.given for p in parts], self._root(op), op.reduce_op)
         for part, value in zip(parts, values, strict=True):
-            part.values = value
-            if not part.inputs:
-                part.given = []
-        call.complete = True
+            part.values, part.given = value, []
+        meeting.complete = True
 
     def _root(self, op: Event) -> int:
         return 0 if op.peer is None else self.ranks.index(op.peer)
 
-    def _end(self, op: Event, call: Call) -> float:
-        nbytes = max(part.record.op.nbytes for part in call.parts.values())
-        issued = (part.record.issued for part in call.parts.values())
+    def _end(self, op: Event, meeting: Meeting) -> float:
+        nbytes = max(part.record.op.nbytes for part in meeting.parts.values())
+        issued = (part.record.issued for part in meeting.parts.values())
         start = max(*issued, *(self.wires[r] for r in self.ranks))
         if self.fabric.network.collectives == "messages":
             end = self._last_message(op.op, nbytes, self._root(op), start)
