@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from course_lib.simulated.agenda import Agenda
 from course_lib.simulated.exchange.groups import Groups
 from course_lib.simulated.rank import Call, Rank
 from course_lib.simulated.records import Record
@@ -63,21 +64,21 @@ class AheadScheduler(Scheduler):
         self.fail(NeedsClock())
 
 
-class Replay(Scheduler):
+class Replay(Agenda):
     """Goes through the logs in order of virtual time."""
 
-    def __init__(self, groups: Groups, *args: Any) -> None:
-        super().__init__(0, *args)
+    def __init__(self, groups: Groups, seed: int) -> None:
+        super().__init__(seed)
         self.ranks = groups.scheduler.ranks  # those that have run
-        for channel in groups.channels.values():
-            channel.mail.scheduler = channel.collectives.scheduler = self
+        for channel in groups.channels.values():  # which no rank calls any more
+            channel.mail.scheduler = channel.collectives.scheduler = self  # type: ignore[assignment]
         self._logs = [iter(rank.log) for rank in self.ranks]
 
     def run_logs(self) -> bool:
         """Find all times; False if the ranks come to a standstill or do not fit together."""
-        for rank in self.ranks:
-            self.wake(rank, 0.0)
-        while (rank := self._next()) is not None:  # type: ignore[assignment]
+        for each in self.ranks:
+            self.wake(each, 0.0)
+        while rank := self.next_rank():
             self._go_on(rank)
         return self.error is None and not any(rank.waits for rank in self.ranks)
 

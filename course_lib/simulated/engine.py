@@ -28,6 +28,7 @@ from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interru
 from course_lib.pickling import pack_call, unpack_call
 from course_lib.progress_line import ProgressLine
 from course_lib.simulated import ahead
+from course_lib.simulated.agenda import Abandoned
 from course_lib.simulated.early_reads import find_read
 from course_lib.simulated.ends import poison
 from course_lib.simulated.ends.group import SimulatedGroup
@@ -40,7 +41,7 @@ from course_lib.simulated.isolation.private import Privacy, current
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import LazyEvents, collectives, line_of_thread, to_events
-from course_lib.simulated.scheduler import Abandoned, Scheduler
+from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import show
 from course_lib.trace import Run, Trace, many_events
 from course_lib.user_code import frame_lines, notebook_cells
@@ -193,7 +194,7 @@ class Play:
             self.error = self.error or self.groups.unfinished()
             self.conclusive = self.error is None or isinstance(self.error, Hang)
             if run_ahead and self.error is None:  # then find the times
-                replay = ahead.Replay(self.groups, program.seed, self._stopped)
+                replay = ahead.Replay(self.groups, program.seed)
                 self.conclusive = replay.run_logs()
         for failed in self._failed:
             compat.as_callers(failed.exception)
@@ -222,7 +223,8 @@ class Play:
             rank.outcome = Outcome.of_result(rank.number, self.scheduler.now, result, function)
             if not rank.outcome.ended_well:
                 self._failed.append(rank.outcome)
-            self.scheduler.finish(rank)
+            if rank.gpu:
+                rank.gpu.finish()
         except Abandoned:
             raise
         except BaseException as error:

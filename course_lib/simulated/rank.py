@@ -51,14 +51,24 @@ class Rank(Context):
         self.pages = io.StringIO()
 
     def now(self) -> float:
-        return self.scheduler.mark(self)
+        return self.gpu.reached() if self.gpu else self.scheduler.read_clock()
 
     def add_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
 
     def compute(self, seconds: float) -> float | None:
         self.scheduler.check(self)
-        return self.scheduler.compute(self, seconds)
+        if self.gpu:
+            return self.gpu.run(seconds)
+        self.scheduler.spend(self, seconds)
+        return None
+
+    def not_before(self, at: float) -> None:
+        """What it computes next needs something that is there at ``at``."""
+        if self.gpu:
+            self.gpu.current.wait_until(at)
+        else:
+            self.scheduler.sleep_until(self, at)
 
     def record(self, op: Event, site: Site | None = None) -> Record:
         """Write down one more call."""

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from course_lib.context import Context
+from course_lib.simulated.agenda import Abandoned
 from course_lib.simulated.ends.group import SimulatedGroup
 from course_lib.simulated.ends.poison import Buffers
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.memory import contents
 from course_lib.simulated.records import Site
-from course_lib.simulated.scheduler import Abandoned
 from course_lib.trace import Line
 from course_lib.user_code import find_frame, line_of
 from course_staff.grading.wire import Talk, bytes_of, flat, kind_of, text_of

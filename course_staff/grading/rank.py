@@ -44,10 +44,10 @@ import torch.distributed as dist
 from course_lib import context
 from course_lib.beside.in_rank import AtImport, call_all
 from course_lib.rendezvous import torchrun_names
+from course_lib.simulated.agenda import Abandoned
 from course_lib.simulated.ends.poison import Buffers
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.isolation.private import PROCESSES
-from course_lib.simulated.scheduler import Abandoned
 from course_lib.user_code import show_lines, stack_lines
 from course_staff.grading import walls
 from course_staff.grading.far import Asker, Groups, Own, plain_line

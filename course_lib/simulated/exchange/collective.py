@@ -81,7 +81,7 @@ class Part(Call):
 
     def not_before(self, at: float) -> None:
         """What the rank does next needs something that is there at ``at``."""
-        self.rank.scheduler.not_before(self.rank, at)
+        self.rank.not_before(at)
 
     def take(self) -> Tensors:
         """The values."""

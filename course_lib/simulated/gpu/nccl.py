@@ -53,15 +53,6 @@ class Scheduler(scheduler.Scheduler):
         for rank in self.ranks:
             rank.gpu = Gpu(self, rank)
 
-    def compute(self, rank: Rank, seconds: float) -> float:
-        return rank.gpu.run(seconds)
-
-    def mark(self, rank: Rank) -> float:
-        return rank.gpu.reached()
-
-    def not_before(self, rank: Rank, at: float) -> None:
-        rank.gpu.current.wait_until(at)
-
     def post(self, call: Call) -> None:
         op, gpu = call.record.op, call.rank.gpu
         if op.op in _BY_HOST:
@@ -93,7 +84,7 @@ class Scheduler(scheduler.Scheduler):
         assert record.completed is not None
         self._deliver_before(call)
         call.work = None  # which delivers itself
-        self.not_before(rank, record.completed)
+        rank.not_before(record.completed)
         if record.op.op == "barrier" and not record.op.async_op:
             rank.gpu.current.synchronize()
         return None
@@ -132,9 +123,6 @@ class Scheduler(scheduler.Scheduler):
         over = call.record.completed is not None and call.record.completed <= self.now
         if over and call.work is not None:
             call.work.wait()
-
-    def finish(self, rank: Rank) -> None:
-        rank.gpu.finish()
 
 
 class Mail(mail.Mail):
