@@ -36,7 +36,7 @@ class Kept:
         return pickle.loads(self.parcel)
 
     def __eq__(self, other: object) -> bool:
-        from course_lib.simulated.hazards import equal
+        from course_lib.simulated.memory import equal
 
         return isinstance(other, Kept) and (
             self.parcel == other.parcel or equal(self.value, other.value)

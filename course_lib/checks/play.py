@@ -126,7 +126,7 @@ def _be_quiet() -> None:
 
 def simulator_works() -> bool:
     """Whether this torch has what ``simulate`` needs."""
-    from course_lib.simulated import compat
+    from course_lib.simulated.isolation import compat
 
     return compat.missing() is None
 

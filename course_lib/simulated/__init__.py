@@ -59,7 +59,7 @@ def simulate(
         RankFailed, RankDied, Deadlock, Mismatch, Hazard, Hang: see ``course_lib.errors``;
         CourseError for bad arguments, and where this torch cannot simulate.
     """
-    from course_lib.simulated import compat
+    from course_lib.simulated.isolation import compat
 
     if problem := compat.missing():
         raise CourseError(problem)

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from course_lib.simulated.group import Groups
-from course_lib.simulated.rank import Rank, Waitable
+from course_lib.simulated.agenda import Agenda
+from course_lib.simulated.exchange.groups import Groups
+from course_lib.simulated.rank import Call, Rank
 from course_lib.simulated.records import Record
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
@@ -39,13 +40,13 @@ class AheadScheduler(Scheduler):
         for rank in self.ranks:
             rank.log = []
 
-    def post(self, work: Waitable) -> None:
+    def post(self, work: Call) -> None:
         work.rank.log.append(work)
         for other in work.met if work.ready else ():
             if other.rank.waits is other:
                 self.wake(other.rank, 0.0)
 
-    def wait_for(self, work: Waitable, timeout: Any = None) -> None:
+    def wait_for(self, work: Call, timeout: Any = None) -> None:
         self.check(work.rank)
         if timeout:
             self.read_clock()
@@ -63,21 +64,21 @@ class AheadScheduler(Scheduler):
         self.fail(NeedsClock())
 
 
-class Replay(Scheduler):
+class Replay(Agenda):
     """Goes through the logs in order of virtual time."""
 
-    def __init__(self, groups: Groups, *args: Any) -> None:
-        super().__init__(0, *args)
+    def __init__(self, groups: Groups, seed: int) -> None:
+        super().__init__(seed)
         self.ranks = groups.scheduler.ranks  # those that have run
-        for mail, calls, _ in groups.shared.values():
-            mail.scheduler = calls.scheduler = self
+        for channel in groups.channels.values():  # which no rank calls any more
+            channel.mail.scheduler = channel.collectives.scheduler = self  # type: ignore[assignment]
         self._logs = [iter(rank.log) for rank in self.ranks]
 
     def run_logs(self) -> bool:
         """Find all times; False if the ranks come to a standstill or do not fit together."""
-        for rank in self.ranks:
-            self.wake(rank, 0.0)
-        while (rank := self._next()) is not None:  # type: ignore[assignment]
+        for each in self.ranks:
+            self.wake(each, 0.0)
+        while rank := self.next_rank():
             self._go_on(rank)
         return self.error is None and not any(rank.waits for rank in self.ranks)
 

@@ -27,14 +27,21 @@ from course_lib.diagnosis.failure import RankOutcome, root_cause, who_left
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
 from course_lib.pickling import pack_call, unpack_call
 from course_lib.progress_line import ProgressLine
-from course_lib.simulated import ahead, compat, hazards, nccl, streams
-from course_lib.simulated.group import Groups
-from course_lib.simulated.modules import is_imported, users_modules
+from course_lib.simulated import ahead
+from course_lib.simulated.agenda import Abandoned
+from course_lib.simulated.early_reads import find_read
+from course_lib.simulated.ends import poison
+from course_lib.simulated.ends.group import SimulatedGroup
+from course_lib.simulated.ends.poison import Buffers
+from course_lib.simulated.exchange.groups import Groups
+from course_lib.simulated.gpu import nccl, streams
+from course_lib.simulated.isolation import compat
+from course_lib.simulated.isolation.modules import is_imported, users_modules
+from course_lib.simulated.isolation.private import Privacy, current
 from course_lib.simulated.network import Fabric, Network
-from course_lib.simulated.private import Privacy, current
 from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import LazyEvents, collectives, line_of_thread, to_events
-from course_lib.simulated.scheduler import Abandoned, Scheduler
+from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import show
 from course_lib.trace import Run, Trace, many_events
 from course_lib.user_code import frame_lines, notebook_cells
@@ -100,13 +107,13 @@ def simulate(*args: Any) -> Run:
             stacklevel=4,
         )
     error, note = play.error, None
-    poisoned = hazards.MOST - play.poisons.left
-    if poisoned > hazards.MOST:
+    poisoned = sum(len(rank.poisoned) for rank in play.ranks)
+    if any(len(rank.poisoned) > rank.most_poisoned for rank in play.ranks):
         note = (
-            f"{poisoned:,} buffers to fill: past {hazards.MOST:,}, early reads are not searched for"
+            f"{poisoned:,} buffers to fill: past {poison.MOST:,}, early reads are not searched for"
         )
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
-        error = hazards.find_read(play, partial(play_fast, program)) or error
+        error = find_read(play, partial(play_fast, program)) or error
     error = error or play.unwaited()
     run = play.run(note)
     del play  # which the error's traceback would keep, with all that its ranks have left behind
@@ -136,38 +143,48 @@ def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def play_fast(program: Program, **poison: Any) -> Play:
-    """Run ahead where that is worth it and goes well, step by step otherwise."""
+def play_fast(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> Play:
+    """Run ahead where that is worth it and goes well, step by step otherwise. ``side`` says which
+    poison buffers get, ``flip`` (rank, k) that the first k of a rank get the other.
+    """
     if program.world_size >= ahead.FROM and program.backend == "gloo":
-        play = Play(program, hazards.Poisons(**poison), run_ahead=True)
+        play = Play(program, side, flip, run_ahead=True)
         if play.conclusive:
             return play
-    return Play(program, hazards.Poisons(**poison))
+    return Play(program, side, flip)
 
 
 class Play:
     """One pass over the program, from the first rank's start to the last one's end."""
 
-    def __init__(self, program: Program, poisons: hazards.Poisons, run_ahead: bool = False) -> None:
-        self.program, self.poisons = program, poisons
+    def __init__(
+        self, program: Program, side: int, flip: tuple[int, int], run_ahead: bool = False
+    ) -> None:
+        self.program = program
         self._failed: list[RankOutcome] = []
         self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
         self.ranks: list[Rank] = []
         n = program.world_size
         with ProgressLine(self._progress), _one_at_a_time, many_events():
             scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
-            grouping: Any = Groups
-            places: list[Any] = []
+            grouping, end, places = Groups, SimulatedGroup, []
             if program.backend == "nccl":
-                scheduling, grouping, places = nccl.Scheduler, nccl.Groups, streams.places()
+                scheduling, grouping, end = nccl.Scheduler, nccl.Groups, nccl.NcclGroup
+                places = streams.places()
             self.scheduler = scheduling(n, program.seed, self._stopped)
             self.ranks = self.scheduler.ranks
             self.fabric = Fabric(program.network, n, program.seed)
             self.privacy = Privacy(self.scheduler, program.modules, places)
             self.scheduler.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
-                self.groups = grouping(self.scheduler, self.fabric, program.buffered, poisons)
-                self.groups.init = program.init
+                self.groups = grouping(
+                    self.scheduler, self.fabric, program.buffered, program.backend, program.init
+                )
+                for rank in self.ranks:
+                    rank.groups, rank.end_of = self.groups, partial(end, self.groups, rank)
+                    rank.most_poisoned = most = poison.MOST // n
+                    flipped = flip[1] if rank.number == flip[0] else 0
+                    rank.buffers = Buffers(most, side, flipped)
                 self.scheduler.run(self._live, program.limit, self._overdue)
             self.error = self.scheduler.error
             if self.error is None:
@@ -177,7 +194,7 @@ class Play:
             self.error = self.error or self.groups.unfinished()
             self.conclusive = self.error is None or isinstance(self.error, Hang)
             if run_ahead and self.error is None:  # then find the times
-                replay = ahead.Replay(self.groups, program.seed, self._stopped)
+                replay = ahead.Replay(self.groups, program.seed)
                 self.conclusive = replay.run_logs()
         for failed in self._failed:
             compat.as_callers(failed.exception)
@@ -194,9 +211,9 @@ class Play:
     def _live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""
         self.privacy.enter(rank)
-        rank.groups = self.groups
         if self.program.init:
-            compat.enter_world(self.groups.form(rank), self.groups.world[2])
+            group = rank.end_of("0", self.groups.form(rank))
+            compat.enter_world(group, self.groups.world.members)
         else:
             compat.enter_world()
         try:
@@ -206,7 +223,8 @@ class Play:
             rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)
             if not rank.outcome.ended_well:
                 self._failed.append(rank.outcome)
-            self.scheduler.finish(rank)
+            if rank.gpu:
+                rank.gpu.finish()
         except Abandoned:
             raise
         except BaseException as error:

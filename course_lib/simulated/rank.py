@@ -1,73 +1,46 @@
-"""One simulated rank, and the calls that it may wait for."""
+"""One simulated rank, and a call that it makes and may wait for."""
 
 from __future__ import annotations
 
 import io
 import threading
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from course_lib.context import Context
+from course_lib.diagnosis import hazard as hazards
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.simulated.records import Record, Site
 from course_lib.trace import Event, Span
-
-if TYPE_CHECKING:
-    from course_lib.simulated.scheduler import Scheduler
-
-
-class Waitable(Protocol):
-    """A call that a rank makes, and may wait for."""
-
-    @property
-    def rank(self) -> Rank:
-        """Whose call it is."""
-
-    @property
-    def record(self) -> Record:
-        """What is written down of it."""
-
-    @property
-    def posted(self) -> bool:
-        """Whether it has taken place."""
-
-    def post(self) -> None:
-        """It takes place now, on the rank's clock."""
-
-    @property
-    def met(self) -> Collection[Waitable]:
-        """The calls that it has met, whatever the time."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether its values are there, whatever the time."""
-
-    @property
-    def on(self) -> tuple[int, ...]:
-        """The ranks any of which could free who waits, or all of which have to call."""
 
 
 class Rank(Context):
     """One simulated rank: its thread, its clock, what it has done and what it has to itself."""
 
-    def __init__(self, scheduler: Scheduler, number: int) -> None:
-        self.scheduler, self.number, self.clock = scheduler, number, 0.0
+    def __init__(self, scheduler: Any, number: int) -> None:
+        self.scheduler: Any = scheduler  # which knows its ranks, so that one has to be unnamed
+        self.number, self.clock = number, 0.0
         self.baton = threading.Lock()
         self.baton.acquire()
         self.thread: threading.Thread | None = None
         self.gone = False
-        self.waits: Waitable | None = None
+        self.waits: Call | None = None
         self.records: list[Record] = []
         self.spans: list[Span] = []
         self.outcome: RankOutcome | None = None
         self.result: Any = None
         self.log: Any = None  # what it has done ahead of time: see ahead.py
-        self.groups: Any = None  # those of all ranks: see group.py
+        self.groups: Any = None  # those of all ranks: see exchange/groups.py
+        self.end_of: Any = None  # makes its own object for a group's name and Channel
+        self.buffers: Any = None  # its own, which calls have yet to fill: see ends/poison.py
         self.worlds = 0  # default groups that it has formed
-        self.gpu: Any = None  # its streams, where it has a modelled GPU: see streams.py
-        self.poisoned: list[Record] = []  # the call that fills each poisoned buffer
-        self.digests: list[tuple[int, int]] = []  # of what it sent: how many calls before, digest
-        # see private.py
+        self.gpu: Any = None  # its streams, where it has a modelled GPU: see gpu/streams.py
+        # See early_reads.py: the call that fills each poisoned buffer; of what the rank sent, how
+        # many calls came before, and a digest.
+        self.poisoned: list[Record] = []
+        self.most_poisoned = 0  # up to which they are searched
+        self.digests: list[tuple[int, int]] = []
+        # see isolation/private.py
         self.torch_state: Any = None
         self.generators: dict[int, Any] = {}
         self.environ: dict[Any, Any] = {}
@@ -78,17 +51,74 @@ class Rank(Context):
         self.pages = io.StringIO()
 
     def now(self) -> float:
-        return self.scheduler.mark(self)
+        return self.gpu.reached() if self.gpu else self.scheduler.read_clock()
 
     def add_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
 
     def compute(self, seconds: float) -> float | None:
         self.scheduler.check(self)
-        return self.scheduler.compute(self, seconds)
+        if self.gpu:
+            return self.gpu.run(seconds)
+        self.scheduler.spend(self, seconds)
+        return None
+
+    def not_before(self, at: float) -> None:
+        """What it computes next needs something that is there at ``at``."""
+        if self.gpu:
+            self.gpu.current.wait_until(at)
+        else:
+            self.scheduler.sleep_until(self, at)
 
     def record(self, op: Event, site: Site | None = None) -> Record:
         """Write down one more call."""
         record = Record(op, site)
         self.records.append(record)
         return record
+
+    def show(self, data: bytes) -> None:
+        """Others get to see this: keep a digest, which poison that was read would change."""
+        if len(self.poisoned) <= self.most_poisoned:
+            self.digests.append((len(self.records), hash(data)))
+
+
+class Call:
+    """One call of one rank: what the scheduler orders in time, and its Work may ask about."""
+
+    __slots__ = ("number", "posted", "rank", "record", "work")
+
+    def __init__(self, rank: Rank, op: Event, site: Site) -> None:
+        self.rank, self.record = rank, rank.record(op, site)
+        self.number = len(rank.records)  # of calls of the rank, this one included
+        self.posted = False  # whether it has taken place
+        self.work: Any = None  # the rank's, where a GPU's lane has to know it
+
+    def post(self) -> None:
+        """It takes place now, on the rank's clock."""
+        raise NotImplementedError
+
+    @property
+    def met(self) -> Collection[Call]:
+        """The calls that it has met, whatever the time."""
+        raise NotImplementedError
+
+    @property
+    def ready(self) -> bool:
+        """Whether its values are there, whatever the time."""
+        raise NotImplementedError
+
+    @property
+    def on(self) -> tuple[int, ...]:
+        """The ranks any of which could free who waits, or all of which have to call."""
+        raise NotImplementedError
+
+    @property
+    def waited(self) -> bool:
+        return self.record.waited
+
+    def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
+        """The rank's end has seen that its calls of these numbers broke a rule, which diagnosis/hazard.py
+        has a function for. Raises what ends the simulation.
+        """
+        ops = (self.rank.records[number - 1].op for number in numbers)
+        self.rank.scheduler.fail(getattr(hazards, hazard)(*ops, **more))

@@ -13,13 +13,14 @@ import os
 import sys
 from collections import UserList
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from course_lib.simulated import compat
+from course_lib.simulated.isolation import compat
 from course_lib.trace import Event, Line
 from course_lib.user_code import find_frame, is_user_frame, line_of
 
@@ -82,37 +83,13 @@ def op_of(
     written: int,
     tensor: Any,
     site: Site,
-    tag: int = 0,
-    reduce_op: str | None = None,
-    async_op: bool = False,
-    contiguous: bool = True,
-    splits: tuple[Any, Any] = (None, None),
+    **more: Any,
 ) -> Event:
     """An Event that says what a call is, and no times."""
     dtype = None if tensor is None else str(tensor.dtype).removeprefix("torch.")
     shape = () if tensor is None else tuple(tensor.shape)
-    return Event(
-        rank,
-        op,
-        peer,
-        group,
-        max(read, written),
-        dtype,
-        shape,
-        0.0,
-        None,
-        site.line,
-        tag,
-        reduce_op,
-        async_op,
-        True,
-        read,
-        written,
-        contiguous,
-        0,
-        None,
-        *splits,
-    )
+    more |= {"line": site.line, "bytes_in": read, "bytes_out": written}
+    return Event(rank, op, peer, group, max(read, written), dtype, shape, 0.0, None, **more)
 
 
 class Record:
@@ -130,30 +107,14 @@ class Record:
         self.waited = not (op.async_op and site is not None and site.direct)
 
     def event(self, seq: int = 0) -> Event:
-        op = self.op
-        return Event(
-            op.rank,
-            op.op,
-            op.peer,
-            op.group,
-            op.nbytes,
-            op.dtype,
-            op.shape,
-            self.issued,
-            self.completed,
-            op.line,
-            op.tag,
-            op.reduce_op,
-            op.async_op,
-            self.waited,
-            op.bytes_in,
-            op.bytes_out,
-            op.contiguous,
-            seq,
-            self.called,
-            op.in_splits,
-            op.out_splits,
-            self.stream,
+        return replace(
+            self.op,
+            issued=self.issued,
+            completed=self.completed,
+            waited=self.waited,
+            seq=seq,
+            called=self.called,
+            stream=self.stream,
         )
 
 

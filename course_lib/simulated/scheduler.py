@@ -9,26 +9,24 @@
 
 A rank runs until it has to wait. Then it pops the heap itself: what happens in the network is
 played at once, and the first rank that comes up gets the baton. So everything happens in order of
-virtual time, and in the same order every time. At one time the network comes first (ties below 1),
-then the ranks, then what is to be ``at_last``. Nobody ready and somebody parked is a deadlock.
+virtual time, and in the same order every time (agenda.py). Nobody ready and somebody parked is a
+deadlock.
 """
 
 from __future__ import annotations
 
 import ctypes
-import heapq
-import random
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from math import inf
-from typing import Any, NoReturn
+from typing import Any
 
 from course_lib.errors import CourseError, NotStarted
-from course_lib.simulated.rank import Rank, Waitable
+from course_lib.simulated.agenda import Abandoned, Agenda
+from course_lib.simulated.rank import Call, Rank
 from course_lib.trace import Event
 
 LOOK = 0.25  # seconds between two looks at how much has been computed
@@ -38,62 +36,27 @@ _start = threading.Thread.start  # the original: ranks may not start threads of 
 _STACK = 1 << 20  # bytes; the least in which backward passes of deep models have room
 
 
-class Abandoned(BaseException):
-    """Unwinds a rank whose simulation is over. Not an Exception, so that nobody catches it."""
-
-
 Overdue = Callable[[Rank, Any, bool], BaseException]  # of a rank, its frame, and if it is stuck
 
 
-class Scheduler:
+class Scheduler(Agenda):
     """Runs ``body(rank)`` on every rank, in virtual time."""
 
     def __init__(
         self, world_size: int, seed: int, deadlock: Callable[[list[Rank]], BaseException]
     ) -> None:
+        super().__init__(seed)
         self.ranks = [Rank(self, number) for number in range(world_size)]
-        self.now = 0.0
-        self.error: BaseException | None = None
         self.running: Rank | None = None
         # what to do when the baton goes from one rank to another; None is the caller of run()
         self.switch: Callable[[Rank | None, Rank | None], None] = lambda before, rank: None
         self.has_settings = False  # some rank has changed what torch keeps once for all: private.py
         self._deadlock = deadlock
-        self._heap: list[tuple[float, float, int, Any]] = []
-        self._number = 0
-        self._draw = random.Random(seed).random if seed else None
         self._finished = threading.Event()
         self._left_behind: Rank | None = None  # stuck in compiled code
         self._body: Callable[[Rank], None] = lambda rank: None
 
     # -- time -----------------------------------------------------------------------------------
-
-    def wake(self, rank: Rank, at: float) -> None:
-        """The rank is ready to run from ``at`` on."""
-        rank.waits = None
-        # after what happens in the network at that time, whose ties are below 1
-        tie = 1.0 + (self._draw() if self._draw else rank.number)
-        self._number += 1
-        heapq.heappush(self._heap, (at, tie, self._number, rank))
-
-    def at(self, at: float, action: Callable[[], None]) -> None:
-        """Something happens in the network at ``at``, before any rank runs at that time."""
-        self._number += 1
-        heapq.heappush(self._heap, (at, self.tie(), self._number, action))
-
-    def at_last(self, order: int, action: Callable[[], None]) -> None:
-        """Something happens in the network when no rank has anything more to do at this time; of
-        several such things those of lower ``order`` first.
-        """
-        heapq.heappush(self._heap, (self.now, inf, order, action))
-
-    def next_order(self) -> int:
-        self._number += 1
-        return self._number
-
-    def tie(self) -> float:
-        """Decides between what happens at the same time: by the seed; 0 where that is 0."""
-        return self._draw() if self._draw else 0.0
 
     def sleep_until(self, rank: Rank, at: float) -> None:
         """Let the running rank's clock go on to ``at``; others that are earlier run first."""
@@ -110,22 +73,9 @@ class Scheduler:
         """The running rank computes, or sleeps, so long."""
         self.sleep_until(rank, self.now + seconds)
 
-    def compute(self, rank: Rank, seconds: float) -> float | None:
-        """The running rank's device computes so long; returns until when, if that is not now."""
-        self.spend(rank, seconds)
-        return None
-
-    def not_before(self, rank: Rank, at: float) -> None:
-        """What the running rank computes next needs something that is there at ``at``."""
-        self.sleep_until(rank, at)
-
     def read_clock(self) -> float:
         """The running rank's clock, for somebody whose next step may depend on it."""
         return self.now
-
-    def mark(self, rank: Rank) -> float:
-        """The running rank's clock, for somebody who only writes it down."""
-        return self.read_clock()
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -134,11 +84,11 @@ class Scheduler:
         record = rank.record(op)
         record.issued = record.completed = self.now
 
-    def post(self, work: Waitable) -> None:
+    def post(self, work: Call) -> None:
         """The running rank makes a call."""
         work.post()
 
-    def wait_for(self, work: Waitable, timeout: timedelta | None = None) -> None:
+    def wait_for(self, work: Call, timeout: timedelta | None = None) -> None:
         """The running rank waits until its call is over."""
         if timeout:
             self.wait_at_most(work, timeout)
@@ -150,28 +100,19 @@ class Scheduler:
         else:
             self.sleep_until(rank, completed)
 
-    def poll(self, work: Waitable) -> None:
+    def poll(self, work: Call) -> None:
         """Asking whether a call is over takes a microsecond, so that asking in a loop does not
         stop the clock.
         """
         self.check(work.rank)
         self.sleep_until(work.rank, self.read_clock() + 1e-6)
 
-    def over(self, work: Waitable, at: float, at_once: bool = False) -> None:
-        """It is known when a call is over. Who waits goes on then, or ``at_once``."""
-        work.record.completed = at
-        if work.rank.waits is work:
-            self.wake(work.rank, self.now if at_once else at)
-
-    def finish(self, rank: Rank) -> None:
-        """The running rank's function has returned."""
-
-    def park(self, rank: Rank, waits: Waitable) -> None:
+    def park(self, rank: Rank, waits: Call) -> None:
         """The running rank waits until somebody wakes it."""
         rank.waits = waits
         self.hand_over(rank)
 
-    def wait_at_most(self, work: Waitable, timeout: timedelta) -> None:
+    def wait_at_most(self, work: Call, timeout: timedelta) -> None:
         """Let no more than a time pass until the running rank's call is over; raises what gloo
         raises where it is not. (A message that is on its way by then still counts.)
         """
@@ -194,23 +135,8 @@ class Scheduler:
 
     # -- the baton ------------------------------------------------------------------------------
 
-    def _next(self) -> Rank | None:
-        """Play what happens in the network until a rank is ready; None if none ever will be."""
-        heap, pop = self._heap, heapq.heappop
-        while heap:
-            at, _, _, item = pop(heap)
-            self.now = at
-            if type(item) is Rank:
-                item.clock = at
-                return item
-            try:
-                item()
-            except Abandoned:
-                return None
-        return None
-
     def hand_over(self, rank: Rank) -> None:
-        following = self._next()
+        following = self.next_rank()
         if following is rank:
             return
         if following is None:
@@ -246,7 +172,7 @@ class Scheduler:
             return
         rank.gone = True
         if self.error is None:
-            following = self._next()
+            following = self.next_rank()
             if following is not None:
                 self._give(rank, following)
                 return
@@ -268,11 +194,6 @@ class Scheduler:
         self._give(before, following)
         if following is None:
             self._finished.set()
-
-    def fail(self, error: BaseException) -> NoReturn:
-        """End the simulation with this error, if it is the first."""
-        self.error = self.error or error
-        raise Abandoned
 
     def check(self, rank: Rank) -> None:
         """Raise if the simulation has failed, or if it is not this rank that calls: its groups and
@@ -299,7 +220,7 @@ class Scheduler:
         with _small_stacks():
             self._start_threads()
             if self.error is None:
-                self._give(None, self._next())
+                self._give(None, self.next_rank())
             else:
                 self._unwind(None)
             try:

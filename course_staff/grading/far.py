@@ -1,7 +1,7 @@
-"""torch.distributed's other end, for a rank whose network is the judge's.
+"""The way to the exchange, for a rank whose exchange is the judge's.
 
-SimulatedGroup is the simulator's own: it unpacks c10d's arguments, and then asks a post office and
-an exchange for collectives. Here both only say what was called, and put what comes back into place.
+Process groups, Works and buffers beside the answer are the simulator's own, course_lib.simulated's
+ends. What they ask of an exchange goes to the judge as plain data, and what comes of it comes back.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from course_lib.context import Context
-from course_lib.simulated import compat
-from course_lib.simulated.future import Future
-from course_lib.simulated.group import SimulatedGroup
-from course_lib.simulated.records import Site, call_site
-from course_lib.simulated.scheduler import Abandoned
+from course_lib.simulated.agenda import Abandoned
+from course_lib.simulated.ends.group import SimulatedGroup
+from course_lib.simulated.ends.poison import Buffers
+from course_lib.simulated.isolation import compat
+from course_lib.simulated.memory import contents
+from course_lib.simulated.records import Site
 from course_lib.trace import Line
 from course_lib.user_code import find_frame, line_of
-from course_staff.grading.wire import Talk, fill, laid_out, say
+from course_staff.grading.wire import Talk, bytes_of, flat, kind_of, text_of
 
+Tensors = list[torch.Tensor]
 MOST_SECONDS = 1e6  # that a wait may be told to take
 
 
@@ -67,145 +68,114 @@ def plain_line(line: Line | None) -> list[Any] | None:
     return None if line is None else [line.where, line.number, line.function]
 
 
-class Posted(dist.Work):
-    """A call that the judge has taken: its Work on this side. While it is not over, the judge's
-    mirror of its memory and the memory itself are brought to the same state at every question, so
-    that the judge sees what the answer does to it, and the answer what the judge does."""
+class Call:
+    """A call that the judge has taken: what its Work asks of it, it asks the judge."""
 
-    def __init__(
-        self,
-        ask: Asker,
-        reply: dict[str, Any],
-        pieces: list[torch.Tensor],
-        outputs: list[torch.Tensor] | None,
-    ) -> None:
-        super().__init__()
-        self._ask, self._number, self._pieces = ask, reply["work"], pieces
-        self.outputs = outputs  # of a call of a whole group, which C++ may wait for
+    def __init__(self, ask: Asker, reply: dict[str, Any], outs: Tensors) -> None:
+        self.number, self.waited, self.source = reply["number"], False, None
+        self._ask, self._outs, self._over = ask, outs, False
+        self._came: list[str] = []  # in the memory of what it fills
         self._take(reply)
 
     def _take(self, reply: dict[str, Any]) -> dict[str, Any]:
-        if reply["memory"] is not None:
-            fill(self._pieces, reply["memory"])
-        self._over, self._source = reply["completed"], reply["source"]
+        if reply["completed"] and not self._over:
+            self._over, self._came, self.source = True, reply["came"], reply["source"]
         return reply
 
     def _tell(self, do: str, **what: Any) -> dict[str, Any]:
-        return self._take(self._ask(do, work=self._number, memory=say(self._pieces), **what))
+        return self._take(self._ask(do, call=self.number, **what))
 
-    def wait(self, timeout: Any = None) -> bool:
+    def wait(self, timeout: Any = None) -> None:
         if not self._over:
             frame = find_frame(sys._getframe())
             line = None if frame is None else plain_line(line_of(frame))
             most = min(max(0.0, timeout.total_seconds()), MOST_SECONDS) if timeout else None
             self._tell("wait", line=line, seconds=most)
-        return True
+        self.waited = True
 
-    def is_completed(self) -> bool:
+    def poll(self) -> bool:
         if not self._over:
-            self._tell("completed")
+            self._tell("poll")
         return self._over
 
-    def is_success(self) -> bool:
-        return self._over
+    def settle(self) -> float:
+        return self._tell("settle")["end"]
 
-    def exception(self) -> None:
-        return None
+    def not_before(self, at: float) -> None:
+        self._ask.compute(max(0.0, at - self._ask.now()))
 
-    def source_rank(self) -> int:
-        if self._source is None:
-            raise RuntimeError("the source is known once the message has been waited for")
-        return self._source
-
-    _source_rank = source_rank
-
-    def result(self) -> Any:
-        return self.outputs
-
-    def get_future(self) -> Any:
-        """As CollectiveWork's: lazy for the answer's own code, settled for code inside torch."""
-        if self.outputs is None:
-            raise RuntimeError("gloo's send and recv have no future: call wait() on the Work")
-        if call_site(2).direct and not compat.in_comm_hook():
-            return Future(self)
-        if not self._over:
-            end = self._tell("settle")["end"]
-            pay = lambda: self._ask.compute(max(0.0, end - self._ask.now()))  # noqa: E731
-            if not compat.after_backward(pay):
-                pay()
-        future: torch.futures.Future = torch.futures.Future()
-        future.set_result(self.outputs)
-        return future
+    def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
+        self._ask("accuse", hazard=hazard, numbers=list(numbers), **more)
 
 
-class Group:
-    """A group's mail and collectives, at the judge's."""
+class Recv(Call):
+    def take(self) -> bytes:
+        return bytes_of("".join(self._came))
 
-    def __init__(self, ask: Asker, number: int, name: str, ranks: list[int]) -> None:
-        self._ask, self._number, self.name, self.ranks = ask, number, name, ranks
 
-    def send(self, _: Any, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> Posted:
-        return self._post("message", [tensor], site, op="send", peer=dst, tag=tag)
+class Part(Call):
+    def take(self) -> Tensors:
+        return [flat(text, out.dtype) for text, out in zip(self._came, self._outs, strict=True)]
 
-    def recv(self, _: Any, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site) -> Posted:
-        return self._post("message", [tensor], site, op="recv", peer=src, tag=tag)
+
+class Channel:
+    """A group, at the judge's: its mail, and its collectives."""
+
+    def __init__(self, ask: Asker, number: int, ranks: list[int]) -> None:
+        self._ask, self._number, self.ranks = ask, number, ranks
+        self.members = {rank: at for at, rank in enumerate(ranks)}
+        self.mail = self.collectives = self
+
+    def send(
+        self, _: Any, me: int, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
+    ) -> Call:
+        more = {"op": "send", "peer": dst, "tag": tag, "given": [text_of(data)]}
+        return Call(self._ask, self._asked("message", site, like=kind_of(like), **more), [])
+
+    def recv(self, _: Any, me: int, like: torch.Tensor, src: int, tag: int, site: Site) -> Call:
+        more = {"op": "recv", "peer": src, "tag": tag, "given": []}
+        return Recv(self._ask, self._asked("message", site, like=kind_of(like), **more), [])
 
     def issue(
         self,
         _: Any,
         me: int,
         op: str,
-        ins: list[torch.Tensor],
-        outs: list[torch.Tensor],
+        ins: Tensors,
+        outs: Tensors,
+        given: Tensors,
         *,
         site: Site,
         first: torch.Tensor | None = None,
         **more: Any,
-    ) -> Posted:
-        shape = None if first is None else list(first.shape)
-        return self._post(
-            "collective", [*ins, *outs], site, outs, op=op, ins=len(ins), first=shape, **more
-        )
+    ) -> Call:
+        more["first"] = None if first is None else kind_of(first)
+        more |= {"ins": list(map(kind_of, ins)), "outs": list(map(kind_of, outs))}
+        more["given"] = [text_of(contents(tensor)) for tensor in given]
+        return Part(self._ask, self._asked("collective", site, op=op, **more), outs)
 
-    def _post(
-        self,
-        do: str,
-        tensors: list[torch.Tensor],
-        site: Site,
-        outputs: list[torch.Tensor] | None = None,
-        **what: Any,
-    ) -> Posted:
-        rows, pieces = laid_out(tensors)
-        reply = self._ask(
-            do, group=self._number, tensors=rows, memory=say(pieces), site=where(site), **what
-        )
-        return Posted(self._ask, reply, pieces, outputs)
+    def _asked(self, do: str, site: Site, **what: Any) -> dict[str, Any]:
+        return self._ask(do, group=self._number, site=where(site), **what)
 
 
 class Groups:
-    """All groups of a rank."""
+    """All groups of a rank, as SimulatedGroup asks for them."""
 
-    def __init__(self, ask: Asker, number: int, world: int) -> None:
-        self._ask, self._rank = ask, SimpleNamespace(number=number)
-        self.store = compat.store()
-        self.world = self._made("0", 0, list(range(world)))
+    def __init__(self, ask: Asker, number: int, world: int, buffers: Buffers) -> None:
+        self._ask, self.store = ask, compat.store()
+        self._rank = SimpleNamespace(number=number, buffers=buffers)
+        channel = Channel(ask, 0, list(range(world)))
+        self.world = SimulatedGroup(self, self._rank, "0", channel)
 
     def check(self, rank: Any) -> None:
         """A rank that is a process has only groups of its own."""
 
     def make(
         self, rank: Any, op: str, name: str, ranks: Iterable[int], local: bool, site: Site
-    ) -> Any:
+    ) -> Channel | None:
         members = [int(r) for r in ranks]
         reply = self._ask("make", op=op, name=name, ranks=members, local=local, site=where(site))
-        if reply["group"] is None:
-            return None
-        return self._made(name, reply["group"], members)
-
-    def _made(self, name: str, number: int, ranks: list[int]) -> Any:
-        group = Group(self._ask, number, name, ranks)
-        shared = (group, group, {rank: at for at, rank in enumerate(ranks)})
-        return SimulatedGroup(self, self._rank, name, shared)  # type: ignore[arg-type]
+        return None if reply["group"] is None else Channel(self._ask, reply["group"], members)
 
 
 class Own:

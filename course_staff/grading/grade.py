@@ -28,7 +28,7 @@ from pathlib import Path
 
 from course_lib.copies.folders import Folders, LessonError, replace_file
 from course_lib.progress_line import ProgressLine
-from course_lib.simulated import compat
+from course_lib.simulated.isolation import compat
 from course_staff import manifest
 from course_staff.authoring.execute import clean_environment
 from course_staff.grading import answers, feedback, marks, notebook, policy, report

@@ -20,26 +20,36 @@ from functools import cache, partial
 from typing import Any, get_args
 
 import torch
-import torch.distributed as dist
 
 from course_lib.beside.kept import Kept
 from course_lib.beside.seen import Seen, left
 from course_lib.beside.watched import Watched
 from course_lib.checks.exercise import Play
 from course_lib.collectives import COLLECTIVES, MAKE_GROUPS
-from course_lib.simulated.collective import CollectiveWork
-from course_lib.simulated.mail import RecvWork
+from course_lib.simulated.exchange.collective import Part
+from course_lib.simulated.exchange.groups import Channel
+from course_lib.simulated.exchange.mail import Recv, Send
+from course_lib.simulated.isolation.private import current
+from course_lib.simulated.memory import contents
+from course_lib.simulated.rank import Rank
 from course_lib.simulated.records import Site
 from course_lib.trace import Line, Span
 from course_lib.user_code import line_at
 from course_staff.grading.believing import can_have_seen
 from course_staff.grading.far import MOST_SECONDS, Own
 from course_staff.grading.processes import Slot
-from course_staff.grading.wire import Ended, Malformed, decode, fill, mirrored, say, text_of
+from course_staff.grading.wire import (
+    Ended,
+    Malformed,
+    decode,
+    flat,
+    of_kind,
+    text_of,
+)
 
+_HAZARDS = {"written_before_wait", "read_before_wait", "received_into", "written_into"}
 LONGEST_TEXT = 600  # of a request
-MOST_WORKS = 20_000
-MOST_BYTES = 8 << 20  # of one call's tensors
+MOST_CALLS = 20_000
 MOST_KEPT = 256 << 20  # of one play's
 MOST_SPANS = 1_000
 LONGEST = 1e4  # seconds of one call; on larger clocks short times would be lost in rounding
@@ -58,8 +68,9 @@ class Stage:
 
 def be_rank() -> list[Seen]:
     """What a rank of the simulation does: stand in for its process, to its end."""
-    assert Stage.current is not None
-    return Proxy(Stage.current, dist.get_rank()).serve()
+    rank = current()
+    assert Stage.current is not None and rank is not None
+    return Proxy(Stage.current, rank).serve()
 
 
 def keeps(arg: Any) -> bool:
@@ -82,18 +93,16 @@ def packed(rounds: list[tuple]) -> str:
 class Proxy:
     """Stands in for one rank."""
 
-    def __init__(self, stage: Stage, rank: int) -> None:
-        self._stage, self._slot = stage, stage.slots[rank]
+    def __init__(self, stage: Stage, rank: Rank) -> None:
+        self._stage, self._slot = stage, stage.slots[rank.number]
         # An own copy for every play: what is called back remembers that it was.
-        self._rounds = stage.rounds[rank].value
-        world: Any = dist.group.WORLD
-        self._all, self._rank = world._groups, world._rank  # the simulator's
-        self._scheduler = self._all.scheduler
-        self._groups = [world.shared]  # of each its mail, its collectives, its members
-        self._works: list[tuple[Any, list[torch.Tensor]]] = []  # and the memory of each
+        self._rounds = stage.rounds[rank.number].value
+        self._rank, self._scheduler = rank, rank.scheduler
+        self._channels: list[Channel] = [rank.groups.world]
+        self._calls: dict[int, Any] = {}  # by number
 
     def serve(self) -> list[Seen]:
-        slot, number = self._slot, self._rank.number
+        slot, number, buffers = self._slot, self._rank.number, self._rank.buffers
         try:
             slot.start(
                 {
@@ -102,6 +111,11 @@ class Proxy:
                         "world": len(self._stage.slots),
                         "ddp": self._stage.ddp,
                         "rounds": packed(self._rounds),
+                        "buffers": {
+                            "most": buffers.most,
+                            "side": buffers.side,
+                            "flipped": buffers.flipped,
+                        },
                     }
                 }
             )
@@ -161,95 +175,102 @@ class Proxy:
     # -- messages, and calls of a whole group ------------------------------------------------------
 
     def do_message(
-        self, op: str, group: int, peer: int, tag: int, tensors: list, memory: list, site: list
+        self, op: str, group: int, peer: int, tag: int, like: list, given: list, site: list
     ) -> Reply:
-        if op not in ("send", "recv"):
-            raise Malformed("no such message")
-        mail, _, me = self._group(group)
-        there, pieces = self._mirrored(tensors, memory)
-        if len(there) != 1:
-            raise Malformed("no message")
+        channel, me = self._channel(group)
         if (op, peer) != ("recv", -1):  # from anybody
-            _index(peer, mail.ranks)
-        place = self._site(site)
-        work = getattr(mail, op)(self._rank, me, there[0], peer, tag, place)
-        return self._posted(work, pieces, memory, place.blocking)
+            _index(peer, channel.ranks)
+        call: Send | Recv
+        place, kind = self._site(site), of_kind(like)
+        if op == "send":
+            (data,) = self._kept([kind], given)
+            call = channel.mail.send(self._rank, me, kind, contents(data), peer, tag, place)
+        elif op == "recv":
+            call = channel.mail.recv(self._rank, me, kind, peer, tag, place)
+        else:
+            raise Malformed("no such message")
+        if place.blocking:
+            call.wait()
+        return self._taken(call) | _state(call, place.blocking)
 
     def do_collective(
         self,
         op: str,
         group: int,
-        tensors: list,
-        memory: list,
-        ins: int,
+        ins: list,
+        outs: list,
+        given: list,
         site: list,
         first: list | None,
+        dense: bool,
+        shared: str,
+        poisoned: int,
         root: int = -1,
         reduce_op: str | None = None,
         async_op: bool = False,
     ) -> Reply:
-        mail, calls, me = self._group(group)
+        channel, me = self._channel(group)
         if op not in COLLECTIVES or op in MAKE_GROUPS:
             raise Malformed("no such collective")
-        there, pieces = self._mirrored(tensors, memory)
         if root != -1:
-            _index(root, mail.ranks)
-        meta = None
-        if first is not None:  # how many bytes there are, the tensors say
-            meta = torch.empty(first, dtype=there[0].dtype, device="meta")
-        work = calls.issue(
+            _index(root, channel.ranks)
+        if not 0 <= poisoned <= len(outs):
+            raise Malformed("more buffers than it has")
+        kinds = list(map(of_kind, ins))
+        call = channel.collectives.issue(
             self._rank,
             me,
             op,
-            there[:ins],
-            there[ins:],
+            kinds,
+            list(map(of_kind, outs)),
+            self._kept(kinds, given),
             site=self._site(site),
             root=root,
-            first=meta,
             reduce_op=reduce_op,
             async_op=async_op,
+            first=None if first is None else of_kind(first),
+            dense=dense,
+            shared=shared,
+            poisoned=poisoned,
         )
-        return self._posted(work, pieces, memory)
+        return self._taken(call) | _state(call, False)
 
-    def _posted(
-        self, work: Any, pieces: list[torch.Tensor], came: list, blocking: bool = False
-    ) -> Reply:
-        if len(self._works) >= MOST_WORKS:
-            raise Malformed("more calls than any answer needs")
-        self._works.append((work, pieces))
-        if blocking:
-            work.wait()
-        return {"work": len(self._works) - 1} | _state(work, pieces, came)
-
-    def do_wait(self, work: int, memory: list, seconds: float | None, line: list | None) -> Reply:
-        mine, pieces = self._work(work, memory)
+    def do_wait(self, call: int, seconds: float | None, line: list | None) -> Reply:
+        mine = self._call(call)
         if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
             raise Malformed("a timeout that is none")
-        self._rank.thread.line = self._line(line)  # it is that of a deadlock
+        thread: Any = self._rank.thread
+        thread.line = self._line(line)  # it is that of a deadlock
         mine.wait(seconds and timedelta(seconds=seconds))
-        self._rank.thread.line = None
-        return _state(mine, pieces, memory)
+        thread.line = None
+        return _state(mine, True)
 
-    def do_completed(self, work: int, memory: list) -> Reply:
-        mine, pieces = self._work(work, memory)
-        mine.is_completed()
-        return _state(mine, pieces, memory)
+    def do_poll(self, call: int) -> Reply:
+        mine = self._call(call)
+        return _state(mine, bool(mine.poll()))
 
-    def do_settle(self, work: int, memory: list) -> Reply:
+    def do_settle(self, call: int) -> Reply:
         """For code inside torch: the values as soon as all have called. See CollectiveWork."""
-        mine, pieces = self._work(work, memory)
-        if not isinstance(mine, CollectiveWork):
+        mine = self._call(call)
+        if not isinstance(mine, Part):
             raise Malformed("no collective")
-        return {"end": mine.settle()} | _state(mine, pieces, memory)
+        return {"end": mine.settle()} | _state(mine, True)
+
+    def do_accuse(self, hazard: str, numbers: list, twice: bool | None = None) -> None:
+        mine = [self._call(number) for number in numbers]
+        if not mine or hazard not in _HAZARDS:
+            raise Malformed("no such hazard")
+        mine[0].accuse(hazard, *numbers, **({} if twice is None else {"twice": twice}))
 
     def do_make(self, op: str, name: str, ranks: list, local: bool, site: list) -> Reply:
-        if op not in ("new_group", "split_group"):
+        if op not in MAKE_GROUPS:
             raise Malformed("no such group")
         members = [_index(rank, self._stage.slots) for rank in ranks]
-        made = self._all.make(self._rank, op, name, members, local, self._site(site))
-        if made is not None:
-            self._groups.append(made.shared)
-        return {"group": None if made is None else len(self._groups) - 1}
+        made = self._rank.groups.make(self._rank, op, name, members, local, self._site(site))
+        if made is None:
+            return {"group": None}
+        self._channels.append(made)
+        return {"group": len(self._channels) - 1}
 
     # -- time, spans, and what the judge keeps -----------------------------------------------------
 
@@ -276,23 +297,34 @@ class Proxy:
 
     # -- what a request names --------------------------------------------------------------------
 
-    def _group(self, number: int) -> tuple[Any, Any, int]:
-        """A group's mail and its collectives, and the rank's number in it."""
-        mail, calls, members = self._groups[_index(number, self._groups)]
-        return mail, calls, members[self._rank.number]
+    def _channel(self, number: int) -> tuple[Channel, int]:
+        """A group, and the rank's number in it."""
+        channel = self._channels[_index(number, self._channels)]
+        return channel, channel.members[self._rank.number]
 
-    def _work(self, number: int, memory: list) -> tuple[Any, list[torch.Tensor]]:
-        """A call that was made before, and its memory, as the rank says that it is now."""
-        work, pieces = self._works[_index(number, self._works)]
-        fill(pieces, memory)
-        return work, pieces
+    def _taken(self, call: Any) -> Reply:
+        if len(self._calls) >= MOST_CALLS:
+            raise Malformed("more calls than any answer needs")
+        self._calls[call.number] = call
+        return {"number": call.number}
 
-    def _mirrored(self, rows: list, memory: list) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        tensors, pieces = mirrored(rows, memory, MOST_BYTES)
-        self._stage.kept += sum(map(len, pieces))
+    def _call(self, number: Any) -> Any:
+        """A call that was made before."""
+        if type(number) is not int or number not in self._calls:
+            raise Malformed("a number of nothing")
+        return self._calls[number]
+
+    def _kept(self, kinds: list[torch.Tensor], given: list) -> list[torch.Tensor]:
+        """What is in tensors of these kinds, flat."""
+        if len(given) != len(kinds):
+            raise Malformed("other tensors than it has")
+        out = [flat(text, kind.dtype) for kind, text in zip(kinds, given, strict=True)]
+        if any(data.numel() != kind.numel() for kind, data in zip(kinds, out, strict=True)):
+            raise Malformed("another number of bytes")
+        self._stage.kept += sum(data.nbytes for data in out)
         if self._stage.kept > MOST_KEPT:
             raise Malformed("more memory than any answer needs")
-        return tensors, pieces
+        return out
 
     def _site(self, site: list) -> Site:
         line, *flags = site
@@ -313,11 +345,14 @@ class Proxy:
         return line_at(file, number, name)
 
 
-def _state(work: Any, pieces: list[torch.Tensor], came: list) -> Reply:
-    """How far a call is: what is in its memory, where that has changed, and from whom it came."""
-    said, over = say(pieces), work.is_success()
-    source = work.source_rank() if over and isinstance(work, RecvWork) else None
-    return {"completed": over, "source": source, "memory": said if said != came else None}
+def _state(call: Any, over: bool) -> Reply:
+    """How far a call is; once it is over, what has come, and from whom."""
+    came, source = [], None
+    if over and isinstance(call, Recv):
+        came, source = [text_of(call.take())], call.source
+    elif over and isinstance(call, Part):
+        came = [text_of(contents(value)) for value in call.take()]
+    return {"completed": over, "came": came, "source": source}
 
 
 def _index(number: Any, among: Any) -> int:

@@ -9,9 +9,9 @@ socket, and then the rank, which was the first process of its own world, and all
 
     the student's function                 as plain as ever: dist.send, dist.all_reduce, …
         │
-    SimulatedGroup                         the simulator's own, which unpacks c10d's arguments
+    SimulatedGroup, Works, buffers         the simulator's own: course_lib/simulated/ends
         │
-    Group ── Asker                         says what was called; the judge's network does it
+    Channel ── Asker                       says what was called; the judge's network does it
         │ plain data
       judge                                carries, counts, compares
 
@@ -45,9 +45,10 @@ import torch.distributed as dist
 from course_lib import context
 from course_lib.beside.in_rank import AtImport, call_all
 from course_lib.rendezvous import torchrun_names
-from course_lib.simulated import compat
-from course_lib.simulated.private import PROCESSES
-from course_lib.simulated.scheduler import Abandoned
+from course_lib.simulated.agenda import Abandoned
+from course_lib.simulated.ends.poison import Buffers
+from course_lib.simulated.isolation import compat
+from course_lib.simulated.isolation.private import PROCESSES
 from course_lib.user_code import show_lines, stack_lines
 from course_staff.grading import walls
 from course_staff.grading.far import Asker, Groups, Own, plain_line
@@ -150,7 +151,7 @@ def _settle_in(ask: Asker) -> None:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(what)
 
-    for name in PROCESSES:
+    for name in PROCESSES.split():
         if hasattr(os, name):
             setattr(os, name, refuse)
     subprocess.Popen.__init__ = refuse  # type: ignore[method-assign]
@@ -164,7 +165,8 @@ def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str
     rank, world = play["rank"], play["world"]
     os.environ.update(torchrun_names(rank, world))
     os.environ["LOCAL_RANK"] = str(rank % 2)  # as on machines that have two ranks each
-    compat.enter_world(Groups(ask, rank, world).world, {r: r for r in range(world)})
+    groups = Groups(ask, rank, world, Buffers(**play["buffers"]))
+    compat.enter_world(groups.world, {r: r for r in range(world)})
     context.install(ask)
     context.seed_rank(rank)
     try:

@@ -49,6 +49,7 @@ DTYPES = {
     )
 }
 LARGEST_TENSOR = 1 << 26  # bytes
+MOST_DIMENSIONS = 13
 AROUND = 1 << 18  # bytes of memory that a tensor brings whole
 DEEPEST = 30  # levels of lists in lists
 MOST_ITEMS = 200_000
@@ -161,8 +162,7 @@ def encode_tensor(tensor: Tensor) -> dict[str, Any]:
         plain = tensor.detach().as_subclass(Tensor).cpu()
         if plain.layout != torch.strided or plain.is_quantized:
             return {"opaque": "tensor that is not strided"}
-        (row,), pieces = laid_out([plain.resolve_conj().resolve_neg()])
-    return {"tensor": [row, *say(pieces)]}
+        return {"tensor": _taken_apart(plain.resolve_conj().resolve_neg())}
 
 
 def decode(data: Any) -> Any:
@@ -182,7 +182,7 @@ def _decode(data: Any, depth: int, budget: list[int]) -> Any:
     ((tag, body),) = data.items()
     if tag == "tensor":
         row, text = body
-        return _placed(row, _piece(text))
+        return _placed(row, flat(text, torch.uint8))
     if tag == "opaque":
         return Opaque("".join(filter(str.isprintable, body[:60])))
     if tag == "range":
@@ -207,59 +207,51 @@ class Opaque:
         return f"a {self.kind}"
 
 
-# ---- memory: a rank's own, and the judge's mirror of it ------------------------------------------
+# ---- tensors: one with the memory that it lies in, or what a call takes of it --------------------
 
 
-def laid_out(tensors: list[Tensor]) -> tuple[list[dict[str, Any]], list[Tensor]]:
-    """How these tensors lie in memory, and its pieces, as bytes: with what lies around a tensor
-    where that is little, so that writes beside it show."""
-    rows: list[dict[str, Any]] = []
-    pieces: dict[tuple[int, int, int], Tensor] = {}
-    for t in tensors:
-        if not t.is_cpu:
-            raise RuntimeError("a rank has only the CPU here: use course_lib.device()")
-        whole, size, offset = t.untyped_storage(), t.element_size(), int(t.storage_offset())
-        first, stop = 0, whole.nbytes()
-        if stop > AROUND:
-            first = min(size * offset, stop)  # an empty view may begin behind the end
-            stop = first + size * _extent(t.shape, t.stride())
-        place = whole.data_ptr(), first, stop
-        pieces[place] = torch.empty(0, dtype=torch.uint8).set_(whole, first, (stop - first,), (1,))
-        rows.append(
-            {
-                "dtype": str(t.dtype).removeprefix("torch."),
-                "shape": list(t.shape),
-                "stride": list(t.stride()),
-                "offset": offset - first // size,
-                "piece": list(pieces).index(place),
-            }
-        )
-    return rows, list(pieces.values())
+def _taken_apart(t: Tensor) -> list[Any]:
+    """How a tensor lies in memory, and that: with what lies around it where that is little, so that
+    writes beside it show."""
+    whole, size, offset = t.untyped_storage(), t.element_size(), int(t.storage_offset())
+    first, stop = 0, whole.nbytes()
+    if stop > AROUND:
+        first = min(size * offset, stop)  # an empty view may begin behind the end
+        stop = first + size * _extent(t.shape, t.stride())
+    piece = torch.empty(0, dtype=torch.uint8).set_(whole, first, (stop - first,), (1,))
+    row = {
+        "dtype": str(t.dtype).removeprefix("torch."),
+        "shape": list(t.shape),
+        "stride": list(t.stride()),
+        "offset": offset - first // size,
+    }
+    return [row, text_of(piece.numpy().tobytes())]
 
 
-def mirrored(rows: list, said: list, most: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Tensors that lie so in memory of the judge's own, and that. Malformed where they are none, or
-    need more than ``most`` bytes."""
-    if len(rows) > 4096:
-        raise Malformed("more tensors than any call has")
-    with believing_nothing("a call whose tensors are none"):
-        pieces = [_piece(text) for text in said]
-        tensors = [_placed(row, pieces[_whole(row["piece"])]) for row in rows]
-    if sum(t.nbytes for t in tensors) > most:
-        raise Malformed("a call with too much memory")
-    return tensors, pieces
+def kind_of(tensor: Tensor) -> list[Any]:
+    """What a call is told of a tensor of which it needs no values."""
+    if tensor.layout != torch.strided:
+        raise RuntimeError(f"a {tensor.layout} tensor does not go by this network: x.to_dense()")
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
 
 
-def say(pieces: list[Tensor]) -> list[str]:
-    """What is in the memory now."""
-    return [text_of(piece.numpy().tobytes()) for piece in pieces]
+def of_kind(told: Any) -> Tensor:
+    """A tensor of that dtype and shape, without memory."""
+    with believing_nothing("a tensor that is none"):
+        dtype, shape = told
+        if len(shape) > MOST_DIMENSIONS:
+            raise Malformed("a tensor of too many dimensions")
+        made = torch.empty(list(map(_whole, shape)), dtype=DTYPES[dtype], device="meta")
+    if made.nbytes > LARGEST_TENSOR:
+        raise Malformed("a tensor larger than any")
+    return made
 
 
-def fill(pieces: list[Tensor], said: list) -> None:
-    """Put into the memory what the other end has said of its own."""
-    with believing_nothing("other memory than before"):
-        for piece, text in zip(pieces, said, strict=True):
-            piece.copy_(_piece(text).view(piece.shape))
+def flat(text: str, dtype: torch.dtype) -> Tensor:
+    """The elements that these bytes are."""
+    with believing_nothing("bytes that are none"):
+        data = bytearray(bytes_of(text))
+        return torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
 
 
 def _extent(shape: Any, stride: Any) -> int:
@@ -272,7 +264,9 @@ def _extent(shape: Any, stride: Any) -> int:
 def _placed(row: dict[str, Any], piece: Tensor) -> Tensor:
     """The tensor that lies so in a piece of memory."""
     dtype, offset = DTYPES[row["dtype"]], _whole(row["offset"])
-    shape, stride = ([_whole(n) for n in row[name][:13]] for name in ("shape", "stride"))
+    shape, stride = (
+        [_whole(n) for n in row[name][:MOST_DIMENSIONS]] for name in ("shape", "stride")
+    )
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     last = offset + _extent(shape, stride)
@@ -285,11 +279,6 @@ def _whole(number: Any) -> int:
     if type(number) is not int or not 0 <= number < 1 << 40:
         raise Malformed("a size that is none")
     return number
-
-
-def _piece(text: str) -> Tensor:
-    data = bytearray(bytes_of(text))
-    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 def text_of(data: bytes) -> str:

@@ -126,7 +126,7 @@ def whole(mine):
 
 
 def test_where_nothing_can_be_simulated_gloo_plays_and_the_rest_is_named(monkeypatch) -> None:
-    from course_lib.simulated import compat
+    from course_lib.simulated.isolation import compat
 
     monkeypatch.setattr(compat, "missing", lambda: "this torch is another one")
     answer = Answer("exchange", source=zoo.right("exchange")["lower_first"], file="exchange.py")

@@ -29,7 +29,7 @@ from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
 from course_lib.copies.folders import LessonError
 from course_lib.copies.notebook import to_text
-from course_lib.simulated import compat
+from course_lib.simulated.isolation import compat
 from course_staff import manifest
 from course_staff.authoring.copies import solved_copy
 from course_staff.authoring.source import parse_lesson

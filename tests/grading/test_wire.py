@@ -23,6 +23,7 @@ from course_lib.beside.seen import left
 from course_lib.checks.compare import same
 from course_staff.grading.wire import (
     DTYPES,
+    LARGEST_TENSOR,
     MOST,
     Ended,
     Malformed,
@@ -30,13 +31,10 @@ from course_staff.grading.wire import (
     Talk,
     decode,
     encode,
-    fill,
-    laid_out,
-    mirrored,
-    say,
+    flat,
+    kind_of,
+    of_kind,
 )
-
-ROOM = 1 << 20  # bytes of a call
 
 
 def there_and_back(value: Any) -> Any:
@@ -102,7 +100,7 @@ def test_classes_do_not_travel() -> None:
 
 
 def tensor(**changed: Any) -> dict[str, Any]:
-    row = {"dtype": "float32", "shape": [1], "stride": [1], "offset": 0, "piece": 0}
+    row = {"dtype": "float32", "shape": [1], "stride": [1], "offset": 0}
     return {"tensor": [row | changed, "AAAAAA=="]}
 
 
@@ -160,44 +158,39 @@ def test_who_sends_a_byte_now_and_then_uses_up_all_patience() -> None:
         over.set()
 
 
-def said(tensors: list[torch.Tensor]) -> tuple[list, list]:
-    rows, pieces = laid_out(tensors)
-    return rows, say(pieces)
+def test_what_a_call_is_told_of_a_tensor_comes_back_without_memory() -> None:
+    for dtype in DTYPES.values():
+        there = of_kind(json.loads(json.dumps(kind_of(torch.empty(6, dtype=dtype)[::2]))))
+        assert (there.dtype, list(there.shape), there.device.type) == (dtype, [3], "meta")
+    with pytest.raises(RuntimeError, match="sparse"):
+        kind_of(torch.eye(2).to_sparse())
 
 
-def test_the_judge_has_a_mirror_of_a_calls_memory() -> None:
-    """Tensors come as they lie, those that share memory share it there; what either side writes,
-    the other gets."""
-    base = torch.arange(24.0)
-    mine = [base[::2], base[1:9].view(2, 4).t(), torch.empty(0, 3), torch.tensor(7)]
-    rows, pieces = laid_out(mine)
-    theirs, mirror = mirrored(rows, say(pieces), ROOM)
-    assert all(map(same, theirs, mine)) and [t.stride() for t in theirs] == [
-        t.stride() for t in mine]  # fmt: skip
-    base[2], theirs[0][2] = -1, -2
-    assert theirs[1][3, 0] == -2, "they share it"
-    fill(pieces, say(mirror))
-    assert base.tolist()[2:5] == [2, 3, -2]
-    for wrong in ([], say(mirror)[::-1], [None] * 3, ["AA"] * 3):
-        with pytest.raises(Malformed):
-            fill(mirror, wrong)
-
-
-def test_bytes_that_claim_to_be_more_are_no_call() -> None:
+@pytest.mark.parametrize(
+    "told",
+    [None, [], ["float32"], ["float32", 3], ["object", [1]], ["float32", [-1]], ["float32", [1.0]],
+     ["float32", [2**39, 2**39, 2**39]], ["int8", [LARGEST_TENSOR + 1]], ["int8", [1] * 99]],
+)  # fmt: skip
+def test_what_is_no_kind_of_tensor_is_malformed(told: Any) -> None:
     with pytest.raises(Malformed):
-        mirrored(*said([torch.ones(1).expand(1 << 33)]), ROOM)
+        of_kind(told)
+
+
+@pytest.mark.parametrize("text", [None, 3, "A", "AA==", "ä"])
+def test_bytes_that_are_no_elements_are_malformed(text: Any) -> None:
+    assert flat("AAAAAA==", torch.float32).tolist() == [0.0] and not len(flat("", torch.int8))
     with pytest.raises(Malformed):
-        mirrored(*said([torch.ones(ROOM // 4 + 1)]), ROOM)
+        flat(text, torch.float32)
 
 
-def test_a_call_with_a_part_exchanged_is_malformed_or_harmless() -> None:
+def test_a_tensor_with_a_part_exchanged_is_malformed_or_harmless() -> None:
     for seed in range(200):
         rng = random.Random(seed)
-        rows, memory = said([torch.arange(6.0), torch.ones(2, 2)])
-        row = rng.choice(rows)
+        told = encode(torch.arange(12.0).view(3, 4).t())
+        row = told["tensor"][0]
         odd = [-1, 99, "x", None, [], [2**60], [1, 2, 3], 1.5, {}, "int8"]
         row[rng.choice(list(row))] = rng.choice(odd)
         try:
-            assert all(t.sum() is not None for t in mirrored(rows, memory, ROOM)[0])
+            assert decode(told).sum() is not None
         except Malformed:
             continue

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import run
 from course_lib.simulated import Network, simulate
-from course_lib.simulated.hazards import equal
+from course_lib.simulated.memory import equal
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib import CourseError, Hang, RankDied, RankFailed, compute
-from course_lib.simulated import compat, engine, scheduler, simulate
+from course_lib.simulated import engine, scheduler, simulate
+from course_lib.simulated.isolation import compat
 
 
 @pytest.fixture(autouse=True)

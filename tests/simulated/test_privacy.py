@@ -24,7 +24,8 @@ import torch.multiprocessing
 from torch.utils import benchmark as torch_benchmark
 
 from course_lib import CourseError, RankFailed, compute, device, run, span
-from course_lib.simulated import private, simulate
+from course_lib.simulated import simulate
+from course_lib.simulated.isolation import private
 
 COUNTER = [0]
 

@@ -24,7 +24,7 @@ from random_programs import execute, make_program
 from soak_ranks_common import count, report
 
 from course_lib.simulated import Network, simulate
-from course_lib.simulated.hazards import equal
+from course_lib.simulated.memory import equal
 
 RENDEZVOUS_ONLY = {"both_send", "tags_crossed"}  # what buffers let pass
 READ, WRITTEN, UNWAITED = (

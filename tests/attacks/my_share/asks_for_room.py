@@ -1,13 +1,14 @@
-"""Ask the judge to make room for messages that never come, in tensors that are mostly stride."""
+"""Ask the judge to make room for messages that never come, and to keep what is sent to nobody."""
 
-SHAPES = [([1 << 40], [0]), ([1 << 13] * 2, [1, 0]), ([2, 2], [1 << 38, 1]), ([3 << 18], [1])]
+SHAPES = [[1 << 40], [1 << 13] * 2, [1 << 38, 1 << 38], [3 << 18]]
 ROOM = "AAAA" * (1 << 21)  # six megabytes of zeros
 
 
 def my_share(n_items):
     ask = dist.group.WORLD._groups._ask
-    shape, stride = SHAPES[(n_items + dist.get_world_size()) % 4]
-    rows = [{"dtype": "float64", "shape": shape, "stride": stride, "offset": 0, "piece": 0}]
+    shape = SHAPES[(n_items + dist.get_world_size()) % 4]
     while True:
-        ask("message", op="recv", group=0, tag=0, peer=-1, tensors=rows, memory=[ROOM],
+        ask("message", op="recv", group=0, tag=0, peer=-1, like=["float64", shape], given=[],
+            site=[None, False, False, False])  # fmt: skip
+        ask("message", op="send", group=0, tag=0, peer=0, like=["float64", [3 << 18]], given=[ROOM],
             site=[None, False, False, False])  # fmt: skip

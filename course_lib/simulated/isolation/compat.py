@@ -39,21 +39,18 @@ def missing() -> str | None:
         return "this torch was built without torch.distributed: simulate() needs it"
     import torch._C._distributed_c10d as c
 
-    wanted = [
-        (
-            "torch._C._distributed_c10d._set_thread_isolation_mode",
-            hasattr(c, "_set_thread_isolation_mode"),
+    makes_groups = c10d._new_group_with_tag.__code__.co_names  # the default group is asked
+    wanted = {
+        "torch._C._distributed_c10d._set_thread_isolation_mode": hasattr(
+            c, "_set_thread_isolation_mode"
         ),
-        ("distributed_c10d._world", hasattr(c10d, "_world")),
-        (
-            "new_group of a process group",  # dist.new_group asks the default group for it
-            "new_group" in c10d._new_group_with_tag.__code__.co_names,
-        ),
-        ("split_group of a process group", hasattr(dist.ProcessGroup, "split_group")),
-        ("distributed_c10d._new_process_group_helper", hasattr(c10d, "_new_process_group_helper")),
-        ("all_gather_single", hasattr(dist, "all_gather_single")),
-    ]
-    gone = [name for name, there in wanted if not there]
+        "distributed_c10d._world": hasattr(c10d, "_world"),
+        "new_group of a process group": "new_group" in makes_groups,
+        "split_group of a process group": hasattr(dist.ProcessGroup, "split_group"),
+        "distributed_c10d._new_process_group_helper": hasattr(c10d, "_new_process_group_helper"),
+        "all_gather_single": hasattr(dist, "all_gather_single"),
+    }
+    gone = [name for name, there in wanted.items() if not there]
     if not gone:
         return None
     if problem := old_torch(torch.__version__):

@@ -3,34 +3,26 @@
     dist.isend(x, 1)         dist.all_reduce(x)        DDP's reducer, in C++
          │                        │                         │
          └────────────► SimulatedGroup ◄────────────────────┘     one object a rank and group
-                          │         │
-                        Mail      Calls                           one of each a group
-                     (mail.py) (collective.py)
+                             │
+                          Channel                                 one a group: exchange/groups.py
 
-It turns what c10d passes (lists of lists, options) into tensors that a rank gives and gets.
+It turns what c10d passes (lists of lists, options) into tensors that a rank gives and gets, and
+these into what an exchange takes. Whose exchange that is, it does not know: see grading's far.py.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from course_lib.diagnosis import mismatch
-from course_lib.errors import CourseError
-from course_lib.simulated import compat, hazards
-from course_lib.simulated.collective import Calls, CollectiveWork
-from course_lib.simulated.combine import Tensors, refuse_memory
-from course_lib.simulated.mail import Mail
-from course_lib.simulated.network import Fabric
-from course_lib.simulated.rank import Rank, Waitable
-from course_lib.simulated.records import Site, call_site, op_of
-from course_lib.simulated.scheduler import Scheduler
-from course_lib.trace import Event
+from course_lib.simulated import memory
+from course_lib.simulated.ends import works
+from course_lib.simulated.exchange.combine import Tensors
+from course_lib.simulated.isolation import compat
+from course_lib.simulated.records import Site, call_site
 
 _ProcessGroup: Any = dist.ProcessGroup  # whose overloads nobody can match word by word
 
@@ -43,10 +35,12 @@ class SimulatedGroup(_ProcessGroup):
     supports_splitting = True
     bound_device_id = None
 
-    def __init__(self, groups: Groups, rank: Rank, name: str, shared: Any) -> None:
-        self.shared = shared
-        self._mail, self._calls, self.members = shared
-        self._me, self._size = self.members[rank.number], len(self.members)
+    def __init__(self, groups: Any, rank: Any, name: str, channel: Any) -> None:
+        """``groups``, ``rank`` and ``channel`` are exchange.Groups, Rank and exchange.Channel, or
+        what stands for them where the exchange is elsewhere.
+        """
+        self._channel, self._mail = channel, channel.mail
+        self._me, self._size = channel.members[rank.number], len(channel.members)
         super().__init__(self._me, self._size)
         self._groups, self._rank, self.group_name = groups, rank, name
 
@@ -108,9 +102,7 @@ class SimulatedGroup(_ProcessGroup):
             )
         if not ranks:
             raise RuntimeError("new_group: a group needs at least one rank")
-        return self._groups.make(
-            self._rank, "new_group", group_name, ranks, not group_name.isdigit(), call_site()
-        )
+        return self._made("new_group", group_name, ranks, not group_name.isdigit())
 
     def split_group(
         self,
@@ -121,22 +113,29 @@ class SimulatedGroup(_ProcessGroup):
         *_: Any,
         **__: Any,
     ) -> SimulatedGroup | None:
-        ranks = [self._mail.ranks[r] for r in new_ranks]
-        return self._groups.make(
-            self._rank, "split_group", group_name or "", ranks, True, call_site()
-        )
+        ranks = [self._channel.ranks[r] for r in new_ranks]
+        return self._made("split_group", group_name or "", ranks, True)
+
+    def _made(self, op: str, name: str, ranks: Sequence[int], local: bool) -> SimulatedGroup | None:
+        channel = self._groups.make(self._rank, op, name, ranks, local, call_site())
+        return channel and type(self)(self._groups, self._rank, name, channel)
 
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
         if compat.function_modes():
             return compat.outside_of_modes(self.send, tensors, dst, tag)
-        return self._mail.send(self._rank, self._me, tensors[0], self._peer(dst), tag, call_site())
+        return self._send(tensors[0], self._peer(dst), tag, call_site())
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
         if compat.function_modes():
             return compat.outside_of_modes(self.recv, tensors, src, tag)
-        return self._mail.recv(self._rank, self._me, tensors[0], self._peer(src), tag, call_site())
+        return self._recv(tensors[0], self._peer(src), tag, call_site())
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
+        if compat.function_modes():
+            return compat.outside_of_modes(self.recv_anysource, tensors, tag)
+        return self._recv(tensors[0], -1, tag, call_site())
 
     def _peer(self, rank: int) -> int:
         """``rank``, if there is such a one: −1 is what ``rank - 1`` makes of rank 0."""
@@ -144,25 +143,32 @@ class SimulatedGroup(_ProcessGroup):
             return rank
         raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self._size - 1}")
 
-    def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
-        if compat.function_modes():
-            return compat.outside_of_modes(self.recv_anysource, tensors, tag)
-        return self._mail.recv(self._rank, self._me, tensors[0], -1, tag, call_site())
+    def _send(self, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> works.SendWork:
+        memory.refuse_scattered("send", tensor)
+        data = memory.raw(tensor)
+        call = self._mail.send(self._rank, self._me, tensor, data, dst, tag, site)
+        return works.SendWork(call, tensor, self._rank.buffers, None if site.blocking else data)
+
+    def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
+        memory.refuse_scattered("recv", tensor)
+        call = self._mail.recv(self._rank, self._me, tensor, src, tag, site)
+        in_users_hands = site.direct and not site.blocking
+        return works.RecvWork(call, tensor, self._rank.buffers, in_users_hands)
 
     # -- collectives ---------------------------------------------------------------------------
 
     def _issue(
         self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any
-    ) -> CollectiveWork:
-        """``opts`` are c10d's; ``more`` is for who has none: see Calls.issue."""
+    ) -> works.CollectiveWork:
+        """``opts`` are c10d's; ``more`` is for who has none: see works.issue."""
         if opts is not None:
             more["async_op"] = getattr(opts, "asyncOp", True)
         if hasattr(opts, "reduceOp"):
             more["reduce_op"] = str(opts.reduceOp.op).rpartition(".")[2]
         if hasattr(opts, "rootRank"):
             more["root"] = self._peer(opts.rootRank)
-        site = call_site()
-        return self._calls.issue(self._rank, self._me, op, ins, outs, site=site, **more)
+        calls = self._channel.collectives
+        return works.issue(calls, self._rank, self._me, op, ins, outs, call_site(), **more)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self._issue("monitored_barrier", [], []).wait()
@@ -253,7 +259,7 @@ def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., An
             return torchs(self, *args, **named)  # makes lists and options of them, and comes back
         if compat.dispatch_modes() or compat.function_modes():
             return compat.outside_of_modes(call, self, *args)
-        refuse_memory(self.backend, op, _flat(args[:-1]))
+        memory.refuse_memory(self.backend, op, _flat(args[:-1]))
         ins, outs, *first = sides(self, *args)
         return self._issue(op, list(ins), list(outs), args[-1], first=first[0] if first else None)
 
@@ -263,121 +269,3 @@ def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., An
 for _op, _names, _sides in _COLLECTIVES:
     for _name in _names.split():
         setattr(SimulatedGroup, _name, _method(_op, _name, _sides))
-
-
-def name_of(rank: Rank, name: str) -> str:
-    """A group's name in the trace; torch counts anew after destroy_process_group()."""
-    return f"{name}#{rank.worlds}" if rank.worlds > 1 else name
-
-
-class Groups:
-    """All groups of one simulation, and the order in which ranks make them."""
-
-    mail, calls, end = Mail, Calls, SimulatedGroup
-
-    def __init__(
-        self, scheduler: Scheduler, fabric: Fabric, buffered: bool, poisons: hazards.Poisons
-    ) -> None:
-        self.scheduler, self.fabric, self.buffered = scheduler, fabric, buffered
-        self.init = True  # whether the default group is there before the function begins
-        self.wires, self.store, self.poisons = [0.0] * len(scheduler.ranks), compat.store(), poisons
-        self.shared: dict[tuple[str, tuple[int, ...]], tuple[Mail, Calls, dict[int, int]]] = {}
-        self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
-        self._counts = [0] * len(scheduler.ranks)
-        self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks))).shared
-        self.tables: defaultdict[object, dict[str, bytes]] = defaultdict(dict)  # see store.py
-
-    def check(self, rank: Rank) -> None:
-        """Raise if this rank's groups may not be used now."""
-        self.scheduler.check(rank)
-
-    @property
-    def names(self) -> dict[str, tuple[int, ...]]:
-        """Each group's ranks, by the name that its Events carry."""
-        return {mail.name: tuple(mail.ranks) for mail, _, _ in self.shared.values()}
-
-    def form(self, rank: Rank) -> SimulatedGroup:
-        """The rank's end of a new default group; its groups from now on are those of this world."""
-        rank.worlds += 1
-        return self.join(rank, "0", range(len(self.scheduler.ranks)))
-
-    def formed_for(self, rank: Rank) -> bool:
-        """Whether the rank's default group is the one that was there before its function began."""
-        return self.init and rank.worlds == 1
-
-    def form_again(self, rank: Rank, backend: str) -> SimulatedGroup:
-        """What ``init_process_group`` asks for."""
-        ours = self.end.backend
-        if backend != "undefined" and ours not in backend:  # as in "cpu:gloo,cuda:nccl"
-            raise RuntimeError(
-                f"init_process_group({backend!r}): this world is simulated with backend={ours!r}, "
-                "which simulate() takes as an argument"
-            )
-        self._compare(rank, "init_process_group", tuple(self.world[0].ranks), call_site())
-        return self.form(rank)
-
-    def join(self, rank: Rank, name: str, ranks: Sequence[int]) -> SimulatedGroup:
-        """This rank's own object for a group."""
-        known = name_of(rank, name)
-        key = (known, tuple(ranks))
-        if key not in self.shared:
-            taken = any(n == known for n, _ in self.shared)  # split_group: equal names, other ranks
-            label = f"{known}:{ranks[0]}" if taken else known
-            args = (self.scheduler, self.fabric, label, key[1])
-            self.shared[key] = (
-                self.mail(*args, self.buffered, self.poisons),
-                self.calls(*args, self.wires, self.poisons),
-                {r: i for i, r in enumerate(ranks)},
-            )
-        return self.end(self, rank, name, self.shared[key])
-
-    def make(
-        self, rank: Rank, op: str, name: str, ranks: Sequence[int], local: bool, site: Site
-    ) -> Any:
-        """This rank's part in ``new_group`` or ``split_group``; None if it is no member.
-
-        All ranks of the world make groups in the same order, unless the call is ``local``.
-        Members wait for one another, as gloo's do.
-        """
-        if not local:
-            self._compare(rank, op, tuple(ranks), site)
-        if rank.number not in ranks:
-            return None
-        group = self.join(rank, name, ranks)
-        _, calls, members = group.shared
-        calls.issue(
-            rank, members[rank.number], op, [], [], site=site, group=name_of(rank, "0")
-        ).wait()
-        return group
-
-    def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
-        k = self._counts[rank.number]
-        self._counts[rank.number] += 1
-        if k == len(self._made):
-            self._made.append({})
-        op = op_of(name, rank.number, None, name_of(rank, "0"), 0, 0, None, site)
-        if rank.number not in ranks:
-            self.scheduler.note(rank, op)
-        for theirs, other in self._made[k].values():
-            if theirs != ranks:
-                pairs = (other, theirs), (op, ranks)
-                events = [replace(o, group=str(list(r))) for o, r in pairs]
-                self.scheduler.fail(mismatch.groups_differ(*events))
-        self._made[k][rank.number] = (ranks, op)
-
-    def cause(self, work: Waitable) -> Waitable:
-        """What a rank that waits for this call waits for in the end."""
-        return work
-
-    def advice(self, parked: list[Rank]) -> str:
-        """What to tell ranks that wait for one another, if there is more to say than usual."""
-        return ""
-
-    def unfinished(self) -> CourseError | None:
-        """The error if some ranks made a group that others never made."""
-        for made in self._made:
-            others = [r.number for r in self.scheduler.ranks if r.number not in made]
-            if others:
-                _, op = made[min(made)]
-                return mismatch.absent(op, others)
-        return None

@@ -21,9 +21,8 @@ from typing import Any
 
 import torch
 
-from course_lib.overlap import stretch
-from course_lib.simulated.private import Place, Replace, current, for_ranks
-from course_lib.simulated.rank import Rank, Waitable
+from course_lib.simulated.isolation.private import Place, Replace, current, for_ranks
+from course_lib.simulated.rank import Call, Rank
 from course_lib.simulated.records import is_callers
 from course_lib.simulated.scheduler import Scheduler
 
@@ -94,34 +93,34 @@ class Lane:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._line: deque[tuple[float, list[Waitable]]] = deque()
-        self.under_way: list[Waitable] = []  # begun, and their end is not known
-        # Whose values are not in place, in the order of the calls; between which addresses they go.
-        self.unwaited: dict[Any, list[tuple[int, int]]] = {}
+        self._line: deque[tuple[float, list[Call]]] = deque()
+        self.under_way: list[Call] = []  # begun, and their end is not known
+        # Whose values are not in place, in the order of the calls, and whether the rank goes on.
+        self.unwaited: dict[Call, bool] = {}
         self.last: Any = None
         self._free = 0.0
 
-    def put(self, ready: float, works: list[Waitable]) -> None:
+    def put(self, ready: float, calls: list[Call]) -> None:
         """Calls that begin together, not before ``ready``."""
-        self._line.append((ready, works))
-        self.last = works[-1]
+        self._line.append((ready, calls))
+        self.last = calls[-1]
         self._go_on()
 
-    def over(self, work: Waitable, at: float) -> None:
+    def over(self, call: Call, at: float) -> None:
         """It is known when a call that is under way is over."""
-        self.under_way.remove(work)
+        self.under_way.remove(call)
         self._free = max(self._free, at)
         self._go_on()
 
     def _go_on(self) -> None:
         if self.under_way or not self._line:
             return
-        ready, works = self._line.popleft()
-        self.under_way = list(works)
+        ready, calls = self._line.popleft()
+        self.under_way = list(calls)
 
         def begin() -> None:
-            for work in works:
-                work.post()
+            for call in calls:
+                call.post()
 
         self._scheduler.at(max(ready, self._free), begin)
 
@@ -133,7 +132,7 @@ class Gpu:
         self.scheduler, self._rank = scheduler, rank
         self.streams: list[Stream] = []
         self.lanes: dict[str, Lane] = {}
-        self.batches: dict[str, list[Waitable]] = {}  # by group, while they are put together
+        self.batches: dict[str, list[Call]] = {}  # by group, while they are put together
 
     @functools.cached_property
     def compute(self) -> Stream:
@@ -155,20 +154,20 @@ class Gpu:
         self._launch()
         return end
 
-    def give(self, group: str, works: list[Any]) -> None:
+    def give(self, group: str, calls: list[Any]) -> None:
         """Hand calls to a communicator; they wait for what the current stream was given so far.
         Those that are not asynchronous run in that stream, which has to wait for them at once.
         """
         lane = self.lanes.get(group)
         if lane is None:
             lane = self.lanes[group] = Lane(self.scheduler)
-        for work in works:
-            op = work.record.op
+        for call in calls:
+            op = call.record.op
             in_current = op.is_collective and not op.async_op  # torch's send does not know
-            work.record.called = self.scheduler.now
-            work.record.stream = self.current.name if in_current else "communicator"
-            lane.unwaited[work] = [] if in_current else [stretch(t) for t in work.memory]
-        lane.put(self.reached(), works)
+            call.record.called = self.scheduler.now
+            call.record.stream = self.current.name if in_current else "communicator"
+            lane.unwaited[call] = not in_current
+        lane.put(self.reached(), calls)
         self._launch()
 
     def _launch(self) -> None:
@@ -181,8 +180,10 @@ class Gpu:
     def synchronize(self) -> None:
         """The host waits for all streams; what has come by then is in place."""
         for lane in self.lanes.values():
-            for work in list(lane.unwaited):
-                work.wait()
+            for call in list(lane.unwaited):
+                call.record.waited = True
+                if call.work is not None:
+                    call.work.wait()
         self.finish()
 
     def finish(self) -> None:
@@ -203,18 +204,8 @@ def mine() -> Gpu:
 # ---- what is replaced ---------------------------------------------------------------------------
 
 _LOOKS = (
-    "item",
-    "tolist",
-    "cpu",
-    "numpy",
-    "nonzero",
-    "__bool__",
-    "__int__",
-    "__float__",
-    "__index__",
-    "__repr__",
-    "__format__",
-    "__array__",
+    "item tolist cpu numpy nonzero "
+    "__bool__ __int__ __float__ __index__ __repr__ __format__ __array__"
 )
 
 
@@ -274,5 +265,5 @@ def places() -> list[Place]:
         (torch.cuda, "default_stream", for_ranks(lambda rank, *_: rank.gpu.compute)),
         (torch.cuda, "set_device", for_ranks(lambda *_: None)),
     ]
-    out += [(torch.Tensor, name, _looks) for name in _LOOKS]
+    out += [(torch.Tensor, name, _looks) for name in _LOOKS.split()]
     return [*out, (torch, "equal", _looks)]

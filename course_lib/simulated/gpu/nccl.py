@@ -13,6 +13,7 @@ receiving from anybody.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -22,12 +23,13 @@ from course_lib.collectives import MAKE_GROUPS  # ranks meet in the store, not o
 from course_lib.diagnosis import deadlock, lines, mismatch
 from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.overlap import stretch
-from course_lib.simulated import collective, group, mail, scheduler
-from course_lib.simulated.combine import Tensors
-from course_lib.simulated.mail import RecvWork, SendWork
-from course_lib.simulated.rank import Rank, Waitable
+from course_lib.simulated import scheduler
+from course_lib.simulated.ends import group
+from course_lib.simulated.exchange import collective, groups, mail
+from course_lib.simulated.exchange.combine import Tensors
+from course_lib.simulated.gpu.streams import Gpu, Lane
+from course_lib.simulated.rank import Call, Rank
 from course_lib.simulated.records import Site
-from course_lib.simulated.streams import Gpu, Lane
 from course_lib.trace import Event
 
 _CROSSED = (
@@ -51,90 +53,76 @@ class Scheduler(scheduler.Scheduler):
         for rank in self.ranks:
             rank.gpu = Gpu(self, rank)
 
-    def compute(self, rank: Rank, seconds: float) -> float:
-        return rank.gpu.run(seconds)
-
-    def mark(self, rank: Rank) -> float:
-        return rank.gpu.reached()
-
-    def not_before(self, rank: Rank, at: float) -> None:
-        rank.gpu.current.wait_until(at)
-
-    def post(self, work: Waitable) -> None:
-        op, gpu = work.record.op, work.rank.gpu
+    def post(self, call: Call) -> None:
+        op, gpu = call.record.op, call.rank.gpu
         if op.op in MAKE_GROUPS:
-            super().post(work)
+            super().post(call)
         elif op.group in gpu.batches:
-            gpu.batches[op.group].append(work)
+            gpu.batches[op.group].append(call)
         else:
-            gpu.give(op.group, [work])
+            gpu.give(op.group, [call])
 
-    def over(self, work: Waitable, at: float, at_once: bool = False) -> None:
+    def over(self, call: Call, at: float, at_once: bool = False) -> None:
         """The thread goes on now that the end is known; its clock has never stood."""
-        rank, op = work.rank, work.record.op
+        rank, op = call.rank, call.record.op
         if op.op in MAKE_GROUPS:
-            return super().over(work, at)
-        work.record.completed = at
-        if rank.waits is work:
+            return super().over(call, at)
+        call.record.completed = at
+        if rank.waits is call:
             self.wake(rank, rank.clock)
-        return rank.gpu.lanes[op.group].over(work, at)
+        return rank.gpu.lanes[op.group].over(call, at)
 
-    def wait_for(self, work: Waitable, timeout: Any = None) -> None:
-        rank, record = work.rank, work.record
+    def wait_for(self, call: Call, timeout: Any = None) -> None:
+        rank, record = call.rank, call.record
         if timeout:
-            self.wait_at_most(work, timeout)
+            self.wait_at_most(call, timeout)
         if record.op.op in MAKE_GROUPS:
-            return super().wait_for(work)
+            return super().wait_for(call)
         self.check(rank)
         if record.completed is None:
-            self.park(rank, work)
+            self.park(rank, call)
         assert record.completed is not None
-        self._deliver_before(work)
-        self.not_before(rank, record.completed)
+        self._deliver_before(call)
+        call.work = None  # which delivers itself
+        rank.not_before(record.completed)
         if record.op.op == "barrier" and not record.op.async_op:
             rank.gpu.current.synchronize()
         return None
 
-    def _deliver_before(self, work: Any) -> None:
+    def _deliver_before(self, call: Call) -> None:
         """A communicator runs its calls in order: who waits for one has waited for those before."""
-        lane = _lane(work)
-        if lane is None or work not in lane.unwaited:
+        lane = _lane(call)
+        if lane is None or call not in lane.unwaited:
             return
         for earlier in list(lane.unwaited):
             del lane.unwaited[earlier]
-            if earlier is work:
+            if earlier is call:
                 return
             earlier.record.waited = True
-            earlier.deliver()
+            _deliver(earlier)
 
     def finish_before(self, rank: Rank, group: str, tensors: Tensors) -> None:
         """A call of this group is about to use these tensors. What earlier calls of the same
         communicator do with them is done by then: the thread goes on once their values are there.
         """
         lane = rank.gpu.lanes.get(group)
-        if lane is None or not lane.unwaited:
+        if lane is None or not any(lane.unwaited.values()):
             return
-        touched = []
-        for start, end in map(stretch, tensors):
-            for work, theirs in lane.unwaited.items():
-                for begin, stop in theirs:
-                    if start < stop and begin < end:
-                        touched.append(work)
-        for work in touched:
-            self.check(rank)
-            if work.record.completed is None:
-                self.park(rank, work)
-            work.deliver()
-            lane.unwaited[work] = []
+        wanted = list(map(stretch, tensors))
+        for call, goes_on in list(lane.unwaited.items()):
+            theirs = list(map(stretch, call.work.memory)) if goes_on and call.work else []
+            if any(a < stop and b < end for a, end in wanted for b, stop in theirs):
+                self.check(rank)
+                if call.record.completed is None:
+                    self.park(rank, call)
+                _deliver(call)
 
-    def poll(self, work: Any) -> None:
+    def poll(self, call: Any) -> None:
         """Asking is enough for the values to be there, unlike on gloo."""
-        super().poll(work)
-        if work.record.completed is not None and work.record.completed <= self.now:
-            work.wait()
-
-    def finish(self, rank: Rank) -> None:
-        rank.gpu.finish()
+        super().poll(call)
+        over = call.record.completed is not None and call.record.completed <= self.now
+        if over and call.work is not None:
+            call.work.wait()
 
 
 class Mail(mail.Mail):
@@ -148,39 +136,24 @@ class Mail(mail.Mail):
         differ = send.tag != recv.tag
         return mismatch.tags_ignored(send, recv) if differ else super().misfit(send, recv)
 
-    def begin(self, send: SendWork) -> None:
+    def begin(self, send: mail.Send) -> None:
         """Whoever is posted last need not be the later one: threads run ahead of streams."""
-        both = max(send.record.issued, send._partner.record.issued)
+        both = max(send.record.issued, send.partner.record.issued)
         if both > self.scheduler.now:
             self.scheduler.at(both, lambda: self.begin(send))
         else:
             super().begin(send)
 
-    def send(
-        self, rank: Rank, me: int, tensor: torch.Tensor, dst: int, tag: int, site: Site
-    ) -> SendWork:
-        self.scheduler.finish_before(rank, self.name, [tensor])
-        return super().send(rank, me, tensor, dst, tag, site)
-
-    def recv(
-        self, rank: Rank, me: int, tensor: torch.Tensor, src: int, tag: int, site: Site
-    ) -> RecvWork:
+    def recv(self, rank: Rank, me: int, like: Any, src: int, tag: int, site: Site) -> mail.Recv:
         if src < 0:
-            op, _ = self._op("recv", rank, me, src, tensor, tag, site)
+            op, _ = self._op("recv", rank, me, src, like, tag, site)
             self.scheduler.fail(mismatch.no_source(op))
-        self.scheduler.finish_before(rank, self.name, [tensor])
-        return super().recv(rank, me, tensor, src, tag, site)
+        return super().recv(rank, me, like, src, tag, site)
 
 
-class Calls(collective.Calls):
+class Collectives(collective.Collectives):
     scheduler: Scheduler
     backend = "nccl"
-
-    def issue(
-        self, rank: Rank, me: int, name: str, ins: Tensors, outs: Tensors, **more: Any
-    ) -> collective.CollectiveWork:
-        self.scheduler.finish_before(rank, self.name, [*ins, *outs])
-        return super().issue(rank, me, name, ins, outs, **more)
 
 
 class NcclGroup(group.SimulatedGroup):
@@ -188,20 +161,33 @@ class NcclGroup(group.SimulatedGroup):
     supports_coalescing = True
 
     def _start_coalescing(self, device: Any) -> None:
-        self._rank.gpu.batches[self._mail.name] = []
+        self._rank.gpu.batches[self._channel.name] = []
 
     def _end_coalescing(self, device: Any) -> Batch:
-        gpu, name = self._rank.gpu, self._mail.name
-        works = gpu.batches.pop(name)
-        if works:
-            gpu.give(name, works)
-        return Batch(works)
+        gpu, name = self._rank.gpu, self._channel.name
+        calls = gpu.batches.pop(name)
+        if calls:
+            gpu.give(name, calls)
+        return Batch([call.work for call in calls])
+
+    def _send(self, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> Any:
+        return self._in_order([tensor], super()._send, tensor, dst, tag, site)
+
+    def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> Any:
+        return self._in_order([tensor], super()._recv, tensor, src, tag, site)
 
     def _issue(self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any) -> Any:
         reduce_op = str(opts.reduceOp.op).rpartition(".")[2] if hasattr(opts, "reduceOp") else ""
         if reduce_op in _BITWISE:
             raise ValueError(f"Cannot use ReduceOp.{reduce_op} with NCCL")
-        return super()._issue(op, ins, outs, opts, **more)
+        return self._in_order([*ins, *outs], super()._issue, op, ins, outs, opts, **more)
+
+    def _in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
+        """A call after those before it; its lane knows the Work, and so its memory."""
+        self._rank.scheduler.finish_before(self._rank, self._channel.name, tensors)
+        work = make(*args, **more)
+        work.call.work = work
+        return work
 
 
 class Batch(torch.distributed.Work):
@@ -223,10 +209,10 @@ class Batch(torch.distributed.Work):
         return all(work.is_success() for work in self._works)
 
 
-class Groups(group.Groups):
-    mail, calls, end = Mail, Calls, NcclGroup
+class Groups(groups.Groups):
+    mail, collectives = Mail, Collectives
 
-    def cause(self, work: Waitable) -> Waitable:
+    def cause(self, work: Call) -> Call:
         """What a rank waits for in the end: the call before it on its communicator."""
         lane = _lane(work)
         return lane.under_way[0] if lane and work not in lane.under_way else work
@@ -275,7 +261,7 @@ class Groups(group.Groups):
                     continue
                 first = lane.under_way[0]
                 behind, before = (lines.call_text(work.record.op) for work in (other, first))
-                messages = {type(first), type(other)} <= {SendWork, RecvWork}
+                messages = isinstance(first, mail.Message) and isinstance(other, mail.Message)
                 peers = {work.record.op.peer for work in (first, other)}
                 return (
                     f"On a communicator, calls run one after another: on rank {other.rank.number}, "
@@ -286,5 +272,12 @@ class Groups(group.Groups):
         return ""
 
 
-def _lane(work: Waitable) -> Lane | None:
+def _deliver(call: Call) -> None:
+    """Put what has come into place. The Work is the user's alone from then on."""
+    work, call.work = call.work, None
+    if work is not None:
+        work.deliver()
+
+
+def _lane(work: Call) -> Lane | None:
     return work.rank.gpu.lanes.get(work.record.op.group)

@@ -8,7 +8,7 @@ Nothing here knows of ranks, groups or time: lists of tensors go in, lists of te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce as fold
 from itertools import cycle
 from typing import Any
@@ -50,47 +50,6 @@ def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
     if op == "AVG":
         total = total / len(tensors)
     return total.clone() if len(tensors) == 1 else total
-
-
-def as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous view of a dense tensor, as of a transposed one; of others the tensor itself."""
-    if tensor.is_sparse or tensor.is_contiguous():
-        return tensor
-    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-    lying = tensor.permute(order)
-    return lying if lying.is_contiguous() else tensor
-
-
-def refuse_memory(backend: str, op: str, tensors: Iterable[torch.Tensor]) -> None:
-    """Raise for a tensor that is no block of memory on the CPU. Of sparse ones gloo has a sum."""
-    for tensor in tensors:
-        kind = _kind(tensor)
-        if kind and (kind, op, backend) != ("sparse", "all_reduce", "gloo"):
-            raise RuntimeError(f"{backend} has no {op} of a {kind} tensor: {_INSTEAD[kind]}")
-        if not tensor.is_cpu:
-            raise RuntimeError(
-                f"simulated ranks have no {tensor.device.type}: use course_lib.device(), "
-                "which is the CPU here"
-            )
-
-
-_INSTEAD = {
-    "nested": "communicate its parts, x.unbind()",
-    "quantized": "communicate x.int_repr() and its scale",
-    "sparse": "communicate x.to_dense(), or its indices and values",
-    "compressed sparse": "communicate x.to_dense(), or its indices and values",
-}
-
-
-def _kind(tensor: torch.Tensor) -> str:
-    """What a tensor is that does not simply lie in memory; "" if it does."""
-    if tensor.is_nested:
-        return "nested"
-    if tensor.is_quantized:
-        return "quantized"
-    if tensor.layout is torch.strided:
-        return ""
-    return "sparse" if tensor.is_sparse else "compressed sparse"
 
 
 def refuse(

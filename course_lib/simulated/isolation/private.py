@@ -40,28 +40,17 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from course_lib import context, rendezvous
-from course_lib.simulated import compat, log_settings, store
-from course_lib.simulated.modules import Modules
+from course_lib.simulated.isolation import compat, log_settings, store
+from course_lib.simulated.isolation.modules import Modules
 from course_lib.simulated.rank import Rank
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import arguments, no_keyboard, no_spawn
 
 PROCESSES = (
-    "fork",
-    "forkpty",
-    "system",
-    "posix_spawn",
-    "posix_spawnp",
-    "popen",
-    "_exit",
-    "abort",
-    "execv",
-    "execve",
-    "execl",
-    "execlp",
-    "execvp",
-    "execvpe",
+    "fork forkpty system posix_spawn posix_spawnp popen _exit abort "
+    "execv execve execl execlp execvp execvpe"
 )
+_SIGNALS = "alarm setitimer pause sigwait sigtimedwait raise_signal pthread_kill set_wakeup_fd"
 MOST_OUTPUT = 100_000  # characters shown of one rank
 
 
@@ -164,7 +153,7 @@ def _places() -> list[Place]:
             (module, name, for_ranks(functools.partial(_draw, number, make, method)))
             for name, method in names.items()
         ]
-    processes: list[Any] = [(os, name) for name in PROCESSES if hasattr(os, name)]
+    processes: list[Any] = [(os, name) for name in PROCESSES.split() if hasattr(os, name)]
     processes += [(subprocess.Popen, "__init__"), (multiprocessing.process.BaseProcess, "start")]
     what = for_ranks(_refuse("cannot start or end processes: use run(), where ranks are processes"))
     out += [(owner, name, what) for owner, name in processes]
@@ -226,7 +215,7 @@ def _form_group(
     rank: Rank, size: int, asked: int, _ranks: Any, backend: Any, found: Any, *_: Any, **__: Any
 ) -> Any:
     rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
-    group = rank.groups.form_again(rank, str(backend))
+    group = rank.end_of("0", rank.groups.form_again(rank, str(backend)))
     compat.add_group(group, {r: r for r in range(size)})
     return group, found
 
@@ -272,17 +261,9 @@ def _select(original: Any) -> Any:
 def _signal_places() -> list[Place]:
     """A handler may be set, as for a job that is about to be stopped; nobody sends a signal."""
     refuse = for_ranks(_refuse("gets and sends no signals: use run(), where ranks are processes"))
-    names = (
-        "alarm",
-        "setitimer",
-        "pause",
-        "sigwait",
-        "sigtimedwait",
-        "raise_signal",
-        "pthread_kill",
-        "set_wakeup_fd",
-    )
-    out: list[Place] = [(signal, name, refuse) for name in names if hasattr(signal, name)]
+    out: list[Place] = [
+        (signal, name, refuse) for name in _SIGNALS.split() if hasattr(signal, name)
+    ]
     out += [(os, name, refuse) for name in ("kill", "killpg")]
     out.append((signal, "signal", for_ranks(_set_handler)))
     return [*out, (signal, "getsignal", for_ranks(_handler))]

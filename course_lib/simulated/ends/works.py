@@ -1,0 +1,270 @@
+"""The Works that a rank's code holds, with the buffers that belong to its calls until ``wait()``.
+
+    send          bytes, as they are when it is issued ─► exchange
+    recv          the buffer is poisoned; what has come goes into it when it is waited for
+    collectives   copies of what the rank gives ─► exchange; values go into place likewise
+
+So what happens to a buffer in between shows. A Work asks its ``call`` whether it is over and what
+has come: that may be in this process (exchange/) or in another one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course_lib.collectives import collective
+from course_lib.overlap import shared_memory
+from course_lib.simulated import memory
+from course_lib.simulated.ends.future import Future
+from course_lib.simulated.ends.poison import Buffers, Poison
+from course_lib.simulated.exchange.combine import Tensors
+from course_lib.simulated.isolation import compat
+from course_lib.simulated.records import Site, call_site
+
+
+class _MessageWork:
+    """What sends and recvs have in common.
+
+    It only says that it is a Work: torch's own, which C++ keeps a register of, would take as long
+    to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
+    """
+
+    __slots__ = ("_buffer", "_buffers", "call")
+
+    def __init__(self, call: Any, buffer: torch.Tensor, buffers: Buffers) -> None:
+        self.call, self._buffers = call, buffers
+        self._buffer: torch.Tensor | None = buffer  # None once it is the rank's own again
+        buffers.last = call.number
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return dist.Work
+
+    @property
+    def memory(self) -> Tensors:
+        return [] if self._buffer is None else [self._buffer]
+
+    def wait(self, timeout: Any = None) -> bool:
+        if self._buffer is None and self.call.waited:
+            return True
+        if compat.function_modes():
+            return compat.outside_of_modes(self.wait, timeout)
+        self.call.wait(timeout)
+        self.deliver()
+        return True
+
+    def deliver(self) -> None:
+        """The rank's buffer is its own again; it is what it has to be."""
+        raise NotImplementedError
+
+    def is_completed(self) -> bool:
+        """False until ``wait()``, as on gloo."""
+        self.call.poll()
+        return self._buffer is None
+
+    def is_success(self) -> bool:
+        return self._buffer is None
+
+    def exception(self) -> None:
+        return None
+
+    def get_future(self) -> Any:
+        raise RuntimeError("gloo's send and recv have no future: call wait() on the Work")
+
+
+class SendWork(_MessageWork):
+    __slots__ = ("_sent",)
+
+    def __init__(
+        self, call: Any, buffer: torch.Tensor, buffers: Buffers, sent: bytes | None
+    ) -> None:
+        super().__init__(call, buffer, buffers)
+        self._sent = sent  # what was in the buffer; None where nobody can have written to it
+
+    def deliver(self) -> None:
+        buffer, number = self._buffer, self.call.number
+        if buffer is None:
+            return
+        if self._sent is not None and memory.raw(buffer) != self._sent:
+            # What was last put there may have come after it was to be sent, or into a buffer that
+            # was being sent.
+            writer, came = self._buffers.filled.get(buffer.data_ptr(), (number, 0))
+            if came < number:
+                self.call.accuse("written_before_wait", number)
+            elif writer < number:
+                self.call.accuse("read_before_wait", writer)
+            self.call.accuse("received_into", number, writer)
+        self._buffer = self._sent = None
+
+
+class RecvWork(_MessageWork):
+    __slots__ = ("_poison",)
+
+    def __init__(
+        self, call: Any, buffer: torch.Tensor, buffers: Buffers, in_users_hands: bool
+    ) -> None:
+        super().__init__(call, buffer, buffers)
+        self._poison = buffers.put(buffer) if in_users_hands else None
+
+    def deliver(self) -> None:
+        buffer, buffers, number = self._buffer, self._buffers, self.call.number
+        if buffer is None:
+            return
+        address = buffer.data_ptr()
+        if self._poison is not None and not self._poison.intact(buffer):
+            came = buffers.filled.get(address, (0, 0))[1]
+            self.call.accuse("written_into", number, twice=came >= number)
+        memory.fill(buffer, self.call.take())
+        buffers.filled[address] = number, buffers.last
+        self._buffer = self._poison = None
+
+    def source_rank(self) -> int:
+        return self.call.source
+
+    _source_rank = source_rank
+
+
+class CollectiveWork(dist.Work):
+    """The Work that the user's code, or DDP, holds. It keeps the outputs, as gloo's own does; of
+    ours nothing keeps the Work, and it keeps no more of the call's memory once that is over.
+    """
+
+    __slots__ = ("_buffers", "_given", "_inputs", "_outputs", "_places", "_poisons", "call")
+
+    def __init__(self, buffers: Buffers, outputs: Tensors) -> None:
+        super().__init__()
+        self.call: Any = None
+        self._buffers, self._outputs = buffers, outputs
+        self._given: Tensors = []  # what the rank passed in, as it was then
+        self._inputs: Tensors = []  # the same tensors, as they are now
+        self._places: Tensors | None = []  # the outputs' memory, as the values go into it
+        self._poisons: list[Poison | None] = []
+
+    @property
+    def memory(self) -> Tensors:
+        """What the call reads and writes, as long as it is not over."""
+        return [*self._inputs, *(self._places or ())]
+
+    def wait(self, timeout: Any = None) -> bool:
+        self.call.wait(timeout)
+        self.deliver()
+        return True
+
+    def is_completed(self) -> bool:
+        if not self.call.poll():
+            return False
+        self.deliver()
+        return True
+
+    def is_success(self) -> bool:
+        return self._places is None
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> Tensors:
+        return self._outputs
+
+    def get_future(self) -> torch.futures.Future:
+        """A future of the outputs. What the user's own code asks for waits when it is waited
+        for. DDP's reducer, and who asks on its behalf, waits in C++, where the baton cannot be
+        handed on: it gets the values at once, and its clock pays after backward.
+        """
+        if call_site().direct and not compat.in_comm_hook():
+            return Future(self)
+        end = self.call.settle()
+        self.deliver()
+        pay = partial(self.call.not_before, end)
+        if not compat.after_backward(pay):
+            pay()
+        future: torch.futures.Future = torch.futures.Future()
+        future.set_result(self._outputs)
+        return future
+
+    def deliver(self) -> None:
+        """Put the values into place, and see that nobody touched the buffers meanwhile."""
+        if self._places is not None:
+            compat.outside_of_modes(self._put_into_place, self._places)
+
+    def _put_into_place(self, places: Tensors) -> None:
+        pairs = zip(self._poisons, places, strict=False)
+        if any(poison and not poison.intact(place) for poison, place in pairs):
+            self.call.accuse("written_into", self.call.number)
+        if not all(map(memory.same, self._given, self._inputs)):
+            self.call.accuse("written_before_wait", self.call.number)
+        with torch.no_grad():
+            for out, value in zip(places, self.call.take(), strict=True):
+                if out.is_sparse:  # a detached one would get memory of its own
+                    out.copy_(value)
+                    continue
+                out.detach().copy_(value.view(out.shape))
+                self._buffers.filled[out.data_ptr()] = self.call.number, self._buffers.last
+        self._places, self._given, self._inputs, self._poisons = None, [], [], []
+
+
+def issue(
+    calls: Any,
+    rank: Any,
+    me: int,
+    op: str,
+    ins: Tensors,
+    outs: Tensors,
+    site: Site,
+    root: int = -1,
+    reduce_op: str | None = None,
+    async_op: bool = False,
+    first: torch.Tensor | None = None,
+) -> CollectiveWork:
+    """A rank makes its next call of a whole group, as ``calls``, the group's exchange, knows it:
+    see Collectives.issue. What it passes in is sent as it is now; its buffers are the call's until
+    ``wait``.
+    """
+    work = CollectiveWork(rank.buffers, outs)
+    reads, places = ins, outs
+    if collective(op).memory == "as it lies":  # whatever the order of dimensions
+        reads, places = list(map(memory.as_it_lies, ins)), list(map(memory.as_it_lies, outs))
+    # what is only combined may be sent as it is if nobody can change it before all have called
+    keep = reduce_op is not None and not async_op
+    given = reads if keep else [t.detach().clone() for t in reads]
+    poisoned: Tensors = []
+    if async_op and site.direct:  # the user's code goes on meanwhile
+        if collective(op).writes_what_it_reads and outs and not (op == "broadcast" and me == root):
+            poisoned = places  # nobody reads what it was
+        else:
+            work._given, work._inputs = given, reads
+            poisoned = [] if _meet(reads, places) else places
+    work.call = calls.issue(
+        rank,
+        me,
+        op,
+        ins,
+        outs,
+        given,
+        site=site,
+        root=root,
+        reduce_op=reduce_op,
+        async_op=async_op,
+        first=first,
+        dense=_lies_dense(op, ins, outs),
+        shared=shared_memory(outs) if collective(op).fills_a_list else "",
+        poisoned=len(poisoned),
+    )
+    rank.buffers.last = work.call.number
+    work._places, work._poisons = places, list(map(rank.buffers.put, poisoned))
+    return work
+
+
+def _meet(ins: Tensors, outs: Tensors) -> bool:
+    """Whether something of both lies in one storage."""
+    owned = {t.untyped_storage().data_ptr() for t in outs}
+    return any(t.untyped_storage().data_ptr() in owned for t in ins)
+
+
+def _lies_dense(op: str, ins: Tensors, outs: Tensors) -> bool:
+    """Whether all elements of what a call touches lie side by side, in the order that it needs."""
+    lying = outs if collective(op).memory == "in order" else map(memory.as_it_lies, (*ins, *outs))
+    return all(t.is_sparse or t.is_contiguous() for t in lying)

@@ -1,0 +1,1 @@
+"""What meets what, when, and what comes of it: messages, and calls of whole groups."""

@@ -1,0 +1,266 @@
+"""Calls of a whole group: the k-th call of each rank meets the k-th of the others.
+
+    rank 0   all_reduce ─┐
+    rank 1   all_reduce ─┼─ the last one in: compare the calls, compute, charge the time
+    rank 2   all_reduce ─┘     start = when the last has called and the wires of all are free
+                               end   = start + costs.textbook_seconds(…)
+
+Everybody is done at ``end``; a rank's Work takes the values when it is waited for. Values are
+computed from what the ranks gave when they called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+
+from course_lib.collectives import collective
+from course_lib.diagnosis import lines, mismatch
+from course_lib.errors import Mismatch
+from course_lib.simulated import costs, memory
+from course_lib.simulated.exchange.combine import Tensors, combine, refuse, splits
+from course_lib.simulated.network import Fabric
+from course_lib.simulated.rank import Call, Rank
+from course_lib.simulated.records import Site, collectives, op_of
+from course_lib.simulated.scheduler import Scheduler
+from course_lib.trace import Event
+
+
+class Part(Call):
+    """One rank's part in one call of its group."""
+
+    __slots__ = ("calls", "given", "me", "meeting", "values")
+
+    def __init__(
+        self, calls: Collectives, meeting: Meeting, rank: Rank, op: Event, site: Site, me: int
+    ) -> None:
+        super().__init__(rank, op, site)
+        self.calls, self.meeting, self.me = calls, meeting, me
+        self.given: Tensors = []  # what the rank gave, as it was then
+        self.values: Tensors = []
+
+    def post(self) -> None:
+        self.calls.join(self)
+
+    @property
+    def met(self) -> Collection[Part]:
+        return self.meeting.parts.values()
+
+    @property
+    def ready(self) -> bool:
+        return self.meeting.complete
+
+    @property
+    def on(self) -> tuple[int, ...]:
+        joined = {part.me for part in self.met if part.posted}
+        return tuple(r for k, r in enumerate(self.calls.ranks) if k not in joined)
+
+    def wait(self, timeout: Any = None) -> None:
+        self.record.waited = True
+        self.rank.scheduler.wait_for(self, timeout)
+
+    def poll(self) -> bool:
+        """Whether the call is over by now."""
+        scheduler = self.rank.scheduler
+        scheduler.poll(self)
+        return self.meeting.end is not None and self.meeting.end <= scheduler.now
+
+    def settle(self) -> float:
+        """Wait only until all ranks have called; returns when the values would be there."""
+        self.record.waited = True
+        scheduler = self.rank.scheduler
+        scheduler.check(self.rank)
+        scheduler.read_clock()
+        if self.meeting.end is None:
+            self.meeting.eager.add(self.me)
+            scheduler.park(self.rank, self)
+        return self.meeting.end or 0.0
+
+    def not_before(self, at: float) -> None:
+        """What the rank does next needs something that is there at ``at``."""
+        self.rank.not_before(at)
+
+    def take(self) -> Tensors:
+        """The values."""
+        values, self.values = self.values, []
+        return list(map(torch.zeros_like, values)) if self.calls.fabric.network.zeros else values
+
+
+class Meeting:
+    """The k-th call of a group, as far as its ranks have come."""
+
+    __slots__ = ("complete", "eager", "end", "joined", "parts")
+
+    def __init__(self) -> None:
+        self.parts: dict[int, Part] = {}  # of who has called, in whatever order, until the end
+        self.complete = False  # whether all have called, and the values are there
+        self.end: float | None = None  # when everybody is done; None until all have called
+        self.joined = 0  # how many of them have been posted
+        self.eager: set[int] = set()  # who only waits until all have called
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    """Of a sparse tensor what it would take if it were none: ranks may fill it differently."""
+    return tensor.numel() * tensor.element_size()
+
+
+class Collectives:
+    """All calls of one group that the whole of it makes."""
+
+    backend = "gloo"
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        fabric: Fabric,
+        name: str,
+        ranks: Sequence[int],
+        wires: list[float],
+    ) -> None:
+        self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
+        self.wires = wires  # wires[r]: when rank r's last collective ends
+        self._meetings: dict[int, Meeting] = {}
+        self._counts = [0] * len(ranks)
+
+    def issue(
+        self,
+        rank: Rank,
+        me: int,
+        name: str,
+        ins: Tensors,
+        outs: Tensors,
+        given: Tensors,
+        *,
+        site: Site,
+        root: int = -1,
+        reduce_op: str | None = None,
+        async_op: bool = False,
+        first: torch.Tensor | None = None,
+        dense: bool = True,
+        shared: str = "",
+        poisoned: int = 0,
+        group: str | None = None,
+    ) -> Part:
+        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets, of which
+        only dtype and shape are looked at, and ``first`` what to write down where that is not the
+        first of them; ``given`` is what is in ``ins``. Of the rank's memory its end says if all
+        lies ``dense``, what of its outputs is ``shared``, and how many of them it will poison.
+        """
+        self.scheduler.check(rank)
+        n = len(self.ranks)
+        in_splits, out_splits = splits(name, ins, outs, n)
+        op = op_of(
+            name,
+            rank.number,
+            None if root < 0 else self.ranks[root],
+            group or self.name,
+            sum(map(_nbytes, ins)),
+            0 if collective(name).writes_what_it_reads else sum(map(_nbytes, outs)),
+            first if first is not None else next(iter((*ins, *outs)), None),
+            site,
+            reduce_op=reduce_op,
+            async_op=async_op,
+            contiguous=dense,
+            in_splits=in_splits,
+            out_splits=out_splits,
+        )
+        kind = collective(name)
+        refuse(name, ins, outs, me, n, reduce_op, self.backend)
+        if kind.memory and not dense:
+            self.scheduler.fail(mismatch.strided(op))
+        if shared:
+            self.scheduler.fail(mismatch.outputs_shared(op, shared))
+        number = self._counts[me]
+        self._counts[me] += 1
+        meeting = self._meetings.setdefault(number, Meeting())
+        part = Part(self, meeting, rank, op, site, me)
+        for other in meeting.parts.values():
+            if mismatch.between(other.record.op, op):
+                self.scheduler.fail(self._mismatch(other.record.op, op))
+            break  # the others are like the first
+        meeting.parts[me] = part
+        if op.in_splits is not None:
+            self._compare_splits(part)
+        part.given = given
+        if rank.poisoned and not site.carries and (op.op != "broadcast" or me == root):
+            for tensor in given:
+                rank.show(memory.contents(tensor))
+        rank.poisoned += [part.record] * poisoned
+        if len(meeting.parts) == n:
+            del self._meetings[number]
+            self._combine(meeting)
+        self.scheduler.post(part)
+        return part
+
+    def _mismatch(self, theirs: Event, op: Event) -> Mismatch:
+        """The error for two calls that met and do not fit."""
+        calls = collectives([rank.records for rank in self.scheduler.ranks], op.group)
+        error = mismatch.between(theirs, op, lines.parted(calls, len(calls[op.rank]) - 1))
+        assert error is not None
+        return error
+
+    def _compare_splits(self, part: Part) -> None:
+        """With every rank that has called: each two have a number of elements of their own."""
+        op, me = part.record.op, part.me
+        for other in part.met:
+            theirs, their = other.record.op, other.me
+            if not op.in_splits or not op.out_splits or not theirs.in_splits:
+                continue
+            fits = op.out_splits[their] == theirs.in_splits[me]
+            if not fits or op.in_splits[their] != (theirs.out_splits or ())[me]:
+                error = mismatch.of_splits([op], [theirs], self.ranks)
+                self.scheduler.fail(error or mismatch.strided(op))
+
+    def join(self, part: Part) -> None:
+        """The rank joins the call now; the last one lets it begin."""
+        meeting, scheduler = part.meeting, self.scheduler
+        part.posted, part.record.issued = True, scheduler.now
+        meeting.joined += 1
+        if meeting.joined < len(self.ranks):
+            return
+        meeting.end = self._end(part.record.op, meeting)
+        parts, meeting.parts = meeting.parts, {}  # nobody waits for them any more
+        for other in parts.values():
+            scheduler.over(other, meeting.end, other.me in meeting.eager)
+
+    def _combine(self, meeting: Meeting) -> None:
+        """Of the thread that calls last nothing may show: what it is in (modes, a graph)."""
+        parts = [meeting.parts[r] for r in range(len(self.ranks))]
+        op = parts[0].record.op
+        with torch.no_grad():
+            values = combine(op.op, [p.given for p in parts], self._root(op), op.reduce_op)
+        for part, value in zip(parts, values, strict=True):
+            part.values, part.given = value, []
+        meeting.complete = True
+
+    def _root(self, op: Event) -> int:
+        return 0 if op.peer is None else self.ranks.index(op.peer)
+
+    def _end(self, op: Event, meeting: Meeting) -> float:
+        nbytes = max(part.record.op.nbytes for part in meeting.parts.values())
+        issued = (part.record.issued for part in meeting.parts.values())
+        start = max(*issued, *(self.wires[r] for r in self.ranks))
+        if self.fabric.network.collectives == "messages":
+            end = self._last_message(op.op, nbytes, self._root(op), start)
+        else:
+            alpha, beta = self.fabric.between(self.ranks)
+            end = start + costs.textbook_seconds(op.op, len(self.ranks), nbytes, alpha, beta)
+        for r in self.ranks:
+            self.wires[r] = end
+        return end
+
+    def _last_message(self, op: str, nbytes: int, root: int, start: float) -> float:
+        """When the last of the algorithm's messages is in, sent over the links step by step."""
+        clocks = [start] * len(self.ranks)
+        for step in costs.messages(op, len(self.ranks), nbytes, root):
+            after = list(clocks)
+            for src, dst, size in sorted(step, key=lambda m: max(clocks[m[0]], clocks[m[1]])):
+                out, into, alpha, beta = self.fabric.route(self.ranks[src], self.ranks[dst])
+                leaves = max(clocks[src], clocks[dst], out.free)
+                out.free = leaves + size * beta
+                into.free = end = max(leaves + alpha, into.free) + size * beta
+                after[src], after[dst] = max(after[src], out.free), max(after[dst], end)
+            clocks = after
+        return max(clocks)

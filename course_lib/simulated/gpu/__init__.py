@@ -1,0 +1,1 @@
+"""A modelled GPU for each rank: streams, and NCCL's rules."""

@@ -1,0 +1,1 @@
+"""What a process has to itself, given to threads."""
