@@ -117,8 +117,8 @@ class Call:
         return self.record.waited
 
     def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
-        """The rank's end has seen that its calls of these numbers broke a rule, which diagnosis/hazard.py
-        has a function for. Raises what ends the simulation.
+        """The rank's end has seen that its calls of these numbers broke a rule, for which
+        diagnosis/hazard.py has a function. Raises what ends the simulation.
         """
         ops = (self.rank.records[number - 1].op for number in numbers)
         self.rank.scheduler.fail(getattr(hazards, hazard)(*ops, **more))
