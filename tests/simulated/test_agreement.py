@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -372,3 +373,34 @@ def test_a_late_recv_takes_as_long_as_one_in_time():
                    for play in (run, partial(simulate, network=network)))  # fmt: skip
     assert model == pytest.approx([network.seconds(nbytes)] * 2, rel=1e-9)
     assert real[1] > 0.3 * real[0]
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_a_short_timeout_that_the_program_catches_is_no_deadlock(engine):
+    def who_is_there():
+        second = timedelta(seconds=1)
+        group = dist.new_group(timeout=second)
+        calls = (
+            lambda: dist.monitored_barrier(timeout=second),
+            lambda: dist.barrier(group),
+            lambda: dist.all_reduce(torch.zeros(1), group=group),
+            lambda: dist.recv(torch.zeros(1), 1, group=group),
+        )
+        said = []
+        for call in calls if dist.get_rank() == 0 else ():
+            try:
+                call()
+            except RuntimeError:
+                said.append("nobody came")
+        return said
+
+    assert engine(who_is_there, world_size=2).results == [["nobody came"] * 4, []]
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_ranks_may_make_groups_of_themselves_alone(engine):
+    def inner():
+        mine, _ = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])
+        alone, _ = dist.new_subgroups(group_size=1, group=mine)
+        return alone.size()
+
+    assert engine(inner, world_size=4).results == [1, 1, 1, 1]

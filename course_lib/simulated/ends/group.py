@@ -13,6 +13,7 @@ these into what an exchange takes. Whose exchange that is, it does not know: see
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ from course_lib.simulated.exchange.combine import Tensors
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.records import Site, call_site
 
+# Who gives a group or a call no more than this has an answer ready, as under run(), which tells a
+# deadlock after two seconds. A longer timeout is there for the worst.
+_SHORT = timedelta(seconds=2)
 _ProcessGroup: Any = dist.ProcessGroup  # whose overloads nobody can match word by word
 
 
@@ -43,6 +47,7 @@ class SimulatedGroup(_ProcessGroup):
         self._me, self._size = channel.members[rank.number], len(channel.members)
         super().__init__(self._me, self._size)
         self._groups, self._rank, self.group_name = groups, rank, name
+        self._patience: timedelta | None = None  # of its calls, where it is short
 
     # -- who we are ----------------------------------------------------------------------------
 
@@ -90,7 +95,13 @@ class SimulatedGroup(_ProcessGroup):
         return f"SimulatedGroup(rank={self._me}, size={self._size})"
 
     def new_group(
-        self, ranks: Sequence[int], *, group_name: str, backend: Any = None, **_: Any
+        self,
+        ranks: Sequence[int],
+        *,
+        group_name: str,
+        backend: Any = None,
+        timeout: timedelta | None = None,
+        **_: Any,
     ) -> SimulatedGroup | None:
         """Called by ``dist.new_group`` on the default group. A hashed name is how torch asks for
         ``use_local_synchronization``, which members call alone.
@@ -102,7 +113,10 @@ class SimulatedGroup(_ProcessGroup):
             )
         if not ranks:
             raise RuntimeError("new_group: a group needs at least one rank")
-        return self._made("new_group", group_name, ranks, not group_name.isdigit())
+        made = self._made("new_group", group_name, ranks, not group_name.isdigit())
+        if made is not None:
+            made._patience = _short(timeout)
+        return made
 
     def split_group(
         self,
@@ -147,13 +161,17 @@ class SimulatedGroup(_ProcessGroup):
         memory.refuse_scattered("send", tensor)
         data = memory.raw(tensor)
         call = self._mail.send(self._rank, self._me, tensor, data, dst, tag, site)
-        return works.SendWork(call, tensor, self._rank.buffers, None if site.blocking else data)
+        work = works.SendWork(call, tensor, self._rank.buffers, None if site.blocking else data)
+        work.patience = self._patience
+        return work
 
     def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
         memory.refuse_scattered("recv", tensor)
         call = self._mail.recv(self._rank, self._me, tensor, src, tag, site)
         in_users_hands = site.direct and not site.blocking
-        return works.RecvWork(call, tensor, self._rank.buffers, in_users_hands)
+        work = works.RecvWork(call, tensor, self._rank.buffers, in_users_hands)
+        work.patience = self._patience
+        return work
 
     # -- collectives ---------------------------------------------------------------------------
 
@@ -168,10 +186,12 @@ class SimulatedGroup(_ProcessGroup):
         if hasattr(opts, "rootRank"):
             more["root"] = self._peer(opts.rootRank)
         calls = self._channel.collectives
-        return works.issue(calls, self._rank, self._me, op, ins, outs, call_site(), **more)
+        work = works.issue(calls, self._rank, self._me, op, ins, outs, call_site(), **more)
+        work.patience = self._patience
+        return work
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        self._issue("monitored_barrier", [], []).wait()
+        self._issue("monitored_barrier", [], []).wait(_short(timeout))
 
     def of_root(self, opts: Any, tensors: list[Tensors]) -> Tensors:
         """What only the root has; the others pass a list without it."""
@@ -193,6 +213,11 @@ class SimulatedGroup(_ProcessGroup):
                 )
             sizes = [tensor.shape[0] // self._size] * self._size
         return list(tensor.split(list(sizes)))
+
+
+def _short(timeout: timedelta | None) -> timedelta | None:
+    """The timeout where it is short, or None."""
+    return timeout if timeout is not None and timeout <= _SHORT else None
 
 
 # What a call is named in torch.distributed and in c10d, and, of what c10d passes, what a rank gives

@@ -33,12 +33,13 @@ class _MessageWork:
     to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
     """
 
-    __slots__ = ("_buffer", "_buffers", "call")
+    __slots__ = ("_buffer", "_buffers", "call", "patience")
 
     def __init__(self, call: Any, buffer: torch.Tensor, buffers: Buffers) -> None:
         self.call, self._buffers = call, buffers
         self._buffer: torch.Tensor | None = buffer  # None once it is the rank's own again
         buffers.last = call.number
+        self.patience: Any = None  # how long wait() waits where nobody says
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -53,7 +54,7 @@ class _MessageWork:
             return True
         if compat.function_modes():
             return compat.outside_of_modes(self.wait, timeout)
-        self.call.wait(timeout)
+        self.call.wait(timeout or self.patience)
         self.deliver()
         return True
 
@@ -133,11 +134,21 @@ class CollectiveWork(dist.Work):
     ours nothing keeps the Work, and it keeps no more of the call's memory once that is over.
     """
 
-    __slots__ = ("_buffers", "_given", "_inputs", "_outputs", "_places", "_poisons", "call")
+    __slots__ = (
+        "_buffers",
+        "_given",
+        "_inputs",
+        "_outputs",
+        "_places",
+        "_poisons",
+        "call",
+        "patience",
+    )
 
     def __init__(self, buffers: Buffers, outputs: Tensors) -> None:
         super().__init__()
         self.call: Any = None
+        self.patience: Any = None  # how long wait() waits where nobody says
         self._buffers, self._outputs = buffers, outputs
         self._given: Tensors = []  # what the rank passed in, as it was then
         self._inputs: Tensors = []  # the same tensors, as they are now
@@ -150,7 +161,7 @@ class CollectiveWork(dist.Work):
         return [*self._inputs, *(self._places or ())]
 
     def wait(self, timeout: Any = None) -> bool:
-        self.call.wait(timeout)
+        self.call.wait(timeout or self.patience)
         self.deliver()
         return True
 
