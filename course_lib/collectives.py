@@ -41,7 +41,7 @@ COLLECTIVES = {
         "all_gather_single_coalesced allgather_into_tensor_coalesced",
         equal="bytes_out",
     ),
-    "gather": Collective("gather", "gets", "bytes_in", fills_a_list=True),
+    "gather": Collective("gather gather_single", "gets", "bytes_in", fills_a_list=True),
     "scatter": Collective("scatter", "gives", "bytes_out", memory=_AS_IT_LIES),
     "reduce_scatter": Collective(
         "reduce_scatter", equal="bytes_in", memory=_IN_ORDER, uneven_on=("gloo", "nccl")

@@ -32,9 +32,6 @@ class Writer:
 
     def append(self, *record: Any) -> None:
         """Write one record of marshallable values."""
-        self.write(record)
-
-    def write(self, record: tuple) -> None:
         body = marshal.dumps(record, _FORMAT)
         os.write(self._fd, _LENGTH.pack(len(body)) + body)
 

@@ -135,7 +135,7 @@ class Recorder(context.Context):
             size, now = max(bytes_in, bytes_out), self.now()
             what = "issued", op, peer, group, size, dtype, shape, now, None, line, call.tag
             how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
-            self._log.write(what + how + more)
+            self._log.append(*what, *how, *more)
         if kind.fills_a_list and (shared := shared_memory(writes)):
             self._log.append("shares", seq, shared)
         return seq

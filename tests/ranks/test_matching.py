@@ -103,3 +103,13 @@ def test_a_call_that_was_withdrawn_meets_nobody():
     matcher.withdraw(wrong)
     assert matcher.mismatch() is None
     assert matcher.missing(right) == ()
+
+
+def test_a_call_that_was_withdrawn_takes_along_nothing_that_is_said_of_others():
+    refused, filled = call(0, 0, "barrier"), call(0, 1, "all_gather")
+    matcher = matcher_of(refused, filled)
+    matcher.shares(filled, "one tensor 3 times")
+    matcher.withdraw(refused)
+    assert "lets all_gather fill one tensor 3 times" in str(matcher.mismatch())
+    matcher.withdraw(filled)
+    assert matcher.mismatch() is None
