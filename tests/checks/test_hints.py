@@ -598,7 +598,7 @@ def test_both_shapes_are_said() -> None:
 @pytest.mark.slow
 def test_what_the_other_ranks_have_is_listed_where_the_result_depends_on_it() -> None:
     text = shown(25)
-    assert "rank 1  given          [-3], 0, 'max'   and is right" in text
+    assert "rank 1  given          [2], 0, 'prod'   and is right" in text
     assert "should not be" not in text, "dst's tensor is to be written"
 
 
