@@ -37,7 +37,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "course_lib" / "jobs")]
 
 from course_lib import Network, compute, device, load_digits, run, simulate  # noqa: E402
 from course_lib.beside.in_rank import Answer, call_all  # noqa: E402
-from course_lib.beside.kept import Kept  # noqa: E402
+from course_lib.beside.kept import Kept, Unpacked  # noqa: E402
 from course_lib.checks.exercise import Exercise, find  # noqa: E402
 from course_lib.checks.judge import judge  # noqa: E402
 from course_lib.checks.play import make, settle  # noqa: E402
@@ -137,13 +137,13 @@ def spread_out(t: Tensor, where: torch.device) -> Tensor:
     return copy.as_strided(t.shape, t.stride(), t.storage_offset())
 
 
-def play_there(answer: Answer, rounds: list[Kept], ddp: bool) -> Kept:
+def play_there(answer: Answer, rounds: list[Kept], ddp: bool) -> Unpacked:
     """Runs in a rank: the case's arguments on this rank's device, and what became of them."""
     mine = [moved(args, device()) for args in rounds[dist.get_rank()].value]
     seen = call_all(answer.load(), mine, ddp)
     for one in seen:
         one.returned, one.args = (moved(v, torch.device("cpu")) for v in (one.returned, one.args))
-    return Kept(seen)
+    return Unpacked(seen)
 
 
 def solutions() -> Iterator[tuple[Exercise, Answer]]:

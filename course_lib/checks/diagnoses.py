@@ -315,7 +315,7 @@ BUDGET: Table = {
     "over-budget": (
         "Go through the messages of one rank: how many are there, how long "
         "is the longest, and to whom do they go?",
-        found("sends", "bytes", "peers"),
+        found("sends", "bytes", "peers", "rounds"),
     ),
 }
 NONE_FITS = Diagnosis(

@@ -20,7 +20,7 @@ from typing import IO
 import torch.distributed as dist
 
 from course_lib.beside.in_rank import Answer, call_all
-from course_lib.beside.kept import Kept
+from course_lib.beside.kept import Kept, Unpacked
 from course_lib.beside.seen import Seen
 from course_lib.checks.cases import Case
 from course_lib.checks.exercise import After, Exercise, Play, Prepared
@@ -68,7 +68,7 @@ def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
         for job in jobs:
             signal.alarm(math.ceil(STUCK * load_factor()))  # ends the process, whatever it is doing
             result = _simulate(answer, job, ddp)
-            out.write(pickle.dumps(result))
+            out.write(Kept(result).parcel)
             if isinstance(result, Hang):
                 return
 
@@ -94,16 +94,16 @@ def _simulate(answer: Answer, job: Job, ddp: bool) -> Result:
         return error
 
 
-def _play(answer: Answer, rounds: list[Kept], ddp: bool, busy: float = 0.0) -> Kept:
+def _play(answer: Answer, rounds: list[Kept], ddp: bool, busy: float = 0.0) -> Unpacked:
     """Runs in every rank; ``rounds`` are by rank the arguments of every call."""
     rank = dist.get_rank()
     os.environ["LOCAL_RANK"] = str(rank % 2)  # as on machines that have two ranks each
     if busy:
         compute(busy * (rank + 1))
-    return Kept(call_all(answer.load(), rounds[rank].value, ddp))
+    return Unpacked(call_all(answer.load(), rounds[rank].value, ddp))
 
 
-def _play_real(answer: Answer, rounds: list[Kept], ddp: bool) -> Kept:
+def _play_real(answer: Answer, rounds: list[Kept], ddp: bool) -> Unpacked:
     """Runs in a real rank."""
     _be_quiet()
     with lightly():
@@ -232,7 +232,7 @@ def play_real(exercise: Exercise, answer: Answer, case: Case) -> Play:
 
 
 def settle(play: Play, result: Result) -> None:
-    """Write down in the play what became of it: of each rank its Seen by call, plain or Kept.
+    """Write down in the play what became of it: of each rank its Seen by call.
 
     Raises CannotCheck where that says nothing of the answer.
     """
@@ -242,8 +242,7 @@ def settle(play: Play, result: Result) -> None:
     if isinstance(result, CourseError):
         play.error = result
         return
-    by_rank = [r.value if isinstance(r, Kept) else r for r in result.results]
-    play.seen = [After(ranks) for ranks in zip(*by_rank, strict=True)]
+    play.seen = [After(ranks) for ranks in zip(*result.results, strict=True)]
     if not all(
         isinstance(seen, Seen) and len(seen.args) == len(args)
         for call, rounds in zip(play.seen, play.inputs, strict=True)

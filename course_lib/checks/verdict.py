@@ -84,8 +84,8 @@ class Verdict:
         if self.elsewhere:
             come, them = ("comes", "it") if len(self.elsewhere) == 1 else ("come", "them")
             lines.append(
-                f"  {', '.join(self.elsewhere)} {come} from a cell of your own: grading runs the "
-                f"answer's cell alone. Put {them} into that cell."
+                f"  {', '.join(self.elsewhere)} {come} from another cell of yours: grading runs "
+                f"the answer's cell alone. Put {them} into that cell."
             )
         if level := self.first_failing:
             lines += ["", *_story(level), "", f"{level.said.id}: {level.said.hint}"]
