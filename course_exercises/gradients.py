@@ -30,14 +30,14 @@ def average(
                 setattr(p, of, torch.empty_like(p).copy_(mean).detach())
 
 
-AVERAGE_HINTS = {
+HINTS = {
     "sum": "Every rank has the sum of all gradients, not their mean.",
     "divided-twice": "It is divided by the number of ranks a second time somewhere.",
     "one-too-few": "The sum is divided by n − 1. The mean of n numbers is their sum over n.",
     "none-stays": "A rank that had no gradient still has none, while the others have the mean: "
     "its weights will fall behind theirs.",
 }
-AVERAGE_MISTAKES: Mistakes = {
+MISTAKES: Mistakes = {
     "sum": {"divisor": lambda n: 1},
     "divided-twice": {"divisor": lambda n: n**2},
     "one-too-few": {"divisor": lambda n: n - 1},

@@ -10,15 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_exercises import whole_tensors
 from course_exercises.declare import exercise
-from course_exercises.whole_tensors import (
-    OWN_MISSING,
-    WITHOUT_OWN,
-    left_out,
-    rooted_core,
-    rooted_sturdy,
-    worlds_and_lengths,
-)
 from course_lib.checks import rules
 from course_lib.checks.cases import Case, cases, crowd, hostile, rows, tensor
 from course_lib.checks.compare import same
@@ -40,9 +33,9 @@ exercise(
     "02.1 my_broadcast",
     broadcast,
     inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
-    core=rooted_core("src"),
-    sturdy=rooted_sturdy("src"),
-    special=worlds_and_lengths,
+    core=whole_tensors.rooted_core("src"),
+    sturdy=whole_tensors.rooted_sturdy("src"),
+    special=whole_tensors.worlds_and_lengths,
     rules=[rules.no_collectives],
     hints={
         "adds": "What arrives is added to what the rank had. src's tensor is to take its place."
@@ -75,7 +68,7 @@ def misplaced(play: Play) -> bool:
     def strays(rank: int, got: list) -> bool:
         pairs = zip(got, given, strict=False)
         strange = [entry for entry, right in pairs if not same(entry, right)]
-        others = left_out(given, rank)
+        others = whole_tensors.left_out(given, rank)
         return len(got) == len(given) and any(same(e, t) for e in strange for t in others)
 
     return play.case.length > 0 < len(wrong) and all(strays(*one) for one in wrong)
@@ -112,19 +105,19 @@ exercise(
     "02.2 my_gather",
     gathered,
     inputs=lambda case, rank: (tensor(case, rank), case.options["dst"]),
-    core=rooted_core("dst"),
-    sturdy=rooted_sturdy("dst"),
-    special=worlds_and_lengths,
+    core=whole_tensors.rooted_core("dst"),
+    sturdy=whole_tensors.rooted_sturdy("dst"),
+    special=whole_tensors.worlds_and_lengths,
     rules=[rules.no_collectives],
     hints={
-        "own-missing": OWN_MISSING,
+        "own-missing": whole_tensors.OWN_MISSING,
         "other-root": "The list is on rank 0, and not on dst. Which line takes rank 0 for the "
         "root?",
         "list-everywhere": "Ranks other than dst return something, too. What does the stub "
         "promise there?",
         "misplaced": MISPLACED,
     },
-    mistakes={"own-missing": WITHOUT_OWN, "other-root": {"root": 0}},
+    mistakes={"own-missing": whole_tensors.WITHOUT_OWN, "other-root": {"root": 0}},
     diagnoses={"list-everywhere": returned_elsewhere, "misplaced": misplaced},
 )
 
@@ -173,7 +166,7 @@ def root_twice(tensors: list[Tensor], dst: int) -> list[Tensor]:
 
 def one_received(tensors: list[Tensor], dst: int, which: int, times: int) -> list[Tensor]:
     """The first or last tensor that has come, in place of dst's own, or of all."""
-    return [left_out(tensors, dst)[which]] * times
+    return [whole_tensors.left_out(tensors, dst)[which]] * times
 
 
 def with_zeros(tensors: list[Tensor], dst: int) -> list[Tensor]:
@@ -181,7 +174,7 @@ def with_zeros(tensors: list[Tensor], dst: int) -> list[Tensor]:
 
 
 def one_lost(tensors: list[Tensor], dst: int, distance: int) -> list[Tensor]:
-    return left_out(tensors, (dst + distance) % len(tensors))
+    return whole_tensors.left_out(tensors, (dst + distance) % len(tensors))
 
 
 def reduce_core(rng: random.Random) -> list[Case]:
@@ -205,7 +198,7 @@ exercise(
         Case(5, 3, "int32", numbers="random", options={"dst": 1, "op": "min"}),
         *hostile(3, 6, layouts=(2, 4), options={"dst": 0, "op": "sum"}),
     ],
-    special=worlds_and_lengths,
+    special=whole_tensors.worlds_and_lengths,
     rules=[rules.no_collectives],
     hints={
         "other-op": "The result is that of another operation than the one that `op` names.",
@@ -251,15 +244,15 @@ exercise(
         *(Case(1, 1), Case(3, 0), Case(8, 2), Case(crowd(rng), 2)),
         *hostile(3, 6, layouts=(2, 4)),
     ],
-    special=worlds_and_lengths,
+    special=whole_tensors.worlds_and_lengths,
     rules=[rules.no_collectives],
     hints={
-        "own-missing": OWN_MISSING,
+        "own-missing": whole_tensors.OWN_MISSING,
         "same-again": "Every other entry of a rank's list is the same neighbour's tensor: in each "
         "step that one has sent its own again. What should it pass on?",
         "misplaced": MISPLACED,
     },
-    mistakes={"own-missing": WITHOUT_OWN},
+    mistakes={"own-missing": whole_tensors.WITHOUT_OWN},
     diagnoses={"same-again": same_again, "misplaced": misplaced},
 )
 
@@ -302,7 +295,7 @@ exercise(
         Case(2, 8, layout="transposed"),
         *(c for c in hostile(2, 8) if c.layout != "scalar"),
     ],
-    special=worlds_and_lengths,
+    special=whole_tensors.worlds_and_lengths,
     rules=[rules.no_collectives],
     budget=[
         rules.bytes_at_most(lambda p: (p.case.world - 1) * block_bytes(p)),
@@ -321,7 +314,7 @@ exercise(
     },
     mistakes={
         "input-block": {"addends": lambda tensors, rank: [tensors[rank]]},
-        "own-missing": {"addends": left_out},
+        "own-missing": {"addends": whole_tensors.left_out},
         "own-block-sent": {"senders_own": True},
         "whole-sum": {"whole": True},
         "wrong-block": [

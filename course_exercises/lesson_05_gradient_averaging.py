@@ -8,16 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_exercises import gradients
 from course_exercises.declare import exercise, unequal
-from course_exercises.gradients import (
-    AVERAGE_HINTS,
-    AVERAGE_MISTAKES,
-    MISSING,
-    average,
-    broadcast,
-    state,
-    zero_or_none,
-)
+from course_exercises.gradients import MISSING, state
 from course_exercises.models import BUFFERS, SAMPLES, WORDS, batches, give_gradients, model, models
 from course_lib.checks.cases import Case, crowd
 
@@ -48,7 +41,7 @@ def with_gradients(case: Case, rank: int) -> tuple:
 
 exercise(
     "05.1 average_gradients",
-    average,
+    gradients.average,
     inputs=with_gradients,
     words=WORDS,
     core=lambda rng: [
@@ -68,16 +61,16 @@ exercise(
         *models("buffers", worlds=(2,)),
         *models("two layers", worlds=(2,), options=ON_ALL),
     ],
-    settle=zero_or_none,
+    settle=gradients.zero_or_none,
     tolerance=1e-6,
     length_is="",
-    hints=AVERAGE_HINTS
+    hints=gradients.HINTS
     | {
         "averages-weights": "The weights are averaged, or added up, and every rank keeps its own "
         "gradient. Which of a parameter's two tensors is to be the same for all?",
         "first-parameter": "Only the first gradient is averaged: does it visit all parameters?",
     },
-    mistakes=AVERAGE_MISTAKES
+    mistakes=gradients.MISTAKES
     | {
         "averages-weights": [{"of": "data"}, {"of": "data", "divisor": lambda n: 1}],
         "first-parameter": {"which": slice(1)},
@@ -101,7 +94,7 @@ def from_src(src: int, *kinds: str, world: int = 2, **rest: Any) -> list[Case]:
 
 exercise(
     "05.2 broadcast_parameters",
-    broadcast,
+    gradients.broadcast,
     inputs=with_src,
     words=WORDS,
     core=lambda rng: [
@@ -253,7 +246,7 @@ def step(
         (loss * gradient_factor(len(y), sum(sizes), n) if len(y) else loss).backward()
         losses.append(loss.item())
     if not local_step:
-        average([(module,) for module, *_ in given], divisor=lambda n: 1)
+        gradients.average([(module,) for module, *_ in given], divisor=lambda n: 1)
     for _, optimizer, *_ in given:
         optimizer.step()
     each = list(zip(losses, sizes, strict=True))

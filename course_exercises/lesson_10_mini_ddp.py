@@ -10,15 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from course_exercises import gradients
 from course_exercises.declare import each, exercise, marked, unequal
-from course_exercises.gradients import (
-    AVERAGE_HINTS,
-    AVERAGE_MISTAKES,
-    MISSING,
-    average,
-    broadcast,
-    zero_or_none,
-)
 from course_exercises.models import WORDS, model
 from course_exercises.signs import over_budget
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
@@ -89,7 +82,7 @@ BUCKET_MISTAKES: dict[str, list[dict[str, Any]]] = {
 
 def train(
     given: list[tuple[Training]],
-    start: Callable[[list], None] = broadcast,
+    start: Callable[[list], None] = gradients.broadcast,
     reduces: Callable[[str], bool] = REDUCES.__contains__,
     contributes: Callable[[nn.Parameter, Training], Tensor | None] = lambda p, job: p.grad,
     which: Callable[[Training], slice] = lambda job: slice(None),
@@ -110,7 +103,7 @@ def train(
                 elif p.grad is not None and divided_early:
                     p.grad = p.grad / len(jobs)
         if reduces(kind):
-            average(models, which=which(jobs[0]), **mean)
+            gradients.average(models, which=which(jobs[0]), **mean)
         for job, sgd in zip(jobs, steps, strict=True):
             job.ends(number, sgd)
 
@@ -139,7 +132,7 @@ def training(case: Case, rank: int) -> tuple[Training]:
     o, net = case.options, model(case, rank)
     for p in net.parameters():
         p.data /= 32
-    without = ("second",) if str(rank) in o.get(MISSING, "") else ()
+    without = ("second",) if str(rank) in o.get(gradients.MISSING, "") else ()
     batches = [drawn(case, f"batch {k} {rank}", 2, 2) / 4 for k, _ in enumerate(o["rounds"])]
     layers = Net(net, "swapped" in o["model"])
     return (Training(layers, o["rounds"], batches, o["cap_bytes"], without),)
@@ -189,7 +182,7 @@ def seconds_until_full(play: Play) -> list[float]:
     missing, when backward has ended."""
     job = play.given(0)
     layers = [m for _, m in job.model.run if isinstance(m, nn.Linear)][::-1]
-    before = float("inf") if MISSING in play.case.options else FORWARD * len(layers)
+    before = float("inf") if gradients.MISSING in play.case.options else FORWARD * len(layers)
     there = {p: before + BACKWARD * k for k, m in enumerate(layers, 1) for p in m.parameters()}
     full = [max(there[p] for p in bucket) for bucket in its_buckets(job)]
     return [*accumulate(full, max)]
@@ -229,7 +222,7 @@ def by_hand_alone(play: Play) -> Iterator[Finding]:
 
 
 def order_by_rank(play: Play) -> bool:
-    return found("Mismatch")(play) and MISSING in play.case.options
+    return found("Mismatch")(play) and gradients.MISSING in play.case.options
 
 
 def without_zeros(play: Play) -> bool:
@@ -248,10 +241,10 @@ def not_all_written(play: Play) -> bool:
 
 def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "", **rest: Any):
     options = {"model": kind, "cap_bytes": cap, "rounds": tuple(kinds.split(", "))}
-    return Case(world, options=options | ({MISSING: lacks} if lacks else {}), **rest)
+    return Case(world, options=options | ({gradients.MISSING: lacks} if lacks else {}), **rest)
 
 
-ROUNDS = {  # features by what stands in the names of rounds
+ROUNDS = {  # features, most by what stands in the names of rounds
     "with all layers": "a layer is used that one rank did not use the time before. What has "
     "counted or filled up then, and is still there?",
     "no_sync": "a pass lies in no_sync. Which pass settles whether gradients travel? And what does "
@@ -265,8 +258,6 @@ ROUNDS = {  # features by what stands in the names of rounds
     "there again.",
     "kept gradient": "no_sync has left a gradient that the next pass does not add to. What a rank "
     "contributes is all that .grad holds, also where no hook ran.",
-}
-SEVERAL = {
     "several steps": "there is more than one step. What does the second step find that the first "
     "one has left?",
 }
@@ -284,8 +275,8 @@ exercise(
     "10.2 MiniDDP",
     train,
     inputs=training,
-    words=WORDS | ROUNDS | SEVERAL,
-    settle=zero_or_none,
+    words=WORDS | ROUNDS,
+    settle=gradients.zero_or_none,
     tolerance=1e-5,
     length_is="",
     core=lambda rng: [
@@ -318,7 +309,7 @@ exercise(
     rules=[by_hand_alone],
     budget=[as_planned],
     special=special_rounds,
-    hints=AVERAGE_HINTS
+    hints=gradients.HINTS
     | BUCKET_HINTS
     | {
         "no-broadcast": "The ranks' models differ from the start. Whose parameters and buffers "
@@ -356,7 +347,7 @@ exercise(
         "counts-left": "Buckets go late here, and in a first round they do not: what hooks have "
         "counted before still counts.",
     },
-    mistakes=AVERAGE_MISTAKES
+    mistakes=gradients.MISTAKES
     | {
         "no-broadcast": {"start": lambda models: None},
         "parameter": {"contributes": lambda p, job: p.detach().clone()},
