@@ -25,14 +25,12 @@ ROOT = TESTS.parent
 sys.path[:0] = [str(TESTS), str(TESTS / "grading"), str(TESTS / "soak")]
 
 import zoo  # noqa: E402
-from damage import damaged  # noqa: E402
 from roster import Handed, roster  # noqa: E402
 from soak_ranks_common import count, report  # noqa: E402
 from test_plugin import is_alive  # noqa: E402
 
 from course_lib.checks.exercise import exercises  # noqa: E402
 from course_staff import manifest  # noqa: E402
-from course_staff.grading import answers  # noqa: E402
 from course_staff.grading.judge import Order, judge  # noqa: E402
 from course_staff.grading.processes import RankServer  # noqa: E402
 from course_staff.grading.walls import Limits  # noqa: E402
@@ -175,20 +173,6 @@ def test_grading_a_class_gives_the_marks_predicted_three_times(tmp_path: Path) -
         report("grading_class", rounds=rounds)
     assert not [found for r in rounds for found in r["surprises"]]
     assert [r["code"] for r in rounds] == [0, 0, 0]
-
-
-def test_grading_two_hundred_damaged_notebooks_crashes_on_none(tmp_path: Path) -> None:
-    """They are read, not judged."""
-    number, lost = count(200), []
-    for seed in range(number):
-        text, answer = damaged(seed)
-        (tmp_path / "00_hello_ranks.ipynb").write_text(text, encoding="utf-8")
-        got = answers.read(tmp_path / "00_hello_ranks.ipynb", RELEASE)
-        found = got.answers.get("my_share")
-        if answer and (found is None or found.source.rstrip() != answer.rstrip()):
-            lost.append(seed)
-    report("grading_damaged", notebooks=number, lost=lost)
-    assert not lost
 
 
 def test_grading_that_is_interrupted_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
