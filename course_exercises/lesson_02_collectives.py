@@ -11,7 +11,7 @@ from torch import Tensor
 
 from course_lib.checks.cases import Case, cases, crowd, divides, hostile, rows, tensor
 from course_lib.checks.compare import ANYTHING, same
-from course_lib.checks.diagnose import found
+from course_lib.checks.diagnose import UNTOUCHED, found
 from course_lib.checks.exercise import Diagnosis, Exercise, Play, declare, turned
 from course_lib.checks.rules import (
     bytes_at_most,
@@ -38,10 +38,12 @@ def rooted_core(word: str) -> Callable[[random.Random], list[Case]]:
 
 
 def rooted_sturdy(word: str) -> Callable[[random.Random], list[Case]]:
+    """Of mixed layouts rank 1 has the odd one, and is one that receives."""
+    root = {"src": 2, "dst": 1}[word]
     roots = tuple({word: root} for root in (2, 0, 0, 2))
     return lambda rng: [
         *rows(word, (1, 2, 0), (3, 0, 1), (crowd(rng), 2, 3)),
-        *hostile(3, 6, options={word: 1}),
+        *hostile(3, 6, options={word: root}),
         *rows(word, (5, 2, 2), jitter=20.0, calls=5, later=roots),
     ]
 
@@ -101,19 +103,21 @@ def something_else(rows: list, rank: int) -> list:
 
 
 def misplaced(play: Play) -> bool:
-    """In every list that is returned, another rank's tensor stands at some place."""
+    """In every list that is returned and wrong, another rank's tensor stands in a wrong place."""
     if not play.done or found("shared")(play):
         return False
-    given, length = [args[0] for args in play.inputs[0]], play.case.length
-    lists = [seen.returned for seen in play.seen[0] if isinstance(seen.returned, list)]
-    return length > 0 < len(lists) and all(
-        len(got) == len(given)
-        and any(
-            not same(entry, mine) and any(same(entry, t) for t in given)
-            for entry, mine in zip(got, given, strict=True)
+    given = [args[0] for args in play.inputs[0]]
+    lists = [(r, s.returned) for r, s in enumerate(play.seen[0]) if isinstance(s.returned, list)]
+    wrong = [(rank, got) for rank, got in lists if not same(got, given)]
+
+    def strays(rank: int, got: list) -> bool:
+        return len(got) == len(given) and any(
+            same(entry, t) and not same(entry, given[place])
+            for place, entry in enumerate(got)
+            for t in left_out(given, rank)
         )
-        for got in lists
-    )
+
+    return play.case.length > 0 < len(wrong) and all(strays(*one) for one in wrong)
 
 
 def same_again(play: Play) -> bool:
@@ -200,12 +204,13 @@ def combine(op: str, rows: Sequence[Tensor]) -> Tensor:
 
 def operand(case: Case, rank: int) -> Tensor:
     """For a product or the largest or smallest, numbers that differ from rank to rank, all on one
-    side of 0: with a 0 among them the result would be 0."""
+    side of 0: with a 0 among them the result would be 0. Rank 0's own number is no result."""
     filled = tensor(case, rank)
     if (op := case.options["op"]) == "sum":
         return filled
     sign, most = -1 if op == "max" else 1, max(case.world, 5)
-    numbers = [sign * ((rank + i) % most + 2) for i in range(case.length)]
+    place = (rank + case.world // 2) % case.world
+    numbers = [sign * ((place + i) % most + 2) for i in range(case.length)]
     return filled.copy_(torch.tensor(numbers).reshape(filled.shape))
 
 
@@ -227,9 +232,9 @@ def reduce_core(rng: random.Random) -> list[Case]:
         ("sum", 5, 2, 0),
         ("prod", 2, 3, 1),
         ("prod", 4, 3, 0),
-        ("max", 2, 1, 0),
+        ("max", 4, 1, 0),
         ("max", 3, 3, 1),
-        ("min", 2, 3, 0),
+        ("min", 4, 3, 0),
         ("min", 5, 2, 2),
     )
     return [
@@ -250,7 +255,7 @@ declare(
             Case(1, 2, options={"dst": 0, "op": "prod"}),
             Case(3, 0, options={"dst": 1, "op": "max"}),
             Case(crowd(rng), 2, options={"dst": 3, "op": rng.choice(["sum", "max", "min"])}),
-            Case(3, 3, "int32", numbers="random", options={"dst": 1, "op": "min"}),
+            Case(5, 3, "int32", numbers="random", options={"dst": 1, "op": "min"}),
             *hostile(3, 6, options={"dst": 1, "op": "sum"}),
         ],
         special=worlds_and_lengths,
@@ -294,6 +299,7 @@ declare(
                     for k in (0, 1, -1)
                 ),
             ),
+            UNTOUCHED,  # for some operators only, too: += writes in place, torch.maximum does not
         ],
     )
 )

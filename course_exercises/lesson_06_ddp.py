@@ -395,7 +395,7 @@ def accumulating(case: Case, rank: int) -> tuple:
 
 
 def reduced_once(play: Play) -> Iterator[Finding]:
-    """The gradients are reduced once: no more numbers than they have."""
+    """The gradients are reduced once: as many numbers as they have."""
     size = sum(p.numel() for p in play.given(0).parameters() if p.requires_grad)
     for rank in range(play.case.world):
         reduced, all_told = (in_numbers(carried(play, rank, *o)) for o in (("reduce",), SUMS))
@@ -404,6 +404,9 @@ def reduced_once(play: Play) -> Iterator[Finding]:
             yield Finding("syncs-each", text, rank, reduced, size)
         elif all_told > size + 4 + max(2, play.case.world) * play.case.length:
             text = f"rank {rank}'s calls carry {all_told} numbers, the gradients have {size}"
+            yield Finding("gathers", text, rank, all_told, size)
+        elif all_told < size and play.case.world > 1:  # they travel as objects, or are broadcast
+            text = f"rank {rank} reduces {all_told} numbers, the gradients have {size}"
             yield Finding("gathers", text, rank, all_told, size)
 
 
@@ -458,8 +461,9 @@ declare(
             ),
             Diagnosis(
                 "gathers",
-                "Every rank is sent the gradients of all the others, and adds them up "
-                "by itself. A reduction adds on the way, and each rank is sent one sum.",
+                "The gradients of all ranks are sent to one rank, or to each, which "
+                "adds them up by itself. A reduction adds on the way, and each rank is sent one "
+                "sum.",
                 only("gathers"),
             ),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from operator import floordiv, truediv
@@ -50,6 +51,26 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
     return rule
 
 
+def too_slow(play: Play) -> bool:
+    """It takes too many rounds; some rank may send too many messages for that reason."""
+    return only("rounds", "sends")(play) and found("rounds")(play)
+
+
+def worlds(case: Case) -> set[str]:
+    return worlds_and_lengths(case) | ({"more than 32 ranks"} if case.world > 32 else set())
+
+
+def many(rng: random.Random, **rest: Any) -> Case:
+    """More ranks than a table of rounds would have that is written down for the other cases."""
+    return Case(rng.randrange(33, 100), 2, **rest)
+
+
+LONG_MESSAGE = Diagnosis(
+    "long-message",
+    "A message is longer than the tensor. In which dtype does it travel, and what else is in it?",
+    found("bytes"),
+)
+
 # ---- 09.1 tree_broadcast -------------------------------------------------------------------------
 
 
@@ -64,6 +85,17 @@ def spread(given: list[tuple], adds: int = 0, early: bool = False, sign: int = 1
             other.copy_(other + places[0 if adds == 2 else place] if adds else places[place])
 
 
+def told_once(play: Play) -> Iterator[Finding]:
+    """No rank is sent the tensor that has it: all ranks together send n − 1 of them."""
+    most = (play.case.world - 1) * size(play)
+    mine = sum(rules.trace_of(play).bytes_sent(rank) for rank in range(play.case.world))
+    if mine > most:
+        text = (
+            f"all ranks together send {mine} bytes, and {play.case.world - 1} tensors have {most}"
+        )
+        yield Finding("told again", text, None, mine, most)
+
+
 wrong = turned(spread)
 declare(
     Exercise(
@@ -73,16 +105,27 @@ declare(
         inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
         core=rooted_core("src"),
         sturdy=rooted_sturdy("src"),
-        special=worlds_and_lengths,
-        regimes=lambda rng: both_regimes((4, 7, 16), options={"src": 1}),
+        special=worlds,
+        regimes=lambda rng: [
+            *both_regimes((4, 7, 16), options={"src": 1}),
+            many(rng, options={"src": 1}),
+        ],
         rules=[rules.no_collectives],
         budget=[
             rules.sends_at_most(log2_up),
             rules.messages_of_at_most(size),
             rounds_at_most(log2_up),
             rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p)),
+            told_once,
         ],
         diagnoses=[
+            LONG_MESSAGE,
+            Diagnosis(
+                "told-again",
+                "Ranks that have the tensor are sent it once more. Who has nothing "
+                "yet, in each round?",
+                found("told again"),
+            ),
             Diagnosis(
                 "star",
                 "The root tells everybody itself. Who else has the tensor after the "
@@ -96,7 +139,7 @@ declare(
                 "too-many-rounds",
                 "The last rank gets the tensor too late. In every round all "
                 "who have it should tell one more each: 1, 2, 4, 8 have it.",
-                only("rounds"),
+                too_slow,
             ),
         ],
         mistakes=[
@@ -181,9 +224,9 @@ declare(
             Case(crowd(rng), 3),
             *hostile(3, 6),
         ],
-        special=worlds_and_lengths,
+        special=worlds,
         rules=[rules.no_collectives, the_same_bits],
-        regimes=lambda rng: both_regimes((3, 4, 7, 16)),
+        regimes=lambda rng: [*both_regimes((3, 4, 7, 16)), many(rng)],
         budget=[
             rules.messages_of_at_most(size),
             rules.sends_at_most(lambda p: log2_up(p) + 1),
@@ -191,6 +234,13 @@ declare(
             rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size(p)),
         ],
         diagnoses=[
+            LONG_MESSAGE,
+            Diagnosis(
+                "everyone",
+                "Everyone sends to everyone: n − 1 tensors leave each rank, one "
+                "after another. Whose tensors could travel as one sum?",
+                lambda p: only("sends", "rounds")(p) and p.case.world > 3 and rules.to_everyone(p),
+            ),
             Diagnosis(
                 "star",
                 "One rank adds up for all. Every tensor passes its link on the way in, "
@@ -207,7 +257,7 @@ declare(
                 "too-many-rounds",
                 "It takes more rounds than doubling. Do both partners send at "
                 "the same time, and is everybody busy in each round?",
-                only("rounds"),
+                too_slow,
             ),
         ],
         mistakes=[
@@ -251,6 +301,7 @@ def quickest(
     order: Callable = list,
     pick: Callable = min,
     tree: int = 2,
+    queued: Callable = lambda n: n - 1,
 ) -> list[str]:
     """The name of the smallest time, the first one where several are. The rest are mistakes."""
     [(n, nbytes, alpha, beta)] = given
@@ -260,7 +311,7 @@ def quickest(
     low, high, whole = n.bit_length() - 1, (n - 1).bit_length(), nbytes * each
     rounds, one = low + (extra if low < high else even), alpha + whole
     times = {
-        "star": star * (((n - 1) if starts else 1) * alpha + (n - 1) * whole),
+        "star": star * (((n - 1) if starts else 1) * alpha + queued(n) * whole),
         "doubling": rounds * one,
         "ring": ring * (n - 1) * (alpha + chunk(nbytes, n) * each),
         "tree": tree * high * one,
@@ -289,6 +340,8 @@ declare(
             (5, 1, 1.0, 0.2),
             (3, 1, 1.0, 0.9),
             (8, 1, 1.0, 0.05),
+            (8, 1, 1.0, 0.15),
+            (3, 3, 3.0, 0.7),
             (6, 1, 1.0, 0.55),
             (3, 2, 3.0, 1.0),
             *networks(rng, 20),
@@ -329,7 +382,14 @@ declare(
                 "Play doubling by hand with three ranks and with four: how many rounds?",
                 {"extra": 0},
                 {"extra": 1},
+                {"even": 1},
                 {"even": 2},
+            ),
+            wrong(
+                "star-transfers",
+                "How many tensors pass the root's link on the way in, one after another?",
+                {"queued": lambda n: n},
+                {"queued": lambda n: 1},
             ),
             wrong(
                 "whole-tensor",
@@ -411,9 +471,9 @@ def strided(play: Play) -> bool:
 
 def leaders_only(play: Play) -> bool:
     talk = [r for r in range(play.case.world) if between_nodes(play, r)]
-    return only("bytes")(play) and 1 < len(talk) == len(
-        {r // play.case.options["gpus_per_node"] for r in talk}
-    )
+    per_node = play.case.options["gpus_per_node"]
+    nodes = {r // per_node for r in talk}
+    return only("bytes")(play) and per_node > 1 and 1 < len(talk) == len(nodes)
 
 
 def by_nodes(play: Play) -> Iterator[Finding]:

@@ -11,7 +11,6 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import NoReturn
 
 from course_lib.versions import old_python
@@ -77,24 +76,30 @@ def _add_instructors_commands(command) -> None:
     release.add_argument("--out", required=True, help="the folder to make")
 
 
-def _imported(module: str) -> ModuleType:
-    """The module of a command. What makes and grades the course lies beside the library, and is
-    not handed out."""
-    if module.startswith("course_staff"):
-        beside = Path(__file__).resolve().parents[1]
-        if not (beside / "course_staff").is_dir():
-            raise ValueError("for instructors; it needs the whole course: run it in a clone of it")
-        sys.path.insert(0, str(beside))
-    return importlib.import_module(module)
+def _staff_is_here() -> bool:
+    """Whether what makes and grades the course lies beside the library, as in its repository; from
+    then on it can be imported."""
+    house = Path(__file__).resolve().parents[1]
+    sys.path.append(str(house))
+    return (house / "course_staff").is_dir()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    for_staff = MODULES.get("".join(words[:1]), "").startswith("course_staff.")
+    if for_staff and not _staff_is_here():
+        print(
+            f"python -m course_lib {words[0]}: for instructors; it needs the whole course: run it "
+            "in a clone of its repository",
+            file=sys.stderr,
+        )
+        return 2
+    args = parser().parse_args(words)
     if args.command != "doctor" and (problem := old_python()):
         print(problem, file=sys.stderr)
         return 2
     try:
-        return int(_imported(MODULES[args.command]).main(args))
+        return int(importlib.import_module(MODULES[args.command]).main(args))
     except KeyboardInterrupt:
         return 130
     except Exception as error:

@@ -175,8 +175,8 @@ def five_collectives() -> dict[str, Any]:
 def collectives() -> Picture:
     return draw.values(
         run(five_collectives),
-        caption="Four real ranks, as recorded; the gathers take the first number of each. A cell "
-        "has the colour of the rank that it comes from; grey are sums.",
+        caption="Four real ranks, as recorded; the gathers take the first number of each row. A cell "
+        "has the colour of the rank that it comes from; sums are grey.",
     )
 
 

@@ -159,7 +159,7 @@ def test_the_slurm_file_starts_torchrun_on_each_node(tmp_path: Path):
     variables = ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_FR_DUMP_TEMP_FILE"]
     commands = {
         "scontrol": '[ "$1 $2" = "show hostnames" ] && echo node1 && echo node2',
-        "srun": 'echo "$1"; shift; exec "$@"',
+        "srun": 'echo "$1"; echo "$2"; shift 2; exec "$@"',
         "torchrun": f'printf "%s\\n" "$@"; printenv {" ".join(variables)}',
     }
     for name, text in commands.items():
@@ -170,7 +170,8 @@ def test_the_slurm_file_starts_torchrun_on_each_node(tmp_path: Path):
     done = subprocess.run(["bash", JOBS / "train.sbatch", "--epochs=1"], env=ENVIRONMENT | slurm,
                           cwd=tmp_path, capture_output=True, text=True, timeout=120)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    to_srun, *words, own_store, dumps = done.stdout.splitlines()
+    all_or_none, to_srun, *words, own_store, dumps = done.stdout.splitlines()
+    assert all_or_none == "--kill-on-bad-exit=1", "or an agent outlives those that have given up"
     assert to_srun == "--cpus-per-task=32", "since Slurm 22.05 it takes over nothing"
     assert own_store == "1", "or ranks that are started again look for dead ones"
     assert Path(dumps).is_absolute() and Path(dumps).parent.is_dir(), "Flight Recorder makes none"

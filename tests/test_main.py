@@ -24,7 +24,8 @@ COMMANDS = {
 def test_a_command_calls_its_module_and_passes_on_its_exit_code(command: str, monkeypatch):
     args = command_line.parser().parse_args([command, *COMMANDS[command]])
     seen = []
-    monkeypatch.setattr(importlib.import_module(args.module), "main", lambda a: seen.append(a) or 7)
+    module = importlib.import_module(command_line.MODULES[command])
+    monkeypatch.setattr(module, "main", lambda a: seen.append(a) or 7)
     assert command_line.main([command, *COMMANDS[command]]) == 7
     assert seen == [args]
 

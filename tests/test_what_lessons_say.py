@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.flight_recorder import fr_trace
 from torch.distributed.flight_recorder.components.config_manager import JobConfig
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
@@ -214,6 +216,50 @@ def test_07_torchfrtrace_takes_what_the_table_says():
     command = re.search(r"`torchfrtrace (.+?)`", LESSONS["07"].read_text())[1]
     asked = JobConfig().parse_args(command.split())
     assert asked.allow_incomplete_ranks and asked.trace_dir == "/shared/dumps"
+
+
+def dumped(rank: int, *states: str) -> bytes:
+    """What Flight Recorder writes of a rank, one of three: its calls of all_reduce, by state."""
+    of_each = {
+        "frames": [],
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "profiling_name": "nccl2:all_reduce",
+        "p2p_seq_id": 0,
+        "is_p2p": False,
+        "input_sizes": [[4]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[4]],
+        "output_dtypes": ["Float"],
+        "time_created_ns": 0,
+        "time_discovered_started_ns": None,
+        "time_discovered_completed_ns": None,
+        "timeout_ms": 600_000,
+        "retired": False,
+    }
+    entries = [
+        of_each | {"record_id": k, "collective_seq_id": k + 1, "op_id": k + 1, "state": state}
+        for k, state in enumerate(states)
+    ]
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
+    return pickle.dumps({"version": "2.10", "entries": entries, "pg_config": groups})
+
+
+def test_07_torchfrtrace_says_who_is_missing_if_all_have_left_a_dump(tmp_path, caplog):
+    for rank in (0, 1):
+        (tmp_path / f"fr_{rank}").write_bytes(dumped(rank, "completed", "started"))
+    with pytest.raises(AssertionError, match=r"Missing dump files from ranks \{2\}"):
+        fr_trace.main([str(tmp_path)])
+
+    fr_trace.main(["--allow-incomplete-ranks", str(tmp_path)])
+    assert "missed FR dumps from ranks ({2})" in caplog.text and "missing ranks" not in caplog.text
+    with pytest.raises(SystemExit):
+        fr_trace.main(["-j", "--allow-incomplete-ranks", str(tmp_path)])
+    assert "all_reduce(input_sizes=[[4]], state=started)" in caplog.text
+
+    (tmp_path / "fr_2").write_bytes(dumped(2, "completed"))
+    fr_trace.main(["--allow-incomplete-ranks", str(tmp_path)])
+    assert "missing ranks: {2}" in caplog.text
 
 
 def test_10_sums_are_wrong_in_silence_where_each_rank_leaves_out_a_layer_of_its_own():

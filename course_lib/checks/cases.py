@@ -191,6 +191,7 @@ BUFFERS = (
 FEATURES = {
     "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
     "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),
+    "more than 32 ranks": ("there are more than 32 ranks", "Which line counts on fewer?"),
     "n is 1": ("n is 1", "One rank has nothing to send, and nobody to send it to."),
     "nbytes is 0": ("nbytes is 0", "A message without bytes takes its latency all the same."),
     "empty": (

@@ -366,9 +366,9 @@ BUDGET = [
     ),
     Diagnosis(
         "over-budget",
-        "Go through the messages of one rank: how many are there, how long "
-        "is the longest, and to whom do they go?",
-        found("sends", "bytes", "peers"),
+        "Go through the messages of one rank: how many are there, how long is "
+        "the longest, and to whom do they go?",
+        found("sends", "bytes", "peers", "rounds"),
     ),
 ]
 NONE_FITS = Diagnosis(

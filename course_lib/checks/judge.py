@@ -49,10 +49,11 @@ def which_differ(play: Play) -> str:
     values = [f for f in play.findings if f.kind in ("returned", "left")]
     wrong = {f.rank for f in values if f.rank is not None}
     everyone = set(range(play.case.world))
-    said = f"only {ranks_text(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong"
+    parts = []
     if len(wrong) > 1 == len(everyone - wrong):
-        said = f"all ranks but {ranks_text(everyone - wrong).removeprefix('rank ')} are wrong"
-    parts = [said] if wrong and wrong < everyone else []
+        parts = [f"all ranks but {ranks_text(everyone - wrong).removeprefix('rank ')} are wrong"]
+    elif wrong and wrong < everyone:
+        parts = [f"only {ranks_text(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong"]
     places = {tuple(differing(f.got, f.want)) for f in values}
     if len(places) == 1 and (at := places.pop()):
         parts.append(

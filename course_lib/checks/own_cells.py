@@ -3,7 +3,8 @@
 Grading runs the answer's cell with the lesson's own ones, so a helper in another cell of the
 learner's is there when ``check`` plays the answer, and not when it is graded. A front end that
 names the cells it runs lets us know whose each of them is: a lesson's are ``00-3fa9c1``, or
-``my_share-answer``. Where nothing is known of a cell, nothing is said.
+``my_share-answer``. What an answer takes from a cell to try it, the learner has written there.
+Where nothing is known of a cell, nothing is said.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-_LESSONS = re.compile(r"\d\d-|\w+-(answer|try|check)$")
+_LESSONS = re.compile(r"\d\d-|\w+-answer$")
 _cells: dict[str, bool] = {}  # the text of each cell that was run: is it the learner's own?
 
 

@@ -85,7 +85,7 @@ class Verdict:
         if self.elsewhere:
             one = len(self.elsewhere) == 1
             lines.append(
-                f"  {', '.join(self.elsewhere)} come{'s' * one} from a cell of your own: "
+                f"  {', '.join(self.elsewhere)} come{'s' * one} from another cell of yours: "
                 "grading runs the answer's cell alone. Put "
                 f"{'it' if one else 'them'} into that cell."
             )

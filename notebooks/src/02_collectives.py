@@ -1,15 +1,15 @@
 # %% [markdown] id="02-951898"
 # # Talk to everybody at once
 #
-# **Build the collectives from send and receive, and learn their contracts.**
+# **Collectives are calls in which every rank takes part: what each one promises, and how to build it from send and receive.**
 #
 # ![Four ranks with four numbers each, as recorded: before, and after broadcast, gather, all_gather, all_reduce and reduce_scatter](../../figures/02_collectives.png)
 #
-# *Where this goes: one table, spread over four ranks, and the calls that bring every rank the part of it that it needs.*
+# *Where this goes: a table is spread over four ranks, one row each. The picture shows who has what after each of five calls.*
 #
 # | | |
 # |---|---|
-# | **Do** | call seven collectives and look at who has what before and after; count their messages; write one yourself from send and receive (four more are optional); break a contract in three ways |
+# | **Do** | call seven collectives and look at who has what before and after; count the messages of their patterns; write one yourself from send and receive (four more are optional); break a contract in three ways |
 # | **Learn** | the contract of each: who must call, what must agree, who has what afterwards, what stays untouched; reduce operators; what a pattern of messages costs |
 # | **Need** | [01, Send and receive without ever standing still](01_point_to_point.ipynb): send, recv, isend, wait, deadlock, `simulate` |
 # | **Time** | about 60 minutes with the required exercise, 120 with the four optional ones as well |
@@ -40,7 +40,7 @@ assert reference.tolist() == [1111, 2222, 3333, 4444]
 # %% [markdown] id="02-be8089"
 # ## With a root: one to all, all to one
 #
-# In four collectives one rank is special. It is called the *root*. The argument is named `src` if the root gives data, and `dst` if it takes them. A collective has a **contract** of four clauses. *Who must call*: every rank of the group, even one that gets nothing. *What must agree*: shape, dtype, root and, in a reduce, the operator. *Who has what afterwards*, and *what stays untouched*. The last two differ from call to call:
+# In four collectives one rank is special. It is called the *root*. The argument is named `src` if the root gives data, and `dst` if it takes them. A collective has a **contract** of four parts. *Who must call*: every rank of the group, even one that gets nothing. *What must agree*: shape, dtype, root and, in a reduce, the operator. *Who has what afterwards*, and *what stays untouched*. The last two differ from call to call:
 #
 # | call | before | afterwards | untouched |
 # |---|---|---|---|
@@ -76,7 +76,7 @@ draw.values(rooted, caption="A cell has the colour of the rank that it comes fro
             "grey. After reduce, rank 1 has the sums, and the others hold intermediate results.")
 
 # %% [markdown] id="02-ccda35"
-# Did you guess 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4: gloo used its tensor for intermediate results. The documentation promises the result on dst and says nothing about the other ranks. Another backend, or a longer tensor, may leave something else there. **What a contract does not promise is not yours.** A rank that needs its row later passes in a `clone`, as `with_a_root` does.
+# Did you guess 1, 2, 3, 4? Rank 0 has 1111, 2222, 3, 4: gloo used its tensor for intermediate results. The documentation promises the result on dst and says nothing about the other ranks. Another backend, or a longer tensor, may leave something else there. **Do not rely on what a contract does not promise.** A rank that needs its row later passes in a `clone`, as `with_a_root` does.
 #
 # ## What is inside: a pattern of messages
 #
@@ -136,7 +136,7 @@ draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 k
 # * **Chain**: no rank sends more than S bytes, but the last rank gets its copy after n − 1 messages, one after another: 3 · 1.1 = 3.3 s.
 # * **Tree**: two rounds here, ⌈log₂ n⌉ in general: 2 · 1.1 = 2.2 s.
 #
-# Which is fastest depends on n, S and the link.
+# Whether the star or the tree is faster depends on n, S and the link. Lesson 09 compares them.
 #
 # To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. *Reducing* in a chain takes only 12,000, because a sum of three tensors is as long as one.
 #
@@ -308,7 +308,7 @@ check(my_reduce)
 # %% [markdown] id="02-905904"
 # ## Without a root: everybody gets something
 #
-# Three collectives have no root. Training uses these most.
+# The other three of the seven have no root. Training uses these most.
 #
 # | call | before | afterwards | untouched |
 # |---|---|---|---|
@@ -475,9 +475,9 @@ check(my_reduce_scatter)
 # %% [markdown] id="02-e5fc2a"
 # ## Break it: who calls, and what agrees
 #
-# Two clauses of the contract are often broken. First, *who must call*. The result of a reduce is for dst alone, so somebody lets rank 0 alone call it, in the lines that print the mean loss.
+# Two parts of the contract are often broken. First, *who must call*. The result of a reduce is for dst alone, and only dst prints the mean loss. So why not call it on that rank alone?
 #
-# Second, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank names itself as the root of a broadcast. What does gloo do when nobody compares the calls? `record=False` switches off the recorder that compares them, and the last line shows the result.
+# Second, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank names itself as the root of a broadcast. What does gloo do with the two operators when nobody compares the calls? `record=False` switches off the recorder that compares them, and the last line shows the result.
 
 # %% id="02-4172c5"
 def print_mean(loss):
@@ -516,7 +516,7 @@ print("gloo alone:", unseen[0], "on every rank")
 # * **In place or out of place.** `broadcast`, `reduce` and `all_reduce` overwrite their argument. The others fill a tensor that you provide. Only the exercises return new tensors.
 # * **Without waiting.** With `async_op=True` a collective returns a Work immediately, as `isend` does. Until `wait()`, the rules of `isend` hold: do not write to its tensors, and do not read its results.
 # * **Order.** Every rank must call the same collectives in the same order: the k-th call of one rank meets the k-th call of the others.
-# * **Strides.** Gloo's collectives take a tensor whose elements fill one stretch of memory, and so a transposed one, if it is transposed on all ranks. They do not take `x[::2]`, and its send and recv take contiguous tensors only. `x.contiguous()` is safe everywhere; copy the result back if the call works in place.
+# * **Strides.** Gloo's collectives take a tensor whose elements fill one stretch of memory. It may be transposed, if it is on all ranks. With `x[::2]`, gloo alone moves wrong elements and reports no error; `run` reports one. Send and recv take contiguous tensors only. `x.contiguous()` is safe everywhere; copy the result back if the call works in place.
 # * **Objects.** `broadcast_object_list`, `all_gather_object` and their relatives pickle anything. Use them for settings, not for tensors, and only among ranks that you trust: a pickle can contain code.
 # * **`barrier()`** moves no data: no rank leaves before all have come. Use it before you read a clock, or a file that another rank writes. Tensors need none: a recv already waits for its message.
 # * **On GPUs**, NCCL has the same contracts. But a call only puts work into a queue of the GPU and returns, and `wait()` lets only the GPU wait, not the CPU.

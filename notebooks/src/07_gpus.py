@@ -239,7 +239,7 @@ def ddp(model):
     return DistributedDataParallel(model, bucket_cap_mb=1, forward_sync_buffers=False)
 
 def fsdp(model):
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))  # where modelled GPUs have tensors
     return [fully_shard(part, mesh=mesh) for part in [*model, model]][-1]
 
 # %% id="07-ab10d2"
@@ -431,21 +431,21 @@ with expect(Hazard):
 #
 # ## A job that hangs, or fails
 #
-# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. The watchdog ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks. The "Root Cause" of its table is the process that *ended* first. If a rank raised, that is the culprit; after a timeout it is a victim, and the rank that hung is listed as ended by SIGTERM.
+# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. The watchdog ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks of its machine. The "Root Cause" of its table is the one that *ended* first; with several machines, compare the tables' times. If a rank raised, that is the culprit; after a timeout it is a victim, and the rank that hung is listed as ended by SIGTERM.
 #
 # Variables are read when a rank starts, so set them **before** the job. For one that hangs now there is `py-spy dump`.
 #
 # | what you see | what to type | what it says |
 # |---|---|---|
 # | torchrun's table has no traceback | `@record` on `main` | each rank's exception |
-# | it hangs **now** | `pip install py-spy`; on each machine `py-spy dump --pid PID` for each rank (`pgrep -f train.py`) | the line where the rank stands; look for the one that stands elsewhere. It needs the right to trace (root, or `ptrace_scope` 0) |
+# | it hangs **now** | `pip install py-spy`; on each machine `py-spy dump --pid PID` for each rank (`pgrep -f train.py` lists them, and torchrun) | the line where the rank stands; look for the one that stands elsewhere. It needs the right to trace (root, or `ptrace_scope` 0) |
 # | it hangs, and does so again | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
 # | `Received data size doesn't match`, SIGABRT, or strange sums | without DDP: `TORCH_DISTRIBUTED_DEBUG=DETAIL`. **With DDP** torch 2.15 then dies of SIGSEGV as it wraps the model: play the function on two ranks with `run` | both calls, with op, shape and dtype; `run` also the lines |
-# | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO` | which interface and which transport NCCL has chosen. `NCCL_SOCKET_IFNAME=eth0` chooses another, `GLOO_SOCKET_IFNAME=eth0` does so for gloo; both say nothing |
+# | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO` | which interface and which transport NCCL has chosen. `NCCL_SOCKET_IFNAME=eth0` chooses another interface, `NCCL_IB_HCA` another InfiniBand card, `GLOO_SOCKET_IFNAME=eth0` gloo's interface; these three print nothing |
 # | it hangs in the first call, on one machine | `NCCL_P2P_DISABLE=1`, as a test; `df -h /dev/shm` | if it runs now, the GPUs cannot read each other's memory (an IOMMU or ACS is in the way). In a container /dev/shm may be too small |
 # | `RendezvousTimeoutError` | look for the other agents | one was not started, or has another `--rdzv-id`. The port is fine |
-# | `RendezvousConnectionError` | `nc -zv HOST PORT`, with those of `--rdzv-endpoint` | whether the port can be reached |
-# | it hangs after hours | before: `mkdir -p`, then `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, an absolute path. After: `torchfrtrace --allow-incomplete-ranks /shared/dumps` | each rank's last NCCL calls: who is missing where. Without the folder there is no dump; without the option a missing dump is an AssertionError |
+# | `RendezvousConnectionError` | at the start: `nc -zv HOST PORT`, with those of `--rdzv-endpoint`. Later: the log of the torchrun on HOST | whether the port can be reached. Later the error is a consequence: the torchrun on HOST, which keeps the store, has ended |
+# | it hangs after hours | before: `mkdir -p`, then `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, an absolute path. After: `torchfrtrace --allow-incomplete-ranks /shared/dumps` | who is missing where, if every rank has left a dump. One that hung outside of NCCL may leave none: then it says only which, and with `-j` what the others called last. Without the folder there is no dump; without the option a missing dump is an AssertionError |
 # | a rank dies now and then | `--max-restarts=3`, checkpoints, and for gloo on torch 2.15 `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` | all ranks start again from the last checkpoint. Without the variable they may stand still |
 #
 # The files in [course_lib/jobs](../../course_lib/jobs/train.sbatch) set what they need of this.

@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | spread a tensor along a tree, sum by recursive doubling, draw the map above, count what leaves a node of eight GPUs, simulate 32 nodes |
+# | **Do** | spread a tensor along a tree, sum by recursive doubling, draw the map above, count what leaves a node, simulate 32 nodes of eight GPUs |
 # | **Learn** | rounds and their lower bound; what doubling costs and what it saves; when a hierarchy pays; what gloo and NCCL choose, as far as their sources say |
 # | **Need** | lessons [03](03_cost_model.ipynb) (α, β), [04](04_ring_all_reduce.ipynb) (the ring) and [08](08_groups.ipynb) (groups) |
 # | **Time** | about 60 minutes with the required exercise, 130 with the three optional ones as well (estimated) |
@@ -19,7 +19,7 @@
 #
 # The ring of lesson 04 sends as few bytes per rank as any algorithm can. It also takes 2(n−1) steps, and each one costs α, however few bytes it carries. A loss that is averaged, a norm for clipping, a flag that says "stop": these tensors have a few bytes. On 1,024 ranks a ring passes them on 2,046 times.
 #
-# Here is a case for pen and paper. Eight ranks hold one number each, rank r the number 10^r. One process adds them up; that is the *reference*, and its digits show who is in a sum.
+# Eight ranks hold one number each, rank r the number 10^r. One process adds them up; that is the *reference*, and its digits show who is in a sum.
 #
 # The cell also prints how long a ring needs for it in the modelled network, beside one message between two ranks. `Network(collectives="messages")` plays torch's own calls on the modelled links, `all_reduce` as a chunked ring.
 
@@ -49,9 +49,9 @@ print(f"one message: {1e6 * message:.2f} µs   ring of 8: {1e6 * ring.seconds:.2
 # %% [markdown] id="09-470cfa"
 # ## One tells one, two tell two
 #
-# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and no algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message (the *one-port* model, see the box below). So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**; you have met it in lessons 02 and 03.
+# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and no algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message (the *one-port* model, see the box below). So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**: the tree of lessons 02 and 03.
 #
-# `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it. (The star is for comparison.)
+# `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it.
 
 # %% id="09-9cca72"
 ROUNDS = [[(0, 1)], [(0, 2), (1, 3)], [(0, 4), (1, 5), (2, 6), (3, 7)]]
@@ -100,15 +100,15 @@ print(f"your guess: {guess}   recorded: {rounds:.0f}, {thousand:.1f} µs   star:
 assert (rounds, round(at_once, 1), round(1e6 * 1023 * message)) == (10, 5.3, 5115)
 
 # %% [markdown] id="09-9ddccf"
-# > **What overlaps.** In our model the *bytes* of messages on one link queue up; their *latencies* overlap. A root that calls 1,023 isends at once pays little more than one α: the star takes 5.3 µs above, the tree 50. In the textbooks' *one-port* model a rank has one message under way in each direction, and the star takes 5,115 µs. Real ranks are in between: each message costs a processor some time. Lower bounds in rounds hold with one port. In trees, rings and doubling messages follow one another, and the two models agree.
+# > **What overlaps.** In our model the *bytes* of messages on one link queue up; their *latencies* overlap. A root that calls 1,023 isends at once pays little more than one α: the star takes 5.3 µs above, the tree 50. In the textbooks' *one-port* model a rank has one message under way in each direction, and the star takes 5,115 µs. Real ranks are in between: each message costs a processor some time. Lower bounds in rounds hold with one port. In rings and doubling messages follow one another, and the two models agree; in a tree they do where n is a power of two.
 #
 # ## Your turn: tree_broadcast
 #
 # **Required · 09.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none longer than the tensor. All together send at least n−1 tensors: n−1 ranks have to receive one.
+# **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none longer than the tensor. All together send n−1 tensors: n−1 ranks have to receive one, and none a second time.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* for up to 16, on fast links and slow ones, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand simulated ranks. Nine messages' time is right there: no number below a thousand has ten ones in binary, so no rank is ten messages away from the root.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* for up to 16, on fast links and slow ones, once for up to 99, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand simulated ranks. Nine messages' time is right there: no number below a thousand has ten ones in binary, so no rank is ten messages away from the root.
 #
 # <details>
 # <summary>Hint: any root</summary>
@@ -135,7 +135,7 @@ def tree_broadcast(tensor: Tensor, src: int) -> None:
         src: the rank whose tensor everybody gets, from 0 to n − 1.
 
     Budget, with n ranks: ⌈log₂ n⌉·(α + S·β) on the modelled network; at most ⌈log₂ n⌉ messages
-    from each rank, none longer than the tensor; no collective.
+    from each rank, none longer than the tensor, n − 1 tensors in all; no collective.
     """
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -198,7 +198,7 @@ draw.values(who, caption="Whose numbers are in each rank's sum at the start and 
 #
 # **Optional · 09.2 recursive_doubling ●●● · about 30 minutes**
 #
-# **Goal.** Replace `tensor` on every rank by the sum over all, for any n, with the same bits on all ranks, without a collective. **Budget:** at most ⌈log₂ n⌉ + 1 messages from each rank, none longer than the tensor, and on the modelled network at most (⌈log₂ n⌉ + 1)·(α + S·β). All ranks together send at least 2(n−1) tensors; no all-reduce needs fewer. *Core* has 2 to 5 ranks; *budget* and *sturdy* as in 09.1.
+# **Goal.** Replace `tensor` on every rank by the sum over all, for any n, with the same bits on all ranks, without a collective. **Budget:** at most ⌈log₂ n⌉ + 1 messages from each rank, none longer than the tensor, and on the modelled network at most (⌈log₂ n⌉ + 1)·(α + S·β). All ranks together send at least 2(n−1) tensors; no all-reduce can do with fewer. *Core* has 2 to 5 ranks; *budget* and *sturdy* as in 09.1.
 #
 # <details>
 # <summary>Hint: extra ranks</summary>
@@ -304,7 +304,7 @@ check(fastest)
 # %% [markdown] id="09-eef2b6"
 # ## The map
 #
-# Now the same choice as a picture. First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not: the model knows only the product S·β. So a run that stands for S bytes sends 3,840, over links with 3,840/S of the bandwidth. It takes exactly the same time.
+# First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not: the model knows only the product S·β. So a run that stands for S bytes sends 3,840, over links with 3,840/S of the bandwidth. It takes exactly the same time.
 #
 # `recorded` reads the time from the trace: the end of the last event.
 
@@ -320,13 +320,14 @@ def star(tensor):
         dist.send(tensor, 0)
         dist.recv(tensor, 0)
 
-def doubling(tensor):
+def doubling(tensor):  # for powers of two
     inbox = torch.empty_like(tensor)
     for distance in [2**k for k in range(10) if 2**k < dist.get_world_size()]:
         swap = [dist.P2POp(dist.isend, tensor, dist.get_rank() ^ distance),
                 dist.P2POp(dist.irecv, inbox, dist.get_rank() ^ distance)]
         for work in dist.batch_isend_irecv(swap):
             work.wait()
+        tensor += inbox
 
 def tree(tensor):
     dist.reduce(tensor, dst=0)
@@ -382,16 +383,16 @@ draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks",
            "what simulated runs found. The tree wins nowhere.")
 
 # %% [markdown] id="09-d6f05c"
-# Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it pays two rounds more; that gives the ragged edges.
+# Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it takes two rounds more than the power of two below; that gives the ragged edges.
 #
-# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. That is the ring's bytes in fewer steps: 2⌈log₂ n⌉·α + 2(n−1)/n·S·β, a little more if n is no power of two. Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling. The cell draws the map anew; `default` has asserted that this beats each ring point.
+# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. That is the ring's bytes in fewer steps: 2⌈log₂ n⌉·α + 2(n−1)/n·S·β. (For other n than powers of two it is a little more, which the map leaves out.) Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling. The cell draws the map anew.
 
 # %% id="09-b73347"
 rows = {nbytes: [min(t, key=t.get) for t in (five(n, nbytes) for n in ns)] for nbytes in rows}
 assert {n for row in rows.values() for n, way in zip(ns, row, strict=True) if way == "ring"} == {3}
 draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes", caption="With "
            "a fifth way. Where the ring was fastest, simulate's own all_reduce is faster (points). "
-           "Only three ranks keep the ring: both take the same there.")
+           "With three ranks the ring stays: both take equally long there.")
 
 # %% [markdown] id="09-1bf66d"
 # ## What libraries choose
@@ -408,7 +409,7 @@ draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes
 #
 # GPUs live eight to a **node**. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
 #
-# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. Then an all-gather within each node. Here are its messages, and those of a flat ring, on four nodes of four. The tensors are zeros, because only bytes count here. Both are made of rings: `ring_of(ranks, nbytes, steps)`.
+# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. Then an all-gather within each node. Here are its messages, and those of a flat ring, on four nodes of four. Both are made of rings, of zeros because only bytes count: `ring_of(ranks, nbytes, steps)`.
 
 # %% id="09-bc6b6b"
 def ring_of(ranks, nbytes, steps):
@@ -433,7 +434,7 @@ S = 16_000
 jobs = {way: simulate(way, S, 4, world_size=16) for way in (flat, hierarchy)}
 draw.traffic(*jobs.values(), titles=["flat ring", "hierarchy"],
              caption="16 kB on four nodes of four. In the flat ring one rank of each node talks to "
-             "the next node. In the hierarchy each rank carries a part of it.")
+             "the next node. In the hierarchy all four do, each with a quarter of the tensor.")
 
 # %% id="09-bc894b"
 jobs[doubling] = simulate(doubling, torch.zeros(S // 4), world_size=16)
@@ -446,7 +447,7 @@ for way, job in jobs.items():
 # %% [markdown] id="09-12fc85"
 # Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 of eight. So against a *ring* the hierarchy saves few bytes, but many steps: it takes 2(N−1) between nodes and 2(g−1) inside them, instead of 2(n−1). Against *doubling* it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
 #
-# How much is that for 32 nodes of 8? The next cell plays both, and assumes an α of 2 µs on every link. The third line is a flat ring in which the one rank that talks to the next node has to make do with one of the four cards. The fourth is doubling.
+# How much is that for 32 nodes of 8? The next cell plays both, with an α of 2 µs on every link. It also plays doubling, and a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
 
 # %% id="09-34b3cd"
 def cluster(nbytes, cards=4):
@@ -472,13 +473,13 @@ assert took["doubling"][-1] > took["hierarchy"][-1]
 assert took["flat ring"][-1] < took["hierarchy"][-1] < took["flat ring, one card"][-1] / 3
 draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs", loglog=True,
            exact=True, caption="32 nodes of 8 GPUs, simulated. For few bytes doubling is fastest, "
-           "and a hierarchy needs less than a sixth of a flat ring's time. For many doubling "
-           "loses, and the hierarchy beats only it and a ring with one card.")
+           "and a hierarchy needs less than a sixth of a flat ring's time. For many bytes doubling "
+           "is slowest, and a flat ring with all four cards is just ahead of the hierarchy.")
 
 # %% [markdown] id="09-82ef35"
 # ## Does one link per rank hold?
 #
-# Everywhere else in the course each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100 with eight of them. Eight GPUs that share four cards, or one, do not have it: two that send at once get half each. `Network.cluster` queues them at the node's one link. It still leaves out three things:
+# Everywhere else in the course each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100 with eight of them. Eight GPUs that share four cards, or one, do not have it: two that send at once get half each. `Network.cluster` queues them at the node's one link. It leaves out three things:
 #
 # * one rank alone gets the whole 100 GB/s, although a GPU mostly drives the card beside it;
 # * the way from GPU to card, over PCIe, is no link of its own;
@@ -564,8 +565,8 @@ with expect(Deadlock):
 # ## In practice
 #
 # * **Call `all_reduce` and `broadcast`.** Write your own only where you know something that the library does not.
-# * **Send fewer, larger tensors.** Ten all-reduces of 8 bytes cost ten times α. Put losses, counts and flags into one tensor.
-# * **On GPUs** `NCCL_ALGO=Tree` or `Ring` forces a choice, for experiments; `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=TUNING` prints the table of predicted times.
+# * **Send fewer, larger tensors.** Ten all-reduces of 8 bytes cost ten times as many α as one. Put losses, counts and flags into one tensor.
+# * **On GPUs** `NCCL_ALGO=Tree` or `Ring` forces a choice, for experiments; `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=TUNING` prints NCCL's table of latencies and bandwidths.
 # * **PyTorch's hierarchies**: hybrid sharding in FSDP shards inside a node and replicates across nodes, with the same two kinds of groups.
 #
 # ## Roads not taken

@@ -107,6 +107,14 @@ WRONG = {
                 "are", ("    dist.all_reduce(flat)\n", "    parts = [torch.empty_like(flat) "
                 "for _ in range(dist.get_world_size())]\n    dist.all_gather(parts, flat)\n    "
                 "flat = torch.stack(parts).sum(0)\n")),
+    "pickled": ("reduced_by_hand", "06.gathers", "an object carries anything, a gradient as well",
+                ("    dist.all_reduce(flat)\n", "    parts = [None] * dist.get_world_size()\n    "
+                 "dist.all_gather_object(parts, flat)\n    flat = torch.stack(parts).sum(0)\n")),
+    "pickled_by_one": ("reduced_by_hand", "06.gathers", "rank 0 adds up, and tells the others",
+                       ("    dist.all_reduce(flat)\n", "    parts = [None] * "
+                        "dist.get_world_size()\n    dist.gather_object(flat, parts if "
+                        "dist.get_rank() == 0 else None)\n    if dist.get_rank() == 0:\n        "
+                        "flat = torch.stack(parts).sum(0)\n    dist.broadcast(flat, src=0)\n")),
     "divides_again": ("as_documented", "06.divided-again", "the division by hand of lesson 05 is "
                       "kept", (f"    {CLIP}\n    opt", "    for p in ddp_model.parameters():\n"
                       "        if p.grad is not None:\n            p.grad /= "

@@ -78,7 +78,14 @@ WRONG = {
                                (SYNC + "    return", "    return"), (" / repeats", "")),
     "milliseconds_and_not_divided": ("with_events", "07.not-divided", "two at once",
                                      (" / 1e3", ""), (" / repeats", "")),
-    "asks_too_early": ("with_events", "07.raises", "two at once: events are read before they have "
+    "asks_too_early": ("with_events", "07.events", "two at once: events are read before they have "
                        "happened, and nothing is divided",
                        ("    torch.cuda.synchronize()\n", ""), (" / repeats", "")),
+    "events_without_timing": ("with_events", "07.events", "an Event is made as for "
+                              "synchronizing", ("enable_timing=True", "")),
+    "warm_up_is_timed": ("with_a_stopwatch", "07.warm-up", "the stopwatch starts before the call "
+                         "that warms up", ("range(repeats)", "range(repeats + 1)")),
+    "warm_up_between_events": ("with_events", "07.warm-up", "the first event is recorded before "
+                               "the call that warms up",
+                               ("start.record()\n", "start.record()\n    dist.all_reduce(x)\n")),
 }  # fmt: skip

@@ -70,6 +70,11 @@ WRONG = {
     "last_call": ("by_sets", "07.last-call", "who has gone on to another call does not wait",
                   ("            waiting |= came", "            waiting |= {r for r in came if "
                    "(dumps[r][-1]['group'], dumps[r][-1]['seq']) == key}")),
+    "last_call_and_ops": ("by_sets", "07.last-call", "two at once: only the last call of a rank, "
+                          "and equal numbers are taken for equal calls",
+                          ("{rank for rank, op in ops.items() if op == usual}", "set(ops)"),
+                          ("            waiting |= came", "            waiting |= {r for r in came "
+                           "if (dumps[r][-1]['group'], dumps[r][-1]['seq']) == key}")),
     "blames_who_waits": ("by_sets", "07.victim", "who waits is left out in the search, not in the "
                          "answer", ("sorted(who)", "sorted(missing[key])")),
     "victims_and_ops": ("by_sets", "07.victim", "the first try: neither who waits nor ops",

@@ -74,6 +74,8 @@ WRONG = {
                     (BACK, ""), ("        dist.recv(pile, last)\n", "")),
     "off_by_one": ("ring", "02.misplaced", "the indices of the ring are one off",
                    ("    return boxes", "    return boxes[1:] + boxes[:1]")),
+    "own_first": ("ring", "02.misplaced", "in the order in which they come",
+                  ("    return boxes", "    return [boxes[(rank - k) % n] for k in range(n)]")),
     "own_is_argument": ("by_turns", "02.shares-memory", "its own entry is the caller's tensor",
                         ("            for listener", "            box = tensor\n            for "
                          "listener")),

@@ -61,6 +61,8 @@ WRONG = {
                ("if other != src:", "if True:")),
     "rebinds": ("flat", "02.left-unwritten", "a name is given another tensor", (BACK, "        "
                 "tensor = inbox\n")),
+    "inbox_as_it_lies": ("flat", "02.strided", "an inbox like the tensor has its layout",
+                         ("inbox = torch.empty_like(outbox)", "inbox = torch.empty_like(tensor)")),
     "not_written_back": ("flat", "02.left-unwritten", "contiguous() is a copy where it has to be "
                          "one", ("inbox = torch.empty_like(outbox)", "inbox = tensor.contiguous()"),
                          (BACK, "")),

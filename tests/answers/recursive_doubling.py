@@ -100,6 +100,49 @@ STAR = """    boxes = [mine, *(mine.clone() for _ in range(n - 1))]
     tensor.copy_(total)
     return
     if rank >= power:"""
+EVERYONE = """    boxes = [mine.clone() for _ in range(n)]
+    others = [other for other in range(n) if other != rank]
+    works = [dist.isend(mine, other) for other in others]
+    works += [dist.irecv(boxes[other], other) for other in others]
+    for work in works:
+        work.wait()
+    tensor.copy_(sum(boxes[1:], boxes[0]))
+    return
+    if rank >= power:"""
+UP_AND_DOWN = """    rounds = [1 << k for k in range((n - 1).bit_length())]
+    for distance in rounds:
+        if rank % (2 * distance) == distance:
+            dist.send(mine, rank - distance)
+        elif rank % (2 * distance) == 0 and rank + distance < n:
+            dist.recv(inbox, rank + distance)
+            mine += inbox
+    for distance in reversed(rounds):
+        if rank % (2 * distance) == distance:
+            dist.recv(mine, rank - distance)
+        elif rank % (2 * distance) == 0 and rank + distance < n:
+            dist.send(mine, rank + distance)
+    tensor.copy_(mine)
+    return
+    if rank >= power:"""
+TO_RANK_0 = """    if rank >= power:
+        dist.send(mine, 0)
+        dist.recv(mine, 0)
+    elif rank == 0:
+        for extra in range(power, n):
+            dist.recv(inbox, extra)
+            mine += inbox
+    distance = 1
+    while distance < power and rank < power:
+        going = dist.isend(mine, rank ^ distance)
+        dist.recv(inbox, rank ^ distance)
+        going.wait()
+        mine += inbox
+        distance *= 2
+    for extra in range(power, n) if rank == 0 else ():
+        dist.send(mine, extra)
+    tensor.copy_(mine)
+    return
+    if rank >= power:"""
 WRONG = {
     "powers_of_two": ("folded", "09.left-out", "as in the picture of eight ranks",
                       ("        dist.send(mine, rank - power)\n        dist.recv(mine, rank - "
@@ -128,6 +171,17 @@ WRONG = {
                                 "            mine += inbox\n            going.wait()\n")),
     "star": ("folded", "09.star", "as few messages as allowed, for up to five ranks, and latencies "
              "that overlap", ("    if rank >= power:", STAR)),
+    "everyone": ("folded", "09.everyone", "one round, and latencies that overlap",
+                 ("    if rank >= power:", EVERYONE)),
+    "up_and_down": ("folded", "09.too-many-rounds", "one tree up, and another one down",
+                    ("    if rank >= power:", UP_AND_DOWN)),
+    "extra_to_rank_0": ("folded", "09.too-many-rounds", "rank 0 sums for all the extra ranks",
+                        ("    if rank >= power:", TO_RANK_0)),
+    "sends_float64": ("folded", "09.long-message", "added up in float64, and sent so",
+                      ("mine = tensor.clone(memory_format=torch.contiguous_format)",
+                       "mine = tensor.double().contiguous()")),
+    "sixteen": ("folded", "09.only-more-than-32-ranks", "a power of two looked up in a table",
+                ("1 << (n.bit_length() - 1)", "max(p for p in (1, 2, 4, 8, 16) if p <= n)")),
     "round_short": ("folded", "09.round-short", "distances below a half",
                     ("while distance < power:", "while 2 * distance < power:")),
     "collective": ("in_pairs", "09.collective", "the call that it stands for",

@@ -57,6 +57,13 @@ STAR = """if rank == src:
     else:
         dist.recv(box, src)
     while False:"""
+STAR_OF_MANY = """if n > 17 and rank == src:
+        for other in range(n):
+            if other != src:
+                dist.send(box, other)
+    elif n > 17:
+        dist.recv(box, src)
+    while knows < n <= 17:"""
 CHAIN = """if place:
         dist.recv(box, (rank - 1) % n)
     if place < n - 1:
@@ -67,6 +74,18 @@ HEAP = """parent, children = (place - 1) // 2, (2 * place + 1, 2 * place + 2)
         dist.recv(box, (parent + src) % n)
     for work in [dist.isend(box, (child + src) % n) for child in children if child < n]:
         work.wait()
+    while False:"""
+BOTH_WAYS = """box = tensor.clone(memory_format=torch.contiguous_format)
+    inbox = box.clone()
+    while knows < n:
+        other = place ^ knows
+        if other < n:
+            work = dist.isend(box, (other + src) % n)
+            dist.recv(inbox, (other + src) % n)
+            work.wait()
+            if knows <= place < 2 * knows:
+                box.copy_(inbox)
+        knows *= 2
     while False:"""
 WRONG = {
     "powers_of_two": ("doubling", "09.only-no-power-of-two", "the tree is right for 2, 4 and 8 "
@@ -80,6 +99,13 @@ WRONG = {
              ("while knows < n:", HEAP)),
     "chain": ("doubling", "09.too-many-rounds", "each sends one message only",
               ("while knows < n:", CHAIN)),
+    "both_ways": ("doubling", "09.told-again", "partners exchange, as in recursive doubling",
+                  ("while knows < n:", BOTH_WAYS)),
+    "five_rounds": ("doubling", "09.only-more-than-32-ranks", "rounds written down, as in ROUNDS",
+                    ("while knows < n:", "for knows in (1, 2, 4, 8, 16):"),
+                    ("        knows *= 2\n", "")),
+    "star_of_many": ("doubling", "09.star", "a tree for as many ranks as are tried, else a star",
+                     ("while knows < n:", STAR_OF_MANY)),
     "widest_first": ("doubling", "09.too-early", "as in halving: ranks send that have nothing yet",
                      ("knows = (rank - src) % n, 1",
                       "knows = (rank - src) % n, 1 << (n - 1).bit_length() - 1"),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from test_zoo import verdict_of
 
+from course_lib.checks.cases import Case
+from course_lib.checks.exercise import Play, Prepared
+from course_lib.checks.judge import which_differ
+
 HEAD = "import torch\nimport torch.distributed as dist\n"
 ANSWERS = [
     (  # rows cut as slices
@@ -489,6 +493,22 @@ def average_while_computing(layers):
         g /= dist.get_world_size()
 """,
     ),
+    (  # a stream of one's own, on a machine without a GPU
+        "average_while_computing",
+        "07.cuda-alone",
+        """
+from course_lib import compute
+
+def average_while_computing(layers):
+    side = torch.cuda.Stream()
+    for s, g in layers:
+        compute(s)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            dist.all_reduce(g, op=dist.ReduceOp.AVG)
+    torch.cuda.current_stream().wait_stream(side)
+""",
+    ),
     (  # ties by name
         "first_missing",
         "07.tie",
@@ -603,6 +623,10 @@ def pass_right(mine):
     assert verdict.diagnosis == "01.values-differ"
     text = " ".join(str(verdict).split())
     assert "Here only rank 1 is wrong, and element 0 differs, and no other." in text
+
+
+def test_where_all_values_are_right_no_rank_is_named() -> None:
+    assert which_differ(Play(Case(3, 2), Prepared([]))) == ""
 
 
 @pytest.mark.slow
