@@ -1,4 +1,4 @@
-"""The seam of the simulator lies at the bytes: an exchange gets no rank's memory, and needs none."""
+"""The simulator is cut at the bytes: an exchange gets no memory of a rank, and needs none."""
 
 from __future__ import annotations
 
