@@ -1,12 +1,13 @@
 """The judge's network: ranks are processes elsewhere, and every message goes through here.
 
     rank's process 0 ◄─ plain data ─► Proxy 0 ┐
-    rank's process 1 ◄─ plain data ─► Proxy 1 ┤ threads of one simulation: mail, collectives,
-    rank's process 2 ◄─ plain data ─► Proxy 2 ┘ clocks, deadlocks, hazards and the trace are its own
+    rank's process 1 ◄─ plain data ─► Proxy 1 ┤ threads of one simulation: its exchange, its clocks,
+    rank's process 2 ◄─ plain data ─► Proxy 2 ┘ its deadlocks and its trace
 
-A Proxy calls mail and collectives on its rank's behalf, with the line that the rank says it stands
-at. What is sent, to whom and how much is what arrives here. Which line it was, and whether a buffer
-was touched before its wait, is the rank's word: a rank can lie about itself, not about messages.
+A Proxy calls the simulator's exchange on its rank's behalf, with the line that the rank says it
+stands at. What is sent, to whom and how much is what arrives here. Which line it was, and whether
+a buffer was touched before its wait, is the rank's word: a rank can lie about itself, not about
+messages.
 
 A request names one of the Proxy's ``do_…`` methods and gives its arguments. Their types are those
 of the method's signature, exactly, or the request is malformed.

@@ -1,0 +1,73 @@
+"""The simulator is cut at the bytes: an exchange gets no memory of a rank, and needs none."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import test_agreement as agreement
+import test_hazards as hazards
+import torch
+from random_programs import execute, make_program
+
+from course_lib import Hazard
+from course_lib.simulated import Network, simulate
+from course_lib.simulated.exchange.collective import Collectives
+from course_lib.simulated.exchange.mail import Mail
+from course_lib.simulated.memory import equal
+
+
+def without_memory(tensors):
+    return [torch.empty(t.shape, dtype=t.dtype, device="meta") for t in tensors]
+
+
+@pytest.fixture
+def far_away(monkeypatch):
+    """What reaches the exchange is what another process could have sent. Returns how often."""
+    calls: list[str] = []
+    send, recv, issue = Mail.send, Mail.recv, Collectives.issue
+
+    def far_send(mail, rank, me, like, data, *more):
+        calls.append("send")
+        return send(mail, rank, me, *without_memory([like]), data, *more)
+
+    def far_recv(mail, rank, me, like, *more):
+        calls.append("recv")
+        return recv(mail, rank, me, *without_memory([like]), *more)
+
+    def far_issue(self, rank, me, op, ins, outs, given, *, first=None, **more):
+        calls.append(op)
+        first = first if first is None else without_memory([first])[0]
+        given = [t.detach().clone(memory_format=torch.contiguous_format).view(-1) for t in given]
+        ins, outs = without_memory(ins), without_memory(outs)
+        return issue(self, rank, me, op, ins, outs, given, first=first, **more)
+
+    for owner, name, far in [(Mail, "send", far_send), (Mail, "recv", far_recv),
+                             (Collectives, "issue", far_issue)]:  # fmt: skip
+        monkeypatch.setattr(owner, name, far)
+    return calls
+
+
+PROGRAMS = [(agreement.every_kind_of_call, (), 3), *((execute, (make_program(k),), None)
+            for k in range(6))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "args", "n"), PROGRAMS)
+def test_the_run_is_the_same_where_the_exchange_is_elsewhere(program, args, n, request):
+    words = {"world_size": n or args[0]["n"], "network": Network(jitter=0.5), "seed": 3}
+    near = simulate(program, *args, **words)
+    calls = request.getfixturevalue("far_away")
+    far = simulate(program, *args, **words)
+    assert calls and equal(near.results, far.results)
+    assert pickle.dumps(near.trace) == pickle.dumps(far.trace)
+
+
+@pytest.mark.parametrize("program", [hazards.inbox_written, hazards.outgoing_is_inbox])
+def test_so_are_hazards(program, request):
+    texts = []
+    for _ in range(2):
+        with pytest.raises(Hazard) as caught:
+            simulate(program, world_size=2)
+        texts.append(str(caught.value))
+        request.getfixturevalue("far_away")
+    assert texts[0] == texts[1]
