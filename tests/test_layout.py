@@ -65,6 +65,17 @@ MOST = {
     "course_staff/authoring": 850,
     "course_staff/grading": 3500,
 }
+# Rooms that stand above that, and what they may have meanwhile: it only comes down.
+NOT_YET = {
+    "words": 1650,
+    "diagnosis": 900,
+    "ranks": 2100,
+    "simulated": 4700,
+    "checks": 2450,
+    "course_lib": 14700,
+    "course_exercises shared": 450,
+    "course_staff/grading": 3550,
+}
 MOST_OF_AN_EXERCISE = 105  # lines of its lesson's file, hints included, on average
 MOST_OF_A_MODULE = 400
 
@@ -191,7 +202,14 @@ def sizes() -> dict[str, int]:
 def test_rooms_stay_small():
     counted = sizes()
     assert counted.keys() == MOST.keys()
-    assert {room: size for room, size in counted.items() if size > MOST[room]} == {}
+    assert {room: size for room, size in counted.items() if size > (MOST | NOT_YET)[room]} == {}
+
+
+def test_what_a_room_may_have_meanwhile_is_still_needed():
+    """A room that has come down to its bound keeps to it, and is not given back the rest."""
+    counted = sizes()
+    assert [room for room in NOT_YET if counted[room] <= MOST[room]] == []
+    assert [room for room in NOT_YET if NOT_YET[room] - counted[room] > 100] == []
 
 
 def test_an_exercise_stays_short():
