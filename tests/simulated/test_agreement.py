@@ -374,6 +374,7 @@ def test_a_late_recv_takes_as_long_as_one_in_time():
     assert model == pytest.approx([network.seconds(nbytes)] * 2, rel=1e-9)
     assert real[1] > 0.3 * real[0]
 
+
 @pytest.mark.parametrize("engine", [run, simulate])
 def test_a_short_timeout_that_the_program_catches_is_no_deadlock(engine):
     def who_is_there():
