@@ -16,6 +16,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from course_exercises.declare import Knobs, Mistakes, exercise, several
@@ -50,7 +51,8 @@ def formula(
     names = [p.name for p in parameters if p.default is p.empty]
 
     def named(arguments: list[tuple]) -> list[Case]:
-        return [Case(1, options=dict(zip(names, values, strict=True))) for values in arguments]
+        few_first = sorted(arguments, key=itemgetter(0)) if names[0] == "n" else arguments
+        return [Case(1, options=dict(zip(names, values, strict=True))) for values in few_first]
 
     def asked(given: list[tuple], rounded: Formula = float, **knobs: Any) -> list[float]:
         return [float(rounded(right(*args, **knobs))) for args in given]

@@ -317,7 +317,7 @@ def another_name(play: Play) -> bool:
 
 def of_networks(*rows: tuple) -> list[Case]:
     names = ("n", "nbytes", "alpha", "beta")
-    return [Case(1, options=dict(zip(names, row, strict=True))) for row in rows]
+    return [Case(1, options=dict(zip(names, row, strict=True))) for row in sorted(rows)]
 
 
 exercise(

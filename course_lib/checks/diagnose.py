@@ -21,24 +21,8 @@ from functools import partial
 from itertools import combinations
 
 from course_lib.beside.seen import Seen
+from course_lib.checks import diagnoses as usual
 from course_lib.checks.cases import SPREAD, clause
-from course_lib.checks.diagnoses import (
-    BUDGET,
-    BY_HAND,
-    CUT_OFF,
-    DONE,
-    ERRORS,
-    NONE_FITS,
-    NOTHING_SENT,
-    NUMBERS,
-    ONE_RANK,
-    PATTERNS,
-    TALK,
-    UNTOUCHED,
-    VAGUE,
-    first_true,
-    found,
-)
 from course_lib.checks.exercise import After, Diagnosis, Exercise, Finding, Mistake, Play, Right
 from course_lib.checks.judge import which_differ
 
@@ -90,15 +74,15 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     gravest = min(level.failed, key=_gravity)
     like = [gravest, *(p for p in level.failed if p is not gravest and _is_like(ex, p, gravest))]
     shown, names = None, _only_with(ex, level)
-    silent = NOTHING_SENT if ex.blank else {}
-    said = first_true(like, CUT_OFF, ex.diagnoses, ERRORS, TALK, silent)
+    silent = usual.NOTHING_SENT if ex.blank else {}
+    said = usual.first_true(like, usual.CUT_OFF, ex.diagnoses, usual.ERRORS, usual.TALK, silent)
     if said is None and gravest.done and gravest.findings:
         said, shown = _by_values(ex, level, like, names)
     elif said is None and gravest.done:
         # a pattern shows where more than three ranks have something to say to one another
         many = [p for p in level.failed if p.case.world > 3 and p.case.length >= p.case.world]
-        said = first_true(many, PATTERNS) or first_true([gravest], BUDGET)
-    if names and (said is None or said.id in VAGUE):
+        said = usual.first_true(many, usual.PATTERNS) or usual.first_true([gravest], usual.BUDGET)
+    if names and (said is None or said.id in usual.VAGUE):
         said, shown = _only(ex, level, names, said), gravest
     if said is None:
         said, shown = _unexplained(ex, gravest), gravest
@@ -121,8 +105,8 @@ def _is_like(ex: Exercise, play: Play, other: Play) -> bool:
 
 def _unexplained(ex: Exercise, play: Play) -> Diagnosis:
     where = which_differ(play)
-    hint = f"{where} {NONE_FITS.hint}".strip() if ex.in_ranks else BY_HAND
-    return replace(NONE_FITS, hint=hint, when=lambda p: which_differ(p) == where)
+    hint = f"{where} {usual.NONE_FITS.hint}".strip() if ex.in_ranks else usual.BY_HAND
+    return replace(usual.NONE_FITS, hint=hint, when=lambda p: which_differ(p) == where)
 
 
 # ---- it goes wrong only where … ------------------------------------------------------------------
@@ -161,11 +145,11 @@ def _by_values(
     ex: Exercise, level: Level, like: list[Play], names: Sequence[str]
 ) -> tuple[Diagnosis | None, Play | None]:
     """What the values tell, and a play that shows it best, where one does."""
-    if right_numbers := first_true(like, NUMBERS):
+    if right_numbers := usual.first_true(like, usual.NUMBERS):
         return right_numbers, None
     for facet in like[0].wrong:
         plays = [p for p in like if facet in p.wrong]
-        mistakes = [*ex.mistakes, UNTOUCHED] if facet in ("left", "grad") else [*ex.mistakes]
+        mistakes = [*ex.mistakes, usual.UNTOUCHED] if facet in ("left", "grad") else [*ex.mistakes]
         if ways := _fitting(ex, facet, plays, mistakes, level.fine):
             return _told(ex, facet, plays, mistakes, ways, "")
         # One number is easily another mistake's as well: of a formula the feature says more.
@@ -177,8 +161,8 @@ def _by_values(
             if ways := _fitting(ex, facet, plays, mistakes, []):
                 return _told(ex, facet, plays, mistakes, ways, _only_where(ex, level, names))
         if ex.blank and all(_one_right(ex, facet, p) for p in plays):
-            return replace(ONE_RANK, when=partial(_one_right, ex, facet)), None
-    return first_true(like[:1], DONE), None
+            return replace(usual.ONE_RANK, when=partial(_one_right, ex, facet)), None
+    return usual.first_true(like[:1], usual.DONE), None
 
 
 def _spoils(ex: Exercise, wrong: Right, play: Play) -> set[str]:
@@ -238,7 +222,7 @@ def _told(
 
 def _one_right(ex: Exercise, facet: str, play: Play) -> bool:
     """One of several ranks has got this facet right, by a change, and no other one has."""
-    if not play.done or play.case.world < 2 or found("argument changed")(play):
+    if not play.done or play.case.world < 2 or usual.found("argument changed")(play):
         return False
 
     def alike(one: Seen, other: Seen) -> bool:
