@@ -89,11 +89,14 @@ def refuse_memory(backend: str, op: str, tensors: Iterable[torch.Tensor]) -> Non
 
 def refuse_scattered(op: str, tensor: torch.Tensor) -> None:
     """Raise for a tensor that cannot be sent or received as one block of memory."""
-    plain = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
-    if not (plain and tensor.is_cpu):
-        refuse_memory("gloo", op, [tensor])
-    if not tensor.is_contiguous():
-        raise RuntimeError("input tensor has to be contiguous: communicate one that is")
+    try:
+        special = tensor.is_nested or tensor.is_quantized
+        if tensor.is_cpu and tensor.is_contiguous() and not special:
+            return
+    except RuntimeError:  # a compressed sparse one does not say whether it is
+        pass
+    refuse_memory("gloo", op, [tensor])
+    raise RuntimeError("input tensor has to be contiguous: communicate one that is")
 
 
 _INSTEAD = {
