@@ -34,6 +34,8 @@ def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
         second.weight = first.weight
     if kind == "buffers":
         layers["counts"] = Counts()
+    if kind == "dropout":  # of everything, so that the ranks need not agree on chances
+        layers = {"first": first, "dropout": nn.Dropout(1.0), "second": second}
     if kind == "layers in layers":
         layers = {"block": nn.Sequential(first, nn.Sequential(second))}
     if kind == "two dtypes":

@@ -266,6 +266,10 @@ FEATURES = {
         "a layer is frozen",
         "A frozen parameter has no gradient, and is a part of the model all the same.",
     ),
+    "dropout": (
+        "the model has Dropout",
+        "Which calls switch a model between training and evaluation?",
+    ),
     "frozen": ("a parameter is frozen", "It has no gradient, no bucket, and no bytes in one."),
     "another dtype": (
         "the next parameter has another dtype",
