@@ -1,29 +1,27 @@
-"""Lesson 06: train under DistributedDataParallel; accumulate micro-batches and reduce once.
-
-``train_ddp`` chooses its own model, so its numbers are compared with what that model was seen to
-do: the dataset watches, and an Account of it says what was drawn, lost and recognised.
-"""
+"""Lesson 06: train under DistributedDataParallel; accumulate micro-batches and reduce once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial, reduce
-from itertools import dropwhile, pairwise, takewhile
+from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import SGD
+from torch.utils.data import DistributedSampler, TensorDataset
 
-from course_exercises.declare import exercise
-from course_exercises.models import SAMPLES, WORDS, batches
-from course_lib.beside.seen import Seen
-from course_lib.beside.watched import Watched
-from course_lib.checks.cases import Case, chunked, crowd, rows
-from course_lib.checks.compare import ANYTHING, same
+from course_exercises.declare import Mistakes, each, exercise
+from course_exercises.gradients import state
+from course_exercises.models import SAMPLES, WORDS, batches, model
+from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
+from course_lib.checks.compare import same
 from course_lib.checks.diagnoses import OfPlay, found, only
-from course_lib.checks.exercise import Diagnosis, Exercise, Finding, Play, declare
+from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import trace_of
 from course_lib.trace import Event
 
@@ -44,297 +42,273 @@ def in_numbers(calls: list[Event]) -> int:
     return sum(e.nbytes // getattr(torch, str(e.dtype)).itemsize for e in calls)
 
 
-def mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return sum(numbers) / len(numbers) if numbers else float("nan")
-
-
 # ---- 06.1 train_ddp ------------------------------------------------------------------------------
 
-
-def training(case: Case, rank: int) -> tuple:
-    source, o = torch.Generator().manual_seed(case.length), case.options
-    images = torch.randint(17, (case.length, 1, 8, 8), generator=source) / 16
-    labels = torch.randint(10, (case.length,), generator=source)
-    return Watched(images, labels), o["epochs"], o["batch_size"], o["seed"]
+ROUNDING = 2e-5
+Number = Callable[..., Any]
 
 
-class Account:
-    """What the ranks' models were shown in a call: in the steps of an epoch, and between its last
-    one and the next. No epochs if some rank's steps are no multiple of them."""
-
-    def __init__(self, labels: Tensor, epochs: int, by_rank: list[list[dict[str, Any]]]) -> None:
-        self.labels, self.ranks = labels, range(len(by_rank))
-        self.steps = [[p for p in passes if p["trained"]] for passes in by_rank]
-        told = bool(by_rank) and all(mine and len(mine) % epochs == 0 for mine in self.steps)
-        self.epochs = range(epochs if told else 0)
-        self.passes = by_rank
-
-    def trained(self, epoch: int, rank: int) -> list[dict[str, Any]]:
-        each = len(self.steps[rank]) // len(self.epochs)
-        return self.steps[rank][epoch * each : (epoch + 1) * each]
-
-    def evaluated(self, epoch: int, rank: int) -> list[dict[str, Any]]:
-        """What comes after the epoch's last step, as far as the next one."""
-        last = self.trained(epoch, rank)[-1]
-        _, *later = dropwhile(lambda p: p is not last, self.passes[rank])
-        return list(takewhile(lambda p: not p["trained"], later))
-
-    def drawn(self, epoch: int) -> list[list[int]]:
-        return [[i for p in self.trained(epoch, r) for i in p["samples"]] for r in self.ranks]
-
-    def losses(self, epoch: int, rank: int) -> list[list[float]]:
-        """Of each batch those of its samples."""
-        return [
-            cross_entropy(p["logits"], self.labels[p["samples"]], reduction="none").tolist()
-            for p in self.trained(epoch, rank)
-        ]
-
-    def hits(self, epoch: int, *ranks: int) -> list[tuple[int, bool]]:
-        """Of each sample that these ranks, or all, have evaluated, whether it was recognised."""
-        return [
-            hit
-            for r in ranks or self.ranks
-            for p in self.evaluated(epoch, r)
-            for hit in zip(
-                p["samples"],
-                (p["logits"].argmax(1) == self.labels[p["samples"]]).tolist(),
-                strict=True,
-            )
-        ]
-
-    def rate(self, epoch: int, *ranks: int) -> float:
-        return mean(hit for _, hit in self.hits(epoch, *ranks))
-
-    def numbers(self) -> dict[str, Any]:
-        """What is to be reported."""
-        accuracy = [mean(dict(self.hits(e)).values()) for e in self.epochs]
-        losses = [
-            mean(v for r in self.ranks for batch in self.losses(e, r) for v in batch)
-            for e in self.epochs
-        ]
-        return {"loss": losses or ANYTHING, "accuracy": accuracy or ANYTHING}
+def fitting(case: Case, rank: int) -> tuple:
+    """A model of this rank's own, and a dataset that can be learnt, but for some of it."""
+    made, o, x = model(case, rank), case.options, drawn(case, "inputs", case.length, 2)
+    for p in made.parameters():
+        p.data /= 16
+    y = x[:, 0] + drawn(case, "noise", case.length) / 2 > x[:, 1]
+    return made, TensorDataset(x, y.long()), o["epochs"], o["batch_size"], o["seed"]
 
 
-def account(play: Play, call: int = 0) -> Account:
-    return Account(
-        play.inputs[call][0][0].tensors[1],
-        play.case.options["epochs"],
-        [seen.args[0]["passes"] for seen in (play.seen[call] if play.done else [])],
-    )
+def from_rank_0(models: list[nn.Module]) -> None:
+    """DDP broadcasts rank 0's parameters and buffers when it is made."""
+    for other in models[1:]:
+        for mine, sent in zip(state(other), state(models[0]), strict=True):
+            mine.copy_(sent)
 
 
-def as_watched(want: list[Seen], got: list[Seen]) -> list[Seen]:
-    """What the ranks are to report of the forward passes that were seen."""
-    data, epochs, *_ = want[0].args
-    numbers = Account(data["labels"], epochs, [g.args[0]["passes"] for g in got]).numbers()
-    for mine, theirs in zip(want, got, strict=True):
-        mine.args[0]["passes"], mine.returned = theirs.args[0]["passes"], numbers
-    return want
+def train(
+    given: list[tuple],
+    start: Callable[[list], None] = from_rank_0,
+    of: Callable[[list], list] = lambda given: given,
+    alone: bool = False,
+    sampler: Callable[..., DistributedSampler] = DistributedSampler,
+    salt: Callable[[int, int], int] = lambda seed, rank: seed,
+    told: Callable[[int], int] = lambda epoch: epoch,
+    cut: Callable[[Tensor, int], Sequence[Tensor]] = lambda shares, size: shares.split(size, 1),
+    clears: Callable[[int], bool] = lambda step: True,
+    follows: Number = Tensor.mean,
+    rate: float = 0.5,
+    momentum: float = 0.0,
+    loss: Number = lambda losses, rank: torch.cat(losses, 1).mean(),
+    accuracy: Number = lambda right, shares, rank, hits: right.mean(),
+) -> list[dict[str, list[float]]]:
+    """On every rank, one process that takes the batches of all. The rest are mistakes."""
+    given = of(given)
+    start([m for m, *_ in given])
+    out: list[dict[str, list[float]]] = []
+    for rank, (m, data, epochs, size, seed) in enumerate(given):
+        samplers = [sampler(data, len(given), r, seed=salt(seed, r)) for r in range(len(given))]
+        (x, y), optimizer = data.tensors, SGD(m.parameters(), rate, momentum)
+        out.append({"loss": [], "accuracy": []})
+        for epoch in range(epochs):
+            for one in samplers:
+                one.set_epoch(told(epoch))
+            shares = torch.tensor([[*one] for one in samplers])
+            losses, hits = list[Tensor](), list[Tensor]()
+            for step, batch in enumerate(cut(shares[[rank]] if alone else shares, size)):
+                if clears(step):
+                    m.zero_grad()
+                logits = m.train()(x[batch]).flatten(0, 1)
+                by_sample = cross_entropy(logits, y[batch].flatten(), reduction="none")
+                follows(by_sample.view_as(batch)).backward()
+                optimizer.step()
+                losses.append(by_sample.detach().view_as(batch))
+                hits.append((logits.argmax(1) == y[batch].flatten()).double().view_as(batch))
+            right = (m.eval()(x).argmax(1) == y).double()
+            out[-1]["loss"].append(float(loss(losses, rank)))
+            out[-1]["accuracy"].append(float(accuracy(right, shares, rank, hits)))
+    return out
 
 
-def trained_well(play: Play) -> Iterator[Finding]:
-    """What is asked of training and evaluation, but for the numbers; of each kind the first."""
-    a, case, said = account(play), play.case, dict[str, str]()
-    tell, batch, spare = said.setdefault, case.options["batch_size"], -case.length % case.world
-    for rank, steps in enumerate(a.steps):
-        if not steps or not a.epochs:
-            tell(
-                "steps" if steps else "never-steps",
-                f"rank {rank} trains in {len(steps)} steps, in {case.options['epochs']} epochs",
-            )
-        if (largest := max((len(p["samples"]) for p in steps), default=0)) > batch:
-            tell(
-                "batch-too-large",
-                f"rank {rank} trains on {largest} samples at once; batch_size is {batch}",
-            )
-        for number, (one, other) in enumerate(pairwise(steps), 2):
-            if other["stale"] and one["weights"] != other["weights"]:
-                tell("no-zero-grad", f"rank {rank}: step {number} finds earlier steps' gradients")
-    if len({p["by chance"] for steps in a.steps for p in steps}) > 1:
-        tell("training-mode", "some steps are taken with dropout, and others without it")
-    for epoch in a.epochs:
-        drawn = [i for rank in a.drawn(epoch) for i in rank]
-        if (twice := len(drawn) - len(set(drawn))) > spare:
-            tell(
-                "overlap",
-                f"in epoch {epoch} {twice} draws repeat a sample; shares of equal size "
-                f"need {spare}",
-            )
-        if (missed := case.length - len(set(drawn))) >= case.world * batch:
-            tell("missed", f"in epoch {epoch} {missed} samples are never drawn")
-        if epoch and a.drawn(epoch) == a.drawn(0) and max(map(len, a.drawn(0))) > 3:
-            tell("no-set-epoch", f"epoch {epoch} draws the samples in the order of epoch 0")
-        if (shown := len(dict(a.hits(epoch)))) < case.length:
-            tell("not-evaluated", f"epoch {epoch} evaluates {shown} of {case.length} samples")
-        for passes in (a.trained, a.evaluated):
-            first, *others = [p[0]["weights"] for r in a.ranks if (p := passes(epoch, r))] or [[]]
-            if not all(same(weights, first, 1e-5) for weights in others):
-                tell("not-averaged", f"in epoch {epoch} two ranks have different weights")
-        for mine in (a.trained(epoch, r) for r in a.ranks):
-            if len(mine) > 1 and all(p["weights"] == mine[0]["weights"] for p in mine):
-                tell("never-steps", f"in epoch {epoch} no weight changes from batch to batch")
-        if any(p["by chance"] for r in a.ranks for p in a.evaluated(epoch, r)):
-            tell("training-mode", "the accuracy is of a model whose dropout, or BatchNorm, is on")
-    yield from (Finding(kind, text) for kind, text in said.items())
-
-
-def from_seed(play: Play) -> Iterator[Finding]:
-    """Weights and order come from the seed: another one gives others, the same one the same."""
-    seeds = [args[0][3] for args in play.inputs]
-    accounts = [account(play, call) for call in range(play.case.calls)]
-    made = [
-        (a.steps[0][0]["weights"], a.drawn(0))
-        for a in accounts
-        if all(each.epochs for each in accounts)
-    ]
-    for seed, other in zip(seeds[1:], made[1:], strict=False):
-        alike = [one == two for one, two in zip(made[0], other, strict=True)]
-        if {*alike} != {seed == seeds[0]}:
-            weights, order = ("same" if same else "other" for same in alike)
-            yield Finding(
-                "seed",
-                f"called with seed {seeds[0]}, then {seed}: {weights} weights at "
-                f"the start, {order} order of samples",
-            )
-
-
-def reduced_by_ddp(play: Play) -> Iterator[Finding]:
-    """Each step reduces one gradient's worth; what is left is for losses and counts."""
-    if not (a := account(play)).epochs:
-        return
-    for rank, passes in enumerate(a.steps):
-        if lost := [k for k, p in enumerate(passes, 1) if not p["under ddp"]]:
-            yield Finding(
-                "by-hand",
-                f"rank {rank}'s step {lost[0]} goes through no "
-                "DistributedDataParallel, or lies in its no_sync",
-                rank,
-            )
-    size, steps = a.steps[0][0]["gradient bytes"], max(map(len, a.steps))
-    for rank in a.ranks:
-        got, most = sum(e.nbytes for e in carried(play, rank, *SUMS)), steps * (size + 256) + 8192
-        if got > most:
-            text = f"rank {rank}'s calls carry {got} bytes in {steps} steps, the gradients {size}"
-            yield Finding("by-hand", text, rank, got, most)
-
-
-def reports(key: str, *ways: Callable[[Account, int, int], float]) -> OfPlay:
-    """``key`` is wrong, and on every rank, epoch by epoch, what one of the ways would give."""
+def reports(key: str, ways: list[Number]) -> OfPlay:
+    """The weights are right, and ``key`` is on every rank what one of these ways would report."""
+    knobs: list[dict[str, Any]] = [{key: way} for way in ways]
+    wrong = [partial(train, **knob) for knob in knobs]
 
     def when(play: Play) -> bool:
-        a = account(play)
-        returned = [s.returned for s in play.seen[0]] if a.epochs else []
-        got = [value.get(key) if isinstance(value, dict) else None for value in returned]
-        said = [[[float(way(a, e, r)) for e in a.epochs] for r in a.ranks] for way in ways]
-        wrong = bool(got) and not same(got, [a.numbers()[key]] * len(got), CLOSE)
-        return wrong and any(same(got, by_rank, CLOSE) for by_rank in said)
+        if not play.done or "left" in play.wrong:
+            return False
+        got, want, *said = (
+            [s.returned.get(key) if isinstance(s.returned, dict) else None for s in calls[0]]
+            for calls in (play.seen, play.expected, *map(play.comes_to, wrong))
+        )
+        return not same(got, want, ROUNDING) and any(same(got, one, ROUNDING) for one in said)
 
     return when
 
 
-trainings = partial(rows, "batch_size epochs seed")
-FOUND = {  # hints by what is found; in this order, as one brings others with it
-    "overlap": "Ranks draw the same samples. What gives each rank a share of its own? And do all "
-    "ranks shuffle alike before they take it?",
-    "no-set-epoch": "Two epochs draw the samples in the same order. Are they shuffled, and what "
-    "tells the sampler, in time, that another epoch has begun?",
-    "never-steps": "Is step() called after each batch, for the parameters of this model?",
-    "no-zero-grad": "No zero_grad() comes between the steps, and backward() adds.",
-    "not-averaged": "The gradients stay on the rank that made them, and each rank trains a model "
-    "of its own. Which module has to be called for them to be averaged?",
-    "not-evaluated": "All samples belong between an epoch's last step and the next one.",
-    "training-mode": "Which calls switch a model between training and evaluation?",
-    "seed": "The weights at the start and the order of the samples come from the seed, and from "
-    "it alone: the same seed gives the same training, and another seed another one.",
+def right_on_rank_0(play: Play) -> bool:
+    return same(play.got(0).returned, play.expected[0][0].returned, ROUNDING)
+
+
+def steps(play: Play, ranks: int) -> int:
+    """How many it takes to draw the dataset once in each epoch, shared by so many ranks."""
+    o = play.case.options
+    return o["epochs"] * ceil(ceil(play.case.length / ranks) / o["batch_size"])
+
+
+def gradients(play: Play) -> list[int]:
+    """The bytes of each."""
+    return [p.nbytes for p in play.given(0).parameters() if p.requires_grad]
+
+
+def whole(play: Play, rank: int) -> int:
+    """How often this rank reduces all gradients in one call, as DDP does in each step."""
+    return [e.nbytes for e in carried(play, rank, "all_reduce")].count(sum(gradients(play)))
+
+
+def draws_everything(play: Play) -> bool:
+    everything = steps(play, 1)
+    return play.done and whole(play, 0) == everything > steps(play, play.case.world)
+
+
+def reduced_by_ddp(play: Play) -> Iterator[Finding]:
+    """DDP, which compares shapes at its start, reduces all gradients once in each step, and nobody
+    sends them one by one."""
+    want, each = steps(play, play.case.world), gradients(play)
+    for rank in range(play.case.world):
+        got, calls = whole(play, rank), [e.nbytes for e in carried(play, rank, *SUMS)]
+        compares = any(e.dtype == "int64" for e in trace_of(play).of(rank))
+        one_by_one = all(calls.count(size) >= want * each.count(size) for size in each)
+        if got != want or one_by_one or not compares:
+            text = f"in {want} steps rank {rank} reduces all gradients at once {got} times"
+            yield Finding("by-hand", f"{text}, and makes {len(calls) - got} other calls", rank)
+
+
+REPORTS: dict[str, tuple[str, list[Number]]] = {  # what is reported in place of the right number
+    "padding-counted": (
+        "accuracy",
+        [
+            lambda right, shares, rank, hits: right.mean() * len(shares),
+            lambda right, shares, rank, hits: right[shares].mean(),
+            lambda right, shares, rank, hits: right[shares].sum() / len(right),
+            lambda right, shares, rank, hits: right[
+                torch.arange(shares.numel()) % len(right)
+            ].mean(),
+        ],
+    ),
+    "mean-of-ranks": (
+        "accuracy",
+        [
+            lambda right, shares, rank, hits: (
+                sum(right[r :: len(shares)].mean() for r in range(len(shares))) / len(shares)
+            ),
+        ],
+    ),
+    "local-accuracy": (
+        "accuracy",
+        [
+            lambda right, shares, rank, hits: right[rank :: len(shares)].mean(),
+            lambda right, shares, rank, hits: right[rank :: len(shares)].sum() / len(right),
+            lambda right, shares, rank, hits: right[shares[rank]].mean(),
+        ],
+    ),
+    "while-training": (
+        "accuracy",
+        [
+            lambda right, shares, rank, hits: torch.cat(hits, 1).mean(),
+            lambda right, shares, rank, hits: torch.cat(hits, 1)[rank].mean(),
+        ],
+    ),
+    "local-loss": (
+        "loss",
+        [
+            lambda losses, rank: torch.cat(losses, 1)[rank].mean(),
+        ],
+    ),
+    "mean-of-batches": (
+        "loss",
+        [
+            lambda losses, rank: sum(one.mean() for one in losses) / len(losses),
+            lambda losses, rank: sum(one[rank].mean() for one in losses) / len(losses),
+        ],
+    ),
 }
-REPORTS: list[tuple] = [  # what of an Account is reported for an epoch, by a rank
-    (
-        "padding-counted",
-        "accuracy",
-        "The sampler fills the last shares up with samples that it has "
-        "given out already, and the accuracy counts them again.",
-        lambda a, e, r: a.rate(e),
-        lambda a, e, r: sum(hit for _, hit in a.hits(e)) / len(a.labels),
+STEPS: Mistakes = {  # how else the weights may come about
+    "not-averaged": [
+        {"alone": True},
+        {"alone": True, "start": lambda models: None},
+    ],
+    "no-set-epoch": [
+        {"told": lambda epoch: 0},
+        {"told": lambda epoch: epoch + 1},
+    ],
+    "sampler": [
+        {"salt": lambda seed, rank: 0},
+        {"salt": lambda seed, rank: seed + rank},
+        {"sampler": partial(DistributedSampler, shuffle=False)},
+    ],
+    "batches": [
+        {"sampler": partial(DistributedSampler, drop_last=True)},
+        {"cut": lambda shares, size: shares[:, : len(shares[0]) // size * size].split(size, 1)},
+        {"cut": lambda shares, size: shares.split(max(1, size // len(shares)), 1)},
+    ],
+    "no-zero-grad": [
+        {"clears": lambda step: False},
+        {"clears": lambda step: step == 0},
+    ],
+    "another-step": [
+        {"momentum": 0.9},
+        {"follows": lambda losses: losses.sum(1).mean()},
+        {"follows": lambda losses: losses.mean(1).sum()},
+        {"follows": lambda losses: losses.mean() / len(losses)},
+        *each(rate=(0.0, 1e-3, 0.01, 0.1)),
+    ],
+}
+trainings = partial(rows, "model epochs batch_size seed")
+exercise(
+    "06.1 train_ddp",
+    train,
+    words=WORDS,
+    inputs=fitting,
+    core=lambda rng: trainings(
+        (2, 16, "two layers", 3, 3, 1),
+        (2, 13, "two layers", 3, 3, 4),
+        (3, 20, "two layers", 3, 2, rng.randrange(2, 1000)),
+        (4, rng.choice((25, 26, 27)), "four layers", 2, 3, 6),
+        (5, rng.randrange(21, 25), "two layers", 2, 2, 3),
     ),
-    (
-        "mean-of-ranks",
-        "accuracy",
-        "The ranks' accuracies are averaged, and their shares differ in "
-        "size: a sample counts for more in a small one. Add up the counts, then divide once.",
-        lambda a, e, r: mean(a.rate(e, k) for k in a.ranks),
+    sturdy=lambda rng: trainings(
+        (1, 11, "two layers", 2, 4, 5),
+        (8, 37, "two layers", 2, 2, 6),
+        (3, 2, "two layers", 2, 16, 2),
+        (2, 9, "first layer frozen", 2, 2, 3),
+        (2, 18, "dropout", 3, 2, 8),
+        (2, 12, "buffers", 2, 3, 9),
     ),
-    (
-        "local-accuracy",
-        "accuracy",
-        "Each rank reports the accuracy over its own share; the counts "
-        "have to be added up over the ranks before they are divided.",
-        lambda a, e, r: a.rate(e, r),
-    ),
-    (
-        "local-loss",
-        "loss",
-        "Each rank reports the loss of its own samples only.",
-        lambda a, e, r: mean(v for batch in a.losses(e, r) for v in batch),
-    ),
-    (
-        "mean-of-batches",
-        "loss",
-        "A smaller last batch counts as much as a full one: the mean over "
-        "samples is asked for, not the mean of the batches' means.",
-        lambda a, e, r: mean(map(mean, a.losses(e, r))),
-        lambda a, e, r: mean(mean(map(mean, a.losses(e, k))) for k in a.ranks),
-    ),
-]
-
-
-declare(
-    Exercise(
-        "06.1",
-        "train_ddp",
-        lambda given: [{"loss": ANYTHING, "accuracy": ANYTHING}] * len(given),
-        inputs=training,
-        settle=as_watched,
-        core=lambda rng: trainings(
-            (2, 7, 3, 3, 1),
-            (2, 8, 4, 2, 0),
-            (3, 20, 4, 2, rng.randrange(2, 1000)),
-            (4, 4 * rng.randrange(4, 7) + 1, 2, 5, 6),
-            (5, rng.randrange(21, 25), 2, 2, 3),
+    special=chunked,
+    free=["grad", "flag"],
+    tolerance=ROUNDING,
+    length_is="samples",
+    blank=False,
+    budget=[reduced_by_ddp],
+    hints={
+        "whole-set": "Every rank draws the whole dataset. What gives each a share of its own?",
+        "uneven-shares": "Some rank takes a step more than another, and waits in it for ever.",
+        "rank-0-only": "Rank 0 has the right numbers, and others do not. Who tells them?",
+        "padding-counted": "Samples count twice: the sampler gives some out twice. Or do all "
+        "ranks count the same?",
+        "mean-of-ranks": "A sample counts for more in a small share. Add up the counts, then "
+        "divide once.",
+        "local-accuracy": "Each rank reports the accuracy of its own share. Add up the counts of "
+        "all ranks.",
+        "while-training": "Counted in the training steps; the model at the end of the epoch is to "
+        "be evaluated.",
+        "local-loss": "Each rank reports the loss of its own samples only.",
+        "mean-of-batches": "A smaller last batch counts as much as a full one: take the mean over "
+        "the samples.",
+        "by-hand": "The answer's own calls average the gradients, which DDP does in backward().",
+        "not-averaged": "The ranks end with different weights. Which module is called, the model "
+        "or DDP?",
+        "no-set-epoch": "The order is that of another epoch. What is the sampler told before "
+        "each? (At first 0.)",
+        "sampler": "Other samples meet. Does the sampler shuffle, by the seed, on all ranks the "
+        "same?",
+        "batches": "Batches have another size: batch_size is that of one rank, and the last one "
+        "stays.",
+        "no-zero-grad": "No zero_grad() comes between the steps, and backward() adds.",
+        "another-step": "The steps are others: the text names rate and momentum, and DDP divides "
+        "by the ranks.",
+        "copy": "The model itself has not changed: another one has been trained, or a copy.",
+    },
+    diagnoses={
+        "whole-set": draws_everything,
+        "uneven-shares": lambda p: (
+            found("Deadlock", "Mismatch")(p) and p.case.length % p.case.world > 0
         ),
-        sturdy=lambda rng: [
-            *trainings(
-                (1, 11, 4, 2, 5),
-                (crowd(rng), 19, 2, 2, 6),
-                (3, 7, 16, 2, 0),
-                (2, 9, 1, 1, rng.randrange(99)),
-            ),
-            *trainings((2, 8, 16, 2, 7), calls=3, later=({"seed": 8}, {"seed": 7})),
-        ],
-        special=chunked,
-        tolerance=CLOSE,
-        length_is="samples",
-        blank=False,
-        rules=[trained_well, from_seed],
-        budget=[reduced_by_ddp],
-        diagnoses=[
-            Diagnosis(
-                "uneven-shares",
-                "Where samples cannot be divided evenly, one rank takes a step "
-                "more than another, and waits in it for a rank that never comes.",
-                lambda p: found("Deadlock", "Mismatch")(p) and p.case.length % p.case.world > 0,
-            ),
-            *(Diagnosis(id, hint, found(id)) for id, hint in FOUND.items()),
-            *(Diagnosis(id, hint, reports(key, *ways)) for id, key, hint, *ways in REPORTS),
-            Diagnosis(
-                "by-hand",
-                "The answer's own calls average the gradients. The exercise asks for "
-                "DistributedDataParallel, which sends them while backward() is still running: "
-                "when it returns, they have been averaged.",
-                only("by-hand"),
-            ),
-        ],
-    )
+        "rank-0-only": lambda p: p.wrong == ["returned"] and right_on_rank_0(p),
+        **{id: reports(key, ways) for id, (key, ways) in REPORTS.items()},
+        "by-hand": only("by-hand"),
+    },
+    mistakes=STEPS | {"copy": {"of": deepcopy}},
 )
 
 
@@ -367,16 +341,16 @@ def accumulate(
     ``own_gradient`` is what a rank makes of its micro-batches', each divided by their number.
     """
     n, gradients, losses = len(given), [], []
-    for model, _, micro, _ in given:
-        each = [cross_entropy(model(x), y) for x, y in micro]
-        parts = [torch.autograd.grad(one / len(micro), trained(model)) for one in each]
+    for module, _, micro, _ in given:
+        by_part = [cross_entropy(module(x), y) for x, y in micro]
+        parts = [torch.autograd.grad(one / len(micro), trained(module)) for one in by_part]
         gradients.append(torch.stack([torch.cat([g.flatten() for g in part]) for part in parts]))
-        losses.append(torch.stack(each).detach())
-    for model, optimizer, _, norm in given:
+        losses.append(torch.stack(by_part).detach())
+    for module, optimizer, _, norm in given:
         mean = torch.stack([own_gradient(parts, norm) for parts in gradients]).mean(0)
         step = clips(mean / n if divided_before else mean, norm) / (n if divided_after else 1)
-        sizes = [p.numel() for p in trained(model)]
-        for p, part in zip(trained(model), step.split(sizes), strict=True):
+        sizes = [p.numel() for p in trained(module)]
+        for p, part in zip(trained(module), step.split(sizes), strict=True):
             p.grad = part.view_as(p)
         optimizer.step()
     return [float(loss(torch.stack(losses), rank)) for rank in range(n)]
@@ -389,11 +363,11 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 def accumulating(case: Case, rank: int) -> tuple:
     options = {"model": "buffers", SAMPLES: (2,) * case.world} | case.options
     alike = [replace(case, seed=case.seed + k, options=options) for k in range(case.length)]
-    each = [batches(one, rank) for one in alike]
-    model, optimizer, *_ = each[0]
-    for p in model.parameters():
+    by_part = [batches(one, rank) for one in alike]
+    module, optimizer, *_ = by_part[0]
+    for p in module.parameters():
         p.data /= 32
-    return model, optimizer, [(x, y) for *_, x, y in each], case.options["max_norm"]
+    return module, optimizer, [(x, y) for *_, x, y in by_part], case.options["max_norm"]
 
 
 def reduced_once(play: Play) -> Iterator[Finding]:
@@ -422,21 +396,21 @@ def stays_local(play: Play) -> bool:
     return not all(same(weights(play, rank), weights(play, 0), CLOSE) for rank in ranks)
 
 
-steps = partial(rows, "max_norm")
+norms = partial(rows, "max_norm")
 exercise(
     "06.2 accumulate_step",
     accumulate,
     inputs=accumulating,
     words=WORDS,
-    core=lambda rng: steps(
+    core=lambda rng: norms(
         (2, 2, 100.0), (2, 2, 0.1), (3, 3, 0.05), (3, 4, 9.0), (4, 3, 0.2), (5, 2, 0.1)
     ),
     sturdy=lambda rng: [
-        *steps((1, 3, 0.1), (crowd(rng), 2, 0.1), (3, 1, 0.1)),
-        *steps((3, 2, 0.1), dtype="float64"),
-        *steps((2, 2, 0.1), options={"model": "first layer frozen"}),
-        *steps((2, 2, 100.0), options={"gradients": "left over"}),
-        *steps((2, 2, 100.0), calls=2),
+        *norms((1, 3, 0.1), (crowd(rng), 2, 0.1), (3, 1, 0.1)),
+        *norms((3, 2, 0.1), dtype="float64"),
+        *norms((2, 2, 0.1), options={"model": "first layer frozen"}),
+        *norms((2, 2, 100.0), options={"gradients": "left over"}),
+        *norms((2, 2, 100.0), calls=2),
     ],
     free=["grad"],
     ddp=True,

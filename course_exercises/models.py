@@ -25,6 +25,7 @@ WORDS: dict[str, str | None] = {
     "four layers": None,
     "first layer frozen": "a layer is frozen. A frozen parameter has no gradient, and is a part of "
     "the model all the same.",
+    "dropout": "the model has Dropout. Which calls switch a model between training and evaluation?",
     "a shared weight": "two layers share a weight. It is one parameter, under two names.",
     "buffers": f"the model has buffers. {BUFFERS}",
     "layers in layers": "layers lie inside of layers. Does it visit all of them?",
@@ -57,6 +58,8 @@ def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
         second.weight = first.weight
     if kind == "buffers":
         layers["counts"] = Counts()
+    if kind == "dropout":  # of everything, so that the ranks need not agree on chances
+        layers = {"first": first, "dropout": nn.Dropout(1.0), "second": second}
     if kind == "layers in layers":
         layers = {"block": nn.Sequential(first, nn.Sequential(second))}
     if kind == "two dtypes":

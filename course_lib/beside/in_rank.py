@@ -70,8 +70,6 @@ def call_all(function: Callable, rounds: list[tuple], ddp: bool = False) -> list
     returned: list[Any] = []
     for args in rounds:
         mine = tuple(map(_wrapped, args)) if ddp else args
-        for watching in (arg for arg in mine if hasattr(arg, "watch")):
-            watching.watch()
         before = _places(mine)
         value = _named(_call(function, mine))
         notes = _notes(before, _places(mine), value, returned)

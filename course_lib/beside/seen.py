@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from course_lib.beside.kept import snapshot
 
@@ -38,6 +39,8 @@ def left(value: Any) -> Any:
     if isinstance(value, torch.optim.Optimizer):
         states = enumerate(value.state.values())
         return snapshot({"optimizer": {f"{i}.{k}": v for i, s in states for k, v in s.items()}})
+    if isinstance(value, TensorDataset):
+        return snapshot(value.tensors)
     if hasattr(value, "left"):  # it has noted what was done to it
         return snapshot(value.left())
     if type(value) in (list, tuple):

@@ -57,11 +57,10 @@ from course_staff.grading.wire import Ended, Talk, bytes_of, encode
 
 HOUSE = Path(__file__).resolve().parents[2]
 # Modules of what ranks are given. The lessons stay out of a rank's memory and of its files: the
-# right function of an exercise would be an answer to it. The first optimizer imports the third of
-# these, and what loads data the last.
+# right function of an exercise would be an answer to it. The first optimizer imports the second
+# of these, and what loads data the last.
 GIVEN = (
     "course_lib.beside.counts",
-    "course_lib.beside.watched",
     "torch._dynamo",
     "torchvision.datasets",
 )

@@ -204,9 +204,9 @@ for epoch in (0, 1):
 #
 # **Required · 06.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Train any small model without BatchNorm that turns images of shape (B, 1, 8, 8) into ten logits each. Its loss is cross-entropy. After each epoch report two numbers, the same on every rank: the mean loss over all samples drawn in the epoch, and the accuracy at the end of the epoch, over the whole dataset, with each sample counted once. **Budget:** DDP reduces the gradients once in each step; other small calls are free.
+# **Goal.** Train a model on the shares that DistributedSampler draws. After each epoch report two numbers, the same on every rank: the mean loss over all samples drawn in the epoch, and the accuracy at the end of the epoch, over the whole dataset, with each sample counted once. Every rank brings a model of its own; all begin with the weights of rank 0, and end with the same ones. **Budget:** DDP reduces the gradients once in each step; other small calls are free.
 #
-# The check uses tiny datasets and watches what your model is given, not how well it learns.
+# The check compares your numbers and the trained weights with those of one process that takes the batches of all ranks together. *Sturdy* adds one rank, eight ranks, fewer samples than ranks, and models with a frozen layer, Dropout or buffers.
 #
 # <details>
 # <summary>Hint: three traps</summary>
@@ -216,53 +216,54 @@ for epoch in (0, 1):
 # </details>
 
 # %% exercise="train_ddp" role="answer" points=10 required=true difficulty=2
-def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
-    """Train a classifier under DistributedDataParallel; every rank calls it with equal arguments.
+def train_ddp(model, dataset, epochs: int, batch_size: int, seed: int) -> dict:
+    """Train a model under DistributedDataParallel; every rank calls it.
 
     Args:
-        dataset: a TensorDataset of images, float32 of shape (N, 1, 8, 8), and labels from 0 to 9,
-            int64 of shape (N,), where N is at least the number of ranks. Each rank has all of it
-            and trains on its share.
-        epochs: passes through the dataset, shuffled anew over all ranks each time; 1 or more.
+        model: this rank's own nn.Module, not wrapped. It turns a batch of inputs into logits
+            (B, classes), and has no BatchNorm. The weights of rank 0 are those to begin with. It is
+            this very model that is trained: afterwards it has the new weights.
+        dataset: a TensorDataset of inputs and labels, the same on every rank.
+        epochs: passes through the dataset; 1 or more.
         batch_size: samples per batch on one rank, as DataLoader means it. The last batch of an
-            epoch may be smaller, or left out if others remain. You may also divide it among the
-            ranks: max(1, batch_size // number of ranks).
-        seed: for the weights and the order of the samples. The same seed gives the same training,
-            another seed gives another training.
+            epoch may be smaller, and is not left out.
+        seed: for DistributedSampler, which is told the epochs 0, 1, ….
+
+    Every batch is one step of SGD with learning rate 0.5, without momentum, on the mean
+    cross-entropy of the batch.
 
     Returns:
         {"loss": [...], "accuracy": [...]}, one float per epoch in each, the same on all ranks:
         the mean cross-entropy over all samples drawn in the epoch (one drawn twice counts twice),
         each taken from the forward pass of its training step, and the fraction of the dataset that
-        the model classifies correctly at the end of the epoch.
+        the model, in evaluation mode, classifies correctly at the end of the epoch.
 
     Works on course_lib's device(); loads data in this process (num_workers=0).
     """
     ### BEGIN SOLUTION
-    torch.manual_seed(seed)
     here = device()
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(here)
-    ddp = DistributedDataParallel(net)
-    sgd = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    model.to(here)
+    ddp = DistributedDataParallel(model)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.5)
     order = DistributedSampler(dataset, seed=seed)
     batches = DataLoader(dataset, batch_size, sampler=order)
     history = {"loss": [], "accuracy": []}
-    for number in range(epochs):
-        order.set_epoch(number)
+    for epoch in range(epochs):
+        order.set_epoch(epoch)
         counts = torch.zeros(3, device=here)  # loss, samples drawn, samples classified correctly
-        ddp.train()
-        for pixels, digits in batches:
-            pixels, digits = pixels.to(here), digits.to(here)
-            losses = nn.functional.cross_entropy(ddp(pixels), digits, reduction="none")
+        model.train()
+        for inputs, labels in batches:
+            inputs, labels = inputs.to(here), labels.to(here)
+            losses = nn.functional.cross_entropy(ddp(inputs), labels, reduction="none")
             sgd.zero_grad()
             losses.mean().backward()
             sgd.step()
             counts[0] += losses.detach().sum()
-            counts[1] += len(digits)
-        net.eval()
+            counts[1] += len(labels)
+        model.eval()
         with torch.no_grad():
-            pixels, digits = dataset[dist.get_rank() :: dist.get_world_size()]
-            counts[2] = (net(pixels.to(here)).argmax(1) == digits.to(here)).sum()
+            inputs, labels = dataset[dist.get_rank() :: dist.get_world_size()]
+            counts[2] = (model(inputs.to(here)).argmax(1) == labels.to(here)).sum()
         dist.all_reduce(counts)
         loss, drawn, right = counts.tolist()
         history["loss"].append(loss / drawn)
@@ -271,10 +272,17 @@ def train_ddp(dataset, epochs: int, batch_size: int, seed: int) -> dict:
     ### END SOLUTION
 
 # %% exercise="train_ddp" role="try"
-trained = run(train_ddp, load_digits(), 4, 32, 0, world_size=2).results
-assert trained[0] == trained[1], "the two ranks report different numbers"
-print("accuracy by epoch:", *(f"~{100 * share:.1f}%" for share in trained[0]["accuracy"]))
-draw.lines({"your training": (range(4), trained[0]["loss"])}, xlabel="epoch", ylabel="mean loss",
+def try_it():
+    torch.manual_seed(dist.get_rank())
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    history = train_ddp(model, load_digits(), 4, 32, 0)
+    return history, sum(p.sum().item() for p in model.parameters())
+
+trained = run(try_it, world_size=2).results
+assert trained[0] == trained[1], "the ranks report different numbers, or have different weights"
+history, _ = trained[0]
+print("accuracy by epoch:", *(f"~{100 * share:.1f}%" for share in history["accuracy"]))
+draw.lines({"your training": (range(4), history["loss"])}, xlabel="epoch", ylabel="mean loss",
            caption="Your training on two ranks: the loss should fall from epoch to epoch.")
 
 # %% exercise="train_ddp" role="check"

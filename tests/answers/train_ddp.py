@@ -10,13 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 
-def counts_added_up(dataset, epochs, batch_size, seed):
-    torch.manual_seed(seed)
+def counts_added_up(model, dataset, epochs, batch_size, seed):
     rank, n = dist.get_rank(), dist.get_world_size()
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Dropout(0.2), nn.Linear(32, 10))
-    ddp = DistributedDataParallel(net)
-    optimizer = torch.optim.AdamW(ddp.parameters(), lr=0.05)
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    ddp = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.5)
     sampler = DistributedSampler(dataset, seed=seed)
     loader = DataLoader(dataset, batch_size, sampler=sampler)
     out = {"loss": [], "accuracy": []}
@@ -24,108 +21,163 @@ def counts_added_up(dataset, epochs, batch_size, seed):
         sampler.set_epoch(epoch)
         sums = torch.zeros(4, dtype=torch.float64)
         ddp.train()
-        for images, labels in loader:
-            loss = nn.functional.cross_entropy(ddp(images), labels)
+        for inputs, labels in loader:
+            loss = nn.functional.cross_entropy(ddp(inputs), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             sums[:2] += torch.tensor([loss.item() * len(labels), len(labels)])
         ddp.eval()
         with torch.no_grad():
-            images, labels = dataset[rank::n]
-            right = (net(images).argmax(1) == labels).sum().item()
+            inputs, labels = dataset[rank::n]
+            right = (model(inputs).argmax(1) == labels).sum().item()
             sums[2:] += torch.tensor([right, len(labels)])
         dist.all_reduce(sums)
-        schedule.step()
         out["loss"].append((sums[0] / sums[1]).item())
         out["accuracy"].append((sums[2] / sums[3]).item())
     return out
 
 
-def rank_0_evaluates(dataset, epochs, batch_size, seed):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(seed + rank)  # DDP begins with the weights of rank 0
-    model = DistributedDataParallel(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    pixels, digits = dataset.tensors
+def rank_0_evaluates(model, dataset, epochs, batch_size, seed):
+    ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.5)
+    sampler = DistributedSampler(dataset, dist.get_world_size(), dist.get_rank(), seed=seed)
+    features, labels = dataset.tensors
     history = {"accuracy": [], "loss": []}
     for epoch in range(epochs):
-        source = torch.Generator().manual_seed(97 * seed + epoch)
-        order = torch.randperm(len(dataset), generator=source)
-        mine = iter(order.tensor_split(world_size)[rank].tolist())
-        total = torch.zeros(2)
-        with Join([model]):  # the shares may differ by one step
-            while batch := list(itertools.islice(mine, batch_size)):
-                loss = nn.functional.cross_entropy(model(2 * pixels[batch] - 1), digits[batch])
-                loss.backward()
-                optimizer.step()
-                model.zero_grad(set_to_none=False)
-                total += torch.tensor([loss.item() * len(batch), len(batch)])
-        dist.all_reduce(total)
-        accuracy = torch.zeros(())
-        if rank == 0:
+        sampler.set_epoch(epoch)
+        mine, losses = iter(list(sampler)), []
+        model.train()
+        while batch := list(itertools.islice(mine, batch_size)):
+            each = nn.functional.cross_entropy(
+                ddp(features[batch]), labels[batch], reduction="none"
+            )
+            each.mean().backward()
+            sgd.step()
+            model.zero_grad(set_to_none=False)
+            losses += each.tolist()
+        everyones = [None] * dist.get_world_size()
+        dist.all_gather_object(everyones, losses)
+        drawn = list(itertools.chain(*everyones))
+        history["loss"].append(sum(drawn) / len(drawn))
+        box = [None]
+        if dist.get_rank() == 0:
+            model.eval()
             with torch.inference_mode():
-                for image, label in (dataset[i] for i in range(len(dataset))):
-                    guess = model.module(2 * image[None] - 1).argmax()
-                    accuracy += (guess == label) / len(dataset)
-        dist.broadcast(accuracy, src=0)
-        history["loss"].append((total[0] / total[1]).item())
-        history["accuracy"].append(accuracy.item())
+                box[0] = (model(features).argmax(-1) == labels).double().mean().item()
+        dist.broadcast_object_list(box, src=0)
+        history["accuracy"].append(box[0])
     return history
+
+
+def reduced_each_step(model, dataset, epochs, batch_size, seed):
+    ddp = DistributedDataParallel(model)
+    sampler = DistributedSampler(dataset, seed=seed)
+    out = {"loss": [], "accuracy": []}
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        ddp.train()
+        total = torch.zeros(2)
+        with Join([ddp]):  # the shares are equally long, so nobody joins early
+            for inputs, labels in DataLoader(dataset, batch_size, sampler=sampler):
+                loss = nn.functional.cross_entropy(ddp(inputs), labels, reduction="sum")
+                (loss / len(labels)).backward()
+                with torch.no_grad():
+                    for p in model.parameters():
+                        p -= 0.5 * (0 if p.grad is None else p.grad)
+                        p.grad = None
+                total += torch.stack([loss.detach(), loss.new_tensor(len(labels))])
+        dist.all_reduce(total)
+        out["loss"].append(total[0] / total[1])
+        ddp.eval()
+        right = 0
+        with torch.no_grad():
+            for inputs, labels in DataLoader(dataset, 1):
+                right += int(ddp(inputs).argmax() == labels)
+        out["accuracy"].append(right / len(dataset))
+    return out
 
 
 SAMPLER = "DistributedSampler(dataset, seed=seed)"
 LOADER = "DataLoader(dataset, batch_size, sampler=sampler)"
-REDUCE = "        dist.all_reduce(sums)\n"
-CLEAR = "            optimizer.zero_grad()\n"
-JOIN = "with Join([model]):  # the"
+WRAPPER = "DistributedDataParallel(model)\n    optimizer"
+BACKWARD = "            loss.backward()\n"
+LOCAL = ("(sums[2] / sums[3]).item()", "right / len(labels)")
 WRONG = {
-    "no_zero_grad": ("counts_added_up", "06.no-zero-grad", "left out: nothing fails, and the loss "
-                     "falls all the same", (CLEAR, "")),
-    "zero_grad_by_epoch": ("counts_added_up", "06.no-zero-grad", "put beside set_epoch",
-                           (CLEAR, ""),
-                           ("        ddp.train()", "        optimizer.zero_grad(); ddp.train()")),
-    "plain_loader": ("counts_added_up", "06.overlap", "the loader of one process",
-                     (LOADER, "DataLoader(dataset, batch_size, shuffle=True)")),
-    "seed_by_rank": ("counts_added_up", "06.overlap", "right for dropout, wrong for a sampler",
-                     (SAMPLER, "DistributedSampler(dataset, seed=seed + rank)")),
-    "no_set_epoch": ("counts_added_up", "06.no-set-epoch", "nothing fails without it; PyTorch's "
-                     "page of DistributedSampler warns",
-                     ("        sampler.set_epoch(epoch)\n", "")),
-    "inner_model": ("counts_added_up", "06.not-averaged", "the inner model is called, and DDP "
-                    "hears of no backward", ("ddp(images), labels", "net(images), labels")),
-    "rank_0_reduces": ("counts_added_up", "06.mismatch", "only rank 0 is to report",
-                       (REDUCE, "        if rank == 0: dist.all_reduce(sums)\n")),
-    "no_join": ("rank_0_evaluates", "06.uneven-shares", "a share cut by hand, and no Join",
-                (JOIN, "with Join([model], enable=False):  # the")),
-    "dropout_on": ("counts_added_up", "06.training-mode", "eval() is forgotten",
-                   ("        ddp.eval()\n", "")),
-    "dropout_off": ("counts_added_up", "06.training-mode", "train() is forgotten, or stands before "
-                    "the epochs", ("        ddp.train()\n", "")),
-    "padding_counted": ("counts_added_up", "06.padding-counted", "evaluated on a sampler's share",
-                        ("dataset[rank::n]", "dataset[list(DistributedSampler(dataset))]")),
-    "local_accuracy": ("counts_added_up", "06.local-accuracy", "counts of one rank are divided",
-                       ("(sums[2] / sums[3]).item()", "right / len(labels)")),
-    "never_steps": ("counts_added_up", "06.never-steps", "step() is forgotten",
-                    ("            optimizer.step()\n", "")),
-    "by_hand": ("counts_added_up", "06.by-hand", "the averaging of lesson 05",
-                ("DistributedDataParallel(net)", "net"), ("loss.backward()", "loss.backward()\n"
-                 "            for p in net.parameters(): dist.all_reduce(p.grad); p.grad /= n")),
-    "by_hand_in_no_sync": ("counts_added_up", "06.by-hand", "DDP is there, and the averaging of "
-                           "lesson 05 does its work", ("            loss.backward()\n",
-                           "            for p in net.parameters():\n                parts = "
-                           "[torch.empty_like(p) for _ in range(n)]\n                "
-                           "dist.all_gather(parts, p.grad)\n                p.grad = "
-                           "torch.stack(parts).mean(0)\n"),
-                           ("            loss = nn.functional.cross_entropy(ddp(images), labels)\n"
-                            "            optimizer.zero_grad()\n",
-                            "            optimizer.zero_grad()\n            with ddp.no_sync():\n"
-                            "                loss = nn.functional.cross_entropy(ddp(images), "
-                            "labels)\n                loss.backward()\n")),
-    "mean_of_ranks": ("counts_added_up", "06.mean-of-ranks", "a mean over ranks of shares of "
-                      "unequal size", ("torch.tensor([right, len(labels)])",
-                                       "torch.tensor([right / len(labels), 1])")),
-    "same_order_and_local": ("counts_added_up", "06.no-set-epoch", "two at once",
-                             ("        sampler.set_epoch(epoch)\n", ""),
-                             ("(sums[2] / sums[3]).item()", "right / len(labels)")),
-}  # fmt: skip
+    "plain_loader": (
+        "counts_added_up",
+        "06.whole-set",
+        "the loader of one process",
+        (LOADER, "DataLoader(dataset, batch_size, shuffle=True)"),
+    ),
+    "rank_0_reduces": (
+        "counts_added_up",
+        "06.mismatch",
+        "only rank 0 is to report",
+        ("        dist.all_reduce(sums)\n", "        if rank == 0: dist.all_reduce(sums)\n"),
+    ),
+    "share_by_hand": (
+        "counts_added_up",
+        "06.uneven-shares",
+        "a slice for each rank, as for evaluation, and some slices are longer",
+        (LOADER, "DataLoader(torch.utils.data.Subset(dataset, range(rank, len(dataset), n)), 1)"),
+    ),
+    "rank_0_evaluates_the_wrapper": (
+        "rank_0_evaluates",
+        "06.only-buffers",
+        "what has been trained is evaluated; with buffers its forward pass communicates",
+        ("(model(features)", "(ddp(features)"),
+    ),
+    "never_evaluates": (
+        "counts_added_up",
+        "06.only-dropout",
+        "eval() is forgotten",
+        ("        ddp.eval()\n", ""),
+    ),
+    "by_hand": (
+        "counts_added_up",
+        "06.by-hand",
+        "the averaging of lesson 05, beside DDP",
+        (
+            BACKWARD,
+            BACKWARD + "            for p in model.parameters():\n                "
+            "if p.grad is not None: dist.all_reduce(p.grad); p.grad /= n\n",
+        ),
+    ),
+    "by_hand_in_no_sync": (
+        "counts_added_up",
+        "06.by-hand",
+        "DDP is there, and the averaging of lesson 05 does its work",
+        (
+            BACKWARD,
+            BACKWARD + "            for p in model.parameters():\n                "
+            "if p.grad is not None: dist.all_reduce(p.grad); p.grad /= n\n",
+        ),
+        (
+            "            loss = nn.functional.cross_entropy(ddp(inputs), labels)\n",
+            "            with ddp.no_sync():\n                "
+            "loss = nn.functional.cross_entropy(ddp(inputs), labels)\n",
+        ),
+    ),
+    "a_copy": (
+        "counts_added_up",
+        "06.copy",
+        "the caller's model is to stay as it is, as functions mostly leave their arguments",
+        (WRAPPER, "DistributedDataParallel(__import__('copy').deepcopy(model))\n    optimizer"),
+        ("(model(inputs)", "(ddp.module(inputs)"),
+    ),
+    "same_order_and_local": (
+        "counts_added_up",
+        "06.no-set-epoch",
+        "two at once",
+        ("        sampler.set_epoch(epoch)\n", ""),
+        LOCAL,
+    ),
+    "mean_of_batches_and_local": (
+        "counts_added_up",
+        "06.local-accuracy",
+        "two at once",
+        ("[loss.item() * len(labels), len(labels)]", "[loss.item(), 1]"),
+        LOCAL,
+    ),
+}
