@@ -27,23 +27,25 @@ course_lib.checks.compare: real show
 course_lib.checks.exercise: Exercise Play exercises find
 course_lib.checks.play: Broken CannotCheck make settle simulator_works
 course_lib.checks.verdict: Verdict
+course_lib.collectives: COLLECTIVES MAKE_GROUPS
 course_lib.context: Context install seed_rank
 course_lib.copies.folders: Folders LessonError replace_file
 course_lib.copies.notebook: fingerprint to_text
 course_lib.errors: Blocked NotStarted
-course_lib.load_factor: load_factor not_counting
 course_lib.progress_line: ProgressLine
 course_lib.ranks.forkserver: ForkServer
 course_lib.rendezvous: torchrun_names
-course_lib.simulated.collective: CollectiveWork
-course_lib.simulated.compat: after_backward enter_world in_comm_hook leave_world
-course_lib.simulated.compat: missing separate_worlds store
-course_lib.simulated.future: Future
-course_lib.simulated.group: SimulatedGroup
-course_lib.simulated.mail: RecvWork
-course_lib.simulated.private: PROCESSES
-course_lib.simulated.records: Site call_site
-course_lib.simulated.scheduler: Abandoned
+course_lib.simulated.agenda: Abandoned
+course_lib.simulated.ends.group: SimulatedGroup
+course_lib.simulated.ends.poison: Buffers
+course_lib.simulated.exchange.collective: Part
+course_lib.simulated.exchange.groups: Channel
+course_lib.simulated.exchange.mail: Recv Send
+course_lib.simulated.isolation.compat: enter_world leave_world missing separate_worlds store
+course_lib.simulated.isolation.private: PROCESSES current
+course_lib.simulated.memory: contents
+course_lib.simulated.rank: Rank
+course_lib.simulated.records: Site
 course_lib.trace: Line Span
 course_lib.user_code: find_frame line_at line_of show_lines stack_lines
 """
