@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 import zoo
-from conftest import ROOT
 
 import course_exercises
 from course_lib.__main__ import main
 from course_lib.checks import exercise
 
+ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted(course_exercises.INDEX)
 FILES = sorted((ROOT / "course_exercises").glob("*.py"))
 
