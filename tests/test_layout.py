@@ -75,7 +75,7 @@ NOT_YET = {
     "course_lib": 14650,
     "course_exercises shared": 450,
 }
-MOST_OF_AN_EXERCISE = 111  # lines (105 are aimed at) of its lesson's file, hints included, on average
+MOST_OF_AN_EXERCISE = 111  # lines of its lesson, hints included, on average; 105 are aimed at
 MOST_OF_A_MODULE = 400
 
 PUBLIC = """
