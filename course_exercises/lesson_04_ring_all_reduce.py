@@ -123,8 +123,8 @@ def whole_ring(given: list[tuple], way: int, source: Callable[[int], int]) -> No
     """A mistake: whole tensors go round, and a step adds that of a rank ``source`` places back."""
     n, before = len(given), [t.clone() for (t,) in given]
     for rank, (t,) in enumerate(given):
-        for step in range(n - 1):
-            t += before[(rank - way * source(step)) % n]
+        for places in map(source, range(n - 1)):
+            t += before[(rank - way * places) % n]
 
 
 SOURCES = (  # what comes in a step is from step + 1 places back

@@ -39,6 +39,6 @@ def test_it_asks_nothing_and_what_users_have_set_still_counts(tmp_path: Path, mo
 
 def test_it_opens_on_the_map_which_the_command_before_it_writes():
     """What is on the map, and that its links lead on: test_progress.py, test_browser_lessons.py."""
-    update, lab = make("-n", "lab").splitlines()[-2:]
+    update, lab = make("-n", "--no-print-directory", "lab").splitlines()[-2:]
     assert update.endswith("-m course_lib update --missing")
     assert "--LabApp.default_url=/lab/tree/work/map.ipynb" in lab

@@ -115,11 +115,11 @@ class Lane:
     def _go_on(self) -> None:
         if self.under_way or not self._line:
             return
-        ready, calls = self._line.popleft()
-        self.under_way = list(calls)
+        ready, batch = self._line.popleft()
+        self.under_way = list(batch)
 
         def begin() -> None:
-            for call in calls:
+            for call in batch:
                 call.post()
 
         self._scheduler.at(max(ready, self._free), begin)
@@ -154,20 +154,20 @@ class Gpu:
         self._launch()
         return end
 
-    def give(self, group: str, calls: list[Any]) -> None:
+    def give(self, group: str, batch: list[Any]) -> None:
         """Hand calls to a communicator; they wait for what the current stream was given so far.
         Those that are not asynchronous run in that stream, which has to wait for them at once.
         """
         lane = self.lanes.get(group)
         if lane is None:
             lane = self.lanes[group] = Lane(self.scheduler)
-        for call in calls:
+        for call in batch:
             op = call.record.op
             in_current = op.is_collective and not op.async_op  # torch's send does not know
             call.record.called = self.scheduler.now
             call.record.stream = self.current.name if in_current else "communicator"
             lane.unwaited[call] = not in_current
-        lane.put(self.reached(), calls)
+        lane.put(self.reached(), batch)
         self._launch()
 
     def _launch(self) -> None:
