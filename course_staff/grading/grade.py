@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -85,6 +86,10 @@ def main(args: Namespace) -> int:
     return int(any(m.trouble for m in results))
 
 
+# What JupyterLab, `update` and the map put beside a learner's copies, which may come in one folder.
+_BESIDE = re.compile(r"(^|/)(\.ipynb_checkpoints/|map$|backup/.+\.\d{4}-\d\d-\d\d-\d{6}-\d+$)")
+
+
 def named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """A name for each submission: its path below the folder that was named, and of a single file
     its folder and itself. It is safe as a file's name, whatever a student has called theirs."""
@@ -97,7 +102,7 @@ def named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
         # Links, too, as they are: what reads them refuses them.
         for file in sorted(root.rglob("*.ipynb")) if path.is_dir() else [path.resolve()]:
             parts = file.relative_to(root).with_suffix("").parts
-            if ".ipynb_checkpoints" in parts:
+            if _BESIDE.search("/".join(parts)):
                 continue
             name = "__".join(map(safe, parts)).encode()[-LONGEST_NAME:].decode(errors="ignore")
             name = name.lstrip(".") or "_"
