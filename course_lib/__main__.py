@@ -20,7 +20,7 @@ MODULES = {
     "check": "course_lib.checks.cli",
     "update": "course_lib.copies.update",
     "progress": "course_lib.copies.progress",
-    "build": "course_staff.manifest",
+    "build": "course_staff.manifest",  # the lessons, and then what they are worth
     "grade": "course_staff.grading.grade",
     "release": "course_staff.authoring.release",
 }

@@ -1,8 +1,9 @@
 """What a rank may ask about itself: its device, its clock, its seeds.
 
-The same three calls work in a real rank, in a simulated one and in no rank at all, so that a
-function can be tried in one process before it is run on many. Whoever starts a rank installs a
-Context; a thread's own Context (a simulated rank) goes before the process's (a real rank).
+``device``, ``span`` and ``compute`` work in a real rank, in a simulated one and in no rank at all,
+so that a function can be tried in one process before it is run on many. Whoever starts a rank
+installs a Context; a thread's own Context (a simulated rank) goes before the process's (a real
+rank).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class NotPassed(CheckFailed):
 
 
 class Player(Protocol):
-    """Who plays cases: this process's simulator (``play.py``), or one that trusts no answer."""
+    """Who plays cases: ``play.py``, or grading, which trusts no answer."""
 
     def simulator_works(self) -> bool: ...
 

@@ -200,7 +200,7 @@ class World:
 
     def _died(self, pid: int, code: int) -> None:
         rank = next(rank.state for rank in self.ranks if rank.pid == pid)
-        rank.read_log()  # its Outcome, if it wrote one, goes before its death
+        rank.read_log()  # its RankOutcome, if it wrote one, goes before its death
         if rank.outcome is None or rank.returned:  # others may not have read what it sent
             message = f"rank {rank.number} ended with code {code}"
             now = time.perf_counter()

@@ -3,7 +3,7 @@
 check the arguments ──► pickle ──► one play ──► others, with other poison ──► Run or error
                                      │
           Scheduler (who runs when)  │  Fabric (what a message costs)
-          Groups (what c10d asks)    │  Privacy (what a process has to itself)
+          Groups (who talks to whom) │  Privacy (what a process has to itself)
 """
 
 from __future__ import annotations

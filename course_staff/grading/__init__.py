@@ -7,7 +7,7 @@
     pytest --nbval  check cells only, in the judge's kernel        plugin.py, notebook.py
       │ judge       cases, expected values, verdict                judge.py, namespace.py
       │ network     the only one between the ranks                 network.py, wire.py
-      │ processes   one a rank, from run()'s fork server           processes.py
+      │ processes   one a rank, from a fork server of its own      processes.py
       │ rank        the answer; says what it calls                 rank.py, far.py
       │ walls       around each of them                            walls.py, seccomp.py
       ▼

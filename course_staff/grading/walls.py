@@ -3,7 +3,7 @@
     keeper   one for each rank; runs no student's code; starts it, watches it, ends it
       └── rank    its own user, processes, network without any device, mounts, shared memory
 
-    / ── a file system of its own, read-only: Python, torch, course_lib without its grading
+    / ── a file system of its own, read-only: Python, torch, course_lib; no exercises
     /tmp ── 16 MB of memory, gone with the process          no home, no submissions, no solutions
 
 ``build`` raises nothing where a wall cannot be built: it returns those that stand. Without
