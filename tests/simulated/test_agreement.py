@@ -397,6 +397,31 @@ def test_a_short_timeout_that_the_program_catches_is_no_deadlock(engine):
     assert engine(who_is_there, world_size=2).results == [["nobody came"] * 4, []]
 
 
+def formed(timeout: timedelta) -> None:
+    dist.init_process_group("gloo", timeout=timeout)
+
+
+SHORT = {
+    "init_process_group": formed,
+    "new_group": lambda timeout: dist.new_group(timeout=timeout),
+    "split_group": lambda timeout: dist.split_group(split_ranks=[[0, 1]], timeout=timeout),
+}
+
+
+@pytest.mark.parametrize("made_by", SHORT)
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_however_a_group_gets_a_short_timeout_its_calls_keep_to_it(engine, made_by):
+    def barrier():
+        group = SHORT[made_by](timedelta(seconds=1))
+        if dist.get_rank() == 0:
+            with pytest.raises(RuntimeError):
+                dist.barrier(group)
+        return "went on"
+
+    ends = engine(barrier, world_size=2, init=made_by != "init_process_group").results
+    assert ends == ["went on"] * 2
+
+
 @pytest.mark.parametrize("engine", [run, simulate])
 def test_ranks_may_make_groups_of_themselves_alone(engine):
     def inner():

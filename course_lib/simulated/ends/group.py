@@ -39,7 +39,9 @@ class SimulatedGroup(_ProcessGroup):
     supports_splitting = True
     bound_device_id = None
 
-    def __init__(self, groups: Any, rank: Any, name: str, channel: Any) -> None:
+    def __init__(
+        self, groups: Any, rank: Any, name: str, channel: Any, timeout: timedelta | None = None
+    ) -> None:
         """``groups``, ``rank`` and ``channel`` are exchange.Groups, Rank and exchange.Channel, or
         what stands for them where the exchange is elsewhere.
         """
@@ -47,7 +49,7 @@ class SimulatedGroup(_ProcessGroup):
         self._me, self._size = channel.members[rank.number], len(channel.members)
         super().__init__(self._me, self._size)
         self._groups, self._rank, self.group_name = groups, rank, name
-        self._patience: timedelta | None = None  # of its calls, where it is short
+        self._patience = _short(timeout)  # of its calls
 
     # -- who we are ----------------------------------------------------------------------------
 
@@ -113,26 +115,25 @@ class SimulatedGroup(_ProcessGroup):
             )
         if not ranks:
             raise RuntimeError("new_group: a group needs at least one rank")
-        made = self._made("new_group", group_name, ranks, not group_name.isdigit())
-        if made is not None:
-            made._patience = _short(timeout)
-        return made
+        return self._made("new_group", group_name, ranks, not group_name.isdigit(), timeout)
 
     def split_group(
         self,
         new_ranks: Sequence[int],
-        timeout: Any = None,
+        timeout: timedelta | None = None,
         opts: Any = None,
         group_name: str | None = None,
         *_: Any,
         **__: Any,
     ) -> SimulatedGroup | None:
         ranks = [self._channel.ranks[r] for r in new_ranks]
-        return self._made("split_group", group_name or "", ranks, True)
+        return self._made("split_group", group_name or "", ranks, True, timeout)
 
-    def _made(self, op: str, name: str, ranks: Sequence[int], local: bool) -> SimulatedGroup | None:
+    def _made(
+        self, op: str, name: str, ranks: Sequence[int], local: bool, timeout: timedelta | None
+    ) -> SimulatedGroup | None:
         channel = self._groups.make(self._rank, op, name, ranks, local, call_site())
-        return channel and type(self)(self._groups, self._rank, name, channel)
+        return channel and type(self)(self._groups, self._rank, name, channel, timeout)
 
     # -- point to point ------------------------------------------------------------------------
 

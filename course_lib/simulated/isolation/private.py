@@ -33,6 +33,7 @@ import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -212,10 +213,18 @@ def _meeting_place(rank: Rank, *_: Any, **__: Any) -> Any:
 
 
 def _form_group(
-    rank: Rank, size: int, asked: int, _ranks: Any, backend: Any, found: Any, *_: Any, **__: Any
+    rank: Rank,
+    size: int,
+    asked: int,
+    _ranks: Any,
+    backend: Any,
+    found: Any,
+    *_: Any,
+    timeout: timedelta | None = None,
+    **__: Any,
 ) -> Any:
     rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
-    group = rank.end_of("0", rank.groups.form_again(rank, str(backend)))
+    group = rank.end_of("0", rank.groups.form_again(rank, str(backend)), timeout)
     compat.add_group(group, {r: r for r in range(size)})
     return group, found
 
