@@ -1,4 +1,4 @@
-"""Everything that can go wrong, each with a class of its own and a sentence that explains it.
+"""What can go wrong, each with a class of its own and a sentence that explains it.
 
     CourseError
      ├── RankFailed    a rank raised an exception
@@ -9,7 +9,7 @@
      ├── Mismatch      ranks called operations that do not fit together
      ├── Hazard        a buffer was touched too early, or a Work was never waited for
      ├── NotStarted    this machine did not let the ranks start: nothing of the function has run
-     └── CheckFailed   an exercise's check found a wrong answer
+     └── CheckFailed   an exercise's check found a wrong answer, or none
 
 Each message is complete by itself: what happened, on which rank, at which line of the reader's
 own code, and what to do. Notebooks show the message and no frame of this library.

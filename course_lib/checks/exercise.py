@@ -2,7 +2,7 @@
 
 The right function gets, by rank, a fresh copy of the arguments. It works in place on them, as the
 ranks should, and returns what each rank returns: a list by rank, or None for all. A mistake is the
-same function with a knob turned. The engine plays both, and no message is needed for it; see
+same function with a knob turned. A check plays both, and no message is needed for it; see
 ``docs/adding-an-exercise.md``.
 """
 
@@ -189,7 +189,7 @@ def no_cases(_: random.Random) -> list[Case]:
 
 @dataclass(frozen=True)
 class Exercise:
-    """An exercise as its lesson declares it; how it is checked is the engine's business.
+    """An exercise as its lesson declares it; how it is checked is not its business.
 
     ``inputs(case, rank)`` makes one rank's arguments. ``rules`` belong to core, ``budget`` is a
     level of its own, held on the cases of core and on ``regimes``, which it has for itself.

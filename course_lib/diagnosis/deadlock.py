@@ -22,7 +22,8 @@ def find_lost(
 ) -> dict[int, tuple[int, ...]]:
     """rank → the ranks that it waits for in vain, for every rank that nobody can free any more.
 
-    ``blocked`` has the call that each blocked rank stands in.
+    ``blocked`` has the call that each blocked rank stands in, or the oldest one under way, for
+    which C++ may wait.
     """
     stuck = {r: on for r, event in blocked.items() if (on := matcher.missing(event))}
     while stuck:

@@ -10,6 +10,6 @@ notebooks/src/NN_name.py          what people write (the percent format)
 source.py   reads a source as a Lesson (lesson.py), refuses a malformed one, gives ids to its cells
 copies.py   makes the two notebooks out of a Lesson
 execute.py  runs a solved notebook, and cleans its outputs
-build.py    the command, and what --check compares
+build.py    makes the notebooks, and what --check compares; the command, ../manifest.py, calls it
 release.py  makes the folder for students, and wheel.py the wheel that lies beside its notebooks
 """

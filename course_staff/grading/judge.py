@@ -3,7 +3,7 @@
     answers (text) ── namespace ──► Runner: processes behind walls
                                         ▲ inputs        │ what they send, and have at the end
     exercise ─── cases, some hidden ────┘               ▼
-         └────── expected values ──────────────────► verdict_on: the engine that ``check`` has, too
+         └────── expected values ──────────────────► verdict_on: what ``check`` calls, too
 
 It runs no line of an answer. Expected values are made here, after the inputs have gone out, and
 never leave. What differs from ``check``: ranks are processes, cases are drawn by the secret of this
@@ -42,7 +42,7 @@ HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
 
 @dataclass
 class CarriedPlayer:
-    """Plays cases in processes elsewhere; the engine's own ``play.py`` does so in its simulator."""
+    """Plays cases in processes elsewhere; ``check``'s own ``play.py`` does so in a simulator."""
 
     runner: Runner
     limits: Limits

@@ -112,7 +112,8 @@ def answer(exercise: str, source: str) -> str:
 
 
 def check(name: str) -> None:
-    """Judge one exercise and write its record down. Raises NotFullMarks or NotJudged."""
+    """Stands for course_lib's ``check`` in the lesson's cell: judge one exercise and write its
+    record down. Raises NotFullMarks or NotJudged."""
     record = _judged(name, _before(name, own=True), _before(name, own=False))
     # Who kills a grading ends its ranks. What is said of the answer then is not to stay.
     call(os.environ[VARIABLE]).close()
