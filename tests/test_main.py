@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from course_lib import __main__ as command_line
 
+ROOT = Path(__file__).resolve().parents[1]
+TOOLS = re.findall(r"\$\(PY\) (tools/\w+\.py)", (ROOT / "Makefile").read_text(encoding="utf-8"))
 COMMANDS = {
     "doctor": [],
     "check": ["my_share", "answer.py"],
@@ -59,3 +64,13 @@ def test_help_needs_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
     assert done.stdout == "set()\n", done.stderr
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_of_the_makefile_finds_the_packages_by_itself(tool: str):
+    """Only ``course_lib`` and ``course_exercises`` are installed; ``course_staff`` lies beside."""
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, tool, "--help"]
+    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: {Path(tool).name}")

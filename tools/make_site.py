@@ -21,10 +21,12 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from course_staff.authoring.copies import drop_dead_links, with_living_links
-from course_staff.authoring.wheel import make_wheel
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from course_staff.authoring.copies import drop_dead_links, with_living_links  # noqa: E402
+from course_staff.authoring.wheel import make_wheel  # noqa: E402
+
 OUT = ROOT / "build" / "site"
 STEPPER = "04_ring_all_reduce"  # whose first stepper the front page shows, as it was recorded
 PAGES = {  # what a link to a file of the repository leads to
