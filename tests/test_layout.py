@@ -32,7 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "copies": {"words"},
     "doctor": {"words", "facade"},
     "jobs": {"facade"},  # scripts for torchrun
-    "facade": {"words", "draw", "ranks", "simulated", "checks"},
+    "facade": {"words", "draw", "ranks", "simulated", "beside", "checks"},
     "__main__": {"words"},
     "course_exercises": {"words", "simulated", "beside", "checks"},
     "course_staff": {
@@ -50,17 +50,17 @@ ARROWS: dict[str, set[str]] = {
 ROOMS = ("diagnosis", "draw", "ranks", "simulated", "beside", "checks", "copies", "jobs")
 ALONE = ("doctor", "__main__")
 
-# Lines as the formatter writes them, all of them.
+# Lines as the formatter writes them, all of them; with the lessons after 10, which are being built.
 MOST = {
     "words": 1000,
     "diagnosis": 800,
-    "ranks": 2000,
-    "simulated": 3500,
-    "draw": 1450,
-    "beside": 600,
-    "checks": 2200,
+    "ranks": 2500,
+    "simulated": 3850,
+    "draw": 1600,
+    "beside": 750,
+    "checks": 2550,
     "copies, doctor, jobs": 1050,
-    "course_lib": 12600,
+    "course_lib": 14100,
     "course_exercises shared": 350,
     "course_staff/authoring": 850,
     "course_staff/grading": 3500,
@@ -69,10 +69,8 @@ MOST = {
 NOT_YET = {
     "words": 1650,
     "diagnosis": 900,
-    "ranks": 2100,
     "simulated": 4700,
-    "checks": 2450,
-    "course_lib": 14650,
+    "course_lib": 14950,
     "course_exercises shared": 450,
 }
 MOST_OF_AN_EXERCISE = 111  # lines of its lesson, hints included, on average; 105 are aimed at
@@ -80,7 +78,7 @@ MOST_OF_A_MODULE = 400
 
 PUBLIC = """
     CheckFailed CourseError Deadlock Event Hang Hazard Mismatch Network RankDied RankFailed Run
-    Span Trace check compute device draw expect load_digits run simulate span
+    Span Trace check compute count_memory device draw expect load_digits run simulate span
 """
 
 

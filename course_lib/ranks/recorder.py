@@ -30,8 +30,10 @@ from course_lib import context
 from course_lib.collectives import OP_OF_METHOD, collective
 from course_lib.overlap import shared_memory
 from course_lib.ranks.log import Writer
+from course_lib.trace import Curve
 from course_lib.user_code import find_frame, is_user_frame, line_of
 
+_LETTING_GO = 0.03  # seconds; after 30 ms none of 30 readings was off
 _HOOK = 0xC0E5  # our id among a group's hooks
 # c10d's hooks know a call by the older name of its method
 _OP_OF_HOOK = {method.strip("_").upper(): op for method, op in OP_OF_METHOD.items()}
@@ -156,6 +158,14 @@ class Recorder(context.Context):
     def add_span(self, name: str, start: float, end: float) -> None:
         if active_recorder is self:
             self._log.append("span", name, start, end)
+
+    def add_memory(self, curve: Curve) -> None:
+        if active_recorder is self:
+            self._log.append("memory", curve)
+
+    def let_go(self) -> None:
+        """gloo's thread holds a call's tensors for some milliseconds after its wait()."""
+        time.sleep(_LETTING_GO)
 
     def _line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""

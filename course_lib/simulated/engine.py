@@ -286,6 +286,7 @@ class Play:
         lazy = sum(map(len, calls)) > _LAZY
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
         events: Any = LazyEvents(by_rank=calls) if lazy else to_events(calls)
-        trace = Trace(events, spans, self.groups.names, note)
+        memory = {rank.number: rank.memory for rank in self.ranks if rank.memory}
+        trace = Trace(events, spans, self.groups.names, note, memory)
         results = [rank.result for rank in self.ranks]
         return Run(results, trace, self.seconds, len(calls), "simulated", self.output)
