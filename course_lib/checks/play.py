@@ -61,7 +61,7 @@ class CannotCheck(CourseError):
 # ---- in the process that plays -------------------------------------------------------------------
 
 
-def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
+def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, log: str, asleep: int) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
     _be_quiet()
     for alarm in (signal.SIGALRM, signal.SIGPROF):  # they end the process, whatever it is doing
@@ -69,7 +69,7 @@ def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, log: str) -> None:
     with lightly(), open(log, "wb", buffering=0) as out:
         for job in jobs:
             signal.setitimer(signal.ITIMER_PROF, STUCK)
-            signal.alarm(ASLEEP)
+            signal.alarm(asleep)
             result = _simulate(answer, job, ddp)
             out.write(Kept(result).parcel)
             if isinstance(result, Hang):
@@ -174,6 +174,7 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
                 jobs,
                 exercise.ddp,
                 file,
+                ASLEEP,
                 world_size=1,
                 init=False,
                 record=False,
