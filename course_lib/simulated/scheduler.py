@@ -84,49 +84,49 @@ class Scheduler(Agenda):
         record = rank.record(op)
         record.issued = record.completed = self.now
 
-    def post(self, work: Call) -> None:
+    def post(self, call: Call) -> None:
         """The running rank makes a call."""
-        work.post()
+        call.post()
 
-    def wait_for(self, work: Call, timeout: timedelta | None = None) -> None:
+    def wait_for(self, call: Call, timeout: timedelta | None = None) -> None:
         """The running rank waits until its call is over."""
         if timeout:
-            self.wait_at_most(work, timeout)
-        rank, completed = work.rank, work.record.completed
+            self.wait_at_most(call, timeout)
+        rank, completed = call.rank, call.record.completed
         if self.running is not rank or self.error is not None:
             self.check(rank)
         if completed is None:  # nobody knows yet when
-            self.park(rank, work)
+            self.park(rank, call)
         else:
             self.sleep_until(rank, completed)
 
-    def poll(self, work: Call) -> None:
+    def poll(self, call: Call) -> None:
         """Asking whether a call is over takes a microsecond, so that asking in a loop does not
         stop the clock.
         """
-        self.check(work.rank)
-        self.sleep_until(work.rank, self.read_clock() + 1e-6)
+        self.check(call.rank)
+        self.sleep_until(call.rank, self.read_clock() + 1e-6)
 
     def park(self, rank: Rank, waits: Call) -> None:
         """The running rank waits until somebody wakes it."""
         rank.waits = waits
         self.hand_over(rank)
 
-    def wait_at_most(self, work: Call, timeout: timedelta) -> None:
+    def wait_at_most(self, call: Call, timeout: timedelta) -> None:
         """Let no more than a time pass until the running rank's call is over; raises what gloo
         raises where it is not. (A message that is on its way by then still counts.)
         """
-        rank, record = work.rank, work.record
+        rank, record = call.rank, call.record
         self.check(rank)
         end = self.read_clock() + max(0.0, timeout.total_seconds())
 
         def give_up() -> None:
-            if rank.waits is work:
+            if rank.waits is call:
                 self.wake(rank, end)
 
         if record.completed is None:
             self.at(end, give_up)
-            self.park(rank, work)
+            self.park(rank, call)
         elif record.completed > end:
             self.sleep_until(rank, end)
         if record.completed is None or record.completed > max(end, self.now):
