@@ -94,6 +94,25 @@ class Program:
             self.parcel = pack_call(self.fn, self.args)
 
 
+@contextmanager
+def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
+    """Pickle the module that a function of the user's own comes from by value, so that each
+    rank gets the globals that the caller sees, as those of a cell. Where other modules of the
+    user's import it, ranks do so, too, as all the others, which it yields: see modules.py.
+    """
+    name = getattr(fn, "__module__", None) or "__main__"
+    own = users_modules()
+    if name not in own or is_imported(own[name], own):
+        yield own
+        return
+    module = own.pop(name)
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield own
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
 @interruptible("simulate()")
 def simulate(*args: Any) -> Run:
     """See course_lib.simulated.simulate; the arguments are those of Program."""
@@ -123,25 +142,6 @@ def simulate(*args: Any) -> Run:
             error.run = run
         raise error
     return run
-
-
-@contextmanager
-def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
-    """Pickle the module that a function of the user's own comes from by value, so that each
-    rank gets the globals that the caller sees, as those of a cell. Where other modules of the
-    user's import it, ranks do so, too, as all the others, which it yields: see modules.py.
-    """
-    name = getattr(fn, "__module__", None) or "__main__"
-    own = users_modules()
-    if name not in own or is_imported(own[name], own):
-        yield own
-        return
-    module = own.pop(name)
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield own
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
 
 
 def execute(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> Execution:
