@@ -56,6 +56,76 @@ class Scheduler(Agenda):
         self._left_behind: Rank | None = None  # stuck in compiled code
         self._body: Callable[[Rank], None] = lambda rank: None
 
+    # -- from the caller's thread -----------------------------------------------------------------
+
+    def run(self, body: Callable[[Rank], None], limit: float, overdue: Overdue) -> None:
+        """Run until all ranks have returned, or ``limit`` seconds have been spent on it."""
+        self._body = body
+        with _small_stacks():
+            self._start_threads()
+            if self.error is None:
+                self._give(None, self.next_rank())
+            else:
+                self._unwind(None)
+            try:
+                if not self._finished_within(limit):
+                    self._end_overdue(overdue)
+            except BaseException:  # an interrupt: end the ranks, then pass it on
+                self.error = self.error or Abandoned()
+                self._end_overdue(overdue)
+                raise
+        for rank in self.ranks:
+            if rank.thread is not None and rank.gone and rank is not self._left_behind:
+                rank.thread.join()
+
+    def _finished_within(self, seconds: float) -> bool:
+        """Wait for the end. Seconds of the processor count, which are as many on a busy machine;
+        where none are spent the ranks stand still, and those of the wall do.
+        """
+        while seconds > 0:
+            wall, cpu = time.monotonic(), time.process_time()
+            if self._finished.wait(min(seconds, LOOK)):
+                return True
+            wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+            seconds -= min(wall, cpu) if cpu > LEAST_SHARE * wall else wall
+        return self._finished.is_set()
+
+    def _start_threads(self) -> None:
+        """Each waits for the baton at once."""
+        for rank in self.ranks:
+            name = f"rank {rank.number}"
+            thread = threading.Thread(target=self._live, args=(rank,), name=name, daemon=True)
+            try:
+                _start(thread)
+            except RuntimeError:  # the system has none left
+                self.error = NotStarted(
+                    f"world_size={len(self.ranks)}: there is no thread for {name}; "
+                    f"simulate at most {rank.number} ranks here"
+                )
+                return
+            rank.thread = thread
+            self.wake(rank, 0.0)
+
+    def _end_overdue(self, overdue: Overdue) -> None:
+        rank = self.running
+        if rank is None or rank.thread is None or self._finished.is_set():
+            return
+        frame = sys._current_frames().get(rank.thread.ident or -1)
+        self.error = self.error or overdue(rank, frame, False)
+        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
+            current = self.running
+            if current is not None and current.thread is not None:
+                raise_in(ctypes.c_ulong(current.thread.ident or 0), ctypes.py_object(Abandoned))
+            if self._finished.wait(0.1):
+                return
+        stuck = self.running
+        if stuck is not None and not isinstance(self.error, Abandoned):
+            self.error = overdue(stuck, frame, True)
+            stuck.gone, self._left_behind = True, stuck
+            self._unwind(None)
+            self._finished.wait(GRACE)
+
     # -- time -----------------------------------------------------------------------------------
 
     def sleep_until(self, rank: Rank, at: float) -> None:
@@ -211,76 +281,6 @@ class Scheduler(Agenda):
             )
         if self.error is not None:
             raise Abandoned
-
-    # -- from the caller's thread -----------------------------------------------------------------
-
-    def run(self, body: Callable[[Rank], None], limit: float, overdue: Overdue) -> None:
-        """Run until all ranks have returned, or ``limit`` seconds have been spent on it."""
-        self._body = body
-        with _small_stacks():
-            self._start_threads()
-            if self.error is None:
-                self._give(None, self.next_rank())
-            else:
-                self._unwind(None)
-            try:
-                if not self._finished_within(limit):
-                    self._end_overdue(overdue)
-            except BaseException:  # an interrupt: end the ranks, then pass it on
-                self.error = self.error or Abandoned()
-                self._end_overdue(overdue)
-                raise
-        for rank in self.ranks:
-            if rank.thread is not None and rank.gone and rank is not self._left_behind:
-                rank.thread.join()
-
-    def _finished_within(self, seconds: float) -> bool:
-        """Wait for the end. Seconds of the processor count, which are as many on a busy machine;
-        where none are spent the ranks stand still, and those of the wall do.
-        """
-        while seconds > 0:
-            wall, cpu = time.monotonic(), time.process_time()
-            if self._finished.wait(min(seconds, LOOK)):
-                return True
-            wall, cpu = time.monotonic() - wall, time.process_time() - cpu
-            seconds -= min(wall, cpu) if cpu > LEAST_SHARE * wall else wall
-        return self._finished.is_set()
-
-    def _start_threads(self) -> None:
-        """Each waits for the baton at once."""
-        for rank in self.ranks:
-            name = f"rank {rank.number}"
-            thread = threading.Thread(target=self._live, args=(rank,), name=name, daemon=True)
-            try:
-                _start(thread)
-            except RuntimeError:  # the system has none left
-                self.error = NotStarted(
-                    f"world_size={len(self.ranks)}: there is no thread for {name}; "
-                    f"simulate at most {rank.number} ranks here"
-                )
-                return
-            rank.thread = thread
-            self.wake(rank, 0.0)
-
-    def _end_overdue(self, overdue: Overdue) -> None:
-        rank = self.running
-        if rank is None or rank.thread is None or self._finished.is_set():
-            return
-        frame = sys._current_frames().get(rank.thread.ident or -1)
-        self.error = self.error or overdue(rank, frame, False)
-        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
-            current = self.running
-            if current is not None and current.thread is not None:
-                raise_in(ctypes.c_ulong(current.thread.ident or 0), ctypes.py_object(Abandoned))
-            if self._finished.wait(0.1):
-                return
-        stuck = self.running
-        if stuck is not None and not isinstance(self.error, Abandoned):
-            self.error = overdue(stuck, frame, True)
-            stuck.gone, self._left_behind = True, stuck
-            self._unwind(None)
-            self._finished.wait(GRACE)
 
 
 @contextmanager
