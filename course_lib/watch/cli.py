@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from course_lib.trace import many_events
 from course_lib.watch import parent, rank
-from course_lib.watch.folder import append_exit, job_folder, start_of
+from course_lib.watch.folder import append_exit, job_folder, process_began, start_of
 from course_lib.watch.job import Job
 from course_lib.watch.parent import Parent
 from course_lib.watch.reader import Watcher
@@ -77,7 +77,9 @@ def _wait(waiting: Parent, folder: Path, number: int, options, named: bool) -> N
     size = int(os.environ["WORLD_SIZE"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    watcher = Watcher(waiting, Job([folder], size, True), folder, range(number, number + here))
+    watcher = Watcher(
+        waiting, Job([folder], size, process_began() - 1.0), folder, range(number, number + here)
+    )
     watcher.as_json, watcher.ends = options.json, options.end
     with many_events():
         watcher.watch()
@@ -91,7 +93,7 @@ def read(folders: Sequence[Path], as_json: bool) -> int:
     if not found:
         print(f"there are no logs in {', '.join(map(str, folders))}", file=sys.stderr)
         return 2
-    job = Job(starts, max(found) + 1, live=False)
+    job = Job(starts, max(found) + 1)
     job.read()
     if error := job.verdict() or job.matcher.absence():
         print(error_report(error, job, starts[0], as_json).strip())

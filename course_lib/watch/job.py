@@ -21,16 +21,18 @@ _MANY = 20_000  # calls of a rank that are remembered before those that have met
 
 
 class Job:
-    """``folders`` have the ranks' logs, each some of them; ``live`` while they are written."""
+    """``folders`` have the ranks' logs, each some of them; ``since`` is when it was started, of one
+    that runs.
+    """
 
-    def __init__(self, folders: Collection[Path], size: int, live: bool) -> None:
+    def __init__(self, folders: Collection[Path], size: int, since: float = 0.0) -> None:
         self.matcher = CallMatcher()
         self.ranks: list[RankState] = []
-        self.live = live
+        self.live = since > 0
         self.asked: set[int] = set()  # whom somebody else has ended
         self._parents: dict[int, int] = {}  # by rank, where they run on this machine
         self._folders = folders
-        self._logs = [LogReader(self._folder_of(rank), rank) for rank in range(size)]
+        self._logs = [LogReader(self._folder_of(rank), rank, since) for rank in range(size)]
         for number in range(size):
             nowhere = Stack(os.open(os.devnull, os.O_RDONLY))
             records = self._records_of(number)
@@ -85,7 +87,7 @@ class Job:
 
         return new_records
 
-    def _is_process(self, rank: RankState, machine: str, pid: int, parent: int) -> None:
+    def _is_process(self, rank: RankState, machine: str, pid: int, parent: int, _at: float) -> None:
         here = self.live and machine == os.uname().nodename
         path = self._folder_of(rank.number) / f"rank-{rank.number}.stack"
         if path.exists():

@@ -25,13 +25,13 @@ def run(words: Sequence[str], is_module: bool, number: int, folder: Path) -> Non
     """Run the script as a rank with this number."""
     log = LogWriter(folder, number)
     _let_ask(folder / f"rank-{number}.stack")
+    log.append("process", os.uname().nodename, os.getpid(), os.getppid(), time.time())
     recording = recorder.Recorder(log, "cpu")
     recording.t0 = time.perf_counter() - time.time()  # the clock that machines have in common
     wrappers.install()
     recorder.begin(recording)
     context.install(recording)
     atexit.register(recording.unwatch)
-    log.append("process", os.uname().nodename, os.getpid(), os.getppid())
     run_script(words, is_module, partial(_failed, log, number))
 
 
