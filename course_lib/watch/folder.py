@@ -24,6 +24,7 @@ from course_lib.ranks import recorder
 from course_lib.ranks.log import Reader, Writer
 
 _CLOCKS_APART = 60.0  # seconds, at most, between machines
+_LOOK_SECONDS = 0.5  # between two looks for a log that is not there
 MOST = 8 << 20  # bytes of a part
 _OF_A_CALL = ("shares", "waiting", "ended", "taken", "gave_up", "refused")
 
@@ -63,12 +64,20 @@ class LogWriter(Writer):
         self._kept: list[tuple] = []  # what every part needs
         self._counts: Counter[tuple] = Counter()  # of calls, by what they have in common
         self._last: tuple = ()
+        self._open = True
         super().__init__(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+        os.register_at_fork(after_in_child=self.close)  # a rank's own children are not the rank
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._open = False
 
     def append(self, *record: Any) -> None:
         try:
-            self._append(record)
+            if self._open:
+                self._append(record)
         except OSError as error:  # the disk is full, or the folder was removed
+            self.close()
             recorder.stop()
             print(f"course_lib.watch records no more: {error}", file=sys.stderr)
 
@@ -105,6 +114,11 @@ class LogWriter(Writer):
         self._size = 0
 
 
+def this_machine() -> str:
+    """Where a process's number means the same process."""
+    return f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')}"
+
+
 def _began(process: tuple | None) -> float:
     """When the writer of this record began, on this machine's clock or later: those of others may
     differ from it by so much.
@@ -112,7 +126,7 @@ def _began(process: tuple | None) -> float:
     if process is None:
         return 0.0
     machine, *_, at = process
-    return at if machine == os.uname().nodename else at + _CLOCKS_APART
+    return at if machine == this_machine() else at + _CLOCKS_APART
 
 
 def append_exit(folder: Path, rank: int, code: int, asked_at: float | None) -> None:
@@ -130,6 +144,7 @@ class LogReader:
         self._path, self._since = folder / f"rank-{rank}.log", since
         self._part: Reader | None = None
         self._fd = -1
+        self._next_look = 0.0
         self.before = 0  # so many calls came before what is to be had
         self.counts: dict[tuple, int] = {}  # of those, by what they have in common
 
@@ -152,7 +167,8 @@ class LogReader:
 
     def read(self) -> Iterator[tuple]:
         """The records that are new, but for those of calls that are not to be had."""
-        if self._part is None:
+        if self._part is None and time.monotonic() > self._next_look:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
             self.open()
         while self._part is not None:
             turned = self._is_turned()

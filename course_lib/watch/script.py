@@ -46,7 +46,8 @@ def _run_file(path: str, main: types.ModuleType) -> None:
         words = f"can't open file {file!r}: [Errno {error.errno}]"
         print(f"{sys.executable}: {words} {error.strerror}", file=sys.stderr)
         raise SystemExit(2) from None
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
     main.__dict__.update(__file__=file, __cached__=None)
     exec(compile(source, file, "exec", dont_inherit=True), main.__dict__)
 

@@ -190,7 +190,7 @@ def test_torchrun_tells_the_cause_before_its_prompt_is_back(tmp_path: Path):
         "dist.all_reduce(torch.ones(1))\n"
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "-m", "course_lib.watch", "--logs", tmp_path / "l", script]
+    command += ["--nproc-per-node", "2", "-m", "course_lib.watch", "--keep", tmp_path / "l", script]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
     assert done.returncode == 1

@@ -75,7 +75,7 @@ def start(
     logs = folder / "logs"
     command = [sys.executable, "-u"]
     if watched:
-        command += ["-m", "course_lib.watch", "--logs", str(logs), *options]
+        command += ["-m", "course_lib.watch", "--keep", str(logs), *options]
     ranks = [
         subprocess.Popen(
             [*command, str(script), *words],
