@@ -122,9 +122,10 @@ class Job:
 
     @property
     def failures(self) -> list[RankOutcome]:
-        """Of those whom nobody else has ended."""
+        """Of those whom nobody else has ended; who interrupts a job knows why it ended."""
         own = (rank.outcome for rank in self.ranks if rank.number not in self.asked)
-        return [outcome for outcome in own if outcome and not outcome.ended_well]
+        failed = [outcome for outcome in own if outcome and not outcome.ended_well]
+        return [outcome for outcome in failed if outcome.kind != "KeyboardInterrupt"]
 
     @property
     def only_victims(self) -> bool:

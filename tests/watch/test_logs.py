@@ -170,3 +170,11 @@ def test_what_is_said_of_a_forgotten_call_does_not_stop_the_reader(tmp_path: Pat
     ranks[0].issue()
     job.read()
     assert job.ranks[0].blocked_in.seq == 3000
+
+
+def test_an_interrupt_is_no_failure_whichever_process_heard_of_it_first(tmp_path: Path):
+    for number in range(2):
+        rank = Rank(tmp_path, number)
+        rank.issue()
+        rank.fail("KeyboardInterrupt", "", at=6.8 + number, code=-2, asked=7.0)
+    assert verdict(tmp_path) == ""
