@@ -42,10 +42,10 @@ class Findings(list[Finding]):
     def __repr__(self) -> str:
         wrong = [finding for finding in self if finding.kind != "equal"]
         if not wrong:
-            return f"All {len(self)} gradients are equal."
+            return f"All equal ({len(self)} of {len(self)})."
         names, kinds = (max(len(getattr(f, k)) for f in wrong) for k in ("name", "kind"))
         rows = [f"  {f.name:<{names}}   {f.kind:<{kinds}}   {f.text}" for f in wrong]
-        return "\n".join([f"{len(wrong)} of {len(self)} gradients are not equal:", *rows])
+        return "\n".join([f"Not equal ({len(wrong)} of {len(self)}):", *rows])
 
 
 def compare_gradients(

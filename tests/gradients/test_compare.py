@@ -97,7 +97,7 @@ def test_what_a_coarser_dtype_cannot_say_is_no_fault():
 def test_rounding_that_is_left_where_terms_cancel_is_no_fault():
     whole = {"w": W, "key.bias": torch.tensor([1e-7, -2e-7])}
     got = {"w": W, "key.bias": torch.tensor([3e-7, 1e-7])}
-    assert repr(compare_gradients(whole, [got, got])) == "All 2 gradients are equal."
+    assert repr(compare_gradients(whole, [got, got])) == "All equal (2 of 2)."
 
 
 def test_names_that_some_ranks_have_and_names_that_only_ranks_have():
@@ -106,7 +106,7 @@ def test_names_that_some_ranks_have_and_names_that_only_ranks_have():
         ("a", "equal"), ("b", "factor"), ("c", "none"), ("d", "none"),
     ]  # fmt: skip
     assert found[3].text == "one process has no gradient of it, rank 1 has one"
-    assert repr(found).startswith("3 of 4 gradients are not equal:\n  b   factor   2 times")
+    assert repr(found).startswith("Not equal (3 of 4):\n  b   factor   2 times")
 
 
 def test_a_run_tells_which_calls_had_a_tensor_of_the_shape():

@@ -33,7 +33,8 @@ WHOLE = {
 ALL, NORM, FIRST = "norm w1 b1 w2 b2", "norm", "norm w1 b1"
 BOTH = "router experts"
 
-# Program, bug, a public report of this kind (or "own"), which tensors are told, as what kind, and words of the text.
+# Program, bug, a public report of this kind or "own", which tensors are told, as what kind, and
+# words of the text.
 BUGS = [
     (tensor_parallel, "no f", "nanotron#46", NORM, "sum-missing", "right"),
     (tensor_parallel, "norm averaged when shares", "gpt-neox#1259", NORM, "factor", "1/n"),
@@ -114,4 +115,4 @@ RIGHT = [
 @pytest.mark.parametrize(("program", "n", "dtype"), RIGHT)
 def test_no_false_word_of_a_right_program(program, n, dtype):
     found = compare_gradients(whole(program, dtype), simulate(program, "", dtype, world_size=n))
-    assert repr(found) == f"All {len(found)} gradients are equal."
+    assert repr(found) == f"All equal ({len(found)} of {len(found)})."
