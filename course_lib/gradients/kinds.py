@@ -47,8 +47,8 @@ class Compared:
         """
         square = (want.abs() ** 2).sum().item()
         c = (want.conj() * got).sum().item() / square if square else 0.0
-        real, imaginary = (c.real, c.imag) if isinstance(c, complex) else (c, 0.0)
-        if abs(imaginary) > self.tolerance or not self.near(got, real * want, real):
+        real = c.real
+        if not self.near(got, real * want, real):
             return None
         if abs(real) <= self.tolerance:
             return Fraction(0) if size(want) > self.tolerance * self.largest else None

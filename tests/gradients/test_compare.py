@@ -54,6 +54,7 @@ def kinds(whole, *parts, **options):
         ([torch.cat([W[:4], 2 * W[4:]])] * 2, "some-rows"),
         ([torch.cat([W[:, :3], 0 * W[:, 3:]], 1)] * 2, "some-rows"),
         ([W.sin(), W.sin()], "differs"),
+        ([torch.cat([W[:1], W[1:].cos()])] * 2, "differs"),
         ([NAN, W], "differs"),
     ],
 )
@@ -87,6 +88,9 @@ def test_no_gradient_is_right_where_it_would_be_zero():
     assert kinds(None, None, 0 * W) == ["equal"]
     assert kinds(None, None, W) == ["none"]
     assert kinds(0 * W, W, W) == ["differs"]
+    assert kinds(0 * W, 0 * W, None) == ["equal"]
+    half = torch.cat([0 * W[:3], W[3:]])
+    assert kinds(half, half[:3], W[3:].sin()) == ["differs"]  # zero on rank 0 is no merit
 
 
 def test_what_a_coarser_dtype_cannot_say_is_no_fault():
