@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,8 @@ def compare_gradients(
     results = list(parts.results if isinstance(parts, Run) else parts)
     _refuse(whole, results)
     extra = {name: None for part in results for name in part if name not in whole}
-    largest = max((size(_plain(t)) for t in whole.values() if t is not None), default=0.0)
+    sizes = [size(_plain(t)) for t in whole.values() if t is not None]
+    largest = max(filter(math.isfinite, sizes), default=0.0)
     found = Findings()
     for name, want in {**whole, **extra}.items():
         got = {rank: part[name] for rank, part in enumerate(results) if name in part}

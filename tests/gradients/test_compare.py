@@ -104,6 +104,12 @@ def test_rounding_that_is_left_where_terms_cancel_is_no_fault():
     assert repr(compare_gradients(whole, [got, got])) == "All equal (2 of 2)."
 
 
+def test_an_infinite_entry_of_one_tensor_hides_nothing_in_another():
+    whole = {"w": W, "v": W / 0}
+    found = compare_gradients(whole, [{"w": W.sin(), "v": W}] * 2)
+    assert [f.kind for f in found] == ["differs", "differs"]
+
+
 def test_names_that_some_ranks_have_and_names_that_only_ranks_have():
     found = compare_gradients({"a": W, "b": W, "c": W}, [{"a": W}, {"b": 2 * W, "d": W}])
     assert [(f.name, f.kind) for f in found] == [
