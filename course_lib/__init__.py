@@ -32,6 +32,7 @@ _PUBLIC = {
         "RankFailed",
         "expect",
     ),
+    "gradients": ("compare_gradients",),
     "ranks": ("run",),
     "simulated": ("Network", "simulate"),
     "trace": ("Event", "Run", "Span", "Trace"),
