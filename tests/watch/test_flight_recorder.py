@@ -23,8 +23,8 @@ def dumped() -> tuple[bytes, bytes]:
     return c10d._dump_fr_trace(True, True, False), c10d._dump_fr_trace_json(True, False)
 
 
-def late_on_rank_0() -> tuple[bytes, bytes]:
-    """The dumps at a moment when all have made a call but rank 0; then it does, too."""
+def late_on_rank_0() -> tuple[bytes, bytes, bytes]:
+    """The dumps at a moment when all have made a call but rank 0, and when it has, too."""
     rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
     x = torch.ones(4)
     dist.all_reduce(x)
@@ -35,11 +35,11 @@ def late_on_rank_0() -> tuple[bytes, bytes]:
     while store.add("dumped", 0) < 3:
         pass
     (work or dist.broadcast(x, src=0, async_op=True)).wait()
-    return found
+    return *found, dumped()[0]
 
 
 @pytest.fixture(scope="module")
-def late() -> list[tuple[bytes, bytes]]:
+def late() -> list[tuple[bytes, bytes, bytes]]:
     return run(late_on_rank_0, world_size=3, record=False).results
 
 
@@ -51,7 +51,7 @@ def written(folder: Path, dumps: list) -> list[Path]:
 
 
 def test_gloos_dumps_name_who_has_not_called(late: list, tmp_path: Path):
-    told = verdict_of(written(tmp_path, [pickled for pickled, _ in late]))
+    told = verdict_of(written(tmp_path, [pickled for pickled, *_ in late]))
     row = r"rank 1 has called broadcast\(\); rank 0 did not +test_flight_recorder.py, line \d+"
     assert re.search(row, told)
     assert "rank 0 has called last: reduce_scatter_single()" in told, "not all_reduce, as gloo says"
@@ -60,7 +60,7 @@ def test_gloos_dumps_name_who_has_not_called(late: list, tmp_path: Path):
 
 
 def test_json_tells_the_same_but_for_lines(late: list, tmp_path: Path):
-    for rank, (_, text) in enumerate(late):
+    for rank, (_, text, _) in enumerate(late):
         (tmp_path / f"trace-{rank}.json").write_bytes(text)
     told = verdict_of(dumps_in(tmp_path))
     assert "rank 2 has called broadcast(); rank 0 did not\n" in told
@@ -68,8 +68,15 @@ def test_json_tells_the_same_but_for_lines(late: list, tmp_path: Path):
 
 
 def test_a_rank_without_a_dump_is_named(late: list, tmp_path: Path):
-    told = verdict_of(written(tmp_path, [pickled for pickled, _ in late])[1:])
+    told = verdict_of(written(tmp_path, [pickled for pickled, *_ in late])[1:])
     assert "There is no dump of rank 0." in told
+
+
+def test_what_is_done_lacks_nothing_though_an_older_dump_does_not_know_it(
+    late: list, tmp_path: Path
+):
+    told = verdict_of(written(tmp_path, [late[0][0], late[1][2], late[2][2]]))
+    assert "each met its counterpart" in told
 
 
 def test_right_dumps_are_told_as_such(tmp_path: Path):
@@ -168,7 +175,7 @@ def test_a_pickle_that_would_run_something_is_not_opened(
     late: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    paths = written(tmp_path, [pickle.dumps(Evil(), 2), *[pickled for pickled, _ in late[1:]]])
+    paths = written(tmp_path, [pickle.dumps(Evil(), 2), *[pickled for pickled, *_ in late[1:]]])
     assert len(paths) == 3, "it looks like a dump"
     told = verdict_of(paths)
     assert "dump_0 is no dump that can be read: it asks for posix.mkdir" in told

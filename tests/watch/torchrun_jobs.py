@@ -1,0 +1,218 @@
+"""Jobs of tests/soak/jobs under torchrun, with watch and without: what they print, how they end.
+
+Each script says in its docstring what has to be told of it; nothing, where it says nothing:
+
+    told: a regular expression        what the message has, besides all lines that end in "# told"
+    ranks: 3                          2 where it says nothing
+    agents: 2                         so many torchruns, with a rank each
+    options: --max-restarts=1         of torchrun
+    asked: SIGTERM                    what torchrun gets once all ranks have printed "ready"
+
+A broken one prints "cause" and the time just before it does what is wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+JOBS = Path(__file__).resolve().parents[1] / "soak" / "jobs"
+HOUSE = JOBS.parents[2]
+MARK = "COURSE_LIB_JOB"  # in the environment of every process that a job here starts
+QUIET = 4.0  # seconds without a call, while somebody waits, until watch says where all stand
+_ERROR = re.compile(r"\b(Mismatch|Deadlock|RankFailed|RankDied|Hang|Hazard): ")
+
+
+@dataclass
+class Job:
+    path: Path
+    told: str = ""
+    ranks: int = 2
+    agents: int = 1
+    options: str = ""
+    asked: str = ""
+
+    @classmethod
+    def of(cls, path: Path) -> Job:
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        job = cls(path)
+        for name, value in re.findall(r"^(told|ranks|agents|options|asked): (.*)$", text, re.M):
+            setattr(job, name, type(getattr(job, name))(value))
+        return job
+
+    @property
+    def lines(self) -> list[str]:
+        """Those that have to be named."""
+        lines = self.path.read_text().splitlines()
+        marked = (n for n, line in enumerate(lines, 1) if line.endswith("# told"))
+        return [f"{self.path.name}, line {n}" for n in marked]
+
+    def commands(self, watched: bool) -> list[list[str]]:
+        where = ["--standalone", f"--nproc-per-node={self.ranks}"]
+        if self.agents > 1:
+            ends = f"--master-addr=127.0.0.1 --master-port={free_port()}"
+            where = [f"--nnodes={self.agents}", "--nproc-per-node=1", *ends.split()]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", *where, *self.options.split()]
+        watch = ["-m", "course_lib.watch"] if watched else []
+        return [
+            [*torchrun, *([f"--node-rank={n}"] if self.agents > 1 else []), *watch, str(self.path)]
+            for n in range(self.agents)
+        ]
+
+
+def jobs(kind: str) -> list[Job]:
+    """Those that are broken, or right."""
+    return [Job.of(path) for path in sorted((JOBS / kind).glob("*.py"))]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@dataclass
+class Course:
+    """The course that a job took. ``told_after`` is seconds from cause to sentence, None where
+    there was none.
+    """
+
+    codes: list[int] = field(default_factory=list)
+    out: list[tuple[float, str]] = field(default_factory=list)
+    err: list[tuple[float, str]] = field(default_factory=list)
+    told_after: float | None = None
+    seconds: float = 0.0
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def printed(self) -> str:
+        return "".join(line for _, line in self.out)
+
+    @property
+    def characters(self) -> str:
+        """What the ranks printed, in no order: under torchrun, lines of two ranks mix."""
+        return "".join(sorted(self.printed))
+
+    @property
+    def said(self) -> str:
+        return "".join(line for _, line in self.err)
+
+    @property
+    def is_silent(self) -> bool:
+        return "course_lib" not in self.said and not _ERROR.search(self.said)
+
+    def has_told(self, job: Job) -> bool:
+        return bool(re.search(job.told, self.said)) and all(x in self.said for x in job.lines)
+
+    def wrong_with(self, job: Job) -> list[str]:
+        """What is not as it has to be under watch; [] if all is."""
+        wrong = [f"left: {self.left}"] if self.left else []
+        if not job.told:
+            return wrong + ([] if self.is_silent else ["not silent"])
+        if not re.search(job.told, self.said):
+            wrong.append("told nothing" if self.is_silent else "told something else")
+        wrong += [f"did not name {line}" for line in job.lines if line not in self.said]
+        verdicts = len(_ERROR.findall(self.said)) - len(re.findall(r"^\[rank\d+\]: ", self.said))
+        if job.path.stem != "loader_never_delivers" and verdicts != 1:
+            wrong.append(f"told {verdicts} verdicts")
+        return wrong
+
+
+def play(job: Job, folder: Path, watched: bool = True, seconds: float = 90.0) -> Course:
+    """The job's course in a folder of its own. A job that would hang is ended once all is told."""
+    scratch = folder / "tmp"
+    scratch.mkdir(parents=True)
+    environ = os.environ | {
+        MARK: str(folder),
+        "TMPDIR": str(scratch),
+        "PYTHONPATH": str(HOUSE),
+        "COURSE_LIB_QUIET": str(QUIET),
+        "OMP_NUM_THREADS": "1",
+    }
+    course, began = Course(), time.time()
+    agents = [
+        subprocess.Popen(
+            command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )
+        for command in job.commands(watched)
+    ]  # fmt: skip
+    pipes = [(a.stdout, course.out) for a in agents] + [(a.stderr, course.err) for a in agents]
+    readers = [threading.Thread(target=_read, args=pipe, daemon=True) for pipe in pipes]
+    for reader in readers:
+        reader.start()
+    try:
+        _accompany(job, agents, course, began + seconds)
+    finally:
+        for agent in agents:
+            agent.kill()
+            course.codes.append(agent.wait())
+        course.seconds = time.time() - began
+    for reader in readers:
+        reader.join(2)
+    course.told_after = _told_after(job, course)
+    course.left = _left(folder)
+    return course
+
+
+def _read(pipe, lines: list[tuple[float, str]]) -> None:
+    for line in iter(pipe.readline, b""):
+        lines.append((time.time(), line.decode(errors="replace")))
+
+
+def _accompany(job: Job, agents: list[subprocess.Popen], course: Course, end: float) -> None:
+    """Until all agents have ended: ask them to, where the job says so, and where all is told."""
+    asked = False
+    while any(agent.poll() is None for agent in agents) and time.time() < end:
+        ready = course.printed.count("ready") == job.ranks
+        if not asked and ((job.asked and ready) or (job.told and course.has_told(job))):
+            asked = True
+            time.sleep(0.0 if job.asked else 0.5)  # it may end by itself
+            for agent in agents:
+                agent.send_signal(signal.Signals[job.asked] if job.asked else signal.SIGTERM)
+        time.sleep(0.02)
+
+
+def _told_after(job: Job, course: Course) -> float | None:
+    causes = [float(at) for at in re.findall(r"\d{10}\.\d{1,7}", course.printed)]
+    said = ""
+    for at, line in sorted(course.err):
+        said += line
+        if job.told and causes and re.search(job.told, said):
+            return at - max((cause for cause in causes if cause <= at), default=at)
+    return None
+
+
+def _left(folder: Path, seconds: float = 1.0) -> list[str]:
+    """Processes and files that are there a second after the job's end."""
+    end = time.monotonic() + seconds
+    while (left := [*_marked(folder), *_files(folder)]) and time.monotonic() < end:
+        time.sleep(0.02)
+    return left
+
+
+def _files(folder: Path) -> list[str]:
+    kept = ("torchinductor_", "torchelastic_")  # torch's own
+    return [path.name for path in (folder / "tmp").iterdir() if not path.name.startswith(kept)]
+
+
+def _marked(folder: Path) -> list[str]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(folder) and process.status() != "zombie":
+                found.append(f"process {process.pid} {' '.join(process.cmdline())}"[:120])
+        except psutil.Error:
+            continue  # gone meanwhile, or another user's
+    return found
