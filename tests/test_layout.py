@@ -26,6 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis": {"words"},
     "draw": {"words"},
     "ranks": {"words", "diagnosis"},
+    "watch": {"words", "diagnosis", "ranks"},
     "simulated": {"words", "diagnosis"},
     "beside": {"words", "diagnosis"},
     "checks": {"words", "diagnosis", "ranks", "simulated", "beside", "copies", "facade"},
@@ -47,7 +48,17 @@ ARROWS: dict[str, set[str]] = {
         "facade",
     },
 }
-ROOMS = ("diagnosis", "draw", "ranks", "simulated", "beside", "checks", "copies", "jobs")
+ROOMS = (
+    "diagnosis",
+    "draw",
+    "ranks",
+    "watch",
+    "simulated",
+    "beside",
+    "checks",
+    "copies",
+    "jobs",
+)
 ALONE = ("doctor", "__main__")
 
 # Lines as the formatter writes them, all of them.
