@@ -6,6 +6,7 @@ Each script says in its docstring what has to be told of it; nothing, where it s
     ranks: 3                          2 where it says nothing
     agents: 2                         so many torchruns, with a rank each
     options: --max-restarts=1         of torchrun
+    logs: shared                      by the agents, as nodes may do in a folder of the network
     asked: SIGTERM                    what torchrun gets once all ranks have printed "ready"
 
 A broken one prints "cause" and the time just before it does what is wrong.
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +32,7 @@ import psutil
 JOBS = Path(__file__).resolve().parents[1] / "soak" / "jobs"
 HOUSE = JOBS.parents[2]
 MARK = "COURSE_LIB_JOB"  # in the environment of every process that a job here starts
+LONGEST = 90.0  # seconds that a job may take
 QUIET = 4.0  # seconds without a call, while somebody waits, until watch says where all stand
 
 
@@ -41,14 +44,21 @@ class Job:
     agents: int = 1
     options: str = ""
     asked: str = ""
+    logs: str = ""
 
     @classmethod
     def of(cls, path: Path) -> Job:
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
         job = cls(path)
-        for name, value in re.findall(r"^(told|ranks|agents|options|asked): (.*)$", text, re.M):
+        for name, value in re.findall(
+            r"^(told|ranks|agents|options|asked|logs): (.*)$", text, re.M
+        ):
             setattr(job, name, type(getattr(job, name))(value))
         return job
+
+    @property
+    def is_broken(self) -> bool:
+        return self.path.parent.name == "broken"
 
     @property
     def lines(self) -> list[str]:
@@ -57,13 +67,15 @@ class Job:
         marked = (n for n, line in enumerate(lines, 1) if line.endswith("# told"))
         return [f"{self.path.name}, line {n}" for n in marked]
 
-    def commands(self, watched: bool) -> list[list[str]]:
+    def commands(self, watched: bool, agents: bool = True) -> list[list[str]]:
+        watch = ["-m", "course_lib.watch"] if watched else []
+        if not agents:
+            return [[sys.executable, "-u", *watch, str(self.path)] for _ in range(self.ranks)]
         where = ["--standalone", f"--nproc-per-node={self.ranks}"]
         if self.agents > 1:
             ends = f"--master-addr=127.0.0.1 --master-port={free_port()}"
             where = [f"--nnodes={self.agents}", "--nproc-per-node=1", *ends.split()]
         torchrun = [sys.executable, "-m", "torch.distributed.run", *where, *self.options.split()]
-        watch = ["-m", "course_lib.watch"] if watched else []
         return [
             [*torchrun, *([f"--node-rank={n}"] if self.agents > 1 else []), *watch, str(self.path)]
             for n in range(self.agents)
@@ -110,7 +122,8 @@ class Course:
 
     @property
     def is_silent(self) -> bool:
-        return "course_lib" not in self.said
+        """But for torchrun, which names what it ran."""
+        return not re.search(r"^course_lib\.watch(?! FAILED)", self.said, re.M)
 
     def has_told(self, job: Job) -> bool:
         return bool(re.search(job.told, self.said)) and all(x in self.said for x in job.lines)
@@ -131,8 +144,10 @@ class Course:
         return wrong
 
 
-def play(job: Job, folder: Path, watched: bool = True, seconds: float = 90.0) -> Course:
-    """The job's course in a folder of its own. A job that would hang is ended once all is told."""
+def play(job: Job, folder: Path, watched: bool = True, agents: bool = True) -> Course:
+    """The job's course in a folder of its own. A job that would hang is ended once all is told.
+    Without ``agents``, its ranks start sooner, and nobody ends them when one fails.
+    """
     scratch = folder / "tmp"
     scratch.mkdir(parents=True)
     environ = os.environ | {
@@ -142,24 +157,33 @@ def play(job: Job, folder: Path, watched: bool = True, seconds: float = 90.0) ->
         "COURSE_LIB_QUIET": str(QUIET),
         "OMP_NUM_THREADS": "1",
     }
+    if job.logs:
+        environ["COURSE_LIB_LOGS"] = str(folder / "logs")
     course, began = Course(), time.time()
-    agents = [
+    commands = job.commands(watched, agents)
+    places = [{}] * len(commands) if agents else _places(len(commands))
+    started = [
         subprocess.Popen(
-            command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL, start_new_session=True,
+            command,
+            cwd=folder,
+            env=environ | place,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
-        for command in job.commands(watched)
-    ]  # fmt: skip
-    pipes = [(a.stdout, course.out) for a in agents] + [(a.stderr, course.err) for a in agents]
+        for command, place in zip(commands, places, strict=True)
+    ]
+    pipes = [(p.stdout, course.out) for p in started] + [(p.stderr, course.err) for p in started]
     readers = [threading.Thread(target=_read, args=pipe, daemon=True) for pipe in pipes]
     for reader in readers:
         reader.start()
     try:
-        _accompany(job, agents, course, began + seconds)
+        _accompany(job, started, course, began + LONGEST)
     finally:
-        for agent in agents:
-            agent.kill()
-            course.codes.append(agent.wait())
+        for process in started:
+            process.kill()
+            course.codes.append(process.wait())
         course.seconds = time.time() - began
     for reader in readers:
         reader.join(2)
@@ -169,27 +193,39 @@ def play(job: Job, folder: Path, watched: bool = True, seconds: float = 90.0) ->
     return course
 
 
+def _places(size: int) -> list[dict[str, str]]:
+    """What torchrun would tell each rank of its place."""
+    shared = {
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
+    return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+
+
 def _read(pipe, lines: list[tuple[float, str]]) -> None:
     for line in iter(pipe.readline, b""):
         lines.append((time.time(), line.decode(errors="replace")))
 
 
-def _accompany(job: Job, agents: list[subprocess.Popen], course: Course, end: float) -> None:
-    """Until all agents have ended: ask them to, where the job says so, and where all is told."""
+def _accompany(job: Job, started: list[subprocess.Popen], course: Course, end: float) -> None:
+    """Until all have ended: ask them to, where the job says so, and where all is told."""
     asked = False
-    while any(agent.poll() is None for agent in agents) and time.time() < end:
+    while any(process.poll() is None for process in started) and time.time() < end:
         ready = course.printed.count("ready") == job.ranks
-        if not asked and ((job.asked and ready) or (job.told and course.has_told(job))):
+        if not asked and ((job.asked and ready) or (job.is_broken and course.has_told(job))):
             asked = True
-            _wait_for_all(agents, 0.0 if job.asked else 3.0)  # it may end by itself
-            for agent in agents:
-                agent.send_signal(signal.Signals[job.asked] if job.asked else signal.SIGTERM)
+            _wait_for_all(started, 0.0 if job.asked else 3.0)  # it may end by itself
+            for process in started:
+                with suppress(ProcessLookupError):  # the group, as torchrun does
+                    os.killpg(process.pid, signal.Signals[job.asked or "SIGTERM"])
         time.sleep(0.02)
 
 
-def _wait_for_all(agents: list[subprocess.Popen], seconds: float) -> None:
+def _wait_for_all(started: list[subprocess.Popen], seconds: float) -> None:
     end = time.monotonic() + seconds
-    while any(agent.poll() is None for agent in agents) and time.monotonic() < end:
+    while any(process.poll() is None for process in started) and time.monotonic() < end:
         time.sleep(0.02)
 
 

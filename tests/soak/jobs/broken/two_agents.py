@@ -1,7 +1,8 @@
-"""The ranks of two nodes bring tensors of two lengths.
+"""The ranks of two nodes, which share a folder, bring tensors of two lengths.
 
 told: Mismatch: ranks 0 and 1 do not agree on the shape
 agents: 2
+logs: shared
 """
 
 import time
