@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ from typing import NoReturn
 
 from course_lib.trace import many_events
 from course_lib.watch import parent, rank
-from course_lib.watch.folder import append_exit, job_folder, start_of
+from course_lib.watch.folder import append_exit, job_folder, process_began, start_of
 from course_lib.watch.job import Job
 from course_lib.watch.parent import Parent
 from course_lib.watch.reader import Watcher
 from course_lib.watch.report import error_report, say
 
-_USAGE = """torchrun … -m course_lib.watch [--logs FOLDER] [--json] [--end] SCRIPT.py ARGUMENTS…
+_USAGE = """torchrun … -m course_lib.watch [--keep FOLDER] [--json] [--end] SCRIPT.py ARGUMENTS…
        torchrun … -m course_lib.watch [OPTIONS] -m MODULE ARGUMENTS…
        python -m course_lib.watch --read FOLDER… [--json]"""
 
@@ -26,7 +27,7 @@ _USAGE = """torchrun … -m course_lib.watch [--logs FOLDER] [--json] [--end] SC
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="course_lib.watch", usage=_USAGE, description=__doc__)
     made.add_argument("--read", nargs="+", type=Path, metavar="FOLDER", help="of a job, afterwards")
-    made.add_argument("--logs", metavar="FOLDER", help="keep the logs there ($COURSE_LIB_LOGS)")
+    made.add_argument("--keep", metavar="FOLDER", help="the logs, there ($COURSE_LIB_LOGS)")
     made.add_argument("--json", action="store_true", help="say it as one object, for tools")
     made.add_argument("--end", action="store_true", help="end a job that can never go on")
     made.add_argument("-m", dest="module", metavar="MODULE", help="run a module as a script")
@@ -36,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     at = 0
     while at < len(argv) and argv[at].startswith("-") and "-m" not in argv[:at]:
-        at += 2 if argv[at] in ("--logs", "-m") else 1
+        at += 2 if argv[at] in ("--keep", "-m") else 1
     if "--read" in argv[:at]:
         at = len(argv)
     options = parser().parse_args(argv[:at])
@@ -47,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         parser().error("which script?")
     if "RANK" not in os.environ:
         parser().error("there is no RANK: start it with torchrun")
-    named = options.logs or os.environ.get("COURSE_LIB_LOGS")
+    named = options.keep or os.environ.get("COURSE_LIB_LOGS")
     folder, number = job_folder(named, os.environ), int(os.environ["RANK"])
     if waiting := parent.fork():
         _stay(waiting, folder, number, options, bool(named))
@@ -77,7 +78,9 @@ def _wait(waiting: Parent, folder: Path, number: int, options, named: bool) -> N
     size = int(os.environ["WORLD_SIZE"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    watcher = Watcher(waiting, Job([folder], size, True), folder, range(number, number + here))
+    watcher = Watcher(
+        waiting, Job([folder], size, process_began() - 1.0), folder, range(number, number + here)
+    )
     watcher.as_json, watcher.ends = options.json, options.end
     with many_events():
         watcher.watch()
@@ -88,17 +91,37 @@ def read(folders: Sequence[Path], as_json: bool) -> int:
     """Say of a job that has ended what was wrong; the last start of it, unless one is named."""
     starts = [_last_start(folder) for folder in folders]
     found = {int(log.stem.removeprefix("rank-")) for f in starts for log in f.glob("rank-*.log")}
+    if dumps := _flight_recorder(folders):
+        print(dumps)
+    if not found and dumps:
+        return 0
     if not found:
         print(f"there are no logs in {', '.join(map(str, folders))}", file=sys.stderr)
         return 2
-    job = Job(starts, max(found) + 1, live=False)
+    job = Job(starts, max(found) + 1)
     job.read()
-    if error := job.verdict() or job.matcher.absence():
+    members = {r for group in job.matcher.groups.values() for r in group}
+    absence = job.matcher.absence() if members <= found else None
+    all_returned = all(rank.returned for rank in job.ranks)
+    if error := job.verdict() or (absence if all_returned else None):
         print(error_report(error, job, starts[0], as_json).strip())
         return 1
-    calls = len(job.matcher.known)
-    print(f"{calls} calls of {len(found)} ranks, and nothing wrong is found in them.")
+    calls, dropped = len(job.matcher.known), job.dropped
+    kept = f" The logs are bounded: {dropped} calls before them were dropped." if dropped else ""
+    print(f"{calls} calls of {len(found)} ranks, and nothing wrong is found in them.{kept}")
+    if absence:
+        print(f"When the job was ended: {absence}")
     return 0
+
+
+def _flight_recorder(folders: Sequence[Path]) -> str:
+    """What torch's own Flight Recorder has left in these folders, where its reader is there."""
+    name = "course_lib.watch.flight_recorder"
+    if importlib.util.find_spec(name) is None:
+        return ""
+    reader = importlib.import_module(name)
+    dumps = [dump for folder in folders for dump in reader.dumps_in(folder)]
+    return reader.verdict_of(dumps) if dumps else ""
 
 
 def _last_start(folder: Path) -> Path:

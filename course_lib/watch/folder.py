@@ -16,12 +16,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from course_lib.ranks import recorder
 from course_lib.ranks.log import Reader, Writer
 
+_CLOCKS_APART = 60.0  # seconds, at most, between machines
+_LOOK_SECONDS = 0.5  # between two looks for a log that is not there
 MOST = 8 << 20  # bytes of a part
 _OF_A_CALL = ("shares", "waiting", "ended", "taken", "gave_up", "refused")
 
@@ -37,6 +40,13 @@ def job_folder(named: str | None, environ: Mapping[str, str]) -> Path:
     return Path(named or usual).absolute() / f"restart-{restart}"
 
 
+def process_began() -> float:
+    """When this process was started."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
+
+
 def start_of(folder: Path) -> int:
     """Which start of the job this is: 0, or which restart."""
     number = folder.name.removeprefix("restart-")
@@ -49,16 +59,25 @@ class LogWriter(Writer):
     def __init__(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = folder / f"rank-{rank}.log"
+        self._path.with_suffix(".old").unlink(missing_ok=True)  # of a job that was here before
         self._size = self._calls = 0
         self._kept: list[tuple] = []  # what every part needs
         self._counts: Counter[tuple] = Counter()  # of calls, by what they have in common
         self._last: tuple = ()
+        self._open = True
         super().__init__(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+        os.register_at_fork(after_in_child=self.close)  # a rank's own children are not the rank
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._open = False
 
     def append(self, *record: Any) -> None:
         try:
-            self._append(record)
+            if self._open:
+                self._append(record)
         except OSError as error:  # the disk is full, or the folder was removed
+            self.close()
             recorder.stop()
             print(f"course_lib.watch records no more: {error}", file=sys.stderr)
 
@@ -95,6 +114,21 @@ class LogWriter(Writer):
         self._size = 0
 
 
+def this_machine() -> str:
+    """Where a process's number means the same process."""
+    return f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')}"
+
+
+def _began(process: tuple | None) -> float:
+    """When the writer of this record began, on this machine's clock or later: those of others may
+    differ from it by so much.
+    """
+    if process is None:
+        return 0.0
+    machine, *_, at = process
+    return at if machine == this_machine() else at + _CLOCKS_APART
+
+
 def append_exit(folder: Path, rank: int, code: int, asked_at: float | None) -> None:
     """Write down how a rank's process ended, and since when it had been asked to."""
     path = folder / f"rank-{rank}.log"
@@ -106,23 +140,24 @@ def append_exit(folder: Path, rank: int, code: int, asked_at: float | None) -> N
 class LogReader:
     """Reads a rank's log on, through its parts."""
 
-    def __init__(self, folder: Path, rank: int) -> None:
-        self._path = folder / f"rank-{rank}.log"
+    def __init__(self, folder: Path, rank: int, since: float = 0.0) -> None:
+        self._path, self._since = folder / f"rank-{rank}.log", since
         self._part: Reader | None = None
         self._fd = -1
+        self._next_look = 0.0
         self.before = 0  # so many calls came before what is to be had
         self.counts: dict[tuple, int] = {}  # of those, by what they have in common
 
     def open(self) -> None:
-        """Open the first part, if there is one yet."""
-        old = self._path.with_suffix(".old")
-        for path in (old, self._path):
+        """Open the first part, if there is one yet, and it is not of a job that was here before."""
+        for path in (self._path.with_suffix(".old"), self._path):
             if self._part is None and path.exists():
                 self._begin(path)
-                for record in Reader(self._fd).read():
-                    if record[0] == "before":
-                        self.before, self.counts = record[1], dict(record[2])
-                    break
+                head = {record[0]: record[1:] for record in islice(Reader(self._fd).read(), 1000)}
+                if _began(head.get("process")) < self._since:
+                    self._part = None
+                elif "before" in head:
+                    self.before, self.counts = head["before"][0], dict(head["before"][1])
 
     def _begin(self, path: Path) -> None:
         if self._fd >= 0:
@@ -132,7 +167,8 @@ class LogReader:
 
     def read(self) -> Iterator[tuple]:
         """The records that are new, but for those of calls that are not to be had."""
-        if self._part is None:
+        if self._part is None and time.monotonic() > self._next_look:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
             self.open()
         while self._part is not None:
             turned = self._is_turned()

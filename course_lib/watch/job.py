@@ -14,25 +14,27 @@ from course_lib.errors import CourseError
 from course_lib.ranks.stack import Stack
 from course_lib.ranks.state import RankState
 from course_lib.trace import Event
-from course_lib.watch.folder import LogReader
+from course_lib.watch.folder import LogReader, this_machine
 from course_lib.watch.rank import ASK
 
 _MANY = 20_000  # calls of a rank that are remembered before those that have met are forgotten
 
 
 class Job:
-    """``folders`` have the ranks' logs, each some of them; ``live`` while they are written."""
+    """``folders`` have the ranks' logs, each some of them; ``since`` is when it was started, of one
+    that runs.
+    """
 
-    def __init__(self, folders: Collection[Path], size: int, live: bool) -> None:
+    def __init__(self, folders: Collection[Path], size: int, since: float = 0.0) -> None:
         self.matcher = CallMatcher()
         self.ranks: list[RankState] = []
-        self.live = live
+        self.live = since > 0
         self.asked: set[int] = set()  # whom somebody else has ended
         self._parents: dict[int, int] = {}  # by rank, where they run on this machine
         self._folders = folders
-        self._logs = [LogReader(self._folder_of(rank), rank) for rank in range(size)]
+        self._logs = [LogReader(self._folder_of(rank), rank, since) for rank in range(size)]
+        nowhere = Stack(os.open(os.devnull, os.O_RDONLY))
         for number in range(size):
-            nowhere = Stack(os.open(os.devnull, os.O_RDONLY))
             records = self._records_of(number)
             self.ranks.append(RankState(number, self.matcher, records, nowhere))
         self._begin()
@@ -85,8 +87,8 @@ class Job:
 
         return new_records
 
-    def _is_process(self, rank: RankState, machine: str, pid: int, parent: int) -> None:
-        here = self.live and machine == os.uname().nodename
+    def _is_process(self, rank: RankState, machine: str, pid: int, parent: int, _at: float) -> None:
+        here = self.live and machine == this_machine()
         path = self._folder_of(rank.number) / f"rank-{rank.number}.stack"
         if path.exists():
             rank.stack = Stack(os.open(path, os.O_RDONLY), pid if here else 0, ASK)

@@ -27,7 +27,8 @@ class Parent:
         self.pid = pid
         self.code: int | None = None
         self.asked_at: float | None = None  # when somebody first asked it to end
-        self._agent = os.getppid()
+        # who signals the whole group: nobody else who starts ranks is known to
+        self._agent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else 0
 
     def wait(self, seconds: float) -> None:
         """Let so much time pass, or less: until there is a signal."""
@@ -35,7 +36,8 @@ class Parent:
         if info is not None and info.si_signo in _PASSED_ON:
             if info.si_signo in _TO_END:
                 self.asked_at = self.asked_at or time.time()
-            if info.si_pid != self._agent and self.code is None:
+            typed = info.si_code > 0  # at a terminal: the system signals its whole group
+            if info.si_pid != self._agent and not typed and self.code is None:
                 os.kill(self.pid, info.si_signo)
         if self.code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)

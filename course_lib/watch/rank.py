@@ -15,7 +15,7 @@ from pathlib import Path
 from course_lib import context
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.ranks import recorder, wrappers
-from course_lib.watch.folder import LogWriter
+from course_lib.watch.folder import LogWriter, this_machine
 from course_lib.watch.script import run_script
 
 ASK = signal.SIGRTMAX - 7  # no job is likely to use it for something else
@@ -25,13 +25,13 @@ def run(words: Sequence[str], is_module: bool, number: int, folder: Path) -> Non
     """Run the script as a rank with this number."""
     log = LogWriter(folder, number)
     _let_ask(folder / f"rank-{number}.stack")
+    log.append("process", this_machine(), os.getpid(), os.getppid(), time.time())
     recording = recorder.Recorder(log, "cpu")
     recording.t0 = time.perf_counter() - time.time()  # the clock that machines have in common
     wrappers.install()
     recorder.begin(recording)
     context.install(recording)
     atexit.register(recording.unwatch)
-    log.append("process", os.uname().nodename, os.getpid(), os.getppid())
     run_script(words, is_module, partial(_failed, log, number))
 
 

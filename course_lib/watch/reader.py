@@ -28,7 +28,7 @@ class Watcher:
     def __init__(self, parent: Parent, job: Job, folder: Path, local: Sequence[int]) -> None:
         self.parent, self.job, self.folder, self.local = parent, job, folder, local
         self.as_json = self.ends = False
-        self.told = False
+        self.told = self._concluded = False
         self._detector = DeadlockDetector(job.ranks, job.matcher)
         self._failed_at = self._ended_at = 0.0
         self._calls, self._quiet_since = -1, time.monotonic()
@@ -58,13 +58,13 @@ class Watcher:
         if not running or (waited > LINGER and self.parent.asked_at is not None):
             self._conclude()
             return True
-        return failed and (self.told or waited > SETTLE_VICTIMS)
+        return failed and (self._concluded or waited > SETTLE_VICTIMS)
 
     def _look(self, now: float) -> None:
         job = self.job
         job.read()
         job.look_for_lost(self.parent.asked_at is not None)
-        if self.told:
+        if self._concluded:
             return
         if job.failures:
             self._failed_at = self._failed_at or now
@@ -78,11 +78,12 @@ class Watcher:
                 self._note_quiet(now)
 
     def _conclude(self) -> None:
+        self._concluded = True
         if not self.told and (error := self.job.verdict()):
             self._tell(error)
 
     def _tell(self, error) -> None:
-        self.told = True
+        self.told = self._concluded = True
         text = error_report(error, self.job, self.folder, self.as_json)
         say(text)
         if self.ends and self.parent.code is None:

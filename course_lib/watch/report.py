@@ -27,6 +27,8 @@ def error_report(error: CourseError, job: Job, folder: Path, as_json: bool) -> s
         lines = list(outcome.lines[-1:]) if outcome else []
     if isinstance(error, Blocked | Mismatch) and not all(r.outcome for r in job.seen) and job.live:
         text += "\nThe job still stands there: Ctrl-C ends it."
+    if job.live and not as_json:
+        text += f"\nIts calls: python -m course_lib.watch --read {folder}"
     return _block(kind, text, ranks, lines, folder, as_json)
 
 

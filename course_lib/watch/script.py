@@ -9,7 +9,10 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 
-_HOUSE = os.path.dirname(os.path.abspath(__file__))
+# Whose frames a traceback had not without us: what runs the script, and wraps torch's functions.
+_OURS = tuple(
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), n) for n in ("watch", "ranks")
+)
 _ours: types.ModuleType  # kept, as its functions still run when another has its name
 
 
@@ -35,23 +38,28 @@ def run_script(words: Sequence[str], is_module: bool, failed: Callable) -> None:
 
 
 def _run_file(path: str, main: types.ModuleType) -> None:
+    file = os.path.abspath(path)
     try:
-        with io.open_code(os.path.abspath(path)) as file:
-            source = file.read()
+        with io.open_code(file) as opened:
+            source = opened.read()
     except OSError as error:
-        words = f"can't open file {os.path.abspath(path)!r}: [Errno {error.errno}]"
+        words = f"can't open file {file!r}: [Errno {error.errno}]"
         print(f"{sys.executable}: {words} {error.strerror}", file=sys.stderr)
         raise SystemExit(2) from None
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
-    file = os.path.abspath(path)
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
     main.__dict__.update(__file__=file, __cached__=None)
     exec(compile(source, file, "exec", dont_inherit=True), main.__dict__)
 
 
 def _show(error: BaseException) -> None:
     """Print the traceback without our frames; Python itself prints no other then."""
-    trace = error.__traceback__
-    while trace and trace.tb_frame.f_code.co_filename.startswith(_HOUSE):
+    own, trace = [], error.__traceback__
+    while trace:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            own.append(trace)
         trace = trace.tb_next
+    for inner in reversed(own):
+        inner.tb_next, trace = trace, inner
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     sys.excepthook = lambda *_: None
