@@ -1,6 +1,6 @@
 """Jobs of torchrun, broken in the ways of the field and right in many: what watch says of each.
 
-COUNT=3 make soak SOAK_ARGS="-k watch"          a short version; 20 of each by default
+COUNT=3 make soak SOAK_ARGS="-k watch_jobs"     a short version; 20 of each by default
 """
 
 from __future__ import annotations
