@@ -26,7 +26,7 @@ from course_lib.ranks.log import Reader, Writer
 _CLOCKS_APART = 60.0  # seconds, at most, between machines
 _LOOK_SECONDS = 0.5  # between two looks for a log that is not there
 MOST = 8 << 20  # bytes of a part
-_OF_A_CALL = ("shares", "waiting", "ended", "taken", "gave_up", "refused")
+OF_A_CALL = ("shares", "waiting", "ended", "taken", "gave_up", "refused")
 
 
 def job_folder(named: str | None, environ: Mapping[str, str]) -> Path:
@@ -173,7 +173,7 @@ class LogReader:
         while self._part is not None:
             turned = self._is_turned()
             for record in self._part.read():
-                lost = record[0] in _OF_A_CALL and record[1] < self.before
+                lost = record[0] in OF_A_CALL and record[1] < self.before
                 if record[0] != "before" and not lost:
                     yield record
             if not turned:

@@ -14,7 +14,7 @@ from course_lib.errors import CourseError
 from course_lib.ranks.stack import Stack
 from course_lib.ranks.state import RankState
 from course_lib.trace import Event
-from course_lib.watch.folder import LogReader, this_machine
+from course_lib.watch.folder import OF_A_CALL, LogReader, this_machine
 from course_lib.watch.rank import ASK
 
 _MANY = 20_000  # calls of a rank that are remembered before those that have met are forgotten
@@ -32,6 +32,7 @@ class Job:
         self.asked: set[int] = set()  # whom somebody else has ended
         self._parents: dict[int, int] = {}  # by rank, where they run on this machine
         self._folders = folders
+        self._enough = 0  # calls, before some are forgotten
         self._logs = [LogReader(self._folder_of(rank), rank, since) for rank in range(size)]
         nowhere = Stack(os.open(os.devnull, os.O_RDONLY))
         for number in range(size):
@@ -68,9 +69,10 @@ class Job:
     def read(self) -> None:
         for rank in self.ranks:
             rank.read_log()
-        if self.live and len(self.matcher.known) > _MANY * len(self.ranks):
+        if self.live and len(self.matcher.known) > max(self._enough, _MANY * len(self.ranks)):
             for event in self.matcher.forget({rank.number for rank in self.seen}):
                 self.ranks[event.rank].events[event.seq] = None  # type: ignore[call-overload]
+            self._enough = 2 * len(self.matcher.known)
 
     # -- what a rank's log says of its process -------------------------------------------------
 
@@ -82,8 +84,8 @@ class Job:
                     yield "flag", "ready"
                 elif record[0] == "exit":
                     self._has_ended(self.ranks[number], *record[1:])
-                else:
-                    yield record
+                elif record[0] not in OF_A_CALL or self.ranks[number].events[record[1]]:
+                    yield record  # or else of a call that is forgotten
 
         return new_records
 
@@ -120,9 +122,10 @@ class Job:
 
     @property
     def failures(self) -> list[RankOutcome]:
-        """Of those whom nobody else has ended."""
+        """Of those whom nobody else has ended; who interrupts a job knows why it ended."""
         own = (rank.outcome for rank in self.ranks if rank.number not in self.asked)
-        return [outcome for outcome in own if outcome and not outcome.ended_well]
+        failed = [outcome for outcome in own if outcome and not outcome.ended_well]
+        return [outcome for outcome in failed if outcome.kind != "KeyboardInterrupt"]
 
     @property
     def only_victims(self) -> bool:

@@ -84,10 +84,15 @@ class Watcher:
 
     def _tell(self, error) -> None:
         self.told = self._concluded = True
-        text = error_report(error, self.job, self.folder, self.as_json)
-        say(text)
+        if self._speaks:
+            say(error_report(error, self.job, self.folder, self.as_json))
         if self.ends and self.parent.code is None:
             self.parent.kill()
+
+    @property
+    def _speaks(self) -> bool:
+        """Whether no other reader says the same: that of rank 0 may read this folder, too."""
+        return self.local[0] == 0 or not self.job.ranks[0].ready
 
     def _note_quiet(self, now: float) -> None:
         job = self.job
@@ -104,7 +109,8 @@ class Watcher:
                     rank.stack.ask()
             return  # the next look finds what they answer
         self._noted = True
-        say(waiting_report(job, QUIET, self.folder, self.as_json))
+        if self._speaks:
+            say(waiting_report(job, QUIET, self.folder, self.as_json))
 
     def clear(self, named: bool) -> None:
         """Remove the logs of a job of which nothing was said, unless somebody wants them."""

@@ -137,6 +137,34 @@ def test_the_cause_is_told_and_not_the_victim(tmp_path: Path, kind: str):
     assert line in done.said
 
 
+@pytest.mark.slow
+def test_of_machines_that_share_a_folder_one_tells_it(tmp_path: Path):
+    source = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        x = torch.ones(4)
+        dist.all_reduce(x, dist.ReduceOp.MAX if dist.get_rank() else dist.ReduceOp.SUM)
+    """
+    done = start(tmp_path, source, machines=True).finish()
+    assert done.codes == [0, 0]
+    assert "do not agree on the reduce op: SUM and MAX" in done.said
+    assert done.ends[1][1] == ""
+
+
+@pytest.mark.slow
+def test_a_deadlock_is_ended_on_demand(tmp_path: Path):
+    source = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        x = torch.ones(4)
+        dist.recv(x, 1 - dist.get_rank())
+    """
+    job = start(tmp_path, source, options=["--end"])
+    assert job.ranks[0].wait(60) == -signal.SIGTERM
+    assert "Deadlock: every rank waits for another." in job.ranks[0].stderr.read()
+    job.kill()
+
+
 STANDS = """
     import os, time, torch, torch.distributed as dist
     dist.init_process_group("gloo")

@@ -64,13 +64,23 @@ class Started:
 
 
 def start(
-    folder: Path, source: str, *words: str, size: int = 2, options=(), watched=True, env=None
+    folder: Path,
+    source: str,
+    *words: str,
+    size: int = 2,
+    options=(),
+    watched=True,
+    env=None,
+    machines=False,
 ) -> Started:
-    """Start a script on so many ranks, under watch or not."""
+    """Start a script on so many ranks, under watch or not; each on a machine of its own, as far as
+    it knows, or all on one.
+    """
     script = folder / "train.py"
     script.write_text(textwrap.dedent(source))
     base = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    base |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+    base |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": "1" if machines else str(size)}
+    base |= {"OMP_NUM_THREADS": "1"}
     base |= {"PYTHONPATH": str(ROOT)} | (env or {})
     logs = folder / "logs"
     command = [sys.executable, "-u"]
@@ -79,7 +89,7 @@ def start(
     ranks = [
         subprocess.Popen(
             [*command, str(script), *words],
-            env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env=base | {"RANK": str(rank), "LOCAL_RANK": "0" if machines else str(rank)},
             cwd=folder,
             text=True,
             stdin=subprocess.DEVNULL,
