@@ -11,6 +11,7 @@ from course_lib.diagnosis.failure import RankOutcome, root_cause, who_left
 from course_lib.diagnosis.lines import call_text, ranks_text
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError
+from course_lib.pickling import unpack
 from course_lib.ranks.stack import Stack
 from course_lib.ranks.state import RankState
 from course_lib.trace import Event
@@ -30,6 +31,7 @@ class Job:
         self.ranks: list[RankState] = []
         self.live = since > 0
         self.asked: set[int] = set()  # whom somebody else has ended
+        self._leaving: dict[int, RankOutcome] = {}  # of ranks that have called sys.exit(0)
         self._parents: dict[int, int] = {}  # by rank, where they run on this machine
         self._folders = folders
         self._enough = 0  # calls, before some are forgotten
@@ -82,6 +84,8 @@ class Job:
                 if record[0] == "process":
                     self._is_process(self.ranks[number], *record[1:])
                     yield "flag", "ready"
+                elif record[0] == "leaving":
+                    self._leaving[number] = unpack(record[1])
                 elif record[0] == "exit":
                     self._has_ended(self.ranks[number], *record[1:])
                 elif record[0] not in OF_A_CALL or self.ranks[number].events[record[1]]:
@@ -101,6 +105,8 @@ class Job:
         told = rank.outcome
         if asked_at is not None and (told is None or told.at > asked_at):
             self.asked.add(rank.number)
+        if told is None and code == 0:
+            told = rank.outcome = self._leaving.get(rank.number)
         if told is None:
             state = "returned" if code == 0 and rank.number not in self.asked else "died"
             told = rank.outcome = RankOutcome(rank.number, state, at, code=code)

@@ -48,5 +48,5 @@ def _let_ask(path: Path) -> None:
 def _failed(log: LogWriter, number: int, error: BaseException) -> None:
     outcome = RankOutcome.of_exception(number, time.time(), error)
     outcome.exception = None
-    if not outcome.ended_well:
-        log.append("outcome", pickle.dumps(outcome))
+    # who ends well may still call something at exit
+    log.append("leaving" if outcome.ended_well else "outcome", pickle.dumps(outcome))
