@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from course_lib.trace import many_events
+from course_lib.user_code import claim_place
 from course_lib.watch import parent, rank
 from course_lib.watch.flight_recorder import dumps_in, verdict_of
 from course_lib.watch.folder import append_exit, job_folder, process_began, start_of
@@ -50,6 +51,8 @@ def main(argv: Sequence[str]) -> int:
         parser().error("there is no RANK: start it with torchrun")
     named = options.keep or os.environ.get("COURSE_LIB_LOGS")
     folder, number = job_folder(named, os.environ), int(os.environ["RANK"])
+    if not options.module:
+        claim_place(os.path.abspath(words[0]))  # though it may be one of this library's own
     if waiting := parent.fork():
         _stay(waiting, folder, number, options, bool(named))
     rank.run(words, bool(options.module), number, folder)

@@ -36,7 +36,10 @@ def run(words: Sequence[str], is_module: bool, number: int, folder: Path) -> Non
 
 
 def _let_ask(path: Path) -> None:
-    """Have its stack written into a file when it is asked for, and at a crash."""
+    """Have its stack written into a file when it is asked for, and at a crash. Once faulthandler
+    has let go of it, at the end or in a child, who is asked says nothing, and lives.
+    """
+    signal.signal(ASK, signal.SIG_IGN)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     faulthandler.register(ASK, file=fd)
     if not faulthandler.is_enabled():

@@ -225,3 +225,31 @@ def test_torchrun_tells_the_cause_before_its_prompt_is_back(tmp_path: Path):
     told = "course_lib.watch: RankFailed: rank 1 raised KeyError: 'lr'\n  train.py, line 5:"
     assert done.stderr.count(told) == 1
     assert "watch/script.py" not in done.stderr
+
+
+def test_a_rank_that_is_asked_when_it_can_answer_no_more_lives(tmp_path: Path):
+    """Python lets faulthandler go some time before the process ends; children of a rank, too."""
+    script = (
+        "import faulthandler, os, pathlib, sys\n"
+        "from course_lib.watch.rank import ASK, _let_ask\n"
+        "_let_ask(pathlib.Path(sys.argv[1]))\n"
+        "faulthandler.unregister(ASK)\n"
+        "os.kill(os.getpid(), ASK)\n"
+        "print('lives')\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "stack")]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+    assert done.stdout == "lives\n", done
+
+
+def test_a_script_of_this_library_has_lines_too(tmp_path: Path):
+    script = (
+        "import sys\nfrom course_lib import user_code\n"
+        "path = sys.argv[1]\n"
+        "print(user_code.is_user_code(path))\nuser_code.claim_place(path)\n"
+        "print(user_code.is_user_code(path))\n"
+    )
+    command = [sys.executable, "-c", script, str(ROOT / "course_lib" / "jobs" / "train.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.stdout == "False\nTrue\n", done
