@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import NoReturn
 from course_lib.trace import many_events
 from course_lib.user_code import claim_place
 from course_lib.watch import parent, rank
+from course_lib.watch.flight_recorder import dumps_in, verdict_of
 from course_lib.watch.folder import append_exit, job_folder, process_began, start_of
 from course_lib.watch.job import Job
 from course_lib.watch.parent import Parent
@@ -118,13 +118,9 @@ def read(folders: Sequence[Path], as_json: bool) -> int:
 
 
 def _flight_recorder(folders: Sequence[Path]) -> str:
-    """What torch's own Flight Recorder has left in these folders, where its reader is there."""
-    name = "course_lib.watch.flight_recorder"
-    if importlib.util.find_spec(name) is None:
-        return ""
-    reader = importlib.import_module(name)
-    dumps = [dump for folder in folders for dump in reader.dumps_in(folder)]
-    return reader.verdict_of(dumps) if dumps else ""
+    """What torch's own Flight Recorder has left in these folders."""
+    dumps = [dump for folder in folders for dump in dumps_in(folder)]
+    return verdict_of(dumps) if dumps else ""
 
 
 def _last_start(folder: Path) -> Path:

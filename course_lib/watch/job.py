@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from course_lib.diagnosis import deadlock
@@ -13,7 +13,7 @@ from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError
 from course_lib.ranks.stack import Stack
 from course_lib.ranks.state import RankState
-from course_lib.trace import Event
+from course_lib.trace import Event, Line
 from course_lib.watch.folder import OF_A_CALL, LogReader, this_machine
 from course_lib.watch.rank import ASK
 
@@ -30,6 +30,7 @@ class Job:
         self.ranks: list[RankState] = []
         self.live = since > 0
         self.asked: set[int] = set()  # whom somebody else has ended
+        self._leaving: dict[int, RankOutcome] = {}  # of ranks that have called sys.exit(0)
         self._parents: dict[int, int] = {}  # by rank, where they run on this machine
         self._folders = folders
         self._enough = 0  # calls, before some are forgotten
@@ -82,8 +83,12 @@ class Job:
                 if record[0] == "process":
                     self._is_process(self.ranks[number], *record[1:])
                     yield "flag", "ready"
+                elif record[0] == "ending":
+                    self._is_ending(self.ranks[number], *record[1:])
                 elif record[0] == "exit":
                     self._has_ended(self.ranks[number], *record[1:])
+                elif record[0] == "outcome":
+                    continue  # pickled, by a rank of ``run``: whoever wrote it is a stranger
                 elif record[0] not in OF_A_CALL or self.ranks[number].events[record[1]]:
                     yield record  # or else of a call that is forgotten
 
@@ -97,10 +102,32 @@ class Job:
         if here:
             self._parents[rank.number] = parent
 
+    def _is_ending(
+        self,
+        rank: RankState,
+        state: str,
+        at: float,
+        kind: str,
+        message: str,
+        lines: Sequence[tuple[str, int, str, str]],
+        code: int,
+        last_words: str,
+    ) -> None:
+        """Its script has; who ends well may still call something at exit."""
+        where = [Line(*line) for line in lines]
+        outcome = RankOutcome(rank.number, state, at, kind, message, where, code)
+        outcome.last_words = last_words
+        if outcome.ended_well:
+            self._leaving[rank.number] = outcome
+        else:
+            rank.outcome = outcome
+
     def _has_ended(self, rank: RankState, code: int, at: float, asked_at: float | None) -> None:
         told = rank.outcome
         if asked_at is not None and (told is None or told.at > asked_at):
             self.asked.add(rank.number)
+        if told is None and code == 0:
+            told = rank.outcome = self._leaving.get(rank.number)
         if told is None:
             state = "returned" if code == 0 and rank.number not in self.asked else "died"
             told = rank.outcome = RankOutcome(rank.number, state, at, code=code)

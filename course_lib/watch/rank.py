@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import os
-import pickle
 import signal
 import time
 from collections.abc import Sequence
@@ -50,6 +49,6 @@ def _let_ask(path: Path) -> None:
 
 def _failed(log: LogWriter, number: int, error: BaseException) -> None:
     outcome = RankOutcome.of_exception(number, time.time(), error)
-    outcome.exception = None
-    if not outcome.ended_well:
-        log.append("outcome", pickle.dumps(outcome))
+    lines = [(line.where, line.number, line.source, line.function) for line in outcome.lines]
+    facts = outcome.state, outcome.at, outcome.kind, outcome.message, lines, outcome.code
+    log.append("ending", *facts, outcome.last_words)

@@ -43,14 +43,14 @@ BUGS = [
     (
         tensor_parallel,
         "summed again backward",
-        "flash-attention#1244",
+        "own",
         FIRST + " w2",
         "factor",
         "n",
     ),
     (tensor_parallel, "norm summed when whole", "Megatron-LM#7452", NORM, "factor", "n"),
     (tensor_parallel, "blocks of the next rank", "own", "w1", "other-part", "rank 0 has"),
-    (tensor_parallel, "loss over n", "DeCLUTR#212", ALL, "factor", "1/n"),
+    (tensor_parallel, "loss over n", "own", ALL, "factor", "1/n"),
     (tensor_parallel, "loss times n", "Automodel#3830", ALL, "factor", "n"),
     (tensor_parallel, "detached", "Automodel#2995", NORM, "none", "any rank"),
     (tensor_parallel, "transposed", "own", "w1", "shape", "(5, 4)"),
@@ -67,7 +67,7 @@ BUGS = [
     (data_parallel, "accumulated twice", "own", ALL, "factor", "2"),
     (data_parallel, "uneven, mean of means", "Automodel#3830", ALL, "differs", "agree"),
     (sharded, "scattered, not summed", "own", "w1", "differs", "most on"),
-    (sharded, "shards averaged", "pytorch#167178", ALL, "factor", "1/n"),
+    (sharded, "shards averaged", "own", ALL, "factor", "1/n"),
     (sharded, "shard of the next rank", "own", "w2", "other-part", "rank 0 has"),
     (tied, "ends not summed", "Megatron-LM#299, piper#13", "emb", "sum-missing", "right"),
     (tied, "the head's share alone", "piper#13", "emb", "some-rows", "0, 1, 2, 3 and 4"),
@@ -87,7 +87,7 @@ BUGS = [
     (experts, "experts divided once more", "megablocks#86", "experts", "factor", "1/n"),
     (experts, "experts not divided", "pytorch#160285", "experts", "factor", "n"),
     (experts, "idle expert on the last rank", "Automodel#2995", "experts", "none", "rank 2"),
-    (experts, "summed again", "flash-attention#1244", BOTH, "factor", "n"),
+    (experts, "summed again", "own", BOTH, "factor", "n"),
 ]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
 from pathlib import Path
 
-from course_lib.diagnosis.failure import RankOutcome
+import pytest
+
 from course_lib.watch import folder as folders
 from course_lib.watch.folder import LogWriter, append_exit
 from course_lib.watch.job import Job
@@ -34,8 +36,7 @@ class Rank:
         self.log.append("ended", self.seq - 1, 0.1, None, True)
 
     def fail(self, kind: str, message: str, at: float, code: int = 1, asked=None) -> None:
-        outcome = RankOutcome(self.number, "raised", at, kind, message)
-        self.log.append("outcome", pickle.dumps(outcome))
+        self.log.append("ending", "raised", at, kind, message, (), 1, "")
         self.end(code, asked)
 
     def end(self, code: int = 0, asked: float | None = None) -> None:
@@ -178,3 +179,28 @@ def test_an_interrupt_is_no_failure_whichever_process_heard_of_it_first(tmp_path
         rank.issue()
         rank.fail("KeyboardInterrupt", "", at=6.8 + number, code=-2, asked=7.0)
     assert verdict(tmp_path) == ""
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("made",)
+
+
+def test_a_strangers_log_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    rank = Rank(tmp_path / "restart-0", 0)
+    rank.log.append("outcome", pickle.dumps(Evil()))
+    rank.end()
+    verdict(tmp_path / "restart-0")
+    assert not (tmp_path / "made").exists()
+
+
+def test_who_called_sys_exit_is_named_and_not_who_waits(tmp_path: Path):
+    waits, left = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    for rank in (waits, left):
+        rank.call()
+    waits.issue()
+    left.log.append("ending", "left", 1.0, "", "", [("train.py", 12, "sys.exit(0)", "main")], 0, "")
+    assert verdict(tmp_path) == "", "it may still call something at exit"
+    left.end()
+    assert verdict(tmp_path).startswith("RankDied: rank 1 left early: it called sys.exit(0).")
