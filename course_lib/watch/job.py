@@ -170,8 +170,8 @@ class Job:
         if not failures or self._left_as_one():
             return None
         error = root_cause(failures)
-        if self.only_victims:
-            error.args = ("\n".join([str(error), *self._unmet()]),)
+        more = [*(self._unmet() if self.only_victims else ()), *self._unseen()]
+        error.args = ("\n".join([str(error), *more]),)
         return error
 
     def _left_as_one(self) -> bool:
@@ -216,6 +216,9 @@ class Job:
                 verb = "has" if len(missing) == 1 else "have"
                 yield f"{ranks_text(missing)} {verb} not made its call {call_text(call)}."
                 break
+
+    def _unseen(self) -> Iterator[str]:
+        """Whose logs are on other machines."""
         if unseen := [rank.number for rank in self.ranks if not rank.ready]:
             verb = "has" if len(unseen) == 1 else "have"
             yield f"{ranks_text(unseen)} {verb} no log here: read the folders of all machines."

@@ -48,7 +48,22 @@ def _let_ask(path: Path) -> None:
 
 
 def _failed(log: LogWriter, number: int, error: BaseException) -> None:
-    outcome = RankOutcome.of_exception(number, time.time(), error)
+    outcome = _outcome(number, error)
     lines = [(line.where, line.number, line.source, line.function) for line in outcome.lines]
     facts = outcome.state, outcome.at, outcome.kind, outcome.message, lines, outcome.code
     log.append("ending", *facts, outcome.last_words)
+
+
+def _outcome(number: int, error: BaseException) -> RankOutcome:
+    """How its script has ended. One that calls ``sys.exit()`` because of an exception, as those of
+    hydra and click do, has that to say.
+    """
+    outcome = RankOutcome.of_exception(number, time.time(), error)
+    if outcome.state == "left" and outcome.code and error.__context__ is not None:
+        before = RankOutcome.of_exception(number, outcome.at, error.__context__)
+        if before.lost_its_peer:
+            return before
+        if before.state == "raised" and before.lines:
+            outcome.lines = before.lines
+            outcome.last_words = outcome.last_words or f"{before.kind}: {before.message}"
+    return outcome

@@ -26,7 +26,7 @@ def error_report(error: CourseError, job: Job, folder: Path, as_json: bool) -> s
         outcome = job.ranks[ranks[0]].outcome
         lines = list(outcome.lines[-1:]) if outcome else []
     if isinstance(error, Blocked | Mismatch) and not all(r.outcome for r in job.seen) and job.live:
-        text += "\nThe job still stands there: Ctrl-C ends it."
+        text += "\nWhere the job still stands, Ctrl-C ends it."  # gloo may abort of a Mismatch
     if job.live and not as_json:
         text += f"\nIts calls: python -m course_lib.watch --read {folder}"
     return _block(kind, text, ranks, lines, folder, as_json)

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run
+from course_lib.watch.cli import main
 from course_lib.watch.flight_recorder import dumps_in, verdict_of
 
 
@@ -187,3 +188,11 @@ def test_other_files_are_left_alone(tmp_path: Path):
     (tmp_path / "notes.json").write_text(json.dumps({"comm_lib_version": ""}))
     (tmp_path / "sub-1").mkdir()
     assert dumps_in(tmp_path) == []
+
+
+def test_read_finds_dumps_where_there_are_no_logs(
+    late: list, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    written(tmp_path, [pickled for pickled, *_ in late])
+    assert main(["--read", str(tmp_path)]) == 0
+    assert "keeps rank 0 from making that call" in capsys.readouterr().out

@@ -204,3 +204,12 @@ def test_who_called_sys_exit_is_named_and_not_who_waits(tmp_path: Path):
     assert verdict(tmp_path) == "", "it may still call something at exit"
     left.end()
     assert verdict(tmp_path).startswith("RankDied: rank 1 left early: it called sys.exit(0).")
+
+
+def test_a_death_says_whose_logs_are_elsewhere(tmp_path: Path):
+    rank = Rank(tmp_path, 0)
+    rank.issue()
+    rank.end(-6)
+    told = verdict(tmp_path)
+    assert told.startswith("RankDied: rank 0 was killed by SIGABRT")
+    assert told.endswith("rank 1 has no log here: read the folders of all machines.")
