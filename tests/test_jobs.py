@@ -4,19 +4,24 @@ that Slurm and Kubernetes take. Lesson 06 starts ddp.py by torchrun."""
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import kubernetes_validate
+import psutil
 import pytest
 import torch
 import yaml
 from torch.distributed.run import get_args_parser
+
+from course_lib import run
 
 ROOT = Path(__file__).resolve().parents[1]
 JOBS = ROOT / "course_lib" / "jobs"
@@ -116,6 +121,60 @@ def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path, monkeypa
     assert train.load(path, torch.device("cpu")) == {"epoch": 1}
 
 
+def trained(epochs: int, checkpoint: Path) -> None:
+    """What a rank does; lesson 06 starts the script so, too."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    sys.path.insert(0, str(JOBS))
+    train = importlib.import_module("train")
+    sys.argv = ["train.py", f"--epochs={epochs}", f"--checkpoint={checkpoint}"]
+    train.main()
+
+
+@pytest.mark.slow
+def test_a_job_that_goes_on_is_bit_equal_to_one_that_was_not_ended(tmp_path: Path):
+    """On three ranks: sums of two numbers are the same in any order."""
+    run(trained, 3, tmp_path / "whole.pt", world_size=3, init=False)
+    for epochs in (1, 3):
+        run(trained, epochs, tmp_path / "ended.pt", world_size=3, init=False)
+    whole, ended = (torch.load(tmp_path / f"{name}.pt") for name in ("whole", "ended"))
+    assert whole["losses"] == ended["losses"] and len(whole["losses"]) == 3
+    assert [k for k, t in whole["model"].items() if not torch.equal(t, ended["model"][k])] == []
+    assert len([*tmp_path.iterdir()]) == 2, "a file is left behind"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
+@pytest.mark.parametrize("when", ["import torch", "train.end_with_agent()"])
+def test_no_rank_outlives_its_agent(when: str, tmp_path: Path):
+    """The agent is killed while the rank imports torch, or later; a rank that trained on would
+    write into its successor's checkpoint."""
+    rank = f"""
+import os, sys, time; sys.path.insert(0, {str(JOBS)!r})
+def tell():
+    os.write(1, b"%d\\n" % os.getpid()); sys.stdin.readline()
+class Slow:
+    def find_spec(self, name, *_):
+        if name == "torch" and {when == "import torch"}: sys.meta_path.remove(self); tell()
+sys.meta_path.insert(0, Slow())
+import train
+train.end_with_agent()
+tell(); time.sleep(60)
+"""
+    agent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}])"
+    process = subprocess.Popen([sys.executable, "-c", agent], stdin=subprocess.PIPE, text=True,
+                               env=ENVIRONMENT | {"TORCHELASTIC_RUN_ID": "7"},
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+    assert process.stdout is not None and process.stdin is not None
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.stdin.write("\n")
+    process.stdin.close()
+    end = time.monotonic() + 50
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end, "the rank lives on"
+        time.sleep(0.05)  # nobody is told of the end of another's child
+
+
 DIES_ONCE = """
 import os, signal, sys
 sys.path.insert(0, os.environ["JOBS"])
@@ -147,9 +206,10 @@ def test_a_job_goes_on_from_its_checkpoint_when_a_rank_has_died(tmp_path: Path):
 
 
 def test_slurm_reads_every_directive_and_starts_one_agent_a_node():
-    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", SBATCH, re.M))
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)$", SBATCH, re.M))
     assert asked["ntasks-per-node"] == "1", "the agent starts the ranks"
     assert int(asked["nodes"]) > 1
+    assert "requeue" in asked and asked["open-mode"] == "append", "it goes on where it was"
     above, _, below = SBATCH.partition("set -euo")
     assert above.count("\n#SBATCH") == len(asked) and "\n#SBATCH" not in below
 
@@ -181,6 +241,24 @@ def test_the_slurm_file_starts_torchrun_on_each_node(tmp_path: Path):
     assert (asked.rdzv_backend, asked.rdzv_endpoint) == ("c10d", "node1:29500")
     assert asked.training_script == "train.py"
     assert asked.training_script_args == ["--checkpoint=digits-7.pt", "--epochs=1"]
+
+
+def test_before_its_time_is_over_the_slurm_job_is_queued_again(tmp_path: Path):
+    """Slurm's signal reaches the script while srun runs."""
+    [signal] = re.findall(r"^#SBATCH --signal=B:(\w+)@\d+$", SBATCH, re.M)
+    commands = {
+        "scontrol": '[ "$1" = show ] && exec echo node1; echo "$@" >> asked; kill "$(cat pid)"',
+        "srun": f'echo $$ > pid; kill -{signal} "$PPID"; exec sleep 100',
+    }
+    for name, text in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "node1", "SLURM_NNODES": "1", "SLURM_JOB_ID": "7",
+             "SLURM_CPUS_PER_TASK": "32", "PATH": f"{tmp_path}:{os.environ['PATH']}"}  # fmt: skip
+    done = subprocess.run(["bash", JOBS / "train.sbatch"], env=ENVIRONMENT | slurm, cwd=tmp_path,
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert (tmp_path / "asked").read_text() == "requeue 7\n", done.stderr
+    assert done.returncode != 0
 
 
 def torchrun(words: list[str]) -> argparse.Namespace:

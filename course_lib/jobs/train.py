@@ -6,17 +6,24 @@ torchrun starts the processes and tells each who it is; everything else is in he
 one process per GPU, and they talk through NCCL; on CPUs they talk through gloo. train.sbatch and
 train.yaml start the same file on several machines, which have to share the checkpoint's disk.
 
+A job that is killed, at whatever moment, goes on with the same numbers when it is started again:
+to the last bit, on as many ranks. See ``warm_up``, ``save`` and ``end_with_agent``.
+
 Read single.py and ddp.py first: the same training in its shortest form, on one device and on many.
 """
 
+# ruff: noqa: E402 - who has started this process is asked before torch is imported
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
-import tempfile
+import signal
+import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
+
+AGENT = os.getppid()  # torchrun; it may be gone when torch has been imported, seconds later
 
 import torch
 import torch._dynamo  # see below
@@ -63,6 +70,16 @@ def join_the_job() -> torch.device:
     return device
 
 
+def end_with_agent() -> None:
+    """Have this rank killed when torchrun's agent is. One that trains on alone would write into the
+    checkpoint of the job that takes its place."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != AGENT:
+        raise SystemExit("torchrun's agent is gone")
+
+
 def digit_model() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 64, 3, padding=1),
@@ -79,17 +96,19 @@ def say(*words: object) -> None:
         print(*words, flush=True)
 
 
-def ranks_without(folder: Path) -> list[int]:
-    """The ranks that do not see what rank 0 writes to this folder."""
-    with ExitStack() as until_all_have_looked:
-        name = [""]
-        if dist.get_rank() == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            probe = until_all_have_looked.enter_context(tempfile.NamedTemporaryFile(dir=folder))
-            name = [Path(probe.name).name]
-        dist.broadcast_object_list(name, src=0)
-        sees = [False] * dist.get_world_size()
-        dist.all_gather_object(sees, (folder / name[0]).exists())
+def ranks_without(checkpoint: Path) -> list[int]:
+    """The ranks that do not see what rank 0 writes beside the checkpoint."""
+    # One name for all starts: what a killed one has left, the next one removes.
+    probe, words = checkpoint.with_name(checkpoint.name + ".probe"), [os.urandom(8).hex()]
+    dist.broadcast_object_list(words, src=0)
+    if dist.get_rank() == 0:
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        probe.write_text(words[0])
+    dist.barrier()
+    sees = [False] * dist.get_world_size()
+    dist.all_gather_object(sees, probe.exists() and probe.read_text() == words[0])
+    if dist.get_rank() == 0:
+        probe.unlink()
     return [rank for rank, there in enumerate(sees) if not there]
 
 
@@ -116,6 +135,18 @@ def found(path: Path) -> bool:
     answer = [path.exists()]
     dist.broadcast_object_list(answer, src=0)
     return answer[0]
+
+
+def warm_up(ddp: DistributedDataParallel, images: torch.Tensor) -> None:
+    """A forward and a backward pass that train nothing, after every start.
+
+    DDP puts its buckets in another order after its first backward pass, and sums change in their
+    last digits with the order. A job that goes on is in its first pass where the one that was
+    killed was not: on three ranks and more the curves would part. So no step is the first.
+    """
+    for _ in range(2):  # the second one begins with the new buckets
+        ddp(images).sum().backward()
+    ddp.zero_grad()
 
 
 def train_epoch(
@@ -152,7 +183,7 @@ def accuracy(model: nn.Module, dataset: TensorDataset, device: torch.device) -> 
 def train(args: argparse.Namespace, device: torch.device) -> None:
     world_size = dist.get_world_size()
     say(f"{world_size} ranks, {dist.get_backend()}, rank 0 on {device}")
-    if blind := ranks_without(args.checkpoint.parent):
+    if blind := ranks_without(args.checkpoint):
         line = (
             f"rank 0 saves to {args.checkpoint.resolve()}, and ranks {blind} do not see it: give "
         )
@@ -172,27 +203,30 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     scheduler = ExponentialLR(optimizer, gamma=0.9)
     parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
-    start = 0
+    losses: list[float] = []  # by epoch
     if found(args.checkpoint):
         state = load(args.checkpoint, device)
         for name, part in parts.items():
             part.load_state_dict(state[name])
-        start = state["epoch"] + 1
+        losses = state.get("losses", [float("nan")] * (state["epoch"] + 1))
         say(f"continues from {args.checkpoint.name} after epoch {state['epoch']}")
     ddp = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+    warm_up(ddp, digits[:1][0].to(device))
 
-    for epoch in range(start, args.epochs):
-        sampler.set_epoch(epoch)
+    for epoch in range(len(losses), args.epochs):
+        sampler.set_epoch(epoch)  # the order of the samples is that of the epoch's number
+        # So is whatever else is drawn in it (by dropout, say), and no generator has to be saved.
+        torch.manual_seed(1_000_003 * args.seed + 1009 * epoch + dist.get_rank())
         began = time.perf_counter()
-        loss = train_epoch(ddp, optimizer, loader, device)
+        losses.append(train_epoch(ddp, optimizer, loader, device))
         rate = len(digits) / (time.perf_counter() - began)
         scheduler.step()
         say(
-            f"epoch {epoch}  loss {loss:.4f}  test accuracy {accuracy(model, test, device):.4f}  "
-            f"{rate:.0f} images/s"
+            f"epoch {epoch}  loss {losses[-1]:.4f}  "
+            f"test accuracy {accuracy(model, test, device):.4f}  {rate:.0f} images/s"
         )
         state = {name: part.state_dict() for name, part in parts.items()}
-        save(args.checkpoint, state | {"epoch": epoch})
+        save(args.checkpoint, state | {"epoch": epoch, "losses": losses})
 
     fresh = digit_model().to(device)
     fresh.load_state_dict(load(args.checkpoint, device)["model"])
@@ -203,6 +237,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
 @record  # torchrun's table then has this rank's exception, and not only its exit code
 def main() -> None:
     args = options()
+    end_with_agent()
     device = join_the_job()
     try:
         train(args, device)
