@@ -23,7 +23,7 @@ from course_lib.simulated import records
 
 ROOT = Path(__file__).resolve().parents[1]
 BY_NAME = {question.name: question for question in QUESTIONS}
-NOT_NEEDED = {"JupyterLab", "memory", "simulate", "NCCL"}
+NOT_NEEDED = {"JupyterLab", "memory", "watch", "simulate", "NCCL"}
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

@@ -79,6 +79,7 @@ class Recorder(context.Context):
         self._worlds = 0  # that were formed: a group is formed again under the name of the last
         self._main = threading.main_thread().ident
         self._count = 0
+        self._watched: list[Any] = []  # groups
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
         # with its number, whether that is for the caller to do, and its possible sources
         self._live: dict[int, tuple[Any, int, bool, tuple[int, ...]]] = {}
@@ -188,6 +189,14 @@ class Recorder(context.Context):
         self._log.append("group", name, ranks)
         group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
         group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
+        self._watched.append(group)
+
+    def unwatch(self) -> None:
+        """Before Python ends: a group that is not destroyed would call what is gone by then."""
+        for group in self._watched:
+            group.unregister_pre_hook(_HOOK)
+            group.unregister_post_hook(_HOOK)
+        self._watched.clear()
 
     def name_of(self, group: Any) -> str:
         """Its name in the trace; torch counts anew after destroy_process_group()."""
