@@ -99,7 +99,7 @@ exercise(
     "11.1 test_all_reduce",
     judged,
     inputs=lambda case, rank: (Suspect(case.options[HOW], rank),),
-    words=SUSPECTS | dict.fromkeys(RIGHT),
+    words=SUSPECTS | {how: f"a right one is played: {how}. How does it add?" for how in RIGHT},
     core=lambda rng: [
         *suspects(IN_CORE, 2, 3),
         *suspects(["torch's own"], 2),
@@ -152,9 +152,9 @@ exercise(
     },
     diagnoses={
         "returns-verdict": found("ReturnsFalse"),
+        "uses-returned": says("NoneType"),
         "another-error": another_error,
         "asserts-before": lambda p: BEFORE in p.caught,
-        "uses-returned": says("NoneType"),
         "itself": itself,
     },
 )
@@ -207,6 +207,11 @@ def saved(made: nn.Module) -> Tensors:
 
 def bits(t: Tensor) -> Any:
     return t.contiguous().reshape(-1).view(torch.uint8).tolist() if t.numel() else []
+
+
+def turned_round(differ: dict[str, list[int]]) -> Any:
+    (name, ranks), *_ = differ.items()
+    return min(ranks), name
 
 
 def in_order_of_ranks(differ: dict[str, list[int]]) -> Place:
@@ -318,6 +323,9 @@ exercise(
         "state-dict-order": "state_dict() goes through the layers, and through the buffers of "
         "each. Asked for are all parameters first, and then the buffers.",
         "one-rank-asked": "One rank alone is compared with rank 0. Any of them may differ.",
+        "rank-before-name": "Asked for are a name and a rank, in this order.",
+        "another-rank": "The tensor is right, and the rank is not. It is the lowest one that is "
+        "not as rank 0, counted from 0.",
         "highest-rank": "Several ranks differ in that tensor; asked for is the lowest of them.",
         "by-rank": "Of several tensors that differ, the first in order is asked for, whichever "
         "rank it is on.",
@@ -344,6 +352,11 @@ exercise(
             {"asked": lambda n: range(max(n - 1, 1), n)},
         ],
         "highest-rank": {"told": lambda differ: first_one(differ, max)},
+        "rank-before-name": {"told": turned_round},
+        "another-rank": [
+            {"told": lambda differ: first_one(differ, lambda ranks: 1)},
+            {"told": lambda differ: first_one(differ, lambda ranks: ranks[0] - 1)},
+        ],
         "by-rank": {"told": in_order_of_ranks},
         "last-tensor": {"told": lambda differ: first_one(dict([*differ.items()][::-1]))},
         "blames-rank-0": {"told": lambda differ: first_one(differ, lambda ranks: 0)},
@@ -374,6 +387,7 @@ def lost(
     waited: Callable[[Times], float] = all_together,
     shares: Callable[[Times], Times] | None = None,
     since: Callable[[list[Times], int], Times] = lambda calls, k: calls[k],
+    adds: bool = True,
 ) -> list:
     """By rank, the seconds that the others have waited for it. The rest are mistakes."""
     [(calls,)] = given
@@ -383,13 +397,36 @@ def lost(
         if shares:
             out = [old + more for old, more in zip(out, shares(entries), strict=True)]
         else:
-            out[blamed(entries)] += waited(entries)
+            culprit = blamed(entries)
+            out[culprit] = (out[culprit] if adds else 0.0) + waited(entries)
     return [out]
 
 
 def since_the_call_before(calls: list[Times], k: int) -> Times:
     before = calls[k - 1] if k else [0.0] * len(calls[0])
     return [now - then for now, then in zip(calls[k], before, strict=True)]
+
+
+def behind_each(entries: Times) -> Times:
+    """How much later than each of those before it, in all."""
+    return [sum(max(0.0, entry - other) for other in entries) for entry in entries]
+
+
+def behind_the_next(entries: Times) -> Times:
+    """How long those before it have waited from one entry to the next."""
+    order, out = sorted(entries), [0.0] * len(entries)
+    for k in range(1, len(order)):
+        out[entries.index(order[k])] += k * (order[k] - order[k - 1])
+    return out
+
+
+def each_of_ties(entries: Times) -> Times:
+    return [all_together(entries) if entry == max(entries) else 0.0 for entry in entries]
+
+
+def ties_share(entries: Times) -> Times:
+    several = entries.count(max(entries))
+    return [share / several for share in each_of_ties(entries)]
 
 
 def over_mean(entries: Times) -> Times:
@@ -403,7 +440,7 @@ def entered(*calls: Times) -> Case:
 
 
 def drawn(rng: Any, ranks: int, calls: int) -> Case:
-    times = [[4 * k + rng.randrange(32) / 8 for _ in range(ranks)] for k in range(calls)]
+    times = [[4 * k + t / 8 for t in rng.sample(range(32), ranks)] for k in range(calls)]
     return entered(*times)
 
 
@@ -441,9 +478,12 @@ exercise(
         "saved": "That is what would have been saved, had it come with the one before it. The "
         "others have waited from their own entries.",
         "runner-up": "Only one of the others is counted. All of them have waited.",
+        "all-from-the-first": "Not all have waited since the first came: each of the others waits "
+        "from its own entry.",
         "longest-wait": "Only the longest wait is counted. All the others have waited as well.",
         "since-the-last-call": "Who has computed longest since the call before need not be the "
         "last to come. What counts is when each enters.",
+        "last-time-only": "A rank can be the last in several calls, and all of them count.",
         "tie": "Several ranks come last together. Then the lowest of them is the one that counts.",
     },
     mistakes={
@@ -452,7 +492,11 @@ exercise(
             {"blamed": lambda e: e.index(min(e)), "waited": way}
             for way in (all_together, lambda e: sum(entry - min(e) for entry in e))
         ],
-        "every-late-one": {"shares": lambda entries: [entry - min(entries) for entry in entries]},
+        "every-late-one": [
+            {"shares": lambda entries: [entry - min(entries) for entry in entries]},
+            {"shares": behind_each},
+            {"shares": behind_the_next},
+        ],
         "to-the-mean": [
             {"shares": over_mean},
             {"waited": lambda entries: all_together(entries) / len(entries)},
@@ -460,8 +504,16 @@ exercise(
         ],
         "saved": {"waited": lambda entries: runner_up(entries) * (len(entries) - 1)},
         "runner-up": {"waited": runner_up},
+        "all-from-the-first": {
+            "waited": lambda entries: (max(entries) - min(entries)) * (len(entries) - 1)
+        },
         "longest-wait": {"waited": lambda entries: max(entries) - min(entries)},
         "since-the-last-call": {"since": since_the_call_before},
-        "tie": {"blamed": lambda entries: len(entries) - 1 - entries[::-1].index(max(entries))},
+        "tie": [
+            {"blamed": lambda entries: len(entries) - 1 - entries[::-1].index(max(entries))},
+            {"shares": each_of_ties},
+            {"shares": ties_share},
+        ],
+        "last-time-only": {"adds": False},
     },
 )
