@@ -28,6 +28,9 @@ WORDS: dict[str, str | None] = {
     "dropout": "the model has Dropout. Which calls switch a model between training and evaluation?",
     "a shared weight": "two layers share a weight. It is one parameter, under two names.",
     "buffers": f"the model has buffers. {BUFFERS}",
+    "buffers between": f"a layer with buffers lies between two others. {BUFFERS}",
+    "an empty weight": "a weight has no elements. It is a parameter, too, and equal everywhere.",
+    "a large layer": "a layer is large. How much of it is looked at?",
     "layers in layers": "layers lie inside of layers. Does it visit all of them?",
     "two dtypes": "the model has parameters of two dtypes. Which dtype do they pass through?",
     "another dtype": "the next parameter has another dtype. A bucket closes there for good. What "
@@ -46,6 +49,8 @@ SAMPLES = "samples"  # the name of an option: by rank, how many are in its batch
 
 def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
     """A model of this kind, its tensors not yet filled; logits (B, 2) from inputs (B, 2)."""
+    if kind == "a large layer":  # more numbers than a tensor's text shows
+        return nn.Sequential(OrderedDict(linear=nn.Linear(40, 40, dtype=dtype)))
     if kind == "one layer":
         return nn.Sequential(OrderedDict(linear=nn.Linear(2, 2, dtype=dtype)))
     many = 4 if kind in ("four layers", "two swapped") else 2
@@ -58,6 +63,10 @@ def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
         second.weight = first.weight
     if kind == "buffers":
         layers["counts"] = Counts()
+    if kind == "buffers between":
+        layers = {"first": first, "counts": Counts(), "second": second}
+    if kind == "an empty weight":
+        second.weight = nn.Parameter(torch.empty(0, 2, dtype=dtype))
     if kind == "dropout":  # of everything, so that the ranks need not agree on chances
         layers = {"first": first, "dropout": nn.Dropout(1.0), "second": second}
     if kind == "layers in layers":

@@ -15,6 +15,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 08_groups.png       the grid of lesson 08 with its slow rank, its cells taken from the lesson
 09_trees_at_scale.png  lesson 09's map of the fastest all-reduce, its cells taken from the lesson
 10_mini_ddp.png     lesson 10's step times by size of a bucket, its cells taken from the lesson
+11_debugging.png    what five tests of lesson 11 catch, its cells taken from the lesson
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -24,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,14 @@ from course_lib.draw import Picture  # noqa: E402
 from course_staff.authoring.source import read_lesson  # noqa: E402
 
 
-def names_of(lesson: str, last: str) -> dict[str, Any]:
-    """What a lesson's cells define, up to the one that defines ``last``; exercises left out."""
+def names_of(lesson: str, last: str, without: Sequence[str] = ()) -> dict[str, Any]:
+    """What a lesson's cells define, up to the one that defines ``last``; exercises left out, and
+    cells that have one of the texts ``without``."""
     names: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.redirect_stdout(io.StringIO()):  # what the cells print
         for cell in read_lesson(ROOT / "notebooks" / "src" / f"{lesson}.py").cells:
-            if cell.kind == "code" and not cell.exercise and last not in names:
+            left_out = cell.exercise or any(text in cell.text for text in without)
+            if cell.kind == "code" and not left_out and last not in names:
                 exec(compile(cell.text, f"{cell.id}.py", "exec"), names)
     return names
 
@@ -265,6 +268,19 @@ def mini_ddp() -> Picture:
     )
 
 
+def debugging() -> Picture:
+    """Lesson 11's five tests, and how many wrong functions each catches: its own cells, without
+    those that start jobs."""
+    names = names_of("11_debugging", "matrix", without=["start(", "told["])
+    return draw.bars(
+        {name.replace("_", " "): sum(row) for name, row in names["matrix"].items()},
+        unit="of 9",
+        exact=True,
+        caption="How many of nine wrong all_reduces a test catches. One compares the function with "
+        "itself, and catches none.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
@@ -278,6 +294,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "08_groups": groups,
     "09_trees_at_scale": trees_at_scale,
     "10_mini_ddp": mini_ddp,
+    "11_debugging": debugging,
 }
 
 

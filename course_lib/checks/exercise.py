@@ -108,6 +108,7 @@ class Play:
     expected: list[After] = field(default_factory=list)  # the same, as it should be
     run: Run | None = None
     error: CourseError | None = None
+    caught: str = ""  # of an answer that is a test: how it has failed
     where: str = "simulated"
     findings: list[Finding] = field(default_factory=list)
     over_budget: list[Finding] = field(default_factory=list)

@@ -34,6 +34,8 @@ def judge(exercise: Exercise, play: Play) -> None:
             for want, got in zip(play.expected, play.seen, strict=True)
         ]
     play.findings = [f for call in range(play.case.calls) for f in _in_call(exercise, play, call)]
+    if play.caught and play.findings:
+        play.findings.append(Finding("refused", play.caught))
     wrong = exercise.differing(play.seen, play.expected) if play.findings else ()
     play.wrong = [name for name in FACETS if name in wrong]
     if play.where == "simulated":

@@ -8,6 +8,7 @@ play_real    one case, on processes that talk by gloo
 from __future__ import annotations
 
 import builtins
+import copy
 import os
 import pickle
 import signal
@@ -21,6 +22,7 @@ import torch.distributed as dist
 from course_lib.beside.in_rank import Answer, call_all
 from course_lib.beside.kept import Kept, Unpacked
 from course_lib.beside.seen import Seen
+from course_lib.beside.suspect import FAILS, Caught, Suspect
 from course_lib.checks.cases import Case
 from course_lib.checks.exercise import After, Exercise, Play, Prepared
 from course_lib.checks.light import lightly
@@ -243,6 +245,9 @@ def note_result(play: Play, result: Result) -> None:
     if isinstance(result, NotStarted):
         raise CannotCheck(result)
     play.run = result.run if isinstance(result, CourseError) else result
+    if isinstance(result, RankFailed) and result.kind == Caught.__name__:
+        _caught(play, result)
+        return
     if isinstance(result, CourseError):
         play.error = result
         return
@@ -253,3 +258,12 @@ def note_result(play: Play, result: Result) -> None:
         for seen, args in zip(call, given, strict=True)
     ):
         play.error = Broken("what the ranks had at the end did not come back whole")
+
+
+def _caught(play: Play, error: RankFailed) -> None:
+    """A test that fails on one rank has failed, wherever the others stood."""
+    suspects: list[Suspect] = [copy.deepcopy(args[0]) for args in play.inputs[0]]
+    for suspect in suspects:
+        suspect.says(FAILS)
+    play.seen = [After(Seen(None, (suspect.left(),)) for suspect in suspects)]
+    play.caught = str(error).replace(f"{Caught.__name__}:", "AssertionError")

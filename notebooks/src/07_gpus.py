@@ -439,7 +439,8 @@ with expect(Hazard):
 # |---|---|---|
 # | torchrun's table has no traceback | `@record` on `main` | each rank's exception |
 # | it hangs **now** | `pip install py-spy`; on each machine `py-spy dump --pid PID` for each rank (`pgrep -f train.py` lists them, and torchrun) | the line where the rank stands; look for the one that stands elsewhere. It needs the right to trace (root, or `ptrace_scope` 0) |
-# | it hangs, and does so again | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
+# | it hangs, and does so again | `torchrun … -m course_lib.watch train.py`, your script unchanged | which calls do not fit or who waits for whom, at which lines ([lesson 11](11_debugging.ipynb)) |
+# | the same, without the course's library | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
 # | `Received data size doesn't match`, SIGABRT, or strange sums | without DDP: `TORCH_DISTRIBUTED_DEBUG=DETAIL`. **With DDP** torch 2.15 then dies of SIGSEGV as it wraps the model: play the function on two ranks with `run` | both calls, with op, shape and dtype; `run` also the lines |
 # | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO` | which interface and which transport NCCL has chosen. `NCCL_SOCKET_IFNAME=eth0` chooses another interface, `NCCL_IB_HCA` another InfiniBand card, `GLOO_SOCKET_IFNAME=eth0` gloo's interface; these three print nothing |
 # | it hangs in the first call, on one machine | `NCCL_P2P_DISABLE=1`, as a test; `df -h /dev/shm` | if it runs now, the GPUs cannot read each other's memory (an IOMMU or ACS is in the way). In a container /dev/shm may be too small |

@@ -595,7 +595,7 @@ draw.bars(kept, unit="bytes", exact=True, caption="What a parameter takes on eac
 # * ☑ replace a bucket's reduction by one of your own;
 # * ☑ take a gradient through a collective.
 #
-# **That was the last lesson for now.** The lesson before it was [lesson 09](09_trees_at_scale.ipynb), on trees and hierarchies.
+# **Next:** [lesson 11](11_debugging.ipynb) starts broken jobs, and reads what can be known of a hang. The lesson before this one was [lesson 09](09_trees_at_scale.ipynb), on trees and hierarchies.
 #
 # ## Sources
 #

@@ -1,0 +1,519 @@
+"""Lesson 11: a test that is judged; where replicas part; who has cost how many seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course_exercises.declare import exercise
+from course_exercises.models import WORDS, model
+from course_exercises.signs import over_budget
+from course_lib.beside.driven import Salted
+from course_lib.beside.suspect import BEFORE, FAILS, NEVER, PASSES, RIGHT, WRONG, Suspect
+from course_lib.checks.cases import Case, crowd
+from course_lib.checks.exercise import Finding, Play
+from course_lib.checks.rules import trace_of
+from course_lib.checks.usual_diagnoses import found, says
+from course_lib.errors import RankFailed
+
+# ---- 11.1 test_all_reduce ------------------------------------------------------------------------
+
+HOW = "all_reduce"  # the name of an option
+(KEEPS, REST, TIMES, MISSING, NEW, FLOATS, STALE, LARGEST, OVER) = WRONG
+BACKWARDS = "gathers, adds from the last rank on"
+IN_CORE = (KEEPS, REST, TIMES, MISSING, NEW)
+SEEN_ALIKE = {MISSING, LARGEST, STALE, FLOATS, OVER}  # all ranks have the same, and it is wrong
+SUSPECTS: dict[str, str | None] = {
+    KEEPS: "the last rank keeps its own tensor. Which ranks look at what they have?",
+    REST: "elements that do not divide among the ranks are left out. How long is a tensor whose "
+    "parts are not all equal, for any number of ranks?",
+    TIMES: "nobody says a word, and each rank multiplies its own tensor by n. For which inputs is "
+    "that the sum?",
+    MISSING: "the last rank's numbers are not in the sum. In which of your inputs would they be "
+    "missed, and what is the sum compared with?",
+    NEW: "the sum is returned, and the argument stays as it was. Which of the two do you look at?",
+    FLOATS: "integers go through float32. Which integers does it not hold?",
+    STALE: "the second tensor of a shape gets the first one's sum. How often do you call it, and "
+    "with what?",
+    LARGEST: "the largest number is taken for the sum. For which inputs are the two equal?",
+    OVER: "what lies between the elements of a strided view is overwritten. Who looks at the "
+    "rest of the tensor that the view is a part of?",
+}
+
+
+def judged(
+    given: list[tuple[Suspect]],
+    passes: Collection[str] = (),
+    refuses: Collection[str] = (),
+    outcome: str = PASSES,
+    when: Callable[[int], bool] = lambda n: True,
+) -> None:
+    """The test fails for each wrong one, and comes through for each right one. The rest are
+    mistakes."""
+    how = given[0][0].how
+    turned = how in passes or how in refuses
+    through = (how in RIGHT) is not (turned and when(len(given)))
+    for (suspect,) in given:
+        suspect.says(outcome if through else FAILS)
+
+
+def ways(**knobs: Any) -> list[dict[str, Any]]:
+    """On any number of ranks, on two alone, or on more alone."""
+    several: tuple[Callable[[int], bool], ...] = (
+        lambda n: True,
+        lambda n: n == 2,
+        lambda n: n > 2,
+    )
+    return [knobs | {"when": when} for when in several]
+
+
+def suspects(names: Iterable[str], *worlds: int) -> list[Case]:
+    return [Case(world, options={HOW: how}) for how in names for world in worlds]
+
+
+def of_returned(play: Play, key: str) -> list[Any]:
+    """What the ranks tell of the test beside its outcome."""
+    told = [seen.returned for seen in play.seen[0]] if play.done else []
+    return [one[key] for one in told if isinstance(one, dict)]
+
+
+def gets_past(play: Play) -> bool:
+    return play.done and play.case.options[HOW] in WRONG and not play.caught
+
+
+def itself(play: Play) -> bool:
+    """It is called twice with equal numbers, and the first wrong one gets past."""
+    again, first = of_returned(play, "again"), of_returned(play, "first")
+    alike = all(one == first[0] for one in first)
+    return gets_past(play) and play.case.options[HOW] == KEEPS and all(again) and not alike
+
+
+def another_error(play: Play) -> bool:
+    return isinstance(play.error, RankFailed) and play.case.options[HOW] in WRONG
+
+
+exercise(
+    "11.1 test_all_reduce",
+    judged,
+    inputs=lambda case, rank: (Suspect(case.options[HOW], rank),),
+    words=SUSPECTS | {how: f"a right one is played: {how}. How does it add?" for how in RIGHT},
+    core=lambda rng: [
+        *suspects(IN_CORE, 2, 3),
+        *suspects(["torch's own"], 2),
+        *suspects(RIGHT, 3),
+    ],
+    sturdy=lambda rng: [
+        *suspects([FLOATS, STALE, LARGEST, OVER], 3),
+        *suspects(RIGHT, 1),
+        *suspects([BACKWARDS], 4),
+    ],
+    length_is="",
+    blank=False,
+    free=["returned"],
+    hints={
+        "returns-verdict": "The test returns what it has found out, and nobody looks at that. A "
+        "test fails by raising AssertionError.",
+        "another-error": "For a wrong all_reduce this raises another error. A test says that "
+        "something is wrong by AssertionError; any other error says that the test is broken.",
+        "asserts-before": "An assertion fails before all_reduce has been called: about what is it?",
+        "uses-returned": "all_reduce works in place and returns nothing. Look at the tensor that "
+        "it was given.",
+        "itself": "The function is called twice with the same numbers. If one of its results is "
+        "what the other is compared with, both are wrong in the same way.",
+        "never-called": "The test never calls the function that it is given.",
+        "expects-new": "The right ones fail, and the one that returns a new tensor passes. "
+        "all_reduce works in place.",
+        "always-fails": "The test fails for right ones as well. Work out by hand what it compares "
+        "with what, on the rank that is named.",
+        "last-bits": "It refuses a right one that adds in another order. The last bits of floats "
+        "depend on that order: compare small integers, or allow for a tolerance.",
+        "never-fails": "No wrong one is caught. What is compared with what, and when was each of "
+        "them made? A name is no copy: x may be the very tensor that has changed.",
+        "only-alike": "It is caught that ranks have different tensors, and nothing else. All "
+        "ranks can have the same wrong numbers: with what does each compare its own?",
+        **{f"past-{n}": f"What gets past: {text}" for n, text in enumerate(SUSPECTS.values(), 1)},
+        "refused": "A right all_reduce is refused. What does the test take for granted about how "
+        "it goes, or about the tensor that is named?",
+    },
+    mistakes={
+        "never-called": {"passes": WRONG, "outcome": NEVER},
+        "expects-new": {"passes": [NEW], "refuses": RIGHT},
+        "always-fails": {"refuses": RIGHT},
+        "last-bits": {"refuses": [BACKWARDS], "when": lambda n: n > 2},
+        "never-fails": {"passes": WRONG},
+        "only-alike": [{"passes": SEEN_ALIKE}, {"passes": SEEN_ALIKE - {OVER}}],
+        **{f"past-{n}": ways(passes=[how]) for n, how in enumerate(IN_CORE, 1)},
+        **{f"past-{n}": {"passes": [how]} for n, how in enumerate(WRONG, 1) if how not in IN_CORE},
+        "refused": [{"refuses": [how]} for how in RIGHT]
+        + [{"refuses": [how], "when": lambda n: n > 1} for how in RIGHT if how != BACKWARDS],
+    },
+    diagnoses={
+        "returns-verdict": found("ReturnsFalse"),
+        "uses-returned": says("NoneType"),
+        "another-error": another_error,
+        "asserts-before": lambda p: BEFORE in p.caught,
+        "itself": itself,
+    },
+)
+
+
+# ---- 11.2 first_difference -----------------------------------------------------------------------
+
+DIFFERS, BY, SALT = "differs", "by", "hash of text"  # names of options
+SIGN, LAST_BIT, SWAPPED, MIDDLE = "a zero's sign", "a last bit", "two numbers swapped", "one number"
+A_NAN, SALTED = "nothing, with a NaN", "another in each process"
+Tensors = list[tuple[str, Tensor]]
+Place = tuple[str, int] | None
+
+
+def parting(case: Case, rank: int) -> tuple:
+    """The same model on every rank, but for the tensors that the case names: ``name@rank``."""
+    made, by = model(case, "all"), case.options.get(BY, "")
+    state = dict(everything(made))
+    if by == A_NAN:
+        next(iter(state.values())).view(-1)[0] = torch.nan
+    for name, on in (place.split("@") for place in case.options.get(DIFFERS, ())):
+        change(state[name], by, int(on) == rank)
+    return (Salted(made, rank) if SALT in case.options else made,)
+
+
+def change(t: Tensor, by: str, here: bool) -> None:
+    """Make a tensor another one where it is ``here``."""
+    flat = t.flatten().clone()
+    if by == SIGN:
+        flat[0] = -0.0 if here else 0.0
+    elif by == SWAPPED and here:
+        flat[:2] = flat[:2].flip(0)
+    elif by == MIDDLE and here:
+        flat[len(flat) // 2] += 1
+    elif by == LAST_BIT and here:
+        flat = torch.nextafter(flat, torch.full_like(flat, torch.inf))
+    elif here:
+        flat += 1
+    t.copy_(flat.view(t.shape))
+
+
+def everything(made: nn.Module) -> Tensors:
+    named = (*made.named_parameters(), *made.named_buffers())
+    return [(name, t.detach()) for name, t in named]
+
+
+def saved(made: nn.Module) -> Tensors:
+    return [*made.state_dict().items()]
+
+
+def bits(t: Tensor) -> Any:
+    return t.contiguous().reshape(-1).view(torch.uint8).tolist() if t.numel() else []
+
+
+def turned_round(differ: dict[str, list[int]]) -> Any:
+    (name, ranks), *_ = differ.items()
+    return min(ranks), name
+
+
+def in_order_of_ranks(differ: dict[str, list[int]]) -> Place:
+    """The lowest rank that has any difference, and its first one."""
+    return min(((name, min(ranks)) for name, ranks in differ.items()), key=lambda place: place[1])
+
+
+def first_one(differ: dict[str, list[int]], which: Callable[[list[int]], int] = min) -> Place:
+    name, ranks = next(iter(differ.items()))
+    return name, which(ranks)
+
+
+def parted(
+    given: list[tuple],
+    tensors: Callable[[nn.Module], Tensors] = everything,
+    sees: Callable[[Tensor], Any] = bits,
+    told: Callable[[dict[str, list[int]]], Place] = first_one,
+    asked: Callable[[int], range] = lambda n: range(1, n),
+    local: bool = False,
+    salted: bool = False,
+) -> list:
+    """The first tensor that is not rank 0's everywhere, and where. The rest are mistakes."""
+    n, by_rank = len(given), [tensors(getattr(made, "model", made)) for (made,) in given]
+    differ: dict[str, list[int]] = {}
+    for own in zip(*by_rank, strict=True):
+        seen = [sees(t) for _, t in own]
+        by_salt = salted and isinstance(given[0][0], Salted)
+        if ranks := [r for r in asked(n) if seen[r] != seen[0] or by_salt]:
+            differ[own[0][0]] = ranks
+    if local:
+        mine = [{name: [r] for name, ranks in differ.items() if r in ranks} for r in range(n)]
+        return [told(own) if own else None for own in mine]
+    return [told(differ) if differ else None] * n
+
+
+def gives_little(play: Play) -> Iterator[Finding]:
+    """What a rank gives, in all its calls together: 100 bytes a tensor, and 256."""
+    made = play.given(0)
+    most = 100 * len(everything(getattr(made, "model", made))) + 256
+    for rank in range(play.case.world):
+        given = sum(event.bytes_in for event in trace_of(play).of(rank))
+        if given > most:
+            yield Finding("bytes", f"rank {rank} gives {given} bytes, at most {most} are allowed")
+
+
+def part(kind: str, differs: str = "", *worlds: int, by: str = "", **rest: Any) -> list[Case]:
+    """The case in these worlds; without a difference it has none."""
+    told = {DIFFERS: differs.split(), BY: by}
+    options = {"model": kind, **{name: what for name, what in told.items() if what}}
+    return [Case(world, options=options | rest.pop("options", {}), **rest) for world in worlds]
+
+
+exercise(
+    "11.2 first_difference",
+    parted,
+    inputs=parting,
+    words=WORDS
+    | {
+        SIGN: "a zero has another sign: 0.0 == -0.0. Which comparison sees bits?",
+        LAST_BIT: "the last bits differ. Bit-equal is asked for.",
+        SWAPPED: "two numbers have changed places. Their sum is what it was.",
+        MIDDLE: "one number of a large tensor differs. How much of it is looked at?",
+        A_NAN: "there is a NaN, the same on all ranks. It is not equal to itself, but its bits "
+        "are.",
+        SALTED: "hash() is another one in each process, as under torchrun.",
+    },
+    core=lambda rng: [
+        *part("one layer", "", 2, 3),
+        *part("one layer", "linear.weight@1", 2),
+        *part("one layer", "linear.bias@1", 2, 4),
+        *part("one layer", "linear.weight@0", 3),
+        *part("two layers", "first.weight@2 first.bias@1 second.weight@2", 3),
+        *part("two layers", "first.weight@3 first.weight@2 second.bias@1", 4),
+        *part("two layers", "second.weight@2", 3, by=SWAPPED),
+        *part("first layer frozen", "first.bias@1", 2, by=LAST_BIT),
+        *part("buffers between", "counts.mean@1", 2),
+        *part("buffers between", "counts.cache@1", 2),
+        *part("buffers between", "counts.count@1 second.weight@2", 3),
+        *part("a large layer", "linear.weight@1", 2, by=MIDDLE),
+        *part("one layer", "", 2, options={SALT: SALTED}),
+    ],
+    sturdy=lambda rng: [
+        *part("buffers", "", 1, crowd(rng)),
+        *part("one layer", "linear.weight@1", 2, by=SIGN),
+        *part("one layer", "", 2, by=A_NAN),
+        *part("an empty weight", "second.weight@1", 2),
+        *part("two layers", "second.bias@1", 2, dtype="bfloat16"),
+        *part("two layers", "second.weight@1", 2, layout="transposed", by=SWAPPED),
+        *part("buffers", "counts.count@1", 2, numbers="large"),
+        *part("two layers", "first.bias@2", 3, calls=2, later=({DIFFERS: ["second.bias@1"]},)),
+    ],
+    length_is="",
+    budget=[gives_little],
+    hints={
+        "salted-hash": "Python's hash() of text and bytes is salted: it is another one in each "
+        "process that is started anew, as torchrun does it. hashlib's digests are the same "
+        "everywhere.",
+        "local": "Ranks come to different answers. What one of them has found has to reach all.",
+        "nan-differs": "A NaN is not equal to itself, but its bits are.",
+        "zero-sign": "0.0 and −0.0 are equal as numbers, and have other bits.",
+        "as-text": "A large tensor's text leaves out most of its numbers, and has four digits of "
+        "each.",
+        "sums": "Sums can be equal where the numbers are not: two have changed places, one is up "
+        "and another down.",
+        "tolerance": "Numbers that differ in the last bit pass for equal. Bit-equal is asked for.",
+        "parameters-only": "Buffers are part of the model as well, and one of them differs here.",
+        "saved-only": "A buffer that is not saved with the model (persistent=False) is not in its "
+        "state_dict; here one differs.",
+        "state-dict-order": "state_dict() goes through the layers, and through the buffers of "
+        "each. Asked for are all parameters first, and then the buffers.",
+        "one-rank-asked": "One rank alone is compared with rank 0. Any of them may differ.",
+        "rank-before-name": "Asked for are a name and a rank, in this order.",
+        "another-rank": "The tensor is right, and the rank is not. It is the lowest one that is "
+        "not as rank 0, counted from 0.",
+        "highest-rank": "Several ranks differ in that tensor; asked for is the lowest of them.",
+        "by-rank": "Of several tensors that differ, the first in order is asked for, whichever "
+        "rank it is on.",
+        "last-tensor": "Several tensors differ. Asked for is the first of them.",
+        "blames-rank-0": "The others are compared with rank 0, and so none of them is it.",
+        "sends-tensors": "The tensors themselves travel. A digest of 32 bytes tells whether two "
+        "are equal.",
+    },
+    mistakes={
+        "salted-hash": {"salted": True},
+        "local": {"local": True},
+        "nan-differs": {"sees": lambda t: [float(v) for v in t.flatten()]},
+        "zero-sign": {"sees": lambda t: [v + 0 if v == v else "NaN" for v in t.flatten().tolist()]},
+        "sums": {"sees": lambda t: t.double().sum().item()},
+        "as-text": {"sees": str},
+        "tolerance": {"sees": lambda t: (t.double() * 1e4).round().tolist()},
+        "parameters-only": {"tensors": lambda made: [*made.named_parameters()]},
+        "state-dict-order": {"tensors": saved},
+        "saved-only": {
+            "tensors": lambda made: [x for x in everything(made) if "cache" not in x[0]]
+        },
+        "one-rank-asked": [
+            {"asked": lambda n: range(1, min(n, 2))},
+            {"asked": lambda n: range(max(n - 1, 1), n)},
+        ],
+        "highest-rank": {"told": lambda differ: first_one(differ, max)},
+        "rank-before-name": {"told": turned_round},
+        "another-rank": [
+            {"told": lambda differ: first_one(differ, lambda ranks: 1)},
+            {"told": lambda differ: first_one(differ, lambda ranks: ranks[0] - 1)},
+        ],
+        "by-rank": {"told": in_order_of_ranks},
+        "last-tensor": {"told": lambda differ: first_one(dict([*differ.items()][::-1]))},
+        "blames-rank-0": {"told": lambda differ: first_one(differ, lambda ranks: 0)},
+    },
+    diagnoses={"sends-tensors": over_budget("bytes")},
+)
+
+# ---- 11.3 seconds_lost ---------------------------------------------------------------------------
+
+CALLS = "calls"
+Times = list[float]
+
+
+def all_together(entries: Times) -> float:
+    """What the others have waited for the last one, each from its own entry."""
+    return sum(max(entries) - entry for entry in entries)
+
+
+def runner_up(entries: Times) -> float:
+    """How much later the last one comes than the one before it."""
+    latest, *others = sorted(entries, reverse=True)
+    return latest - others[0] if others else 0.0
+
+
+def lost(
+    given: list[tuple[list[Times]]],
+    blamed: Callable[[Times], int] = lambda entries: entries.index(max(entries)),
+    waited: Callable[[Times], float] = all_together,
+    shares: Callable[[Times], Times] | None = None,
+    since: Callable[[list[Times], int], Times] = lambda calls, k: calls[k],
+    adds: bool = True,
+) -> list:
+    """By rank, the seconds that the others have waited for it. The rest are mistakes."""
+    [(calls,)] = given
+    out = [0.0] * len(calls[0] if calls else ())
+    for k in range(len(calls)):
+        entries = since(calls, k)
+        if shares:
+            out = [old + more for old, more in zip(out, shares(entries), strict=True)]
+        else:
+            culprit = blamed(entries)
+            out[culprit] = (out[culprit] if adds else 0.0) + waited(entries)
+    return [out]
+
+
+def since_the_call_before(calls: list[Times], k: int) -> Times:
+    before = calls[k - 1] if k else [0.0] * len(calls[0])
+    return [now - then for now, then in zip(calls[k], before, strict=True)]
+
+
+def behind_each(entries: Times) -> Times:
+    """How much later than each of those before it, in all."""
+    return [sum(max(0.0, entry - other) for other in entries) for entry in entries]
+
+
+def behind_the_next(entries: Times) -> Times:
+    """How long those before it have waited from one entry to the next."""
+    order, out = sorted(entries), [0.0] * len(entries)
+    for k in range(1, len(order)):
+        out[entries.index(order[k])] += k * (order[k] - order[k - 1])
+    return out
+
+
+def each_of_ties(entries: Times) -> Times:
+    return [all_together(entries) if entry == max(entries) else 0.0 for entry in entries]
+
+
+def ties_share(entries: Times) -> Times:
+    several = entries.count(max(entries))
+    return [share / several for share in each_of_ties(entries)]
+
+
+def over_mean(entries: Times) -> Times:
+    mean = sum(entries) / len(entries)
+    return [max(0.0, entry - mean) for entry in entries]
+
+
+def entered(*calls: Times) -> Case:
+    """A case of these entries; its length is how many there are."""
+    return Case(1, sum(map(len, calls)), options={CALLS: [*calls]})
+
+
+def drawn(rng: Any, ranks: int, calls: int) -> Case:
+    times = [[4 * k + t / 8 for t in rng.sample(range(32), ranks)] for k in range(calls)]
+    return entered(*times)
+
+
+exercise(
+    "11.3 seconds_lost",
+    lost,
+    inputs=lambda case, rank: (case.options[CALLS],),
+    core=lambda rng: [
+        entered([0.0, 1.0]),
+        entered([1.0, 0.0]),
+        entered([0.0, 1.0, 4.0]),
+        entered([0.0, 2.0], [3.0, 2.5]),
+        entered([0.0, 0.5, 2.0], [4.0, 2.5, 2.25]),
+        entered([0.0, 1.0, 3.0], [5.0, 4.0, 3.5], [6.0, 7.0, 9.0]),
+        drawn(rng, 4, 3),
+        drawn(rng, 5, 4),
+    ],
+    sturdy=lambda rng: [
+        entered(),
+        entered([0.5]),
+        entered([1.0, 1.0]),
+        entered([0.0, 2.0, 2.0]),
+        entered([0.0, 2.0, 2.0], [5.0, 5.0, 3.0]),
+        drawn(rng, 16, 6),
+    ],
+    length_is="",
+    in_ranks=False,
+    tolerance=1e-9,
+    hints={
+        "who-waits": "That is how long each rank has waited. Asked for is for whom.",
+        "first-for-last": "The one that comes first keeps nobody waiting.",
+        "every-late-one": "Only the last one is waited for: nobody goes on when another comes.",
+        "to-the-mean": "Divided by the number of ranks, or measured from the mean: but each of the "
+        "others waits from its own entry, and all their waits are added up.",
+        "saved": "That is what would have been saved, had it come with the one before it. The "
+        "others have waited from their own entries.",
+        "runner-up": "Only one of the others is counted. All of them have waited.",
+        "all-from-the-first": "Not all have waited since the first came: each of the others waits "
+        "from its own entry.",
+        "longest-wait": "Only the longest wait is counted. All the others have waited as well.",
+        "since-the-last-call": "Who has computed longest since the call before need not be the "
+        "last to come. What counts is when each enters.",
+        "last-time-only": "A rank can be the last in several calls, and all of them count.",
+        "tie": "Several ranks come last together. Then the lowest of them is the one that counts.",
+    },
+    mistakes={
+        "who-waits": {"shares": lambda entries: [max(entries) - entry for entry in entries]},
+        "first-for-last": [
+            {"blamed": lambda e: e.index(min(e)), "waited": way}
+            for way in (all_together, lambda e: sum(entry - min(e) for entry in e))
+        ],
+        "every-late-one": [
+            {"shares": lambda entries: [entry - min(entries) for entry in entries]},
+            {"shares": behind_each},
+            {"shares": behind_the_next},
+        ],
+        "to-the-mean": [
+            {"shares": over_mean},
+            {"waited": lambda entries: all_together(entries) / len(entries)},
+            {"waited": lambda entries: all_together(entries) / max(1, len(entries) - 1)},
+        ],
+        "saved": {"waited": lambda entries: runner_up(entries) * (len(entries) - 1)},
+        "runner-up": {"waited": runner_up},
+        "all-from-the-first": {
+            "waited": lambda entries: (max(entries) - min(entries)) * (len(entries) - 1)
+        },
+        "longest-wait": {"waited": lambda entries: max(entries) - min(entries)},
+        "since-the-last-call": {"since": since_the_call_before},
+        "tie": [
+            {"blamed": lambda entries: len(entries) - 1 - entries[::-1].index(max(entries))},
+            {"shares": each_of_ties},
+            {"shares": ties_share},
+        ],
+        "last-time-only": {"adds": False},
+    },
+)

@@ -1,0 +1,519 @@
+# %% [markdown] id="11-32a11d"
+# # Read a hang like a sentence
+#
+# **Start broken jobs, hear what others say of them, find where replicas part, and write the test that kills the bug.**
+#
+# ![Nine wrong all_reduces, and how many of them each of five tests catches: a test of ones catches few, the one with an oracle of its own catches all](../../figures/11_debugging.png)
+#
+# *Where this goes: five tests of the same function, and how many of nine wrong ones each of them catches.*
+#
+# | | |
+# |---|---|
+# | **Do** | start three broken jobs under torchrun, plain and watched; watch two jobs go wrong in silence; judge tests by what they catch |
+# | **Learn** | who can say what about a hang; why a victim is blamed; how replicas part; where a NaN begins; what a test has to look at |
+# | **Need** | lessons [05](05_gradient_averaging.ipynb) (bit-equal replicas), [06](06_ddp.ipynb) (DDP, torchrun) and [07](07_gpus.ipynb) (the logs of a job that failed) |
+# | **Time** | about 60 minutes with the required exercise, 100 with the two optional ones as well |
+#
+# ## The problem, small enough for hand calculation
+#
+# Two ranks, and the calls that each of them has made:
+#
+# ```text
+# rank 0:  all_reduce(4)  all_reduce(4)  broadcast(8)  …
+# rank 1:  all_reduce(4)  broadcast(8)   …
+# ```
+#
+# The k-th collective of one rank meets the k-th collective of the other. So the second calls do not fit, and one look at both lists tells it. That comparison is our *reference*: it is all that a debugger of hangs has to do. The difficulty is only to have both lists, with the lines from which the calls came, at the time when the job stands still.
+
+# %% id="11-1fe1f5"
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from course_lib import RankFailed, check, compute, draw, expect, run, simulate
+from course_lib.beside.suspect import WRONG, Suspect
+
+# %% id="11-20c069"
+said = [["all_reduce(4)", "all_reduce(4)", "broadcast(8)"], ["all_reduce(4)", "broadcast(8)"]]
+number, calls = next((k, calls) for k, calls in enumerate(zip(*said)) if len(set(calls)) > 1)
+print(f"call {number + 1} does not fit: {' against '.join(calls)}")
+
+# %% [markdown] id="11-e0cc59"
+# ## Three jobs that stand still
+#
+# Here are three scripts, each with a mistake that people make:
+#
+# * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. The wrapper sends the buffers of BatchNorm round before each forward pass, so rank 0 makes a call that rank 1 does not make.
+# * **batches.py** has a batch less on rank 1, which goes on to the sum of the results.
+# * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
+#
+# Nothing in them raises. Each rank is right by itself.
+#
+# **Predict.** How many minutes may a gloo rank wait for one that is alive and does not come, if nobody has set a timeout?
+
+# %% id="11-e4f411"
+guess = None
+
+# %% id="11-ac999a"
+minutes = dist.constants.default_pg_timeout.total_seconds() / 60
+print("your guess:", guess, "  torch:", minutes, "minutes")
+assert minutes == 30
+
+# %% id="11-0cc894"
+folder = tempfile.TemporaryDirectory()
+begin = '''import datetime, os, queue, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+patience = datetime.timedelta(seconds=float(os.getenv("PATIENCE", "1800")))
+dist.init_process_group("gloo", timeout=patience)
+rank, x, nn = dist.get_rank(), torch.ones(8, 4), torch.nn
+'''
+scripts = {"evaluation": '''model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+for step in range(3):
+    model(x).sum().backward()
+    print("step", step, flush=True)
+    if step == 1 and rank == 0:
+        model(x)
+''', "batches": '''model = DDP(nn.Linear(4, 4))
+for step in range(3 - rank):
+    model(x).sum().backward()
+    print("step", step, flush=True)
+dist.all_reduce(torch.ones(1))
+''', "loader": '''for step in range(3):
+    dist.all_reduce(torch.ones(4))
+    print("step", step, flush=True)
+    if step == 1 and rank == 1:
+        queue.Queue().get()
+'''}
+
+# %% id="11-8b266c"
+def start(name, *watch, **variables):
+    Path(folder.name, f"{name}.py").write_text(begin + scripts[name])
+    quiet = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TMPDIR": folder.name}
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *watch]
+    log = Path(folder.name, f"{name}-{len(os.listdir(folder.name))}.log")
+    with log.open("w") as said:
+        return log, subprocess.Popen([sys.executable, *words, f"{name}.py"], cwd=folder.name,
+                                     env=os.environ | quiet | variables, stdout=said, stderr=said)
+
+def listen(started):
+    """What a job says after step 1, and after how many seconds; None if it says nothing."""
+    log, job = started
+    text, began, first, heard = "", None, None, time.monotonic()
+    while job.poll() is None and time.monotonic() - heard < (2 if first else 30 if began else 90):
+        time.sleep(0.05)
+        if (now := log.read_text()) != text:
+            text, heard = now, time.monotonic()
+        began = began or (heard if "step 1" in text else None)
+        after = text.partition("step 1\n")[2].replace("step 1\n", "")
+        first = first or (time.monotonic() - began if began and after.strip() else None)
+    job.terminate()
+    job.wait()
+    return after, first
+
+# %% [markdown] id="11-ba908b"
+# `listen` reads what a job says from step 1 on, and ends it when no more comes. The next cell starts all three side by side under plain torchrun. Their groups have a timeout of five seconds in place of 30 minutes, so that you need not wait. Starting takes most of the time: each torchrun and each rank imports torch.
+
+# %% id="11-858dcf"
+plain = {name: start(name, PATIENCE="5") for name in scripts}
+with ThreadPoolExecutor() as threads:
+    heard = dict(zip(plain, threads.map(listen, plain.values())))
+for name, (after, seconds) in heard.items():
+    words = [w for w in ("Received data size", "Timed out waiting", "Traceback") if w in after]
+    print(f"{name}: after {seconds:.1f} s, {' and '.join(words)}")
+assert heard["evaluation"][1] > 4 < heard["loader"][1] and "queue" not in heard["loader"][0]
+
+# %% [markdown] id="11-a5a856"
+# For five seconds two of the jobs say nothing at all, and without the timeout it would be 30 minutes. Then a rank raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks waited, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++: "Received data size doesn't match expected size", from a rank that has no Python frame to show. That is all that torchrun knows. It starts processes and sees how they end.
+#
+# ## The same jobs, watched
+#
+# `python -m course_lib.watch` runs a script unchanged and writes down every call of every rank. A reader beside the job compares the lists, as the reference above does. When the calls do not fit, or can never end, it says so on stderr, with the lines. `--end` ends a job that can never go on; without it the job stands, and you can look at it. Where nothing is *wrong* with the calls it cannot know whether a rank is slow or lost. So after 30 seconds in which some rank has waited and nothing was called, it notes once who waits, and where the others are. `COURSE_LIB_QUIET` sets these seconds; here it is two.
+#
+# What you type is `torchrun … -m course_lib.watch train.py`, with your script's own arguments behind it.
+
+# %% id="11-24db7a"
+def report(after):
+    """The block of watch, without the line that names a folder."""
+    block = after[after.index("course_lib.watch:"):].partition("\n\n")[0]
+    return "\n".join(line for line in block.splitlines() if not line.startswith("Its calls"))
+
+watch, quiet = ("-m", "course_lib.watch"), {"COURSE_LIB_QUIET": "2"}
+watched = {name: start(name, *watch, *["--end"] * (name != "loader"), **quiet)
+           for name in scripts}
+with ThreadPoolExecutor() as threads:
+    told = dict(zip(watched, threads.map(listen, watched.values())))
+for name, (after, _) in told.items():
+    print(f"{report(after)}\n")
+folder.cleanup()
+assert "broadcast and all_reduce" in told["evaluation"][0]
+assert "elements" in told["batches"][0] and "rank 1 is at" in told["loader"][0]
+
+# %% id="11-38d533"
+seconds = {"torchrun, with a timeout of 5 s": heard["evaluation"][1],
+           "watch": told["evaluation"][1]}
+draw.bars(seconds, unit="s", caption="Seconds from the last step of evaluation.py to the first "
+          "word about it. Without the timeout, plain torchrun would be silent for 30 minutes.")
+
+# %% [markdown] id="11-5f1d07"
+# Read one report slowly. It names the ranks, both calls and both lines, and where the two had parted *before*: in evaluation.py that is the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong.
+#
+# | | batches.py: calls that do not fit | loader.py | replicas that part | needs |
+# |---|---|---|---|---|
+# | torchrun | a C++ abort, and the traceback of the other rank | nothing for 30 minutes | nothing, exit code 0 | |
+# | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | with DDP each rank dies of SIGSEGV as the model is wrapped | nothing | the same SIGSEGV | a variable |
+# | the debug server of torch 2.15 | gone with the job | both stacks, in 0.3 s, when somebody asks | stacks of a job that is fine | a line in the script, jinja2, aiohttp |
+# | Flight Recorder, `torchfrtrace` | nothing was dumped | on gloo it ends with a KeyError | nothing: all calls have met | a folder for dumps |
+# | `py-spy dump` | nothing to attach to | both stacks, in 0.1 s, when somebody asks | stacks of a job that is fine | the right to trace |
+# | `course_lib.watch` | ranks, calls, both lines, in 0.5 s | who waits, and the other's line, after its quiet seconds | nothing: the calls are right | to be started with it |
+#
+# (Measured with torch 2.15 and gloo, two ranks on a CPU. In a job without DDP, DETAIL names both calls, and no line.)
+#
+# On NCCL there is more: `ncclras` asks NCCL's own thread in each process which communicators lag behind, and Ray Train polls it and takes stacks. They say *who*, and leave the *why* to the stacks. We have no cluster here, and tried neither.
+#
+# ## Wrong in silence: replicas that part
+#
+# The worst jobs do not hang. Here every call fits, the loss falls, and the model is not what you think it is. Nobody who looks at calls can see it, `watch` included.
+#
+# Two mistakes. A parameter that is made **after** the wrapper is unknown to it, so nobody averages its gradient, and each rank trains its own. And ranks that all begin with the same seed draw the same noise for their samples: with two ranks you train on half of what you think.
+#
+# **Predict.** Two ranks draw noise for eight samples each, both after `manual_seed(0)`. How many of the 16 numbers are different?
+
+# %% id="11-2d0364"
+guess = None
+
+# %% id="11-80a5f7"
+def train(late, steps=8):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 4)
+    wrapped = DistributedDataParallel(model)
+    scale = nn.Parameter(torch.ones(4))
+    scale = scale if late else model.bias
+    sgd, gaps = torch.optim.SGD([*model.parameters(), *[scale] * late], lr=0.1), []
+    torch.manual_seed(dist.get_rank())
+    for _ in range(steps):
+        (wrapped(torch.randn(8, 4)) * scale - 1).square().mean().backward()
+        sgd.step()
+        sgd.zero_grad()
+        both = [torch.empty(4) for _ in range(2)]
+        dist.all_gather(both, scale.detach())
+        gaps.append((both[0] - both[1]).abs().max().item())
+    return gaps
+
+gaps = {name: run(train, late, world_size=2).results[0]
+        for name, late in {"made before": False, "made after": True}.items()}
+assert not any(gaps["made before"]) and min(gaps["made after"]) > 0
+draw.lines({f"a parameter {name} the wrapper": (range(1, 9), ys) for name, ys in gaps.items()},
+           "step", "largest difference", caption="The same parameter on two ranks: equal where "
+           "DDP knows it, and further apart with each step where it does not.")
+
+# %% id="11-1da602"
+def noisy_samples(seed):
+    torch.manual_seed(seed)
+    noise = [torch.empty(8) for _ in range(2)]
+    dist.all_gather(noise, torch.randn(8))
+    return len({*torch.cat(noise).tolist()})
+
+alike = run(lambda: noisy_samples(0), world_size=2).results[0]
+apart = run(lambda: noisy_samples(dist.get_rank()), world_size=2).results[0]
+print("your guess:", guess, "  recorded:", alike, "  with a seed for each rank:", apart)
+assert (alike, apart) == (8, 16)
+
+# %% [markdown] id="11-c827a9"
+# The second mistake leaves the replicas equal. It shows only if you compare what the ranks *draw*. The first one is found by comparing what they *have*, tensor by tensor, and for that a digest is enough: two tensors with equal digests are equal, so far as anybody has ever seen.
+#
+# ## Your turn: first_difference
+#
+# **Optional · 11.2 · difficulty ●●○ · about 20 minutes**
+#
+# **Goal.** Lesson 05 asked *whether* replicas are the same. Now say *where* they part. `first_difference(model)` goes through `named_parameters()` and then `named_buffers()`, also buffers that are not saved. It returns the name of the first tensor that is not bit-equal to rank 0's on some rank, and the lowest such rank: the same answer everywhere, and None if all agree. **Budget:** each rank gives at most 100 bytes a tensor and 256 bytes, in all its calls together.
+#
+# Names, shapes and dtypes are the same on all ranks. In the sturdy cases there are negative zeros, NaN, tensors without elements, and bfloat16. A tensor's bits: `t.detach().contiguous().view(-1).view(torch.uint8)`.
+#
+# <details>
+# <summary>Hint: one call or many?</summary>
+#
+# If a rank leaves the loop as soon as it differs, the others wait for it in the next call. Collect all digests first, exchange them once, and let every rank compare the same list.
+#
+# </details>
+
+# %% exercise="first_difference" role="answer" points=5 required=false difficulty=2
+def first_difference(model: nn.Module) -> tuple[str, int] | None:
+    """The first tensor of a model that is not the same on all ranks, and the lowest rank on which
+    it differs from rank 0's.
+
+    Every rank calls it with a model of equal names, shapes and dtypes. Parameters come first, in
+    order of named_parameters(), then named_buffers(). Equal means equal bits.
+
+    Returns:
+        A name and a rank, the same on all ranks; None if all tensors are equal.
+
+    Budget: each rank gives at most 100 bytes a tensor and 256 bytes, in all its calls together.
+    """
+    ### BEGIN SOLUTION
+    digests = {}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        raw = tensor.detach().contiguous().view(-1).view(torch.uint8)
+        digests[name] = sha256(raw.numpy().tobytes()).digest()
+    by_rank = [None] * dist.get_world_size()
+    dist.all_gather_object(by_rank, list(digests.values()))
+    for k, name in enumerate(digests):
+        for rank, theirs in enumerate(by_rank):
+            if theirs[k] != by_rank[0][k]:
+                return name, rank
+    return None
+    ### END SOLUTION
+
+# %% exercise="first_difference" role="try"
+def one_weight_differs():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    model[1].running_mean[2] += 1e-3 * dist.get_rank()
+    return first_difference(model)
+
+print(run(one_weight_differs, world_size=2).results)
+
+# %% exercise="first_difference" role="check"
+check(first_difference)
+
+# %% [markdown] id="11-89acd0"
+# ## A NaN that is everywhere
+#
+# A NaN on one rank is a NaN on all of them one all_reduce later. So whoever looks at the loss, or at the gradients after backward, sees it on every rank at once, and the rank on which it began is gone. It has to be looked for *before* the sum.
+#
+# Here rank 2 of four has a sample of which it takes the logarithm, and the sample is −1. The cell keeps the gradient before and after.
+
+# %% id="11-d63269"
+def spreads():
+    w = torch.ones(3, requires_grad=True)
+    x = torch.tensor([1.0, 2.0, -1.0 if dist.get_rank() == 2 else 3.0])
+    (w * x.log()).sum().backward()
+    before = w.grad.clone()
+    dist.all_reduce(w.grad)
+    return {"before all_reduce": [f"{v:.1f}" for v in before],
+            "after": [f"{v:.1f}" for v in w.grad]}
+
+spread = run(spreads)
+first = [rank for rank, r in enumerate(spread.results) if "nan" in r["before all_reduce"]]
+print("a NaN before the sum on rank", first)
+assert first == [2] and all("nan" in both["after"] for both in spread.results)
+draw.values(spread, caption="Gradients of four ranks: one NaN before the sum, and one on every "
+            "rank after it.")
+
+# %% [markdown] id="11-d16417"
+# In a job of your own, hook into the gradients and look there: `p.register_hook(f)` calls `f` with the gradient as it was computed, before DDP's sum. `torch.autograd.set_detect_anomaly(True)` names the operator, and is slow.
+#
+# ## The test that kills the bug
+#
+# What no tool finds while a job runs, a test has to find before. But a test can be wrong, too: it is an answer, and its question is *which mistakes does it notice?* In nanotron, a framework for training, three of four ranks' parts of an input's gradient were wrong in a layer that had a test (nanotron#172, 2024). The test **did not look at that gradient**.
+#
+# So we judge tests as they judge code. Here are nine wrong all_reduces, which stand in `course_lib/beside/suspect.py`: the last rank keeps its own, the rest that does not divide is left out, and so on. And here are five tests. Each of them makes an input, calls what it is given, and asserts.
+#
+# **Predict.** A test gives ones to every rank and asserts that all have n. How many of the nine does it let pass?
+
+# %% id="11-9bd783"
+guess = None
+
+# %% id="11-84cb1f"
+def ones(f):
+    x = torch.ones(12)
+    f(x)
+    assert (x == dist.get_world_size()).all()
+
+def rank_0_alone(f):
+    x = torch.arange(7.0) + dist.get_rank()
+    f(x)
+    assert dist.get_rank() or torch.equal(x, torch.arange(7.0) * 3 + 3)
+
+def all_agree(f):
+    x = torch.arange(7.0) * (dist.get_rank() + 1)
+    f(x)
+    dist.broadcast(of_rank_0 := x.clone(), 0)
+    assert torch.equal(x, of_rank_0)
+
+def by_itself(f):
+    x = torch.arange(7.0) + dist.get_rank()
+    f(expected := x.clone())
+    f(x)
+    assert torch.equal(x, expected)
+
+# %% id="11-d815ca"
+def with_an_oracle(f):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for call in range(2):
+        everybody = torch.arange(n * 2 * (2 * n + 1)).reshape(n, 2 * n + 1, 2) + 2**40 + call
+        mine, want = everybody[rank].clone(), everybody[rank].clone()
+        want[:, 0] = everybody[:, :, 0].sum(0)
+        f(mine[:, 0])
+        assert torch.equal(mine, want)
+
+def catches(test, how):
+    try:
+        simulate(lambda: Suspect(how, dist.get_rank()).use(test), world_size=3)
+    except RankFailed:
+        return True
+    return False
+
+tests = [ones, rank_0_alone, all_agree, by_itself, with_an_oracle]
+matrix = {test.__name__: [catches(test, how) for how in WRONG] for test in tests}
+for k, how in enumerate(WRONG):
+    print(*("●" if row[k] else "·" for row in matrix.values()), "", how)
+past = 9 - sum(matrix["ones"])
+print("your guess:", guess, "  the test of ones lets pass:", past)
+assert [sum(row) for row in matrix.values()] == [4, 5, 4, 0, 9]
+
+# %% id="11-029ddd"
+draw.bars({name.replace("_", " "): sum(row) for name, row in matrix.items()}, unit="of 9",
+          exact=True, caption="How many of nine wrong all_reduces a test catches. One compares the "
+          "function with itself, and catches none.")
+
+# %% [markdown] id="11-5d36d2"
+# In the table above a dot is a wrong function that passes; the columns are the tests in their order. The last test makes *everybody's* input on every rank, and so knows the sum without a message: its **oracle** has nothing in common with what it tests. It looks at the whole tensor, its neighbours in memory included, on every rank, with large integers, for a length that n does not divide, and twice.
+#
+# ## Your turn: test_all_reduce
+#
+# **Required · 11.1 · difficulty ●●○ · about 25 minutes**
+#
+# **Goal.** Write `test_all_reduce(all_reduce)`. Every rank calls it with somebody's `all_reduce(x)`, which has to leave in `x`, in place, the sum over all ranks, for every dtype and layout of lesson 02's contract. Your test makes its own inputs. If the function is wrong, it raises AssertionError on some rank, and if it is right, it comes through. Returning False is no test: nobody looks at what a test returns.
+#
+# *Core* has five wrong ones and five right ones. One of these adds from the last rank to the first, so random floats differ in their last bits. *Sturdy* has one rank alone and four more wrong ones. A rank that raises while the others stand in a collective is a catch, and no deadlock.
+#
+# <details>
+# <summary>Hint: with what do you compare?</summary>
+#
+# Choose inputs of which you know the sum. If rank r has k·(r + 1) at place k, the sum is k·n(n + 1)/2. Then go through the nine names above, and ask of each: in which of my inputs would I see it?
+#
+# </details>
+
+# %% exercise="test_all_reduce" role="answer" points=10 required=true difficulty=2
+def test_all_reduce(all_reduce: Callable[[Tensor], None]) -> None:
+    """Raise AssertionError on some rank if ``all_reduce`` is wrong; come through if it is right.
+
+    Every rank calls it. ``all_reduce(x)`` has to write the sum of all ranks' tensors into x, in
+    place, whatever its dtype and layout, and to leave everything else as it was.
+    """
+    ### BEGIN SOLUTION
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for call in range(2):
+        for dtype in (torch.float32, torch.int64):
+            far = 2**40 if dtype == torch.int64 else 0
+            everybody = torch.arange(n * (4 * n + 2)).reshape(n, 2 * n + 1, 2) + far + call
+            everybody = everybody.to(dtype)
+            mine, expected = everybody[rank].clone(), everybody[rank].clone()
+            expected[:, 0] = everybody[:, :, 0].sum(0)
+            all_reduce(mine[:, 0])
+            assert torch.equal(mine, expected), f"rank {rank} has {mine.tolist()}"
+    ### END SOLUTION
+
+# %% exercise="test_all_reduce" role="try"
+print("catches", sum(catches(test_all_reduce, how) for how in WRONG), "of 9")
+
+# %% exercise="test_all_reduce" role="check"
+check(test_all_reduce)
+
+# %% [markdown] id="11-5ea7d1"
+# ## Who has cost how much?
+#
+# A job that does not hang can still stand still for most of its time. Each collective waits for its last rank. Of a trace you take when each rank *entered* each call, and charge to the last one what all the others have waited.
+#
+# **Optional · 11.3 seconds_lost · difficulty ●○○ · about 15 minutes**
+#
+# **Goal.** `calls[k][r]` is when rank r entered the k-th collective. Return for each rank the seconds that all the others together have waited because of it. Only the last to come is waited for, by each of the others from its own entry on. If several come last together, the lowest of them counts. For no calls, return `[]`.
+#
+# <details>
+# <summary>Hint: three ranks by hand</summary>
+#
+# They enter at 0, 1 and 4 seconds. Rank 0 has waited 4 seconds and rank 1 three: rank 2 has cost 7. What rank 1 has cost rank 0 does not count, since nobody went on when it came.
+#
+# </details>
+
+# %% exercise="seconds_lost" role="answer" points=5 required=false difficulty=1
+def seconds_lost(calls: list[list[float]]) -> list[float]:
+    """Seconds that the others have waited for each rank.
+
+    ``calls[k][r]`` is when rank r entered the k-th collective. Only the last to enter is waited
+    for; of several that enter last together, the lowest rank. Pure Python: no rank is asked.
+
+    Returns:
+        A list by rank; [] if there are no calls.
+
+    With [[0, 1, 4]] it returns [0, 0, 7].
+    """
+    ### BEGIN SOLUTION
+    lost = [0.0] * len(calls[0]) if calls else []
+    for entered in calls:
+        last = max(entered)
+        lost[entered.index(last)] += sum(last - mine for mine in entered)
+    return lost
+    ### END SOLUTION
+
+# %% exercise="seconds_lost" role="try"
+def steps():
+    for late in (2, 0, 2):
+        compute(3e-3 if dist.get_rank() == late else 1e-3)
+        dist.all_reduce(torch.ones(1))
+
+job = simulate(steps, world_size=4)
+entered = zip(*([e.issued for e in job.trace.of(rank)] for rank in range(4)))
+print([f"{1e3 * s:.0f} ms" for s in seconds_lost([list(times) for times in entered])])
+draw.timeline(job, caption="Four ranks, simulated: rank 2 comes last twice and rank 0 once, and "
+              "the others wait each time, hatched.")
+
+# %% exercise="seconds_lost" role="check"
+check(seconds_lost)
+
+# %% [markdown] id="11-414984"
+# ## Break it: an error on one rank
+#
+# Rank 1 misspells a key. The others stand in an all_reduce when it raises, and lose the connection: under plain torchrun three ranks leave three tracebacks, two of them of victims. Whoever compares *times* and *kinds* of ends finds the cause: a rank whose peer has gone is never the cause while another has raised.
+
+# %% id="11-b7808b"
+def misspelt():
+    batch = {"pixels": torch.ones(4)}
+    dist.all_reduce(batch["pixel" if dist.get_rank() == 1 else "pixels"])
+
+with expect(RankFailed) as caught:
+    run(misspelt, world_size=3)
+assert caught.error.rank == 1 and caught.error.kind == "KeyError"
+
+# %% [markdown] id="11-f2612c"
+# ## In practice
+#
+# * **Before the job**: start it with `watch`, set a `timeout=` that you are ready to wait, and on NCCL set `TORCH_FR_DUMP_TEMP_FILE` (lesson 07). Afterwards is too late.
+# * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. Which call was missing it tells with `--read FOLDER`, after the job has ended. It has been seen on no GPU so far.
+# * **Shrink it.** A hang on 512 ranks is nearly always one on two. Play the function with `run` or `simulate`, where the same sentences come in two seconds.
+# * **Compare replicas** every thousand steps: digests cost nothing beside a step.
+# * **Test what you would not look at**: the gradient of the input, the second call, the length that does not divide, the last rank.
+#
+# ## Roads not taken
+#
+# * **Replay**: record what every rank received, and run one rank alone in a debugger, as tools for MPI do.
+# * **Proofs**: model checkers try all orders of messages of a small program. `simulate` tries several.
+# * **A debugger in each rank**: `torch.distributed.breakpoint()` stops one rank with pdb while the others wait.
+#
+# ## What you can do now
+#
+# * ☑ say what torchrun, DETAIL, Flight Recorder, py-spy and `watch` can know of a hang, and what not;
+# * ☑ start any job under `watch`, and read its report;
+# * ☑ tell the cause from its victims;
+# * ☑ find where replicas part, and the rank on which a NaN began;
+# * ☑ write a test, and say which mistakes it would notice;
+# * ☑ name the rank for which the others wait.
+#
+# **That was the last lesson for now.** The lesson before it was [lesson 10](10_mini_ddp.ipynb), on DistributedDataParallel by hand.
+#
+# ## Sources
+#
+# * PyTorch 2.15: [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) · [Distributed communication](https://docs.pytorch.org/docs/stable/distributed.html) (timeouts, `TORCH_DISTRIBUTED_DEBUG`, `breakpoint`) · [Flight Recorder](https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html) · [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html) (buffers; parameters after the wrapper)
+# * NVIDIA: [NCCL RAS](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html) · [py-spy](https://github.com/benfred/py-spy)
+# * Mistakes of others: [nanotron#172](https://github.com/huggingface/nanotron/pull/172), 2024 (a gradient that the test did not look at) · [pytorch#122694](https://github.com/pytorch/pytorch/issues/122694) (when one rank times out, the stack of the one that hung is lost)

@@ -1,0 +1,72 @@
+"""Answers to seconds_lost."""
+
+import torch
+
+
+def by_loops(calls):
+    if not calls:
+        return []
+    lost = [0.0] * len(calls[0])
+    for entries in calls:
+        last = max(entries)
+        culprit = entries.index(last)
+        for entered in entries:
+            lost[culprit] += last - entered
+    return lost
+
+
+def by_rank(calls):
+    def waits(entries):
+        return len(entries) * max(entries) - sum(entries)
+
+    n = len(calls[0]) if calls else 0
+    return [sum(waits(e) for e in calls if e.index(max(e)) == rank) + 0.0 for rank in range(n)]
+
+
+def by_tensors(calls):
+    times = torch.tensor(calls, dtype=torch.float64)
+    if times.numel() == 0:
+        return []
+    lost = torch.zeros(times.shape[1], dtype=torch.float64)
+    for entries in times:
+        last = entries.max()
+        culprit = (entries == last).nonzero()[0, 0]
+        lost[culprit] += (last - entries).sum()
+    return lost.tolist()
+
+
+ADDS = "lost[culprit] += last - entered"
+WRONG = {
+    "who_waits": ("by_loops", "11.who-waits", "a rank's own wait is charged to it",
+                  ("for entered in entries:", "for rank, entered in enumerate(entries):"),
+                  (ADDS, "lost[rank] += last - entered")),
+    "first": ("by_loops", "11.first-for-last", "the straggler is taken for the first",
+              ("last = max(entries)\n        culprit = entries.index(last)",
+               "last = max(entries)\n        culprit = entries.index(min(entries))")),
+    "every_late_one": ("by_loops", "11.every-late-one", "whoever is late pays, each from the first",
+                       ("for entered in entries:", "for rank, entered in enumerate(entries):"),
+                       (ADDS, "lost[rank] += entered - min(entries)")),
+    "runner_up": ("by_loops", "11.runner-up", "the distance to the one before is the delay",
+                  ("        for entered in entries:\n            " + ADDS,
+                   "        lost[culprit] += last - sorted(entries)[-2:][0]")),
+    "saved": ("by_rank", "11.saved", "what would have been saved, had it not been late",
+              ("len(entries) * max(entries) - sum(entries)",
+               "(len(entries) - 1) * (max(entries) - sorted(entries)[-2:][0])")),
+    "mean": ("by_rank", "11.to-the-mean", "lateness is measured from the mean",
+             ("len(entries) * max(entries) - sum(entries)",
+              "max(entries) - sum(entries) / len(entries)")),
+    "longest": ("by_rank", "11.longest-wait", "a call takes from the first to the last",
+                ("len(entries) * max(entries) - sum(entries)", "max(entries) - min(entries)")),
+    "last_of_ties": ("by_rank", "11.tie", "argmax of a sorted list takes the last one",
+                     ("e.index(max(e)) == rank",
+                      "max(range(n), key=lambda r: (e[r], r)) == rank")),
+    "since_before": ("by_loops", "11.since-the-last-call", "how long each took since its last call",
+                     ("for entries in calls:\n",
+                      "for before, now in zip([[0.0] * len(calls[0])] + calls, calls):\n"
+                      "        entries = [a - b for a, b in zip(now, before)]\n")),
+    "mean_and_ties": ("by_rank", "11.to-the-mean", "two at once: the mean, and the last of ties",
+                      ("len(entries) * max(entries) - sum(entries)",
+                       "max(entries) - sum(entries) / len(entries)"),
+                      ("e.index(max(e)) == rank",
+                       "max(range(n), key=lambda r: (e[r], r)) == rank")),
+}  # fmt: skip

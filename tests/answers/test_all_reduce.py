@@ -1,0 +1,114 @@
+"""Answers to test_all_reduce: tests, which are judged by what they catch."""
+
+import torch
+import torch.distributed as dist
+
+
+def by_formula(all_reduce):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for call in range(2):
+        x = torch.arange(2 * n + 1) * (rank + 1) + call
+        all_reduce(x)
+        want = torch.arange(2 * n + 1) * (n * (n + 1) // 2) + call * n
+        assert torch.equal(x, want), f"rank {rank} has {x.tolist()}"
+    large = torch.tensor([2**40 + rank])
+    all_reduce(large)
+    assert large.item() == n * 2**40 + n * (n - 1) // 2
+    table = torch.full((2 * n + 1, 2), float(rank))
+    all_reduce(table[:, 0])
+    assert (table[:, 0] == n * (n - 1) / 2).all()
+    assert (table[:, 1] == rank).all(), "the other column has changed"
+
+
+def everybody_makes_all_inputs(all_reduce):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for seed in range(3):
+        for dtype in (torch.float64, torch.int64):
+            source = torch.Generator().manual_seed(seed)
+            whole = torch.randint(-(2**40), 2**40, (n, 3 * n + 1, 2), generator=source).to(dtype)
+            mine = whole[rank].clone()
+            view = mine.t()[0]
+            all_reduce(view)
+            expected = whole[rank].clone()
+            expected[:, 0] = whole[:, :, 0].sum(0)
+            torch.testing.assert_close(mine, expected, rtol=0, atol=0)
+
+
+def with_floats(all_reduce):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    makes = [
+        lambda r: torch.randn(9, 5, generator=torch.Generator().manual_seed(r)),
+        lambda r: torch.randn(9, 5, generator=torch.Generator().manual_seed(r + 100)),
+        lambda r: torch.arange(11) + 2**30 * (r + 1),
+    ]
+    for make in makes:
+        memory = make(rank)
+        want = sum(make(r) for r in range(n))
+        x = memory[::2]
+        before = memory[1::2].clone()
+        all_reduce(x)
+        torch.testing.assert_close(x, want[::2])
+        assert torch.equal(memory[1::2], before)
+
+
+EQUAL = 'assert torch.equal(x, want), f"rank {rank} has {x.tolist()}"'
+WRONG = {
+    "ones": ("by_formula", "11.past-3", "ones are what one types first",
+             ("torch.arange(2 * n + 1) * (rank + 1) + call", "torch.ones(2 * n + 1)"),
+             ("torch.arange(2 * n + 1) * (n * (n + 1) // 2) + call * n", "torch.ones(1) * n"),
+             ("torch.equal(x, want)", "(x == want).all()"),
+             ("torch.tensor([2**40 + rank])", "torch.tensor([2**40])"),
+             ("n * 2**40 + n * (n - 1) // 2", "n * 2**40"),
+             ("torch.full((2 * n + 1, 2), float(rank))", "torch.ones(2 * n + 1, 2)"),
+             ("n * (n - 1) / 2).all()", "n).all()"),
+             ("table[:, 1] == rank", "table[:, 1] == 1")),
+    "rank_0_alone": ("by_formula", "11.past-1", "only rank 0 asserts, as only rank 0 prints",
+                     ("        " + EQUAL, "        if rank > 0: continue\n        " + EQUAL),
+                     ("    assert large", "    if rank > 0: return\n    assert large"),
+                     ("    table =", "    return\n    table =")),
+    "oracle_is_itself": ("by_formula", "11.itself", "the expected value comes from the suspect",
+                         ("        want = torch.arange(2 * n + 1) * (n * (n + 1) // 2) + call * n",
+                          "        want = torch.arange(2 * n + 1) * (rank + 1) + call\n"
+                          "        all_reduce(want)"),
+                         ("    large =", "    return\n    large =")),
+    "aliased": ("by_formula", "11.never-fails", "the expected value is the tensor itself",
+                ("        all_reduce(x)\n        want = torch.arange(2 * n + 1) * "
+                 "(n * (n + 1) // 2) + call * n",
+                 "        want = x\n        all_reduce(x)"),
+                ("    large =", "    return\n    large =")),
+    "returns_false": ("by_formula", "11.returns-verdict", "a test is thought to be a predicate",
+                      (EQUAL, "if not torch.equal(x, want): return False"),
+                      ("    large =", "    return True\n    large =")),
+    "all_ranks_agree": ("by_formula", "11.only-alike", "it is only asked whether all ranks agree",
+                        ("torch.arange(2 * n + 1) * (n * (n + 1) // 2) + call * n",
+                         "x.clone(); dist.broadcast(want, 0)"),
+                        ("    large =", "    return\n    large =")),
+    "looks_at_what_is_returned": ("by_formula", "11.uses-returned", "functions return results",
+                                  ("        all_reduce(x)", "        x = all_reduce(x)")),
+    "first_element": ("by_formula", "11.past-2", "one number is looked at",
+                      ("torch.equal(x, want)", "x[1] == want[1]"),
+                      ("    large =", "    return\n    large =")),
+    "before_the_call": ("by_formula", "11.asserts-before", "the assertion stands a line too high",
+                        ("        all_reduce(x)\n", ""),
+                        (EQUAL, EQUAL + "\n        all_reduce(x)")),
+    "raises_value_error": ("by_formula", "11.another-error", "any exception is thought to do",
+                           (EQUAL, "if not torch.equal(x, want): raise ValueError(x)")),
+    "to_the_last_bit": ("with_floats", "11.last-bits", "floats are compared to the last bit",
+                        ("torch.testing.assert_close(x, want[::2])",
+                         "assert torch.equal(x, want[::2])")),
+    "one_dtype": ("with_floats", "11.past-6", "only floats are tried",
+                  ("        lambda r: torch.arange(11) + 2**30 * (r + 1),\n", "")),
+    "one_call": ("with_floats", "11.past-7", "each shape is tried once",
+                 ("        lambda r: torch.randn(9, 5, generator=torch.Generator()"
+                  ".manual_seed(r + 100)),\n", "")),
+    "contiguous": ("everybody_makes_all_inputs", "11.past-9", "no view is tried",
+                   ("view = mine.t()[0]", "view = mine[:, 0].clone()"),
+                   ("torch.testing.assert_close(mine, expected, rtol=0, atol=0)",
+                    "assert torch.equal(view, expected[:, 0])")),
+    "new_tensor": ("by_formula", "11.expects-new", "a new tensor is expected, and its value "
+                   "compared where there is one",
+                   ("        all_reduce(x)\n", "        x = all_reduce(x)\n"),
+                   ("torch.equal(x, want)", "x is not None and torch.equal(x, want)"),
+                   (", f\"rank {rank} has {x.tolist()}\"", ""),
+                   ("    large =", "    return\n    large =")),
+}  # fmt: skip
