@@ -46,7 +46,8 @@ from course_lib.beside.suspect import WRONG, Suspect
 
 # %% id="11-20c069"
 said = [["all_reduce(4)", "all_reduce(4)", "broadcast(8)"], ["all_reduce(4)", "broadcast(8)"]]
-number, calls = next((k, calls) for k, calls in enumerate(zip(*said)) if len(set(calls)) > 1)
+pairs = enumerate(zip(*said, strict=False))
+number, calls = next((k, pair) for k, pair in pairs if len({*pair}) > 1)
 print(f"call {number + 1} does not fit: {' against '.join(calls)}")
 
 # %% [markdown] id="11-e0cc59"
@@ -127,7 +128,7 @@ def listen(started):
 # %% id="11-858dcf"
 plain = {name: start(name, PATIENCE="5") for name in scripts}
 with ThreadPoolExecutor() as threads:
-    heard = dict(zip(plain, threads.map(listen, plain.values())))
+    heard = dict(zip(plain, threads.map(listen, plain.values()), strict=True))
 for name, (after, seconds) in heard.items():
     words = [w for w in ("Received data size", "Timed out waiting", "Traceback") if w in after]
     print(f"{name}: after {seconds:.1f} s, {' and '.join(words)}")
@@ -152,8 +153,8 @@ watch, quiet = ("-m", "course_lib.watch"), {"COURSE_LIB_QUIET": "2"}
 watched = {name: start(name, *watch, *["--end"] * (name != "loader"), **quiet)
            for name in scripts}
 with ThreadPoolExecutor() as threads:
-    told = dict(zip(watched, threads.map(listen, watched.values())))
-for name, (after, _) in told.items():
+    told = dict(zip(watched, threads.map(listen, watched.values()), strict=True))
+for after, _ in told.values():
     print(f"{report(after)}\n")
 folder.cleanup()
 assert "broadcast and all_reduce" in told["evaluation"][0]
@@ -215,7 +216,7 @@ gaps = {name: run(train, late, world_size=2).results[0]
 assert not any(gaps["made before"]) and min(gaps["made after"]) > 0
 draw.lines({f"a parameter {name} the wrapper": (range(1, 9), ys) for name, ys in gaps.items()},
            "step", "largest difference", caption="The same parameter on two ranks: equal where "
-           "DDP knows it, and further apart with each step where it does not.")
+           "DDP knows it, and apart from the first step on where it does not.")
 
 # %% id="11-1da602"
 def noisy_samples(seed):
@@ -464,7 +465,7 @@ def steps():
         dist.all_reduce(torch.ones(1))
 
 job = simulate(steps, world_size=4)
-entered = zip(*([e.issued for e in job.trace.of(rank)] for rank in range(4)))
+entered = zip(*([e.issued for e in job.trace.of(rank)] for rank in range(4)), strict=True)
 print([f"{1e3 * s:.0f} ms" for s in seconds_lost([list(times) for times in entered])])
 draw.timeline(job, caption="Four ranks, simulated: rank 2 comes last twice and rank 0 once, and "
               "the others wait each time, hatched.")
