@@ -15,6 +15,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 08_groups.png       the grid of lesson 08 with its slow rank, its cells taken from the lesson
 09_trees_at_scale.png  lesson 09's map of the fastest all-reduce, its cells taken from the lesson
 10_mini_ddp.png     lesson 10's step times by size of a bucket, its cells taken from the lesson
+13_sharding.png     lesson 13's stages of ZeRO, its cells taken from the lesson
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -265,6 +266,21 @@ def mini_ddp() -> Picture:
     )
 
 
+def sharding() -> Picture:
+    """Lesson 13's steps in all stages of ZeRO: its own cells, exercises left out."""
+    names = names_of("13_sharding", "formula")
+    return draw.memory(
+        *names["stages"],
+        titles=[
+            "nothing divided",
+            "ZeRO 1: Adam's averages divided",
+            "ZeRO 2: and gradients",
+            "ZeRO 3: and parameters",
+        ],
+        caption="Bytes alive on one of four ranks in three training steps of the same model.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
@@ -278,6 +294,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "08_groups": groups,
     "09_trees_at_scale": trees_at_scale,
     "10_mini_ddp": mini_ddp,
+    "13_sharding": sharding,
 }
 
 

@@ -30,6 +30,7 @@ FROM_SOURCES = {
     "06_ddp": {"2.15", "22.05"},  # PyTorch, for its restarts; Slurm, for what srun takes over
     "07_gpus": {"2.7", "2.15", "2.30"},  # where plain calls run since; that PyTorch, and its NCCL
     "10_mini_ddp": {"2.15"},  # the PyTorch whose source it reads
+    "13_sharding": {"2.15"},  # the same
 }
 AVOIDED = re.compile(
     r"\b(simply|obviously|trivial(ly)?|of course|easy|easily|merely)\b", re.IGNORECASE
