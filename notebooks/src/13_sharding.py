@@ -120,7 +120,7 @@ def whole_or_in_halves():
     dist.all_reduce(gradient, dist.ReduceOp.AVG)
     return gradient, halves
 
-def sent(job, rank=0, last=True):
+def sent(job, rank=0):
     """Bytes that a rank sends between its last two barriers, in P, on average over the ranks."""
     calls = job.trace.of(rank)
     ends = [k for k, call in enumerate(calls) if call.op == "barrier"][-2:]
@@ -177,7 +177,7 @@ def sharded(**options):
     return model, adam(model.parameters()), lambda: None
 
 one, two = (run(train, partial(stage, number), world_size=n) for number in (1, 2))
-three = run(train, sharded, world_size=n)
+three = simulate(train, sharded, world_size=n)  # so that each run draws the same steps
 stages = [hand, one, two, three]
 
 counted = [job.results[0][0][1] for job in stages]
@@ -185,7 +185,8 @@ formula = [4, 2 + 2 / n, 1 + 3 / n, 4 / n]
 print("counted", [f"{c:.2f} P" for c in counted], "   formula", [f"{f:.2f} P" for f in formula])
 assert all(abs(c - f) < 0.01 for c, f in zip(counted, formula, strict=True))
 for job in (one, two, three):
-    assert all(map(torch.allclose, job.results[0][1], hand.results[0][1]))  # the same training
+    same = partial(torch.allclose, atol=1e-6)  # sums in another order
+    assert all(map(same, job.results[0][1], hand.results[0][1]))  # the same training
 assert sent(one) == sent(two) == sent(hand)
 assert sent(three) == 1.5 * sent(hand)  # parameters are gathered twice: forward and backward
 
@@ -273,11 +274,11 @@ class ShardedOptimizer:
 # %% exercise="ShardedOptimizer" role="try"
 def with_mine():
     model = tower()
-    return model, ShardedOptimizer(model.parameters(), torch.optim.Adam, foreach=False), lambda: None
+    optimizer = ShardedOptimizer(model.parameters(), torch.optim.Adam, foreach=False)
+    return model, optimizer, lambda: None
 
 counts, parameters = run(train, with_mine, world_size=n).results[0]
-print(f"at rest {counts[3]:.2f} P   the same training:",
-      all(map(torch.allclose, parameters, hand.results[0][1])))
+print(f"at rest {counts[3]:.2f} P:", all(map(torch.allclose, parameters, hand.results[0][1])))
 
 # %% exercise="ShardedOptimizer" role="check"
 check(ShardedOptimizer)
