@@ -16,6 +16,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 09_trees_at_scale.png  lesson 09's map of the fastest all-reduce, its cells taken from the lesson
 10_mini_ddp.png     lesson 10's step times by size of a bucket, its cells taken from the lesson
 11_debugging.png    what five tests of lesson 11 catch, its cells taken from the lesson
+13_sharding.png     lesson 13's stages of ZeRO, its cells taken from the lesson
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -281,6 +282,21 @@ def debugging() -> Picture:
     )
 
 
+def sharding() -> Picture:
+    """Lesson 13's steps in all stages of ZeRO: its own cells, exercises left out."""
+    names = names_of("13_sharding", "formula")
+    return draw.memory(
+        *names["stages"],
+        titles=[
+            "nothing divided",
+            "ZeRO 1: Adam's averages divided",
+            "ZeRO 2: and gradients",
+            "ZeRO 3: and parameters",
+        ],
+        caption="Bytes alive on one of four ranks in three training steps of the same model.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
@@ -295,6 +311,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "09_trees_at_scale": trees_at_scale,
     "10_mini_ddp": mini_ddp,
     "11_debugging": debugging,
+    "13_sharding": sharding,
 }
 
 

@@ -96,12 +96,12 @@ def _call(function: Callable, args: tuple) -> Any:
         raise
 
 
-def _called(function: Callable, *args: Any) -> Any:
+def _called(function: Callable, *args: Any, **options: Any) -> Any:
     try:
-        return function(*args)
+        return function(*args, **options)
     except TypeError:
         try:
-            inspect.signature(function).bind(*args)
+            inspect.signature(function).bind(*args, **options)
         except TypeError as error:
             raise BadSignature(str(error)) from None
         raise

@@ -68,8 +68,9 @@ class Held:
 class MemoryCounter(TorchDispatchMode):
     """See ``count_memory``. ``now``, ``peak`` and ``at_rest()`` are bytes."""
 
-    def __init__(self, given: Any = ()) -> None:
+    def __init__(self, given: Any = (), *, draws: bool = True) -> None:
         super().__init__()
+        self._draws = draws  # False: no curve is kept, and no clock asked at every operator
         # by the address of each storage, which may be used again once that is gone
         self._seen: dict[int, tuple[weakref.ref, torch.dtype, tuple[int, ...], Line | None]] = {}
         self.peak = 0
@@ -84,7 +85,8 @@ class MemoryCounter(TorchDispatchMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         self._look()
-        current().add_memory(self.curve)
+        if self._draws:
+            current().add_memory(self.curve)
 
     @property
     def now(self) -> int:
@@ -132,7 +134,7 @@ class MemoryCounter(TorchDispatchMode):
         """Write down what is alive now."""
         now, inside = self.now, current().inside
         self.peak = max(self.peak, now)
-        if not self.curve or self.curve[-1][1:] != (now, inside):
+        if self._draws and (not self.curve or self.curve[-1][1:] != (now, inside)):
             self.curve.append((current().now(), now, inside))
 
     def __torch_dispatch__(
@@ -148,6 +150,25 @@ class MemoryCounter(TorchDispatchMode):
                 self._see(tensor, line)
         self._look()
         return out
+
+
+def names_of_reading(when: str) -> tuple[str, str]:
+    """Under which names an exercise notes the bytes that it has read, and whose they are."""
+    return f"bytes {when}", f"largest {when}"
+
+
+def reading(memory: MemoryCounter, when: str, nbytes: int | None = None) -> dict[str, Any]:
+    """What is noted of a rank's memory: bytes (now, or ``nbytes``), and the largest that it holds
+    now, but for what it was given.
+    """
+    held = [str(one) for one in memory.largest(20) if one.line][:2]
+    return dict(
+        zip(
+            names_of_reading(when),
+            (memory.now if nbytes is None else nbytes, "; ".join(held)),
+            strict=True,
+        )
+    )
 
 
 def _tensors_in(given: Any) -> Iterator[torch.Tensor]:

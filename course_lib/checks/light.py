@@ -15,9 +15,10 @@ NAME = "torch._dynamo"
 
 
 class _NoDynamo(ModuleType):
-    """Stands for torch._dynamo, which optimizers and DDP import for three functions, for seconds.
-    Asked for more, it gives way to the real one."""
+    """Stands for torch._dynamo, which optimizers, DDP and checkpoint() import for three functions
+    and a setting, for seconds. Asked for more, it gives way to the real one."""
 
+    config = SimpleNamespace(error_on_nested_fx_trace=True)
     utils = SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
     disable = staticmethod(lambda function, *_, **__: function)
     graph_break = staticmethod(lambda: None)
@@ -26,6 +27,7 @@ class _NoDynamo(ModuleType):
         if name.startswith("__") and name != "__path__":  # who looks through all modules
             raise AttributeError(name)
         sys.modules.pop(NAME, None)
+        vars(torch).pop("_dynamo", None)  # the real one asks itself for its parts by this name
         return getattr(importlib.import_module(NAME), name)
 
 

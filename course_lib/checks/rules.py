@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from course_lib.beside.memory import names_of_reading
 from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.trace import Event, Trace
 
@@ -89,6 +90,42 @@ def bytes_in_total_at_least(limit: Formula) -> Rule:
             yield Finding("too few bytes", text, None, mine, least)
 
     return rule
+
+
+# ---- memory: bytes of tensors alive in a rank, which counts them itself --------------------------
+
+
+def holds_at_most(when: str, limit: Callable[[Play, int], int | None]) -> Rule:
+    """No rank may hold more bytes at a moment that the exercise's argument has noted (see
+    ``reading`` in beside/memory.py) than ``limit(play, rank)``; None: as many as it likes. It is
+    the rank's own word."""
+    count, largest = names_of_reading(when)
+
+    def rule(play: Play) -> Iterator[Finding]:
+        for rank in range(play.case.world if play.done else 0):
+            noted, most = play.got(rank).args[0], limit(play, rank)
+            mine = noted.get(count) if isinstance(noted, dict) else None
+            if most is not None and (not isinstance(mine, int) or mine > most):
+                text = f"rank {rank} holds {_bytes(mine)} {when}, at most {most:,}"
+                whose = noted[largest] if isinstance(mine, int) and noted.get(largest) else ""
+                more = f"; what it made itself, the largest first: {whose}" if whose else ""
+                yield Finding("memory", text + more, rank, mine, most)
+
+    return rule
+
+
+def rests_at(limit: Callable[[Play, int], int | None]) -> Rule:
+    """No rank may hold more than this when all is done that the exercise does with its answer."""
+    return holds_at_most("at rest", limit)
+
+
+def peaks_at(limit: Callable[[Play, int], int | None]) -> Rule:
+    """No rank may ever hold more than this while the exercise drives its answer."""
+    return holds_at_most("at the peak", limit)
+
+
+def _bytes(count: object) -> str:
+    return f"{count:,} bytes" if isinstance(count, int) else "an unknown number of bytes"
 
 
 # ---- patterns of messages, for every exercise with a budget ------------------------------------

@@ -1,0 +1,637 @@
+"""Lesson 13: a model that no rank could hold. Memory is a budget here: bytes of tensors alive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import ceil, floor
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course_exercises import gradients
+from course_exercises.declare import each, exercise, marked
+from course_exercises.signs import over_budget
+from course_lib.beside.sharded import Layers, Linear, Optimizing
+from course_lib.checks.cases import Case, crowd, drawn, tensor
+from course_lib.checks.compare import ANYTHING
+from course_lib.checks.exercise import Finding, Play
+from course_lib.checks.rules import holds_at_most, peaks_at, rests_at, trace_of
+from course_lib.checks.usual_diagnoses import found
+from course_lib.simulated.costs import textbook_seconds
+from course_lib.trace import Event
+
+LAUNCH = 5e-6  # seconds of a modelled GPU's host for each call
+
+# ---- what several of them ask --------------------------------------------------------------------
+
+
+def between_barriers(play: Play, rank: int) -> list[list[Event]]:
+    """The calls of a rank after each barrier that no line of the answer makes."""
+    parts: list[list[Event]] = []
+    for e in trace_of(play).of(rank):
+        if e.op == "barrier" and not e.line:
+            parts.append([])
+        elif parts:
+            parts[-1].append(e)
+    return parts
+
+
+def sent(e: Event, n: int) -> float:
+    """The bytes that a rank sends in a call, by the best algorithm: with a root, on average."""
+    ways = 2 if e.op.startswith("all_reduce") else 1
+    return e.nbytes if e.is_send else 0 if e.is_recv else ways * e.nbytes * (n - 1) / n
+
+
+# ---- 13.1 ShardedOptimizer -----------------------------------------------------------------------
+
+STATES = {"SGD": 1, "Adam": 2, "AdamW": 2}  # tensors of a parameter's size that a step leaves
+NONE_SOMEWHERE, NONE_ANYWHERE = "None on some rank", "None on all ranks"
+
+
+def of_elements(params: list[Tensor], n: int, cut: Callable) -> list[Tensor]:
+    """By parameter the owner of each element, where each parameter is cut into n pieces."""
+    return [torch.arange(p.numel()).view_as(p) // max(cut(p.numel() / n), 1) for p in params]
+
+
+def of_the_whole(params: list[Tensor], n: int, cut: Callable) -> list[Tensor]:
+    """The same where all lie one after the other, and that is cut."""
+    sizes = [p.numel() for p in params]
+    owners = torch.arange(sum(sizes)) // max(cut(sum(sizes) / n), 1)
+    return [part.view_as(p) for part, p in zip(owners.split(sizes), params, strict=True)]
+
+
+def by_parameter(params: list[Tensor], n: int, cut: Callable) -> list[Tensor]:
+    return [torch.full(p.shape, k % n) for k, p in enumerate(params)]
+
+
+def mean(grads: list[Tensor | None], divisor: Callable[[int, int], float]) -> Tensor | None:
+    there = [g for g in grads if g is not None]
+    if not there:
+        return None
+    total = torch.stack([g.double() for g in there]).sum(0)
+    return (total / divisor(len(grads), len(there))).to(there[0].dtype)
+
+
+def moved(
+    jobs: list[Optimizing],
+    whose: list[Optimizing],
+    divisor: Callable[[int, int], float],
+    zeros: bool,
+    again: bool,
+    plain: bool,
+) -> list[list[Tensor]]:
+    """By step all parameters, moved with the mean of these jobs' gradients."""
+    job, out = jobs[0], []
+    params = [nn.Parameter(p.detach().clone()) for p in job.params]
+    options = {"lr": job.options["lr"]} if plain else job.options
+    make = partial(getattr(torch.optim, job.make), params, foreach=False, **options)
+    made = make()
+    for step in range(len(job.seeds)):
+        for number, p in enumerate(params):
+            p.grad = mean([one.gradient(step, number) for one in whose], divisor)
+            p.grad = torch.zeros_like(p) if zeros and p.grad is None else p.grad
+        made.step()
+        made = make() if again else made
+        out.append([p.detach().clone() for p in params])
+    return out
+
+
+def optimize(
+    given: list[tuple[Optimizing]],
+    divisor: Callable[[int, int], float] = lambda n, there: n,
+    zeros: bool = False,
+    again: bool = False,
+    plain: bool = False,
+    own: bool = False,
+    whose: Callable = lambda params, n, cut: [torch.tensor(0)] * len(params),
+    cut: Callable[[float], int] = ceil,
+    hears: bool = True,
+    keeps: bool = False,
+) -> None:
+    """One process's steps with the mean gradients; None counts as zero, and where all have None
+    nothing moves. The rest are mistakes: in the gradients, and in whose elements a rank moves,
+    with its ``own`` gradients, and which it ``hears`` of."""
+    jobs = [job for (job,) in given]
+    n, old = len(jobs), [p.detach().clone() for p in jobs[0].params]
+    used = [[job] for job in jobs] if own else [jobs]
+    worlds, owners = (
+        [moved(jobs, u, divisor, zeros, again, plain) for u in used],
+        whose(old, n, cut),
+    )
+    for rank, job in enumerate(jobs):
+        for step in range(len(job.seeds)):
+            values = [value.clone() for value in old]
+            for k, value in enumerate(values):
+                for owner in range(n) if hears else [rank]:
+                    new = worlds[owner if own else 0][step][k]
+                    value.copy_(torch.where(owners[k] == owner, new, value))
+            job.notes(step, values, [not keeps] * len(values))
+        if job.is_counted:
+            job.noted |= {"bytes at rest": ANYTHING, "largest at rest": ANYTHING}
+
+
+def a_step(case: Case, rank: int) -> tuple[Optimizing]:
+    """Parameters of the shapes that the case says; ``d`` behind one makes it of float64."""
+    o = case.options
+    params: list[nn.Parameter] = []
+    seeds: list[list[int | None]] = []
+    for k, word in enumerate(o["shapes"].split()):
+        shape = [int(size) for size in word.strip("d").split("x")]
+        dtype = torch.float64 if "d" in word else getattr(torch, case.dtype)
+        numbers = torch.randint(8, 25, shape, generator=torch.Generator().manual_seed(k + 1))
+        params.append(nn.Parameter((numbers / 8).to(dtype)))
+    for step in range(o.get("steps", 2)):
+        seeds.append([case.random(step, k, rank).randrange(1 << 31) for k in range(len(params))])
+        seeds[-1][0] = None if missing(o, step, rank, case.world) else seeds[-1][0]
+    options = {"lr": 0.125} | OPTIONS[o["make"]]
+    return (Optimizing(params, o["make"].split()[0], options, seeds, bool(case.world % 2)),)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "SGD": {"momentum": 0.5},
+    "Adam": {},
+    "AdamW": {"weight_decay": 0.25},
+    "Adam amsgrad": {"amsgrad": True},
+}
+
+
+def missing(options: dict[str, Any], step: int, rank: int, n: int) -> bool:
+    """Whether this rank has no gradient of the first parameter in this step; the last step has."""
+    none = options.get("gradient")
+    return (none == NONE_ANYWHERE and step == 1) or (none == NONE_SOMEWHERE and rank == n - 1)
+
+
+def share(play: Play) -> int:
+    """Bytes of a rank's part of the parameters, rounded up by dtype."""
+    params, n = play.given(0).params, play.case.world
+    dtypes = Counter[torch.dtype]()
+    for p in params:
+        dtypes[p.dtype] += p.numel()
+    return sum(ceil(length / n) * dtype.itemsize for dtype, length in dtypes.items())
+
+
+def states(job: Optimizing) -> int:
+    return STATES[job.make] + bool(job.options.get("amsgrad"))
+
+
+def may_rest_at(play: Play, rank: int) -> int | None:
+    """Parameters, and a share of them and of the states; of small models nobody counts."""
+    job = play.given(0)
+    most = sum(p.nbytes for p in job.params) + 8 * len(job.params) + 256
+    return most + (states(job) + 1) * share(play) if job.is_counted else None
+
+
+def few_bytes(play: Play) -> Iterator[Finding]:
+    """Per step reduce_scatter and all_gather, each parameter padded by itself, and a few words."""
+    job, n = play.given(0), play.case.world
+    padding = sum(2 * (n - 1) * p.itemsize + 16 for p in job.params)
+    most = 2 * (n - 1) * share(play) + padding
+    for rank in range(n):
+        steps = between_barriers(play, rank)[: len(job.seeds)]
+        for number, calls in enumerate(steps, 1):
+            mine = sum(sent(e, n) for e in calls)
+            if mine > most:
+                text = f"rank {rank} sends {mine:,.0f} bytes in step {number}, at most {most:,}"
+                yield Finding("bytes", text, rank, mine, most)
+
+
+def of_unequal_owners(play: Play) -> bool:
+    """Some hold too much and others do not, and what travels are whole parameters."""
+    sizes = {p.nbytes for p in play.given(0).params}
+    events = [e for e in trace_of(play).events if e.op == "broadcast"]
+    return over_budget("memory", "bytes")(play) and any(e.nbytes in sizes for e in events)
+
+
+def reduces_whole(play: Play) -> bool:
+    return over_budget("bytes")(play) and any(
+        e.op.startswith("all_reduce") and e.nbytes > 16 * len(play.given(0).params)
+        for e in trace_of(play).events
+    )
+
+
+def skips_none(play: Play) -> bool:
+    return found("Mismatch", "Deadlock", "AttributeError", "TypeError")(play) and (
+        play.case.options.get("gradient") is not None
+    )
+
+
+def optimizing(world: int, shapes: str, make: str = "SGD", none: str = "", **rest: Any) -> Case:
+    options = {"shapes": shapes, "make": make, **({"gradient": none, "steps": 3} if none else {})}
+    return Case(world, options=options | rest.pop("options", {}), **rest)
+
+
+exercise(
+    "13.1 ShardedOptimizer",
+    optimize,
+    inputs=a_step,
+    length_is="",
+    tolerance=1e-6,
+    words={
+        **dict.fromkeys(OPTIONS),
+        "gradient": None,
+        NONE_SOMEWHERE: "a gradient is None on some rank. It counts as zero, and that rank makes "
+        "the same calls as all others.",
+        NONE_ANYWHERE: "a gradient is None on all ranks. The parameter and its state stay as "
+        "they are; Adam counts no step.",
+        "two dtypes": "parameters have two dtypes. One flat tensor has one.",
+        "few elements": "a parameter has fewer elements than there are ranks. Some pieces are "
+        "empty, or all padding.",
+    },
+    special=lambda case: marked(
+        {
+            "two dtypes": "d" in case.options["shapes"],
+            "few elements": any(w.strip("d") in ("1", "2") for w in case.options["shapes"].split()),
+        }
+    ),
+    core=lambda rng: [
+        optimizing(2, "4"),
+        optimizing(2, "3"),
+        optimizing(3, "2x3 4", "Adam"),
+        optimizing(2, "2x4 4", none=NONE_SOMEWHERE),
+        optimizing(2, "4 4", none=NONE_ANYWHERE),
+        optimizing(3, "4 5", "Adam", none=NONE_ANYWHERE),
+        optimizing(4, f"{rng.randrange(3, 9)}x{rng.randrange(5, 9)} 7 6", "AdamW"),
+        optimizing(5, "9x3 11"),
+        optimizing(2, "40x60 50x50 101", "Adam"),
+        optimizing(4, "61x35 70x50", "SGD"),
+    ],
+    sturdy=lambda rng: [
+        optimizing(1, "3 2x2", "Adam"),
+        optimizing(3, "1 2 7"),
+        optimizing(2, "4 4d 3", "Adam"),
+        optimizing(3, "5x4 7", dtype="float64"),
+        optimizing(crowd(rng), "3x7 5"),
+        optimizing(2, "6 5", "Adam amsgrad"),
+        optimizing(3, "7 5", "AdamW", none=NONE_ANYWHERE),
+        optimizing(3, "50x70 31x31d", "Adam amsgrad"),
+    ],
+    budget=[rests_at(may_rest_at), few_bytes],
+    hints={
+        "sum": gradients.HINTS["sum"],
+        "divided-twice": gradients.HINTS["divided-twice"],
+        "own-gradient": "Each piece is moved by the gradient of its owner alone. The mean is over "
+        "the gradients that all ranks have for it.",
+        "counts-those-there": "A gradient that is None on some rank counts as zero. The mean is "
+        "still over all ranks.",
+        "none-moves": "A parameter whose gradient is None on all ranks moves, or its optimizer's "
+        "state does. Adam counts steps for each parameter, so a piece of one needs to be a "
+        "parameter of its own. (One flat parameter cannot leave a part of itself out.)",
+        "others-stay": "Each rank moves its own piece, and the others never hear of it.",
+        "rest-stays": "The last elements stay as they are: the length is not a multiple of the "
+        "number of ranks, and what is left over is nobody's.",
+        "gradient-stays": "After zero_grad() the parameters still hold a gradient. Those of the "
+        "whole parameters have to be None, not those of the pieces alone.",
+        "state-lost": "Momentum, averages or counts begin anew at every step. What has to live "
+        "as long as the optimizer?",
+        "options-lost": "The inner optimizer lacks some of the options: momentum, weight decay.",
+        "nothing-moves": "The caller's parameters stay as they are; what is new is in other "
+        "tensors. Write into the parameters, in place.",
+        "skips-none": "A rank without a gradient leaves a call out that the others make, or takes "
+        "None for a tensor. It contributes zeros; whether all have None is a question to all.",
+        "by-parameter": "Whole parameters have an owner each. Then the owner of the largest holds "
+        "more than its share, and others less.",
+        "holds-too-much": "More is alive at rest than the parameters and a share of the rest. Are "
+        "states made of whole parameters (`make` gives one to whatever it steps)? Or is a flat "
+        "copy alive, a gradient, or a whole of which the piece is a view?",
+        "all-reduced": "An all_reduce brings every rank the whole mean, and each uses its piece "
+        "of it. Which collective brings each rank its piece alone?",
+        "too-many-bytes": "More travels in a step than one reduce_scatter of the gradients and "
+        "one all_gather of the parameters take.",
+    },
+    mistakes={
+        "gradient-stays": {"keeps": True},
+        "sum": {"divisor": lambda n, there: 1},
+        "divided-twice": {"divisor": lambda n, there: n**2},
+        "counts-those-there": {"divisor": lambda n, there: there},
+        "none-moves": {"zeros": True},
+        "own-gradient": each(own=[True], whose=(of_elements, of_the_whole, by_parameter)),
+        "others-stay": each(whose=(of_elements, of_the_whole, by_parameter), hears=[False]),
+        "rest-stays": each(whose=(of_elements, of_the_whole), cut=[floor]),
+        "state-lost": {"again": True},
+        "options-lost": {"plain": True},
+        "nothing-moves": {"whose": lambda params, n, cut: [torch.tensor(n)] * len(params)},
+    },
+    diagnoses={
+        "skips-none": skips_none,
+        "by-parameter": of_unequal_owners,
+        "holds-too-much": over_budget("memory"),
+        "all-reduced": reduces_whole,
+        "too-many-bytes": over_budget("bytes"),
+    },
+)
+
+# ---- 13.2 gathered_linear ------------------------------------------------------------------------
+
+
+def piece(whole: Tensor, rank: int, n: int) -> Tensor:
+    """A rank's of n equal flat pieces, padded with zeros."""
+    k = ceil(whole.numel() / n)
+    flat = torch.cat([whole.flatten(), whole.new_zeros(n * k - whole.numel())])
+    return flat[rank * k : (rank + 1) * k].clone()
+
+
+def linear(
+    given: list[tuple[Linear]],
+    share: Callable[[Tensor, int], Tensor] = lambda by_rank, rank: by_rank.mean(0),
+    reaches: bool = True,
+    averages_x: bool = False,
+    of_x_too: bool = True,
+    forward: Callable[[Tensor, int, int], Tensor] = Tensor.view,
+    backward: Callable[[Tensor], Tensor] = lambda grad: grad,
+) -> None:
+    """One process that has all of W. The rest are mistakes."""
+    jobs = [job for (job,) in given]
+    n, (rows, columns) = len(jobs), jobs[0].shape
+    flat = torch.cat([job.shard for job in jobs]).double()[: rows * columns]
+    grads: list[Tensor] = []
+    of_x: list[Any] = []
+    for job in jobs:
+        w = flat.view(rows, columns).clone().requires_grad_()
+        x = job.x.double().requires_grad_()
+        y = x @ w.t()
+        (y * job.upstream).sum().backward()
+        grads.append(backward(w.grad).flatten())  # type: ignore[arg-type]
+        of_x.append(x.grad)
+        y = job.x.double() @ forward(flat, rows, columns).t()
+        job.noted["output"] = y.to(job.x.dtype)
+    same_shape = len({job.x.shape for job in jobs}) == 1
+    for rank, job in enumerate(jobs):
+        means = sum(of_x) / n if averages_x and same_shape else of_x[rank]
+        job.noted["x.grad"] = means.to(job.x.dtype) if job.wants_x and of_x_too else None
+        grad = piece(share(torch.stack(grads), rank), rank, n).to(job.x.dtype)
+        job.noted["shard.grad"] = grad if reaches else None
+        for name in ("bytes", "largest"):
+            job.noted[f"{name} between forward and backward"] = ANYTHING
+
+
+def a_linear(case: Case, rank: int) -> tuple[Linear]:
+    o = case.options
+    rows, columns = o["shape"]
+    whole, batch = drawn(case, "W", rows, columns), o.get("batch", (2,))
+    x, dy = (
+        drawn(case, f"{name} {rank}", *batch, k)
+        for name, k in zip("xy", (columns, rows), strict=True)
+    )
+    shard = piece(whole, rank, case.world)
+    return (Linear(x, shard, (rows, columns), dy, o.get("x needs") != NO_GRADIENT),)
+
+
+NO_GRADIENT = "no gradient"
+
+
+def little_more(play: Play, rank: int) -> int:
+    job = play.given(rank)
+    return sum(t.nbytes for t in (job.x, job.shard, job.upstream, job.upstream)) + 1024
+
+
+def gathers_and_scatters(play: Play) -> Iterator[Finding]:
+    """An all_gather forward; an all_gather, where it is needed, and a reduce_scatter backward."""
+    for rank in range(play.case.world):
+        for when, calls in zip(("forward", "backward"), between_barriers(play, rank), strict=False):
+            ops = [e.op for e in calls]
+            gathers = sum(op.startswith("all_gather") for op in ops)
+            scatters = sum(op.startswith("reduce_scatter") for op in ops)
+            most = (1, 0) if when == "forward" else (1, 1)
+            if gathers > most[0] or scatters > most[1] or gathers + scatters < len(ops):
+                yield Finding(f"calls {when}", f"rank {rank} calls {', '.join(ops)} {when}", rank)
+
+
+def linears(*cases: tuple, **rest: Any) -> list[Case]:
+    return [
+        Case(world, options={"shape": shape, **dict(*more)}, **rest)
+        for world, shape, *more in cases
+    ]
+
+
+exercise(
+    "13.2 gathered_linear",
+    linear,
+    inputs=a_linear,
+    length_is="",
+    tolerance=1e-5,
+    words={
+        "padding": "W's length is not a multiple of the number of ranks. The last shards end in "
+        "zeros, which belong to no weight.",
+        "leading dimensions": "x has one dimension, or three. Only its last one is W's.",
+        NO_GRADIENT: "x needs no gradient. The shard does.",
+        "no samples": "x has no rows. A rank without samples makes the same calls.",
+    },
+    special=lambda case: marked(
+        {
+            "padding": case.options["shape"][0] * case.options["shape"][1] % case.world > 0,
+            "leading dimensions": len(case.options.get("batch", (2,))) != 1,
+            "no samples": case.options.get("batch") == (0,),
+        }
+    ),
+    core=lambda rng: [
+        *linears((2, (1, 2)), (2, (2, 2)), (2, (3, 3)), (3, (2, 4)), (4, (3, 5))),
+        *linears((2, (4, 3), {"batch": (2, 3)}), (3, (4, 3), {"batch": ()})),
+        *linears((5, (rng.randrange(2, 7), rng.randrange(2, 7)))),
+        *linears((2, (3, 4), {"x needs": NO_GRADIENT})),
+        *linears((2, (40, 50)), (4, (60, 45))),
+    ],
+    sturdy=lambda rng: [
+        *linears((1, (2, 3)), (crowd(rng), (2, 3)), (3, (2, 2), {"batch": (0,)})),
+        *linears((2, (3, 5)), (3, (30, 70)), dtype="float64"),
+        *linears((3, (1, 1)), (2, (2, 3), {"batch": (2, 1, 2)})),
+    ],
+    budget=[holds_at_most("between forward and backward", little_more), gathers_and_scatters],
+    hints={
+        "sum": "The gradient of the shard is the sum over the ranks, not the mean.",
+        "own-gradient": "The gradient of a shard comes from its rank's own samples alone. Every "
+        "rank's samples used this piece of W.",
+        "no-gradient": "No gradient reaches the shard. A plain collective is no operator of "
+        "autograd's: what it fills has no history.",
+        "x-averaged": "The gradient of x is averaged over the ranks. Each rank's samples are its "
+        "own.",
+        "x-without": "x gets no gradient. Layers before this one will need it.",
+        "divided-twice": gradients.HINTS["divided-twice"],
+        "transposed": "W, or its gradient, is taken the other way round: its shape is (outputs, "
+        "inputs), row by row.",
+        "weight-saved": "W, or what it was made of, is still alive between forward and backward: "
+        "saved for backward, kept on ctx, or in a closure. In backward it can be gathered again.",
+        "calls": "Count the calls: an all_gather forward; backward another, and a reduce_scatter "
+        "that brings each rank the gradient of its own shard.",
+    },
+    mistakes={
+        "sum": {"share": lambda by_rank, rank: by_rank.sum(0)},
+        "own-gradient": [
+            {"share": lambda by_rank, rank: by_rank[rank]},
+            {"share": lambda by_rank, rank: by_rank[rank] / len(by_rank)},
+        ],
+        "no-gradient": {"reaches": False},
+        "x-averaged": {"averages_x": True},
+        "x-without": {"of_x_too": False},
+        "divided-twice": {"share": lambda by_rank, rank: by_rank.mean(0) / len(by_rank)},
+        "transposed": [
+            {"forward": lambda flat, rows, columns: flat.view(columns, rows).t()},
+            {"backward": Tensor.t},
+        ],
+    },
+    diagnoses={
+        "weight-saved": over_budget("memory"),
+        "calls": over_budget("calls forward", "calls backward"),
+    },
+)
+
+
+# ---- 13.3 prefetched -----------------------------------------------------------------------------
+
+
+def sums(
+    given: list[tuple[Layers]],
+    of: Callable[[list[Tensor], int], Tensor] = lambda all, rank: torch.stack(all).sum(),
+) -> None:
+    """The sum of each layer. The rest are mistakes."""
+    for rank, (job,) in enumerate(given):
+        columns = zip(*([shard for _, shard in other.layers] for (other,) in given), strict=True)
+        job.noted["sums"] = [of([s.sum() for s in shards], rank) for shards in columns]
+        for name in ("bytes at the peak", "largest at the peak", "spare while computing"):
+            job.noted[name] = ANYTHING
+
+
+def some_layers(case: Case, rank: int) -> tuple[Layers]:
+    """Each computes about as long as a gather of the middle size takes; sizes differ."""
+    ms, lengths = case.options["ms"], case.options["lengths"]
+    shards = [
+        tensor(Case(case.world, k, numbers="random", seed=i), rank) for i, k in enumerate(lengths)
+    ]  # each other numbers
+    return (Layers([(ms * 1e-3, shard) for shard in shards]),)
+
+
+def due(play: Play, rank: int) -> list[tuple[float, float]]:
+    """When each layer's gather and its computing end at best, two layers being whole at once."""
+    network, n = play.case.network, play.case.world
+    start = next(e for e in trace_of(play).of(rank) if e.op == "barrier").completed or 0.0
+    ends = [(start, start)] * 2
+    for seconds, shard in play.given(rank).layers:
+        gather = textbook_seconds(
+            "all_gather", n, n * shard.nbytes, network.latency, 1 / network.bandwidth
+        )
+        whole = max(ends[-1][0], ends[-2][1]) + gather
+        ends.append((whole, max(ends[-1][1], whole) + seconds))
+    return ends
+
+
+def in_step(play: Play) -> Iterator[Finding]:
+    """A gather for each layer, in order, the next but one not before a layer has been used; and
+    all in the time of the recursion."""
+    for rank in range(play.case.world):
+        layers, ends = play.given(rank).layers, due(play, rank)
+        calls = [e for e in trace_of(play).of(rank) if e.op != "barrier"]
+        if [e.nbytes for e in calls if e.op.startswith("all_gather")] != [
+            play.case.world * shard.nbytes for _, shard in layers
+        ] or len(calls) != len(layers):
+            said = ", ".join(f"{e.op} of {e.nbytes} bytes" for e in calls) or "nothing"
+            yield Finding("calls", f"rank {rank} calls {said}", rank)
+            continue
+        computed = [s for s in trace_of(play).spans if (s.rank, s.name) == (rank, "compute")]
+        if [round(s.end - s.start, 9) for s in computed] != [round(s, 9) for s, _ in layers]:
+            yield Finding("computes", f"rank {rank} computes {len(computed)} times", rank)
+            continue
+        slack = LAUNCH * 3 * (len(calls) + 1)
+        for k, (e, span) in enumerate(zip(calls, computed, strict=True)):
+            if k > 1 and e.issued < computed[k - 2].end - 1e-9:
+                text = f"the gather of layer {k + 1} begins after {1e3 * e.issued:.3f} ms, layer "
+                yield Finding("too early", f"rank {rank}: {text}{k - 1} is used until then", rank)
+            if span.start < (e.completed or 0.0) - 1e-9:
+                text = f"layer {k + 1} is computed before its gather is over"
+                yield Finding("not whole", f"rank {rank}: {text}", rank)
+        if computed and computed[-1].end > ends[-1][1] + slack:
+            got, best = (1e3 * (end - ends[0][0]) for end in (computed[-1].end, ends[-1][1]))
+            text = f"rank {rank} is done after {got:.3f} ms, and could be after {best:.3f} ms"
+            yield Finding("slow", text, rank)
+
+
+def two_layers(play: Play, rank: int) -> int:
+    """Bytes of the shards, of two layers as large as the largest, and some words."""
+    sizes = [0, *(shard.nbytes for _, shard in play.given(rank).layers)]
+    return sum(sizes) + 2 * play.case.world * max(sizes) + 1024
+
+
+def always_whole(play: Play) -> Iterator[Finding]:
+    """The layer that is being computed is there."""
+    for rank in range(play.case.world):
+        noted = play.got(rank).args[0]
+        if isinstance(noted, dict) and (noted.get("spare while computing") or 0) < 0:
+            yield Finding(
+                "freed early", f"rank {rank} computes a layer that it does not hold", rank
+            )
+
+
+def one_by_one(play: Play) -> bool:
+    """No gather runs beside any computing."""
+    if not over_budget("slow")(play):
+        return False
+    spans = [s for s in trace_of(play).spans if (s.rank, s.name) == (0, "compute")]
+    calls = [(e.issued, e.completed or e.issued) for e in trace_of(play).of(0)]
+    return not any(
+        start < s.end - 1e-9 and s.start < end - 1e-9 for s in spans for start, end in calls
+    )
+
+
+def other_kinds(play: Play) -> bool:
+    """What is returned is no list of tensors without dimension."""
+    got = play.got(0).args[0].get("sums") if play.done else []
+    return not isinstance(got, list) or not all(isinstance(t, Tensor) and t.dim() == 0 for t in got)
+
+
+def in_layers(*cases: tuple[int, float, tuple[int, ...]], **rest: Any) -> list[Case]:
+    return [
+        Case(
+            n, options={"lengths": lengths, "ms": ms}, bandwidth=1e7, **({"backend": "nccl"} | rest)
+        )
+        for n, ms, lengths in cases
+    ]
+
+
+exercise(
+    "13.3 prefetched",
+    sums,
+    inputs=some_layers,
+    length_is="",
+    core=lambda rng: [
+        *in_layers((2, 0.1, (5,)), (2, 0.2, (200, 300)), (3, 0.3, (40, 90, 60))),
+        *in_layers((2, 1.0, (2500, 2000, 3000, 1500, 2500))),
+        *in_layers((4, 0.5, tuple(rng.randrange(300, 900) for _ in range(6)))),
+        *in_layers((3, 0.1, (40, 50, 60)), backend="gloo"),
+    ],
+    sturdy=lambda rng: [
+        *in_layers((1, 0.1, (4, 5, 6)), (2, 0.1, ()), (8, 0.2, (30, 90, 20, 40))),
+        *in_layers((3, 0.3, (600, 200, 700, 200))),
+    ],
+    budget=[in_step, peaks_at(two_layers), always_whole],
+    hints={
+        "own-sum": "Each rank has the sum of its own shard. A layer's sum is that of the whole.",
+        "all-at-once": "A gather begins before the layer two places ahead of it has been used. "
+        "Nothing holds the gathers back, and on a GPU all layers would be whole at once.",
+        "kept": "More than two layers are alive at once. What still refers to one that has been "
+        "used: a list, a Work, a view, a closure?",
+        "freed-early": "A layer is freed, and computed afterwards.",
+        "not-whole": "A layer is computed before its gather is over. Which call makes the stream "
+        "wait, and does it come before compute()?",
+        "one-by-one": "No gather runs while a layer is computed: each is waited for at once, or "
+        "issued after computing, behind which it queues up.",
+        "late": "It is done later than it could be. Does a gather begin later than when the layer "
+        "before the last has been used? Does some computing wait for more than its own layer?",
+        "other-kinds": "It should return a list of tensors without dimension. (A Python number "
+        "needs an .item(), for which the host stands still.)",
+        "calls": "Each layer is gathered once, whole, in order; nothing else is called.",
+        "computes": "compute(seconds) is called once for each layer, in order.",
+    },
+    mistakes={"own-sum": {"of": lambda all, rank: all[rank]}},
+    diagnoses={
+        "other-kinds": other_kinds,
+        "calls": over_budget("calls"),
+        "computes": over_budget("computes"),
+        "not-whole": over_budget("not whole"),
+        "all-at-once": over_budget("too early"),
+        "freed-early": over_budget("freed early"),
+        "one-by-one": one_by_one,
+        "late": over_budget("slow"),
+        "kept": over_budget("memory"),
+    },
+)

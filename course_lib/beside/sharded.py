@@ -1,0 +1,157 @@
+"""What tries answers that hold a part of something large: it counts the bytes that a rank holds.
+
+Like the arguments of driven.py, each has ``use(answer)`` and ``left()``. The bytes are noted beside
+the values, under names of their own, and the rules of an exercise read them. A rank counts its own:
+an answer that means to could lie about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from course_lib.beside.driven import back
+from course_lib.beside.memory import MemoryCounter, reading
+from course_lib.context import current
+
+SMALL = 16 << 10  # bytes of parameters below which nobody counts
+
+
+class Noted:
+    """An argument that notes, by name, what it sees. ``left()`` is what is compared."""
+
+    noted: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return type(self).words
+
+    words = "what it is given"
+
+    def left(self) -> dict[str, Any]:
+        return self.noted
+
+
+def positive(seed: int, like: Tensor) -> Tensor:
+    """Whole numbers from 1 to 8, drawn anew each time: nobody has to keep them."""
+    source = torch.Generator().manual_seed(seed)
+    return torch.randint(1, 9, like.shape, generator=source).to(like.dtype)
+
+
+@dataclass(repr=False, eq=False)
+class Optimizing(Noted):
+    """Steps of an optimizer, each with gradients that ``seeds`` draw: by step, by parameter, None
+    for none. A barrier before each step marks in the trace where it begins.
+    """
+
+    words = "parameters and gradients"
+    params: list[nn.Parameter]
+    make: str  # a class of torch.optim
+    options: dict[str, Any]
+    seeds: list[list[int | None]]
+    as_generator: bool = False
+    noted: dict[str, Any] = field(default_factory=dict)
+
+    def use(self, optimizer: Callable) -> None:
+        counted = MemoryCounter(self.params, draws=False) if self.is_counted else nullcontext()
+        with counted as memory:
+            given = (p for p in self.params) if self.as_generator else [*self.params]
+            mine = optimizer(given, getattr(torch.optim, self.make), **self.options)
+            steps = [self.step(mine, number) for number in range(len(self.seeds))]
+            dist.barrier()
+            if memory is not None:
+                memory.at_rest()
+                self.noted |= reading(memory, "at rest")
+        for number, (arrays, gone) in enumerate(steps):
+            self.notes(number, map(torch.from_numpy, arrays), gone)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether what is to be counted is more than a few words."""
+        return sum(p.nbytes for p in self.params) >= SMALL
+
+    def step(self, mine: Any, step: int) -> tuple[list, list[bool]]:
+        """The parameters afterwards as arrays, which nobody counts, and whose gradient is gone
+        after zero_grad()."""
+        for number, p in enumerate(self.params):
+            p.grad = self.gradient(step, number)
+        dist.barrier()
+        mine.step()
+        arrays = [p.detach().numpy().copy() for p in self.params]
+        mine.zero_grad()
+        return arrays, [p.grad is None for p in self.params]
+
+    def gradient(self, step: int, number: int) -> Tensor | None:
+        seed = self.seeds[step][number]
+        return None if seed is None else positive(seed, self.params[number])
+
+    def notes(self, step: int, values: Iterable[Tensor], gone: Iterable[bool]) -> None:
+        for number, (value, is_gone) in enumerate(zip(values, gone, strict=True), 1):
+            name = f"step {step + 1}, parameter {number}"
+            self.noted |= {name: value, f"{name}: gradient gone": is_gone}
+
+
+@dataclass(repr=False, eq=False)
+class Linear(Noted):
+    """A forward and a backward pass through a linear function whose weight is in shards. Barriers
+    mark in the trace where each begins.
+    """
+
+    words = "x, a shard of the weight, its shape"
+    x: Tensor
+    shard: Tensor
+    shape: tuple[int, int]
+    upstream: Tensor
+    wants_x: bool = True  # whether x's gradient is asked for
+    noted: dict[str, Any] = field(default_factory=dict)
+
+    def use(self, function: Callable) -> None:
+        x = self.x.clone().requires_grad_(self.wants_x)
+        shard = self.shard.clone().requires_grad_()
+        with MemoryCounter([x, shard, self.upstream], draws=False) as memory:
+            dist.barrier()
+            y = function(x, shard, self.shape)
+            dist.barrier()
+            is_right = isinstance(y, Tensor) and y.shape == self.upstream.shape
+            memory.at_rest()
+            self.noted |= reading(memory, "between forward and backward")
+            if is_right and y.requires_grad:
+                back(y, self.upstream)
+        self.noted["output"] = y.detach().clone() if isinstance(y, Tensor) else y
+        self.noted |= {"x.grad": x.grad, "shard.grad": shard.grad}
+
+
+@dataclass(repr=False, eq=False)
+class Layers(Noted):
+    """Layers that a rank has a shard of: (seconds that each computes, shard)."""
+
+    words = "layers"
+    layers: list[tuple[float, Tensor]]
+    noted: dict[str, Any] = field(default_factory=dict)
+
+    def use(self, function: Callable) -> None:
+        """``spare while computing``: by how many bytes at least a rank held more than its shards
+        and the layer that was being computed. Below zero that layer was not whole."""
+        rank, n, spare = current(), dist.get_world_size(), []
+        sizes = iter([shard.nbytes for _, shard in self.layers])
+        plain = rank.compute
+
+        def compute(seconds: float) -> float | None:
+            spare.append(memory.now - n * next(sizes, 0) - given)
+            return plain(seconds)
+
+        dist.barrier()
+        with MemoryCounter([shard for _, shard in self.layers], draws=False) as memory:
+            given = memory.now
+            rank.compute = compute  # type: ignore[method-assign]
+            try:
+                self.noted["sums"] = function(self.layers)
+            finally:
+                del rank.compute
+            self.noted |= reading(memory, "at the peak", memory.peak)
+        self.noted["spare while computing"] = min(spare, default=0)
