@@ -511,7 +511,7 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # * ☑ write a test, and say which mistakes it would notice;
 # * ☑ name the rank for which the others wait.
 #
-# **That was the last lesson for now.** The lesson before it was [lesson 10](10_mini_ddp.ipynb), on DistributedDataParallel by hand.
+# **Next:** [lesson 13](13_sharding.ipynb) counts the bytes that training keeps alive, and divides a model among the ranks. The lesson before this one was [lesson 10](10_mini_ddp.ipynb), on DistributedDataParallel by hand.
 #
 # ## Sources
 #
