@@ -35,7 +35,7 @@ SUSPECTS: dict[str, str | None] = {
     MISSING: "the last rank's numbers are not in the sum. In which of your inputs would they be "
     "missed, and what is the sum compared with?",
     NEW: "the sum is returned, and the argument stays as it was. Which of the two do you look at?",
-    FLOATS: "integers go through float32. Which integers does it not hold?",
+    FLOATS: "integers go through float32. Which integers can float32 not hold?",
     STALE: "the second tensor of a shape gets the first one's sum. How often do you call it, and "
     "with what?",
     LARGEST: "the largest number is taken for the sum. For which inputs are the two equal?",

@@ -620,7 +620,7 @@ exercise(
         "other-kinds": "It should return a list of tensors without dimension. (A Python number "
         "needs an .item(), for which the host stands still.)",
         "calls": "Each layer is gathered once, whole, in order; nothing else is called.",
-        "computes": "compute(seconds) is called once for each layer, in order.",
+        "computes": "Each layer is computed once, in order, for the seconds that belong to it.",
     },
     mistakes={"own-sum": {"of": lambda all, rank: all[rank]}},
     diagnoses={

@@ -87,7 +87,7 @@ class Watcher:
     def _tell(self, error) -> None:
         self.told = self._concluded = True
         if self._speaks:
-            say(error_report(error, self.job, self.folder, self.as_json))
+            say(error_report(error, self.job, self.folder, self.as_json, self.ends))
         if self.ends and self.parent.code is None:
             self.parent.kill()
 

@@ -14,7 +14,9 @@ from course_lib.watch.folder import start_of
 from course_lib.watch.job import Job
 
 
-def error_report(error: CourseError, job: Job, folder: Path, as_json: bool) -> str:
+def error_report(
+    error: CourseError, job: Job, folder: Path, as_json: bool, ends: bool = False
+) -> str:
     """The verdict on a job whose logs are in this folder."""
     kind, text = type(error).__name__, str(error)
     if isinstance(error, Blocked):
@@ -26,7 +28,9 @@ def error_report(error: CourseError, job: Job, folder: Path, as_json: bool) -> s
         outcome = job.ranks[ranks[0]].outcome
         lines = list(outcome.lines[-1:]) if outcome else []
     if isinstance(error, Blocked | Mismatch) and not all(r.outcome for r in job.seen) and job.live:
-        text += "\nWhere the job still stands, Ctrl-C ends it."  # gloo may abort of a Mismatch
+        text += (
+            "\nThe job is ended now." if ends else "\nWhere the job still stands, Ctrl-C ends it."
+        )  # gloo may abort of a Mismatch
     if job.live and not as_json:
         text += f"\nIts calls: python -m course_lib.watch --read {folder}"
     return _block(kind, text, ranks, lines, folder, as_json)

@@ -124,12 +124,12 @@ def listen(started, patience, word=None):
     return after, first
 
 # %% [markdown] id="11-ba908b"
-# `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The next cell starts all three side by side under plain torchrun, and has a patience of five seconds. Starting takes most of the time: each torchrun and each rank imports torch.
+# `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The next cell starts all three side by side under plain torchrun, and has a patience of five seconds with those that stand still. Starting takes most of the time: each torchrun and each rank imports torch.
 
 # %% id="11-858dcf"
-plain = {name: start(name) for name in scripts}
+plain, patience = {name: start(name) for name in scripts}, [5, 60, 5]  # one ends by itself
 with ThreadPoolExecutor() as threads:
-    heard = dict(zip(plain, threads.map(lambda job: listen(job, 5), plain.values()), strict=True))
+    heard = dict(zip(plain, threads.map(listen, plain.values(), patience), strict=True))
 for name, (after, seconds) in heard.items():
     words = re.search("Received data size.*|$", after)[0]
     print(f"{name}: {'nothing' if seconds is None else words}")
@@ -163,12 +163,12 @@ assert "broadcast and all_reduce" in told["evaluation"][0]
 assert "elements" in told["batches"][0] and "rank 1 is at" in told["loader"][0]
 
 # %% id="11-38d533"
-draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["evaluation"][1]},
-          unit="s", caption="Seconds from the last step of evaluation.py to the first word about "
+draw.bars({"torchrun, when its timeout is over": minutes, "watch": told["evaluation"][1] / 60},
+          unit="min", caption="Minutes from the last step of evaluation.py to the first word about "
           "it: gloo's timeout beside what was measured above.")
 
 # %% [markdown] id="11-5f1d07"
-# Read one report slowly. It names the ranks, both calls and both lines, and where the two had parted *before*: in evaluation.py that is the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong.
+# Read one report slowly. It names the ranks, both calls and both lines, and where the two had parted *before*: in evaluation.py that is the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong. (Both stand in the same line of the script, one in its forward pass, the other in backward. DDP itself makes the other calls before number 13: at its start, and for buffers and gradients.)
 #
 # | | batches.py: calls that do not fit | loader.py | replicas that part | needs |
 # |---|---|---|---|---|
@@ -216,8 +216,8 @@ gaps = {name: run(train, late, world_size=2).results[0]
         for name, late in {"made before": False, "made after": True}.items()}
 assert not any(gaps["made before"]) and min(gaps["made after"]) > 0
 draw.lines({f"a parameter {name} the wrapper": (range(1, 9), ys) for name, ys in gaps.items()},
-           "step", "largest difference", caption="The same parameter on two ranks: equal where "
-           "DDP knows it, and apart from the first step on where it does not.")
+           "step", "largest difference", caption="A parameter on two ranks: equal where DDP "
+           "knows it. One that is made after the wrapper differs from the first step on.")
 
 # %% id="11-1da602"
 def noisy_samples(seed):
@@ -380,7 +380,7 @@ draw.bars({name.replace("_", " "): sum(row) for name, row in matrix.items()}, un
           "function with itself, and catches none.")
 
 # %% [markdown] id="11-5d36d2"
-# In the table above a dot is a wrong function that passes; the columns are the tests in their order. The last test makes *everybody's* input on every rank, and so knows the sum without a message: its **oracle** has nothing in common with what it tests. It looks at the whole tensor, its neighbours in memory included, on every rank, with large integers, for a length that n does not divide, and twice.
+# In the table above, ● is a wrong function that a test catches, and · one that gets past it; the columns are the five tests in their order. The last test makes *everybody's* input on every rank, and so knows the sum without a message: its **oracle** has nothing in common with what it tests. It looks at the whole tensor, its neighbours in memory included, on every rank, with large integers, for a length that n does not divide, and twice.
 #
 # ## Your turn: test_all_reduce
 #
@@ -426,7 +426,7 @@ check(test_all_reduce)
 # %% [markdown] id="11-5ea7d1"
 # ## Who has cost how much?
 #
-# A job that does not hang can still stand still for most of its time. Each collective waits for its last rank. Of a trace you take when each rank *entered* each call, and charge to the last one what all the others have waited.
+# A job that does not hang can still stand still for most of its time. Each collective waits for its last rank. From a trace, take the time at which each rank *entered* each call, and charge the last one with what all the others have waited.
 #
 # **Optional · 11.3 seconds_lost · difficulty ●○○ · about 15 minutes**
 #
@@ -477,7 +477,7 @@ check(seconds_lost)
 # %% [markdown] id="11-414984"
 # ## Break it: an error on one rank
 #
-# Rank 1 misspells a key. The others stand in an all_reduce when it raises, and lose the connection: under plain torchrun three ranks leave three tracebacks, two of them of victims. Whoever compares *times* and *kinds* of ends finds the cause: a rank whose peer has gone is never the cause while another has raised.
+# Rank 1 misspells a key. The others stand in an all_reduce when it raises, and lose the connection: under plain torchrun three ranks leave three tracebacks, two of them of victims. Whoever compares *times* and *kinds* of ends finds the cause: a rank whose peer has gone is never the cause while another has raised something else.
 
 # %% id="11-b7808b"
 def misspelt():

@@ -198,7 +198,7 @@ def test_a_signal_to_what_torchrun_started_ends_the_rank(tmp_path: Path, number:
         pids = [int(rank.stdout.readline()) for rank in job.ranks]
         for rank in job.ranks:
             os.kill(rank.pid, number)
-        assert gone(pids, 20) == []
+        assert gone(pids, 60) == []
         assert [rank.wait(20) for rank in job.ranks] == [-number, -number]
         if number != signal.SIGINT:  # of which Python itself prints a traceback
             assert [rank.stderr.read() for rank in job.ranks] == ["", ""]
