@@ -17,6 +17,7 @@ _DECLARED = {
     "lesson_08_groups": "grid_groups my_all_to_all transpose",
     "lesson_09_trees_at_scale": "tree_broadcast recursive_doubling fastest hierarchical_all_reduce",
     "lesson_10_mini_ddp": "make_buckets MiniDDP sync_batch_norm",
+    "lesson_12_recovery": "Checkpoint train_resumable micro_batches",
 }
 INDEX: dict[str, tuple[str, ...]] = {
     file: tuple(names.split()) for file, names in _DECLARED.items()
