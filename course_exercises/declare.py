@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from course_lib.checks.diagnoses import OfPlay
 from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Right, declare, turned
+from course_lib.checks.usual_diagnoses import OfPlay
 
 Knobs = dict[str, Any]
 Ways = Knobs | list[Knobs]

@@ -8,9 +8,9 @@ from itertools import pairwise
 from course_exercises.declare import exercise, marked
 from course_lib.checks.cases import Case, cases, crowd, hostile, tensor
 from course_lib.checks.compare import ANYTHING
-from course_lib.checks.diagnoses import OfPlay, all_wait_in, only
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import no_collectives, trace_of
+from course_lib.checks.usual_diagnoses import OfPlay, all_wait_in, only
 from course_lib.context import compute, current
 from course_lib.errors import Deadlock
 

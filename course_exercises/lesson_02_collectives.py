@@ -15,8 +15,8 @@ from course_exercises.declare import exercise
 from course_lib.checks import rules
 from course_lib.checks.cases import Case, cases, crowd, hostile, rows, tensor
 from course_lib.checks.compare import same
-from course_lib.checks.diagnoses import UNTOUCHED, found
 from course_lib.checks.exercise import Play
+from course_lib.checks.usual_diagnoses import UNTOUCHED, found
 
 # ---- 02.1 my_broadcast ---------------------------------------------------------------------------
 

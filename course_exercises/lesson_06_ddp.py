@@ -20,9 +20,9 @@ from course_exercises.gradients import state
 from course_exercises.models import SAMPLES, WORDS, batches, model
 from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
 from course_lib.checks.compare import same
-from course_lib.checks.diagnoses import OfPlay, found, only
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import trace_of
+from course_lib.checks.usual_diagnoses import OfPlay, found, only
 from course_lib.trace import Event
 
 CLOSE = 1e-4

@@ -20,9 +20,9 @@ from course_exercises.signs import over_budget
 from course_lib.beside.seen import Seen
 from course_lib.checks import rules
 from course_lib.checks.cases import SLOW, Case, cases, crowd, tensor
-from course_lib.checks.diagnoses import OfPlay, found, says
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import trace_of, without_a_word
+from course_lib.checks.usual_diagnoses import OfPlay, found, says
 from course_lib.errors import Deadlock
 from course_lib.simulated import Network
 from course_lib.simulated.costs import textbook_seconds

@@ -13,9 +13,9 @@ from course_exercises.signs import apart_in_new_group, over_budget
 from course_exercises.whole_tensors import OWN_MISSING, WITHOUT_OWN
 from course_lib.beside.in_rank import group_of
 from course_lib.checks.cases import Case, cases, crowd, hostile, lay_out, rows, tensor
-from course_lib.checks.diagnoses import OfPlay, found, only, says
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most, trace_of
+from course_lib.checks.usual_diagnoses import OfPlay, found, only, says
 
 # ---- 08.1 grid_groups ----------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from course_exercises.whole_tensors import rooted_core, rooted_sturdy, worlds_an
 from course_lib.checks import rules
 from course_lib.checks.cases import Case, both_regimes, chunked, crowd, hostile, tensor
 from course_lib.checks.compare import same
-from course_lib.checks.diagnoses import found, only
 from course_lib.checks.exercise import Finding, Play, Rule
+from course_lib.checks.usual_diagnoses import found, only
 
 
 def size(play: Play) -> int:

@@ -16,9 +16,9 @@ from course_exercises.models import WORDS, model
 from course_exercises.signs import over_budget
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
 from course_lib.checks.cases import Case, crowd, drawn
-from course_lib.checks.diagnoses import found, only, says
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import trace_of
+from course_lib.checks.usual_diagnoses import found, only, says
 from course_lib.trace import Event
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from course_lib.checks.diagnoses import OfPlay, found
 from course_lib.checks.exercise import Play
+from course_lib.checks.usual_diagnoses import OfPlay, found
 
 
 def over_budget(*kinds: str) -> OfPlay:

@@ -16,6 +16,7 @@ from course_lib.versions import old_python
 # ``import course_lib`` brings no matplotlib and no torchvision, and ``python -m course_lib doctor``
 # can say what is wrong with a torch that does not import.
 _PUBLIC = {
+    "beside.memory": ("count_memory",),
     "checks": ("check",),
     "context": ("compute", "device", "span"),
     "data": ("load_digits",),
@@ -31,6 +32,7 @@ _PUBLIC = {
         "RankFailed",
         "expect",
     ),
+    "gradients": ("compare_gradients",),
     "ranks": ("run",),
     "simulated": ("Network", "simulate"),
     "trace": ("Event", "Run", "Span", "Trace"),

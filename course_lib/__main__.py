@@ -17,6 +17,7 @@ from course_lib.versions import old_python
 
 MODULES = {
     "doctor": "course_lib.doctor",
+    "watch": "course_lib.watch.cli",
     "check": "course_lib.checks.cli",
     "update": "course_lib.copies.update",
     "progress": "course_lib.copies.progress",
@@ -43,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
         return sub
 
     command("doctor", "what this machine can run, and how to mend what is missing")
+
+    command("watch", "any torchrun job, explained: torchrun … -m course_lib.watch train.py")
 
     check = command("check", "check one exercise against one file of source")
     check.add_argument("exercise", metavar="EXERCISE", help="the exercise's name, as my_share")
@@ -97,6 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    if words[:1] == ["watch"]:  # what follows may be a script's own
+        return int(importlib.import_module(MODULES["watch"]).main(words[1:]))
     args = parser().parse_args(words)
     if args.command != "doctor" and (problem := old_python()):
         print(problem, file=sys.stderr)

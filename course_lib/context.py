@@ -16,11 +16,14 @@ from contextlib import contextmanager
 
 import torch
 
+from course_lib.trace import Curve
+
 
 class Context:
     """Outside of any rank: CPU, wall clock, nobody who records. Who starts a rank makes its own."""
 
     device = torch.device("cpu")
+    inside = ""  # the innermost span that the rank is in
 
     def now(self) -> float:
         """Seconds since the run began, on this rank's clock."""
@@ -28,6 +31,12 @@ class Context:
 
     def add_span(self, name: str, start: float, end: float) -> None:
         """Record a stretch of time."""
+
+    def add_memory(self, curve: Curve) -> None:
+        """Record how many bytes of tensors were alive: see beside/memory.py."""
+
+    def let_go(self) -> None:
+        """Give what else runs in this rank the time to drop what it no longer needs."""
 
     def compute(self, seconds: float) -> float | None:
         """Let this much of this rank's time pass. Returns when it will have passed, where that is
@@ -79,10 +88,12 @@ def span(name: str) -> Iterator[None]:
     ...     loss = model(inputs).sum()
     """
     context = current()
-    start = context.now()
+    start, outside = context.now(), context.inside
+    context.inside = name
     try:
         yield
     finally:
+        context.inside = outside
         context.add_span(name, start, context.now())
 
 

@@ -16,7 +16,9 @@ import linecache
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,6 +41,13 @@ import torch.distributed as dist
 
 def forgets_to_wait():
     dist.all_reduce(torch.ones(1), async_op=True)
+"""
+KILLED = """\
+import os, signal
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+os.kill(os.getpid(), signal.SIGKILL)
 """
 PLACES = {  # by a variable that each of them sets: what cannot be done there
     "COLAB_RELEASE_TAG": "Colab: one GPU, so one rank with NCCL; files go with the session",
@@ -207,6 +216,23 @@ def _told_by(engine: Callable) -> str:
     raise Problem("a mistake was made, and nobody told it")
 
 
+def watching() -> str:
+    from course_lib.rendezvous import torchrun_names
+
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "script.py")
+        script.write_text(KILLED)
+        environ = os.environ | torchrun_names(0, 1) | {"MASTER_PORT": "0"}
+        command = [sys.executable, "-m", "course_lib.watch", "--keep", folder, str(script)]
+        house = str(Path(__file__).parents[1])
+        done = subprocess.run(
+            command, env=environ | {"PYTHONPATH": house}, capture_output=True, text=True, timeout=60
+        )
+    if "rank 0 was killed by SIGKILL" not in done.stderr or "script.py, line 4" not in done.stderr:
+        raise Problem("a rank under course_lib.watch was killed, and nobody told it")
+    return "a rank that was killed was told, with its last call"
+
+
 def nccl() -> str:
     import torch
     import torch.distributed as dist
@@ -266,6 +292,13 @@ QUESTIONS = (
         after="torch",
     ),
     Question("mistakes", mistakes, PINNED, after="gloo"),
+    Question(
+        "watch",
+        watching,
+        "allow processes to fork, and writing where tempfile.gettempdir() says",
+        needed=False,
+        after="gloo",
+    ),
     Question("simulate", simulation, PINNED, needed=False, after="torch"),
     Question(
         "NCCL",

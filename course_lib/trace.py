@@ -130,6 +130,11 @@ class Span:
     end: float
 
 
+# How many bytes of tensors were alive on a rank: (from which second on, bytes, in which span), in
+# order of time. Of a simulated rank many may have the same time, as computing takes none.
+Curve = list[tuple[float, int, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A send and the recv that took it; ``recv`` is None where nobody did."""
@@ -155,13 +160,15 @@ class Message:
 class Trace:
     """All Events and Spans of a run, ordered by time, then rank.
 
-    ``note`` is None, or one line that says why the trace is empty or incomplete.
+    ``note`` is None, or one line that says why the trace is empty or incomplete. ``memory`` has
+    the Curve of each rank that counted it.
     """
 
     events: list[Event] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     note: str | None = None
+    memory: dict[int, Curve] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         note = f", note={self.note!r}" if self.note else ""

@@ -59,7 +59,6 @@ def claim(function: Any) -> None:
     """Count the package of a function that ranks are given as the reader's from now on, and no
     other, though it be installed; but torch, this library and Python's own stay what they are.
     """
-    global _claimed
     while isinstance(function, partial):
         function = function.func
     top = (getattr(function, "__module__", None) or "").partition(".")[0]
@@ -69,8 +68,16 @@ def claim(function: Any) -> None:
     else:
         folder, name = os.path.split(os.path.abspath(file))
         claimed = folder + os.sep if name == "__init__.py" else file
-    if claimed != _claimed:
-        _claimed = claimed
+    claim_place(claimed)
+
+
+def claim_place(place: str) -> None:
+    """Count a script's file, or all of a folder whose name ends in ``/``, as the reader's from now
+    on, and no other, wherever it lies.
+    """
+    global _claimed
+    if place != _claimed:
+        _claimed = place
         is_user_code.cache_clear()
         _is_installed.cache_clear()
 

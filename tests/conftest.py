@@ -17,6 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from course_lib.ranks import standing
 from course_staff.authoring.execute import clean_environment
 from course_staff.authoring.wheel import make_wheel
 
@@ -90,6 +91,13 @@ def allowed_time(item: pytest.Item) -> tuple[float, bool]:
     own = item.get_closest_marker("timeout")
     seconds = max(SECONDS, own.args[0]) if own else SECONDS
     return float(seconds), bool(item.get_closest_marker("slow"))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long ranks are stuck decides when it is told, not what is said of it."""
+    monkeypatch.setattr(standing, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(standing, "DEADLOCK_SECONDS", 0.2)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""Provoke every error of docs/errors.md for real, and write below each example what was said.
+"""Run the examples of docs/errors.md and docs/gradients.md, and write below each what was said.
 
-    python tools/errors_gallery.py                      write the page
+    python tools/errors_gallery.py                      write the errors' page
+    python tools/errors_gallery.py docs/gradients.md    write another one
     python tools/errors_gallery.py --check              compare, change nothing
     python tools/errors_gallery.py --check --only 3     compare only every third example
 
@@ -42,23 +43,25 @@ class Notebook:
         settings.HistoryManager.enabled = False  # writes no file
         self._shell = InteractiveShell.instance(config=settings)
 
-    def error_of(self, code: str) -> str:
-        """The text that a notebook shows for this cell."""
+    def said_of(self, code: str) -> str:
+        """The text that a notebook shows for this cell: of an error, or of a result."""
         self._shell.reset(new_session=True)
         hidden = io.StringIO()  # what ranks print is not what this page is about
         with contextlib.redirect_stdout(hidden), contextlib.redirect_stderr(hidden):
             self._shell.run_cell(self.PREPARED)
             result = self._shell.run_cell(code.strip(), store_history=True)
         error = result.error_in_exec
+        if error is None:
+            return repr(result.result)
         if not hasattr(error, "_render_traceback_"):
-            return f"{error!r}, with the result {result.result!r}"
+            return repr(error)
         return "\n".join(error._render_traceback_())
 
 
 def provoked(page: str, every: int = 1) -> str:
     """The page with what its examples say now, all of them or one in ``every``.
 
-    Fails where an error is not of its chapter's class.
+    Where a chapter is a class of errors, fails where an error is not of this class.
     """
     notebook, numbers = Notebook(), count()
 
@@ -66,10 +69,10 @@ def provoked(page: str, every: int = 1) -> str:
         if next(numbers) % every:
             return found[0]
         headings = HEADING.findall(page[: found.start()])
-        chapter, title = [name for name, _ in headings if name][-1], headings[-1][1]
-        text = notebook.error_of(found[1])
-        if not text.startswith(f"{chapter}: "):
-            raise SystemExit(f"{title}: this is no {chapter}:\n{text}")
+        chapter, title = [name for name, _ in headings if name][-1:], headings[-1:]
+        text = notebook.said_of(found[1])
+        if chapter and not text.startswith(f"{chapter[0]}: "):
+            raise SystemExit(f"{title[0][1]}: this is no {chapter[0]}:\n{text}")
         return f"{found[1]}```\n\n```text\n{text}\n"
 
     return EXAMPLE.sub(as_said_now, page)

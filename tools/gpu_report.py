@@ -40,7 +40,7 @@ from course_lib.beside.in_rank import Answer, call_all  # noqa: E402
 from course_lib.beside.kept import Kept, Unpacked  # noqa: E402
 from course_lib.checks.exercise import Exercise, find  # noqa: E402
 from course_lib.checks.judge import judge  # noqa: E402
-from course_lib.checks.play import make, settle  # noqa: E402
+from course_lib.checks.play import make, note_result  # noqa: E402
 from course_lib.context import current  # noqa: E402
 from course_lib.errors import CourseError  # noqa: E402
 from course_lib.trace import Run, Trace  # noqa: E402
@@ -137,9 +137,9 @@ def spread_out(t: Tensor, where: torch.device) -> Tensor:
     return copy.as_strided(t.shape, t.stride(), t.storage_offset())
 
 
-def play_there(answer: Answer, rounds: list[Kept], ddp: bool) -> Unpacked:
+def play_there(answer: Answer, by_rank: list[Kept], ddp: bool) -> Unpacked:
     """Runs in a rank: the case's arguments on this rank's device, and what became of them."""
-    mine = [moved(args, device()) for args in rounds[dist.get_rank()].value]
+    mine = [moved(args, device()) for args in by_rank[dist.get_rank()].value]
     seen = call_all(answer.load(), mine, ddp)
     for one in seen:
         one.returned, one.args = (moved(v, torch.device("cpu")) for v in (one.returned, one.args))
@@ -190,7 +190,7 @@ def exercises(machine: Machine) -> Iterator[Item]:
                 outcome = Run(results, Trace(), 0.0, case.world, "nccl")
             except CourseError as error:
                 outcome = error
-            settle(play, outcome)
+            note_result(play, outcome)
             judge(exercise, play)
             if play.findings:
                 wrong = f"{exercise.describe(case)}: {play.findings[0].text.splitlines()[0]}"

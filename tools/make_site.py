@@ -32,6 +32,7 @@ STEPPER = "04_ring_all_reduce"  # whose first stepper the front page shows, as i
 PAGES = {  # what a link to a file of the repository leads to
     "notebooks/README.md": "glossary.md",
     "docs/errors.md": "errors.md",
+    "docs/gradients.md": "gradients.md",
     "course_staff/grading/README.md": "instructors.md",
     "course_lib/simulated/README.md": "simulator.md",
 }
@@ -93,6 +94,7 @@ def write_source(source: Path) -> None:
         "index": front(names),
         "glossary": "# Glossary\n" + after("## Words", read("notebooks/README.md")),
         "errors": read("docs/errors.md").replace("../notebooks/", "lessons/"),
+        "gradients": read("docs/gradients.md").replace("../notebooks/", "lessons/"),
         "instructors": read("course_staff/grading/README.md"),
         "simulator": read("course_lib/simulated/README.md"),
     }

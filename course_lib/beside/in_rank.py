@@ -64,11 +64,11 @@ def _compiled(source: str, file: str) -> CodeType:
     return compile(source, file, "exec", dont_inherit=True)
 
 
-def call_all(function: Callable, rounds: list[tuple], ddp: bool = False) -> list[Seen]:
-    """Call the answer once for each round of arguments; what is there afterwards."""
+def call_all(function: Callable, calls: list[tuple], ddp: bool = False) -> list[Seen]:
+    """Call the answer with the arguments of each call; what is there afterwards."""
     ends: list[tuple] = []
     returned: list[Any] = []
-    for args in rounds:
+    for args in calls:
         mine = tuple(map(_wrapped, args)) if ddp else args
         before = _places(mine)
         value = _named(_call(function, mine))

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import combinations
 
 from course_lib.beside.seen import Seen
-from course_lib.checks import diagnoses as usual
+from course_lib.checks import usual_diagnoses as usual
 from course_lib.checks.cases import SPREAD, clause
 from course_lib.checks.exercise import After, Diagnosis, Exercise, Finding, Mistake, Play, Right
 from course_lib.checks.judge import which_differ

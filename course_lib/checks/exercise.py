@@ -72,14 +72,14 @@ class Prepared:
     """The arguments of all ranks in every call of a case, and what would come of them. The same
     for every answer, so it is made once."""
 
-    def __init__(self, rounds: list[list[tuple]]) -> None:
-        self.rounds = rounds  # [call][rank]
+    def __init__(self, by_call: list[list[tuple]]) -> None:
+        self.by_call = by_call  # and in that by rank
         self._outcomes: dict[tuple[Right, int], After] = {}
 
     @cached_property
     def by_rank(self) -> list[Kept]:
         """For each rank the arguments of every call."""
-        return [Kept(list(rounds)) for rounds in zip(*self.rounds, strict=True)]
+        return [Kept(list(calls)) for calls in zip(*self.by_call, strict=True)]
 
     def outcome(self, fn: Right, call: int = 0) -> After:
         """What would come of the call if ``fn`` were what the ranks do."""
@@ -116,7 +116,7 @@ class Play:
     @property
     def inputs(self) -> list[list[tuple]]:
         """[call][rank]: the arguments. Nobody may change them."""
-        return self.prepared.rounds
+        return self.prepared.by_call
 
     @property
     def done(self) -> bool:

@@ -64,7 +64,9 @@ class CannotCheck(CourseError):
 # ---- in the process that plays -------------------------------------------------------------------
 
 
-def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, places: list[str], log: str) -> None:
+def _simulate_all(
+    answer: Answer, jobs: list[Job], ddp: bool, places: list[str], log: str, asleep: int
+) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
     _be_quiet()
     if places:
@@ -74,7 +76,7 @@ def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, places: list[str],
     with lightly(), open(log, "wb", buffering=0) as out:
         for job in jobs:
             signal.setitimer(signal.ITIMER_PROF, STUCK)
-            signal.alarm(2 * LIVES if places else ASLEEP)
+            signal.alarm(2 * LIVES if places else asleep)
             result = _simulate(answer, job, ddp, LIVES if places else ONE_PLAY)
             out.write(Kept(result).parcel)
             if isinstance(result, Hang):
@@ -84,12 +86,12 @@ def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, places: list[str],
 def _simulate(answer: Answer, job: Job, ddp: bool, limit: float) -> Result:
     from course_lib.simulated import simulate
 
-    case, schedule, rounds = job
+    case, schedule, by_rank = job
     try:
         return simulate(
             _play,
             answer,
-            rounds,
+            by_rank,
             ddp,
             case.busy,
             world_size=case.world,
@@ -102,20 +104,20 @@ def _simulate(answer: Answer, job: Job, ddp: bool, limit: float) -> Result:
         return error
 
 
-def _play(answer: Answer, rounds: list[Kept], ddp: bool, busy: float = 0.0) -> Unpacked:
-    """Runs in every rank; ``rounds`` are by rank the arguments of every call."""
+def _play(answer: Answer, by_rank: list[Kept], ddp: bool, busy: float = 0.0) -> Unpacked:
+    """Runs in every rank; ``by_rank`` are the arguments of every call."""
     rank = dist.get_rank()
     os.environ["LOCAL_RANK"] = str(rank % 2)  # as on machines that have two ranks each
     if busy:
         compute(busy * (rank + 1))
-    return Unpacked(call_all(answer.load(), rounds[rank].value, ddp))
+    return Unpacked(call_all(answer.load(), by_rank[rank].value, ddp))
 
 
-def _play_real(answer: Answer, rounds: list[Kept], ddp: bool) -> Unpacked:
+def _play_real(answer: Answer, by_rank: list[Kept], ddp: bool) -> Unpacked:
     """Runs in a real rank."""
     _be_quiet()
     with lightly():
-        return _play(answer, rounds, ddp)
+        return _play(answer, by_rank, ddp)
 
 
 def _be_quiet() -> None:
@@ -143,10 +145,10 @@ def make(exercise: Exercise, case: Case, where: str = "simulated") -> Play:
     """A play of this case, not yet played."""
     key = exercise.title, repr(replace(case, blank=False))
     if key not in _prepared:
-        rounds = [
+        by_call = [
             [exercise.inputs(case.call(k), r) for r in range(case.world)] for k in range(case.calls)
         ]
-        _prepared[key] = Prepared(rounds)
+        _prepared[key] = Prepared(by_call)
     return Play(case, _prepared[key], where=where)
 
 
@@ -161,7 +163,7 @@ def play_all(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play
     if results and isinstance(results[-1], Hang) and results[-1].run:  # says the simulator
         results[-1:] = _played(exercise, answer, jobs[len(results) - 1 :])
     for play, result in zip(plays, results, strict=False):
-        settle(play, result)
+        note_result(play, result)
     return plays[: len(results)]
 
 
@@ -182,6 +184,7 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
                 exercise.ddp,
                 places,
                 file,
+                ASLEEP,
                 world_size=1,
                 init=False,
                 record=False,
@@ -238,11 +241,11 @@ def play_real(exercise: Exercise, answer: Answer, case: Case) -> Play:
         )
     except CourseError as error:
         result = _blamed(error)
-    settle(play, result)
+    note_result(play, result)
     return play
 
 
-def settle(play: Play, result: Result) -> None:
+def note_result(play: Play, result: Result) -> None:
     """Write down in the play what became of it: of each rank its Seen by call.
 
     Raises CannotCheck where that says nothing of the answer.
@@ -256,7 +259,7 @@ def settle(play: Play, result: Result) -> None:
     play.seen = [After(ranks) for ranks in zip(*result.results, strict=True)]
     if not all(
         isinstance(seen, Seen) and len(seen.args) == len(args)
-        for call, rounds in zip(play.seen, play.inputs, strict=True)
-        for seen, args in zip(call, rounds, strict=True)
+        for call, given in zip(play.seen, play.inputs, strict=True)
+        for seen, args in zip(call, given, strict=True)
     ):
         play.error = Broken("what the ranks had at the end did not come back whole")

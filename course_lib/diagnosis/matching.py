@@ -12,7 +12,8 @@ message it takes decides who meets whom from there on.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection
 from operator import attrgetter
 
 from course_lib.collectives import collective
@@ -41,6 +42,7 @@ class CallMatcher:
         self._strided: Event | None = None
         self._shared: tuple[Event, str] | None = None
         self._given_up: set[tuple[int, int]] = set()  # rank and number of calls not waited out
+        self._skipped: Counter[tuple[Key, int]] = Counter()  # calls of a rank yet to be left out
 
     def add(self, event: Event) -> None:
         """Take in the next call of a rank."""
@@ -79,6 +81,9 @@ class CallMatcher:
 
     def _take_place(self, event: Event) -> None:
         key = _key(event)
+        if self._skipped[key, event.rank] > 0:
+            self._skipped[key, event.rank] -= 1
+            return
         calls, first = self._calls[key][event.rank], self._first[key]
         place = key, len(calls)
         calls.append(event)
@@ -88,6 +93,26 @@ class CallMatcher:
             self._bad = place
         if not event.contiguous and collective(event.op).memory:
             self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
+
+    def skip(self, key: Key, rank: int, count: int) -> None:
+        """Leave out a rank's first calls with this key, whose counterparts nobody has kept."""
+        self._skipped[key, rank] = count
+
+    def forget(self, ranks: Collection[int], keep: int = 1000) -> list[Event]:
+        """Let go of calls that have met all whom they meet among these ranks, but for the last
+        ones; returns them. As many go on each side, so that the rest still meet.
+        """
+        gone: list[Event] = []
+        for key, by_rank in () if self._bad else self._calls.items():
+            meeting = self.groups.get(key[1], ()) if key[0] == "call" else key[2:4]
+            met = min((len(by_rank.get(r, ())) for r in meeting if r in ranks), default=0) - keep
+            for calls in by_rank.values() if met > 0 else ():
+                gone += calls[:met]
+                del calls[:met]
+            del self._first[key][: max(met, 0)]
+        ids = set(map(id, gone))
+        self.known = [event for event in self.known if id(event) not in ids]
+        return gone
 
     def _misfit(self, place: tuple[Key, int], event: Event) -> bool:
         """Whether a call does not fit those that it meets."""

@@ -30,8 +30,10 @@ from course_lib import context
 from course_lib.collectives import OP_OF_METHOD, collective
 from course_lib.overlap import shared_memory
 from course_lib.ranks.log import Writer
+from course_lib.trace import Curve
 from course_lib.user_code import find_frame, is_user_frame, line_of
 
+_LETTING_GO = 0.03  # seconds; after 30 ms none of 30 readings was off
 _HOOK = 0xC0E5  # our id among a group's hooks
 # c10d's hooks know a call by the older name of its method
 _OP_OF_HOOK = {method.strip("_").upper(): op for method, op in OP_OF_METHOD.items()}
@@ -79,6 +81,7 @@ class Recorder(context.Context):
         self._worlds = 0  # that were formed: a group is formed again under the name of the last
         self._main = threading.main_thread().ident
         self._count = 0
+        self._watched: list[Any] = []  # groups
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
         # with its number, whether that is for the caller to do, and its possible sources
         self._live: dict[int, tuple[Any, int, bool, tuple[int, ...]]] = {}
@@ -157,6 +160,14 @@ class Recorder(context.Context):
         if active_recorder is self:
             self._log.append("span", name, start, end)
 
+    def add_memory(self, curve: Curve) -> None:
+        if active_recorder is self:
+            self._log.append("memory", curve)
+
+    def let_go(self) -> None:
+        """gloo's thread holds a call's tensors for some milliseconds after its wait()."""
+        time.sleep(_LETTING_GO)
+
     def _line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
         if frame is None:
@@ -188,6 +199,14 @@ class Recorder(context.Context):
         self._log.append("group", name, ranks)
         group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
         group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
+        self._watched.append(group)
+
+    def unwatch(self) -> None:
+        """Before Python ends: a group that is not destroyed would call what is gone by then."""
+        for group in self._watched:
+            group.unregister_pre_hook(_HOOK)
+            group.unregister_post_hook(_HOOK)
+        self._watched.clear()
 
     def name_of(self, group: Any) -> str:
         """Its name in the trace; torch counts anew after destroy_process_group()."""

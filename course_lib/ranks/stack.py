@@ -19,16 +19,17 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 
 class Stack:
     """That of one process, which has faulthandler write it into a file: at a crash, and whenever
-    SIGUSR1 asks for it.
+    a signal asks for it. ``pid`` is 0 while nobody knows it, or on another machine.
     """
 
-    def __init__(self, fd: int, pid: int = 0) -> None:
-        self._fd, self.pid = fd, pid
+    def __init__(self, fd: int, pid: int = 0, asks: int = signal.SIGUSR1) -> None:
+        self._fd, self.pid, self._asks = fd, pid, asks
 
     def ask(self) -> None:
         """Have it written down; nothing that the process does is disturbed."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGUSR1)
+        if self.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, self._asks)
 
     @property
     def text(self) -> str:

@@ -12,7 +12,7 @@ from course_lib.diagnosis.failure import RankOutcome
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.pickling import unpack
 from course_lib.ranks.stack import Stack
-from course_lib.trace import Event, Line, Span, Trace
+from course_lib.trace import Curve, Event, Line, Span, Trace
 
 _set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
 
@@ -33,6 +33,7 @@ class RankState:
         self.outcome: RankOutcome | None = None  # None while it runs
         self.events: list[Event] = []
         self.spans: list[Span] = []
+        self.memory: Curve = []
         self.has_threads = False  # the reader's code speaks from more than the main one
         self.in_future = False  # somebody waits for a future
         self.blocked_in: Event | None = None  # the call that it has entered and not come out of
@@ -130,6 +131,9 @@ class RankState:
     def _read_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
 
+    def _read_memory(self, curve: Curve) -> None:
+        self.memory += curve
+
     def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
         self.matcher.groups[name] = ranks
 
@@ -143,4 +147,5 @@ def to_trace(ranks: Sequence[RankState], recorded: bool = True) -> Trace:
     events = sorted(matcher.known, key=lambda e: (e.issued, e.rank, e.seq))
     spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
     note = None if recorded else "nothing was recorded: record=False"
-    return Trace(events, spans, matcher.groups, note)
+    memory = {rank.number: rank.memory for rank in ranks if rank.memory}
+    return Trace(events, spans, matcher.groups, note, memory)

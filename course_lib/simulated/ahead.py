@@ -40,19 +40,19 @@ class AheadScheduler(Scheduler):
         for rank in self.ranks:
             rank.log = []
 
-    def post(self, work: Call) -> None:
-        work.rank.log.append(work)
-        for other in work.met if work.ready else ():
+    def post(self, call: Call) -> None:
+        call.rank.log.append(call)
+        for other in call.met if call.ready else ():
             if other.rank.waits is other:
                 self.wake(other.rank, 0.0)
 
-    def wait_for(self, work: Call, timeout: Any = None) -> None:
-        self.check(work.rank)
+    def wait_for(self, call: Call, timeout: Any = None) -> None:
+        self.check(call.rank)
         if timeout:
             self.read_clock()
-        work.rank.log.append(work)
-        if not work.ready:
-            self.park(work.rank, work)
+        call.rank.log.append(call)
+        if not call.ready:
+            self.park(call.rank, call)
 
     def note(self, rank: Rank, op: Event) -> None:
         rank.log.append(rank.record(op))

@@ -16,16 +16,16 @@ from course_lib.simulated.memory import equal
 from course_lib.simulated.rank import Rank
 
 
-class Play(Protocol):
+class Execution(Protocol):
     """One pass over the program."""
 
     ranks: list[Rank]
     error: BaseException | None
 
 
-def find_read(first: Play, again: Callable[..., Play]) -> Hazard | None:
+def find_read(first: Execution, again: Callable[..., Execution]) -> Hazard | None:
     """The Hazard if what the program does depends on what buffers held that were yet to be filled;
-    ``again`` plays it with other poison.
+    ``again`` executes it with other poison.
     """
     other = again(side=1)
     rank = _difference(first, other)
@@ -47,7 +47,7 @@ def find_read(first: Play, again: Callable[..., Play]) -> Hazard | None:
     return hazard.unwaited(record.event())  # of a sum that nobody waits for, what is returned
 
 
-def _difference(a: Play, b: Play) -> int | None:
+def _difference(a: Execution, b: Execution) -> int | None:
     """The rank that shows a difference first, or None. One that has poison of its own and sends
     what differs comes before one whose result differs.
     """

@@ -1,6 +1,6 @@
 """simulate(): from a function to a Run.
 
-check the arguments ──► pickle ──► one play ──► others, with other poison ──► Run or error
+check the arguments ──► pickle ──► one execution ──► others, with other poison ──► Run or error
                                      │
           Scheduler (who runs when)  │  Fabric (what a message costs)
           Groups (who talks to whom) │  Privacy (what a process has to itself)
@@ -94,36 +94,6 @@ class Program:
             self.parcel = pack_call(self.fn, self.args)
 
 
-@interruptible("simulate()")
-def simulate(*args: Any) -> Run:
-    """See course_lib.simulated.simulate; the arguments are those of Program."""
-    program = Program(*args)
-    play = play_fast(program)
-    show(play.output)
-    for name, reason in play.privacy.modules.shared.items():
-        warnings.warn(
-            f"all ranks share the module {name}, which cannot be imported once for each: {reason}",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-    error, note = play.error, None
-    poisoned = sum(len(rank.poisoned) for rank in play.ranks)
-    if any(len(rank.poisoned) > rank.most_poisoned for rank in play.ranks):
-        note = (
-            f"{poisoned:,} buffers to fill: past {poison.MOST:,}, early reads are not searched for"
-        )
-    elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
-        error = find_read(play, partial(play_fast, program)) or error
-    error = error or play.unwaited()
-    run = play.run(note)
-    del play  # which the error's traceback would keep, with all that its ranks have left behind
-    if error is not None:
-        if isinstance(error, CourseError):
-            error.run = run
-        raise error
-    return run
-
-
 @contextmanager
 def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
     """Pickle the module that a function of the user's own comes from by value, so that each
@@ -143,18 +113,49 @@ def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def play_fast(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> Play:
+@interruptible("simulate()")
+def simulate(*args: Any) -> Run:
+    """See course_lib.simulated.simulate; the arguments are those of Program."""
+    program = Program(*args)
+    execution = execute(program)
+    show(execution.output)
+    for name, reason in execution.privacy.modules.shared.items():
+        warnings.warn(
+            f"all ranks share the module {name}, which cannot be imported once for each: {reason}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    error, note = execution.error, None
+    poisoned = sum(len(rank.poisoned) for rank in execution.ranks)
+    if any(len(rank.poisoned) > rank.most_poisoned for rank in execution.ranks):
+        note = (
+            f"{poisoned:,} buffers to fill: past {poison.MOST:,}, early reads are not searched for"
+        )
+    elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
+        error = find_read(execution, partial(execute, program)) or error
+    error = error or execution.unwaited()
+    run = execution.run(note)
+    # The error's traceback would keep it, with all that its ranks have left behind.
+    del execution
+    if error is not None:
+        if isinstance(error, CourseError):
+            error.run = run
+        raise error
+    return run
+
+
+def execute(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> Execution:
     """Run ahead where that is worth it and goes well, step by step otherwise. ``side`` says which
     poison buffers get, ``flip`` (rank, k) that the first k of a rank get the other.
     """
     if program.world_size >= ahead.FROM and program.backend == "gloo":
-        play = Play(program, side, flip, run_ahead=True)
-        if play.conclusive:
-            return play
-    return Play(program, side, flip)
+        execution = Execution(program, side, flip, run_ahead=True)
+        if execution.conclusive:
+            return execution
+    return Execution(program, side, flip)
 
 
-class Play:
+class Execution:
     """One pass over the program, from the first rank's start to the last one's end."""
 
     def __init__(
@@ -286,6 +287,7 @@ class Play:
         lazy = sum(map(len, calls)) > _LAZY
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
         events: Any = LazyEvents(by_rank=calls) if lazy else to_events(calls)
-        trace = Trace(events, spans, self.groups.names, note)
+        memory = {rank.number: rank.memory for rank in self.ranks if rank.memory}
+        trace = Trace(events, spans, self.groups.names, note, memory)
         results = [rank.result for rank in self.ranks]
         return Run(results, trace, self.seconds, len(calls), "simulated", self.output)

@@ -11,7 +11,7 @@ from course_lib.context import Context
 from course_lib.diagnosis import hazard as hazards
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.simulated.records import Record, Site
-from course_lib.trace import Event, Span
+from course_lib.trace import Curve, Event, Span
 
 
 class Rank(Context):
@@ -27,6 +27,7 @@ class Rank(Context):
         self.waits: Call | None = None
         self.records: list[Record] = []
         self.spans: list[Span] = []
+        self.memory: Curve = []
         self.outcome: RankOutcome | None = None
         self.result: Any = None
         self.log: Any = None  # what it has done ahead of time: see ahead.py
@@ -55,6 +56,9 @@ class Rank(Context):
 
     def add_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
+
+    def add_memory(self, curve: Curve) -> None:
+        self.memory += curve
 
     def compute(self, seconds: float) -> float | None:
         self.scheduler.check(self)

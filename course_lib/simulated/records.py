@@ -4,7 +4,7 @@
     op       what a call is: an Event without times         one for all messages that are alike
     Record   one call: its op, and its times                a thousand ranks make millions of them
 
-A Record becomes an Event when the play ends; where there are many, when somebody looks at it.
+A Record becomes an Event when the execution ends; where there are many, when somebody looks at it.
 """
 
 from __future__ import annotations

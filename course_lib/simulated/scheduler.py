@@ -56,6 +56,76 @@ class Scheduler(Agenda):
         self._left_behind: Rank | None = None  # stuck in compiled code
         self._body: Callable[[Rank], None] = lambda rank: None
 
+    # -- from the caller's thread -----------------------------------------------------------------
+
+    def run(self, body: Callable[[Rank], None], limit: float, overdue: Overdue) -> None:
+        """Run until all ranks have returned, or ``limit`` seconds have been spent on it."""
+        self._body = body
+        with _small_stacks():
+            self._start_threads()
+            if self.error is None:
+                self._give(None, self.next_rank())
+            else:
+                self._unwind(None)
+            try:
+                if not self._finished_within(limit):
+                    self._end_overdue(overdue)
+            except BaseException:  # an interrupt: end the ranks, then pass it on
+                self.error = self.error or Abandoned()
+                self._end_overdue(overdue)
+                raise
+        for rank in self.ranks:
+            if rank.thread is not None and rank.gone and rank is not self._left_behind:
+                rank.thread.join()
+
+    def _finished_within(self, seconds: float) -> bool:
+        """Wait for the end. Seconds of the processor count, which are as many on a busy machine;
+        where none are spent the ranks stand still, and those of the wall do.
+        """
+        while seconds > 0:
+            wall, cpu = time.monotonic(), time.process_time()
+            if self._finished.wait(min(seconds, LOOK)):
+                return True
+            wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+            seconds -= min(wall, cpu) if cpu > LEAST_SHARE * wall else wall
+        return self._finished.is_set()
+
+    def _start_threads(self) -> None:
+        """Each waits for the baton at once."""
+        for rank in self.ranks:
+            name = f"rank {rank.number}"
+            thread = threading.Thread(target=self._live, args=(rank,), name=name, daemon=True)
+            try:
+                _start(thread)
+            except RuntimeError:  # the system has none left
+                self.error = NotStarted(
+                    f"world_size={len(self.ranks)}: there is no thread for {name}; "
+                    f"simulate at most {rank.number} ranks here"
+                )
+                return
+            rank.thread = thread
+            self.wake(rank, 0.0)
+
+    def _end_overdue(self, overdue: Overdue) -> None:
+        rank = self.running
+        if rank is None or rank.thread is None or self._finished.is_set():
+            return
+        frame = sys._current_frames().get(rank.thread.ident or -1)
+        self.error = self.error or overdue(rank, frame, False)
+        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
+            current = self.running
+            if current is not None and current.thread is not None:
+                raise_in(ctypes.c_ulong(current.thread.ident or 0), ctypes.py_object(Abandoned))
+            if self._finished.wait(0.1):
+                return
+        stuck = self.running
+        if stuck is not None and not isinstance(self.error, Abandoned):
+            self.error = overdue(stuck, frame, True)
+            stuck.gone, self._left_behind = True, stuck
+            self._unwind(None)
+            self._finished.wait(GRACE)
+
     # -- time -----------------------------------------------------------------------------------
 
     def sleep_until(self, rank: Rank, at: float) -> None:
@@ -84,49 +154,49 @@ class Scheduler(Agenda):
         record = rank.record(op)
         record.issued = record.completed = self.now
 
-    def post(self, work: Call) -> None:
+    def post(self, call: Call) -> None:
         """The running rank makes a call."""
-        work.post()
+        call.post()
 
-    def wait_for(self, work: Call, timeout: timedelta | None = None) -> None:
+    def wait_for(self, call: Call, timeout: timedelta | None = None) -> None:
         """The running rank waits until its call is over."""
         if timeout:
-            self.wait_at_most(work, timeout)
-        rank, completed = work.rank, work.record.completed
+            self.wait_at_most(call, timeout)
+        rank, completed = call.rank, call.record.completed
         if self.running is not rank or self.error is not None:
             self.check(rank)
         if completed is None:  # nobody knows yet when
-            self.park(rank, work)
+            self.park(rank, call)
         else:
             self.sleep_until(rank, completed)
 
-    def poll(self, work: Call) -> None:
+    def poll(self, call: Call) -> None:
         """Asking whether a call is over takes a microsecond, so that asking in a loop does not
         stop the clock.
         """
-        self.check(work.rank)
-        self.sleep_until(work.rank, self.read_clock() + 1e-6)
+        self.check(call.rank)
+        self.sleep_until(call.rank, self.read_clock() + 1e-6)
 
     def park(self, rank: Rank, waits: Call) -> None:
         """The running rank waits until somebody wakes it."""
         rank.waits = waits
         self.hand_over(rank)
 
-    def wait_at_most(self, work: Call, timeout: timedelta) -> None:
+    def wait_at_most(self, call: Call, timeout: timedelta) -> None:
         """Let no more than a time pass until the running rank's call is over; raises what gloo
         raises where it is not. (A message that is on its way by then still counts.)
         """
-        rank, record = work.rank, work.record
+        rank, record = call.rank, call.record
         self.check(rank)
         end = self.read_clock() + max(0.0, timeout.total_seconds())
 
         def give_up() -> None:
-            if rank.waits is work:
+            if rank.waits is call:
                 self.wake(rank, end)
 
         if record.completed is None:
             self.at(end, give_up)
-            self.park(rank, work)
+            self.park(rank, call)
         elif record.completed > end:
             self.sleep_until(rank, end)
         if record.completed is None or record.completed > max(end, self.now):
@@ -211,76 +281,6 @@ class Scheduler(Agenda):
             )
         if self.error is not None:
             raise Abandoned
-
-    # -- from the caller's thread -----------------------------------------------------------------
-
-    def run(self, body: Callable[[Rank], None], limit: float, overdue: Overdue) -> None:
-        """Run until all ranks have returned, or ``limit`` seconds have been spent on it."""
-        self._body = body
-        with _small_stacks():
-            self._start_threads()
-            if self.error is None:
-                self._give(None, self.next_rank())
-            else:
-                self._unwind(None)
-            try:
-                if not self._finished_within(limit):
-                    self._end_overdue(overdue)
-            except BaseException:  # an interrupt: end the ranks, then pass it on
-                self.error = self.error or Abandoned()
-                self._end_overdue(overdue)
-                raise
-        for rank in self.ranks:
-            if rank.thread is not None and rank.gone and rank is not self._left_behind:
-                rank.thread.join()
-
-    def _finished_within(self, seconds: float) -> bool:
-        """Wait for the end. Seconds of the processor count, which are as many on a busy machine;
-        where none are spent the ranks stand still, and those of the wall do.
-        """
-        while seconds > 0:
-            wall, cpu = time.monotonic(), time.process_time()
-            if self._finished.wait(min(seconds, LOOK)):
-                return True
-            wall, cpu = time.monotonic() - wall, time.process_time() - cpu
-            seconds -= min(wall, cpu) if cpu > LEAST_SHARE * wall else wall
-        return self._finished.is_set()
-
-    def _start_threads(self) -> None:
-        """Each waits for the baton at once."""
-        for rank in self.ranks:
-            name = f"rank {rank.number}"
-            thread = threading.Thread(target=self._live, args=(rank,), name=name, daemon=True)
-            try:
-                _start(thread)
-            except RuntimeError:  # the system has none left
-                self.error = NotStarted(
-                    f"world_size={len(self.ranks)}: there is no thread for {name}; "
-                    f"simulate at most {rank.number} ranks here"
-                )
-                return
-            rank.thread = thread
-            self.wake(rank, 0.0)
-
-    def _end_overdue(self, overdue: Overdue) -> None:
-        rank = self.running
-        if rank is None or rank.thread is None or self._finished.is_set():
-            return
-        frame = sys._current_frames().get(rank.thread.ident or -1)
-        self.error = self.error or overdue(rank, frame, False)
-        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
-            current = self.running
-            if current is not None and current.thread is not None:
-                raise_in(ctypes.c_ulong(current.thread.ident or 0), ctypes.py_object(Abandoned))
-            if self._finished.wait(0.1):
-                return
-        stuck = self.running
-        if stuck is not None and not isinstance(self.error, Abandoned):
-            self.error = overdue(stuck, frame, True)
-            stuck.gone, self._left_behind = True, stuck
-            self._unwind(None)
-            self._finished.wait(GRACE)
 
 
 @contextmanager

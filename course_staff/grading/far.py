@@ -98,8 +98,8 @@ class Call:
             self._tell("poll")
         return self._over
 
-    def settle(self) -> float:
-        return self._tell("settle")["end"]
+    def wait_until_all_called(self) -> float:
+        return self._tell("wait_until_all_called")["end"]
 
     def not_before(self, at: float) -> None:
         self._ask.compute(max(0.0, at - self._ask.now()))

@@ -232,8 +232,8 @@ def _run(
     (room / "tmp").mkdir(parents=True)  # what a kernel that is killed leaves goes with the room
     items = job.manifest.lessons[submission.lesson]
     solved = job.folders.solutions / f"{submission.lesson}.ipynb"
-    order = {"records": str(folder / "records"), "secret": job.secret, "by": by}
-    path = notebook.write(room, submission, items, solved, wanted, job.policy.judging | order)
+    settings = {"records": str(folder / "records"), "secret": job.secret, "by": by}
+    path = notebook.write(room, submission, items, solved, wanted, job.policy.judging | settings)
     # The policy's seconds are those of an idle machine: no right answer is to lose marks because
     # others compute beside it.
     stretch, limits = load_factor(), job.policy.limits

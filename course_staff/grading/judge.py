@@ -24,7 +24,7 @@ from course_lib.beside.in_rank import Answer
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find
-from course_lib.checks.play import Broken, make, settle, simulator_works
+from course_lib.checks.play import Broken, make, note_result, simulator_works
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import NotStarted
 from course_lib.user_code import show_lines
@@ -92,16 +92,16 @@ class CarriedPlayer:
             outcome = error
         finally:
             Stage.current = None
-        gone = self.runner.settle()
+        gone = self.runner.end_lost()
         if gone and not isinstance(outcome, Hang | Broken):
             outcome = RankDied(f"a rank's process is gone: {gone[0]}", rank=0, exit_code=1)
-        settle(play, outcome)
+        note_result(play, outcome)
 
 
 # ---- cases that nobody has seen ------------------------------------------------------------------
 
 
-def hidden(cases: list[Case], rng: random.Random) -> list[Case]:
+def hidden_cases(cases: list[Case], rng: random.Random) -> list[Case]:
     """For each world among the cases one more, with numbers drawn today. It is called once, and no
     message is late: a budget that counts time allows for neither."""
     largest: dict[int, Case] = {}
@@ -122,7 +122,7 @@ def with_hidden_cases(exercise: Exercise) -> Exercise:
 
     def more(level: str, rng: random.Random) -> list[Case]:
         known = getattr(exercise, level)(rng)
-        return known + hidden(known, rng)
+        return known + hidden_cases(known, rng)
 
     levels = [name for name in ("core", "sturdy") if name in exercise.points]
     new: Any = {name: partial(more, name) for name in levels if exercise.in_ranks}
@@ -144,7 +144,9 @@ class Order:
     secret: str = field(default_factory=secrets.token_hex)
 
 
-def judge(order: Order, address: str, limits: Limits, pictures: bool = False) -> dict[str, Any]:
+def grade_answer(
+    order: Order, address: str, limits: Limits, pictures: bool = False
+) -> dict[str, Any]:
     """The record of one exercise. An answer that fails is tried again with reference answers for
     those before it, where it needs any; the better verdict counts. Raises CannotCheck, OSError or
     MemoryError where this machine could not play it."""

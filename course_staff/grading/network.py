@@ -61,7 +61,7 @@ class Stage:
     current: Stage | None = None
 
     def __init__(self, slots: list[Slot], play: Play, files: set[str], ddp: bool) -> None:
-        self.slots, self.rounds, self.files, self.ddp = slots, play.prepared.by_rank, files, ddp
+        self.slots, self.by_rank, self.files, self.ddp = slots, play.prepared.by_rank, files, ddp
         self.kept = 0  # bytes that came with calls
 
 
@@ -77,13 +77,13 @@ def keeps(arg: Any) -> bool:
     return callable(arg) and type(arg).__module__.startswith("course_exercises.")
 
 
-def packed(rounds: list[tuple]) -> str:
+def packed(calls: list[tuple]) -> str:
     """The arguments of every call of one rank, with a stand-in for what stays here."""
     return text_of(
         Kept(
             [
                 tuple(Own(call, place) if keeps(arg) else arg for place, arg in enumerate(args))
-                for call, args in enumerate(rounds)
+                for call, args in enumerate(calls)
             ]
         ).parcel
     )
@@ -95,7 +95,7 @@ class Proxy:
     def __init__(self, stage: Stage, rank: Rank) -> None:
         self._stage, self._slot = stage, stage.slots[rank.number]
         # An own copy for every play: what is called back remembers that it was.
-        self._rounds = stage.rounds[rank.number].value
+        self._given = stage.by_rank[rank.number].value
         self._rank, self._scheduler = rank, rank.scheduler
         self._channels: list[Channel] = [rank.groups.world]
         self._calls: dict[int, Any] = {}  # by number
@@ -109,7 +109,7 @@ class Proxy:
                         "rank": number,
                         "world": len(self._stage.slots),
                         "ddp": self._stage.ddp,
-                        "rounds": packed(self._rounds),
+                        "calls": packed(self._given),
                         "buffers": {
                             "most": buffers.most,
                             "side": buffers.side,
@@ -143,9 +143,9 @@ class Proxy:
     # -- at the end ------------------------------------------------------------------------------
 
     def end_done(self, seen: list) -> list[Seen]:
-        if len(seen) != len(self._rounds):
+        if len(seen) != len(self._given):
             raise Malformed("another number of calls")
-        return [checked(self, "seen_in", *pair) for pair in zip(seen, self._rounds, strict=True)]
+        return [checked(self, "seen_in", *pair) for pair in zip(seen, self._given, strict=True)]
 
     def seen_in(self, given: tuple, returned: Any, args: list, notes: list) -> Seen:
         if any(type(note) is not str for note in notes):
@@ -246,12 +246,12 @@ class Proxy:
         mine = self._call(call)
         return _state(mine, bool(mine.poll()))
 
-    def do_settle(self, call: int) -> Reply:
+    def do_wait_until_all_called(self, call: int) -> Reply:
         """For code inside torch: the values as soon as all have called. See CollectiveWork."""
         mine = self._call(call)
         if not isinstance(mine, Part):
             raise Malformed("no collective")
-        return {"end": mine.settle()} | _state(mine, True)
+        return {"end": mine.wait_until_all_called()} | _state(mine, True)
 
     def do_accuse(self, hazard: str, numbers: list, twice: bool | None = None) -> None:
         mine = [self._call(number) for number in numbers]
@@ -286,7 +286,7 @@ class Proxy:
         self._rank.spans.append(Span(self._rank.number, name[:60], start, end))
 
     def do_call(self, call: int, place: int) -> None:
-        args = self._rounds[_index(call, self._rounds)]
+        args = self._given[_index(call, self._given)]
         mine = args[_index(place, args)]
         if not keeps(mine):
             raise Malformed("nothing that stays with the judge")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from course_staff.grading.answers import Submission
     from course_staff.manifest import Item
 
-BEGIN = "from course_staff.grading.notebook import answer, begin, check\n\nbegin()"
-ORDER = "order.json"
+BEGIN = "from course_staff.grading.notebook import answer, begin, grade\n\nbegin()"
+SETTINGS = "settings.json"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -43,9 +43,9 @@ def write(
     items: list[Item],
     solved: Path,
     wanted: Collection[str],
-    order: dict[str, Any],
+    settings: dict[str, Any],
 ) -> Path:
-    """The notebook and its order, in a folder that holds nothing else: all answers of the
+    """The notebook and its settings, in a folder that holds nothing else: all answers of the
     submission, and the checks of those that are wanted."""
     cells = [_cell("grading-begin", BEGIN, role="begin")]
     for item in items:
@@ -55,12 +55,12 @@ def write(
         text = f"{name} = answer({name!r}, {found.source!a})"
         cells.append(_cell(item.answer_cell, text, role="answer", exercise=name))
         if name in wanted:
-            cells.append(_cell(item.check_cell, f"check({name})", role="check", exercise=name))
+            cells.append(_cell(item.check_cell, f"grade({name})", role="check", exercise=name))
     path = folder / "grading.ipynb"
     made = {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
     path.write_text(json.dumps(made))
-    order |= {"context": lesson_cells(solved, {item.exercise for item in items})}
-    (folder / ORDER).write_text(json.dumps(order))
+    settings |= {"context": lesson_cells(solved, {item.exercise for item in items})}
+    (folder / SETTINGS).write_text(json.dumps(settings))
     return path
 
 
@@ -88,7 +88,7 @@ def lesson_cells(solved: Path, exercises: Collection[str]) -> list[dict[str, str
 
 # ---- as it runs ----------------------------------------------------------------------------------
 
-_order: dict[str, Any] = {}
+_settings: dict[str, Any] = {}
 _answers: dict[str, str] = {}
 
 
@@ -101,8 +101,8 @@ class NotFullMarks(CourseError):
 
 
 def begin() -> None:
-    """Read the order that lies beside the notebook."""
-    _order.update(json.loads(Path(ORDER).read_text()))
+    """Read the settings that lie beside the notebook."""
+    _settings.update(json.loads(Path(SETTINGS).read_text()))
 
 
 def answer(exercise: str, source: str) -> str:
@@ -111,29 +111,31 @@ def answer(exercise: str, source: str) -> str:
     return exercise
 
 
-def check(name: str) -> None:
+def grade(name: str) -> None:
     """Stands for course_lib's ``check`` in the lesson's cell: judge one exercise and write its
     record down. Raises NotFullMarks or NotJudged."""
     record = _judged(name, _before(name, own=True), _before(name, own=False))
     # Who kills a grading ends its ranks. What is said of the answer then is not to stay.
     call(os.environ[VARIABLE]).close()
-    _write(name, record | {"by": _order["by"][name]})
+    _write(name, record | {"by": _settings["by"][name]})
     print(f"{name}: {record['points']} of 100")
     if not record["passed"]:
         raise NotFullMarks(record["diagnosis"] or record["reason"] or "not passed")
 
 
 def _write(name: str, record: dict[str, Any]) -> None:
-    replace_file(Path(_order["records"]) / f"{name}.json", json.dumps(record))
+    replace_file(Path(_settings["records"]) / f"{name}.json", json.dumps(record))
 
 
 def _judged(name: str, own: list[CellText], reference: list[CellText]) -> dict[str, Any]:
     from course_lib.checks.play import CannotCheck
-    from course_staff.grading.judge import Order, judge  # torch, and all of the simulator
+    from course_staff.grading.judge import Order, grade_answer  # torch, and all of the simulator
 
-    order = Order(name, _answers[name], own, reference, _order["secret"])
+    order = Order(name, _answers[name], own, reference, _settings["secret"])
     try:
-        return judge(order, os.environ[VARIABLE], Limits(**_order["limits"]), _order["pictures"])
+        return grade_answer(
+            order, os.environ[VARIABLE], Limits(**_settings["limits"]), _settings["pictures"]
+        )
     except (CannotCheck, OSError, MemoryError) as error:  # the machine's fault, and nobody's zero
         _write(name, {"not_judged": f"{type(error).__name__}: {error}".partition("\n")[0]})
         raise NotJudged(str(error)) from error
@@ -146,7 +148,7 @@ def _judged(name: str, own: list[CellText], reference: list[CellText]) -> dict[s
 def _before(exercise: str, own: bool) -> list[CellText]:
     """The lesson's cells before this exercise: with the student's answers, or the instructor's."""
     cells = []
-    for row in _order["context"]:
+    for row in _settings["context"]:
         if row["exercise"] == exercise:
             break
         if not (own and row["exercise"]):

@@ -213,7 +213,7 @@ class Runner:
             self._slots.append(fresh)
         return self._slots[:world]
 
-    def settle(self) -> list[str]:
+    def end_lost(self) -> list[str]:
         """After a play: give up what does not come back; why, for each that was."""
         gone = [slot.why for slot in self._slots if not slot.home()]
         self.ended += gone

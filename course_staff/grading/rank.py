@@ -75,7 +75,7 @@ _leave = os._exit  # the answer's own is patched
 # ---- the keeper ----------------------------------------------------------------------------------
 
 
-def hidden() -> list[str]:
+def kept_from_ranks() -> list[str]:
     """What no rank may read: the grading, what is expected of answers, and solutions. Beside a
     course that is graded with, a wheel of it may be installed."""
     places = {HOUSE, *(Path(place).resolve() for place in sys.path)}
@@ -114,7 +114,9 @@ def _be_rank(talk_fd: int, outer: set[str], scratch: str) -> None:
     talk = Talk(socket.socket(fileno=talk_fd))
     setup = talk.receive()
     first = [partial(_start_lives, setup)] if setup.get("lives") else []
-    standing = walls.build(walls.Limits(**setup["limits"]), outer, scratch, hidden(), *first)
+    standing = walls.build(
+        walls.Limits(**setup["limits"]), outer, scratch, kept_from_ranks(), *first
+    )
     walls.end_with_parent(signal.SIGKILL)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -139,7 +141,7 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
             show_lines(cell["file"], cell["source"])
         talk.send({"do": "ready", "walls": standing})
         ask = Asker(talk)
-        _settle_in(ask)
+        _confine(ask)
         environment = dict(os.environ)
         with compat.separate_worlds():
             while True:
@@ -152,7 +154,7 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
         return
 
 
-def _settle_in(ask: Asker) -> None:
+def _confine(ask: Asker) -> None:
     """A rank's clock is the judge's, and it starts no process: as in the simulator."""
     for name in ("time", "monotonic", "perf_counter"):
         setattr(time, name, ask.now)
@@ -183,10 +185,10 @@ def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str
     context.seed_rank(rank)
     try:
         function = _loaded(setup)
-        rounds = pickle.loads(bytes_of(play["rounds"]))
-        for own in (arg for args in rounds for arg in args if isinstance(arg, Own)):
+        calls = pickle.loads(bytes_of(play["calls"]))
+        for own in (arg for args in calls for arg in args if isinstance(arg, Own)):
             own.ask = ask
-        seen = call_all(function, rounds, bool(play["ddp"]))
+        seen = call_all(function, calls, bool(play["ddp"]))
         return {
             "do": "done",
             "seen": [

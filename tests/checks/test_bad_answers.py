@@ -14,7 +14,7 @@ import zoo
 from course_lib import CheckFailed
 from course_lib.__main__ import main
 from course_lib.beside.in_rank import Answer
-from course_lib.checks import check
+from course_lib.checks import check, play
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import find
 from course_lib.checks.verdict import Verdict
@@ -66,14 +66,15 @@ BAD = [
 
 @pytest.mark.parametrize(("diagnosis", "source"), BAD)
 def test_what_ends_badly_gets_a_verdict_and_the_next_check_works(
-    diagnosis: str, source: str
+    diagnosis: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hang ends by itself, and all play with it: no other case is waited for."""
+    monkeypatch.setattr(play, "ASLEEP", 4)
     got = verdict(source)
     assert got.diagnosis == diagnosis, str(got)
     assert got.points == 0
-    plays = [play for level in got.levels.values() for play in level.plays]
-    assert sum(isinstance(play.error, Hang) for play in plays) == (got.diagnosis == "01.hangs")
+    plays = [p for level in got.levels.values() for p in level.plays]
+    assert sum(isinstance(p.error, Hang) for p in plays) == (got.diagnosis == "01.hangs")
     assert str(verdict(STUB)) == "01.1 exchange: not written yet"
 
 

@@ -33,7 +33,6 @@ POOR = {
     "no process for a rank": (["prlimit", "--nproc=3", *NOBODY], "temporarily unavailable"),
     "no process for a group": (["prlimit", "--nproc=4", *NOBODY], "temporarily unavailable"),
     "no thread for a simulated rank": (["prlimit", "--nproc=10", *NOBODY], "no thread for rank"),
-    "no file": (["prlimit", "--nofile=12"], "Too many open files"),
     "no file for a rank": (["prlimit", "--nofile=20"], "Too many open files"),
 }
 

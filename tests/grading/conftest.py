@@ -19,7 +19,7 @@ from course_lib.checks.cases import Case
 from course_lib.simulated import scheduler
 from course_staff.grading import judge as judging
 from course_staff.grading import processes
-from course_staff.grading.judge import Order, judge
+from course_staff.grading.judge import Order, grade_answer
 from course_staff.grading.namespace import CellText
 from course_staff.grading.processes import RankServer, Runner
 from course_staff.grading.walls import UNDEFENDED, Limits
@@ -82,7 +82,7 @@ def judged(ranks: RankServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         reference: list[CellText] | None = None, address: str = "", limits: Limits = LIMITS,
     ) -> dict[str, Any]:  # fmt: skip
         order = Order(exercise, source, own or [], reference or own or [])
-        return judge(order, address or ranks.address, limits)
+        return grade_answer(order, address or ranks.address, limits)
 
     return judge_it
 

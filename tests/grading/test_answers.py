@@ -134,7 +134,7 @@ def test_the_grading_notebook_holds_answers_as_strings_and_nothing_else_of_a_sub
                  ["my_share"], {})  # fmt: skip
     cells = nbformat.read(made, as_version=4).cells
     assert [c.id for c in cells] == ["grading-begin", "my_share-answer", "my_share-check"]
-    assert cells[2].source == "check(my_share)"
+    assert cells[2].source == "grade(my_share)"
     assert len(cells[1].source.splitlines()) == 1, "a string, on one line"
     assert all("tags" not in c.metadata and not c.outputs for c in cells)
 

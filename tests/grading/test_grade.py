@@ -223,14 +223,14 @@ def test_of_a_grading_that_was_killed_no_record_is_left_that_says_so_of_the_answ
     """Its ranks end with it, and the kernel that judged them lives a second longer."""
     lost = {"passed": False, "points": 0, "diagnosis": "01.exits", "reason": "", "seconds": 0.1,
             "undefended": {}}  # fmt: skip
-    order = {"context": [], "records": str(tmp_path), "verdicts": str(tmp_path), "limits": {
+    settings = {"context": [], "records": str(tmp_path), "verdicts": str(tmp_path), "limits": {
         "play_seconds": 1}, "pictures": False, "code": "", "secret": "", "by": ""}  # fmt: skip
-    monkeypatch.setattr(grade.notebook, "_order", order)
+    monkeypatch.setattr(grade.notebook, "_settings", settings)
     monkeypatch.setattr(grade.notebook, "_answers", {"my_share": "def my_share(n): return n"})
     monkeypatch.setattr(grade.notebook, "_judged", lambda *_: lost)
     monkeypatch.setenv("COURSE_GRADE_DOOR", "nobody-answers-here")
     with pytest.raises(ConnectionRefusedError):
-        grade.notebook.check("my_share")
+        grade.notebook.grade("my_share")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -21,7 +21,7 @@ from course_lib.checks.verdict import Verdict
 from course_lib.simulated import scheduler
 from course_lib.trace import Event, Run, Trace
 from course_staff.grading.evidence import drawn, questions
-from course_staff.grading.judge import Order, judge
+from course_staff.grading.judge import Order, grade_answer
 from course_staff.grading.namespace import CellText, namespace
 from course_staff.grading.notebook import lesson_cells
 from course_staff.grading.processes import RankServer
@@ -143,14 +143,14 @@ def test_a_machine_without_a_rank_or_a_thread_is_no_verdict(ranks, monkeypatch) 
         address = mine.address
         mine.server.kill()
         with pytest.raises(CannotCheck, match="no process for a rank"):
-            judge(GIVES_ALL, address, Limits())
+            grade_answer(GIVES_ALL, address, Limits())
 
     def refused(thread: object) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(scheduler, "_start", refused)
     with pytest.raises(CannotCheck, match="there is no thread for rank 0"):
-        judge(GIVES_ALL, ranks.address, Limits())
+        grade_answer(GIVES_ALL, ranks.address, Limits())
 
 
 def test_a_table_of_the_cases_that_its_own_checksum_draws_earns_nothing(
@@ -176,7 +176,7 @@ def ring_seconds(n, nbytes, alpha, beta):
 
 def test_a_grading_repeated_with_its_secret_says_the_same(ranks) -> None:
     order = Order("ring_seconds", LUCKY, [], [], "secret")
-    records = [judge(order, ranks.address, Limits()) for _ in range(2)]
+    records = [grade_answer(order, ranks.address, Limits()) for _ in range(2)]
     for record in records:
         del record["seconds"]
     assert records[0] == records[1]

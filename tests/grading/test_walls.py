@@ -34,7 +34,7 @@ judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
 with RankServer() as ranks:
     for source in json.load(sys.stdin):
         order = judging.Order("my_share", source, [], [])
-        record = judging.judge(order, ranks.address, Limits(play_seconds=20))
+        record = judging.grade_answer(order, ranks.address, Limits(play_seconds=20))
         print(json.dumps([course_lib.__file__, record]), flush=True)
     before = set(os.listdir(folder))
     life, talk = start_rank(ranks.address)

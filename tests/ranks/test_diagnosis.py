@@ -19,12 +19,7 @@ from course_lib.ranks import standing
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 PROGRAMS = {fault.name: fault.fn for fault in FAULTS}
 both_receive = PROGRAMS["recv, recv"]
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(standing, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(standing, "DEADLOCK_SECONDS", 0.2)
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def test_the_first_failure_comes_with_all_that_was_said_before(capsys):

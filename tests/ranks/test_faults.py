@@ -7,21 +7,15 @@ import torch
 from faults import FAULTS, Fault, nothing, provoke, wrong_with
 
 from course_lib import Deadlock, Mismatch, run
-from course_lib.ranks import standing
 from course_lib.trace import Line
+
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def started():
     """The first run of a process takes longest, longer than some timeouts here."""
     run(nothing, world_size=2)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch):
-    """How long ranks are stuck decides when it is told, not what is said of it."""
-    monkeypatch.setattr(standing, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(standing, "DEADLOCK_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from course_lib import Deadlock, Mismatch, RankDied, RankFailed, run, simulate
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 # ---- sizes --------------------------------------------------------------------------------------
@@ -161,7 +162,10 @@ def test_each_rank_may_make_a_group_for_itself():
 SECOND = timedelta(seconds=1)
 
 
-def test_a_barrier_that_a_program_lets_run_out_is_no_error():
+def test_a_barrier_that_a_program_lets_run_out_is_no_error(monkeypatch: pytest.MonkeyPatch):
+    """It runs out before ranks that are stuck are told so."""
+    monkeypatch.undo()
+
     def who_is_there(barrier: Callable[..., None]) -> str | None:
         group = dist.new_group(timeout=SECOND)
         if dist.get_rank() == 0:

@@ -21,16 +21,16 @@ from course_lib.simulated.memory import equal
 
 @pytest.fixture
 def ran_ahead(monkeypatch):
-    """Whether each play that ran ahead was conclusive."""
+    """Whether each execution that ran ahead was conclusive."""
     seen: list[bool] = []
-    play = engine.Play.__init__
+    execution = engine.Execution.__init__
 
     def note(self, *args, run_ahead=False):
-        play(self, *args, run_ahead)
+        execution(self, *args, run_ahead)
         if run_ahead:
             seen.append(self.conclusive)
 
-    monkeypatch.setattr(engine.Play, "__init__", note)
+    monkeypatch.setattr(engine.Execution, "__init__", note)
     return seen
 
 

@@ -311,7 +311,7 @@ def test_whoever_stops_it_reads_a_sentence(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine, "play_fast", stop)
+    monkeypatch.setattr(engine, "execute", stop)
     with pytest.raises(KeyboardInterrupt, match=r"simulate\(\) was stopped") as caught:
         simulate(dist.get_rank, world_size=2)
     assert len(caught.value._render_traceback_()) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import io
 import logging
@@ -240,24 +239,6 @@ def test_every_clock_is_virtual():
     begin = time.perf_counter()
     assert simulate(measure, world_size=2).results == [pytest.approx([0.25] * 8, abs=2e-6)] * 2
     assert time.perf_counter() - begin < 8 * 0.25
-
-
-async def naps(seconds):
-    await asyncio.gather(*(asyncio.sleep(seconds) for _ in range(3)))
-    return dist.get_rank()
-
-
-def sleeps_in_a_loop():
-    start = time.perf_counter()
-    rank = asyncio.run(naps(20.0 * (dist.get_rank() + 1)))
-    dist.barrier()
-    return rank, round(time.perf_counter() - start, 3)
-
-
-def test_asyncio_sleeps_in_virtual_time():
-    begin = time.perf_counter()
-    assert simulate(sleeps_in_a_loop, world_size=2).results == [(0, 40.0), (1, 40.0)]
-    assert time.perf_counter() - begin < 20.0
 
 
 def handles_signals():

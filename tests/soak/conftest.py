@@ -12,7 +12,8 @@ import pytest
 
 from course_lib.progress_line import ProgressLine
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "ranks"))
+for room in ("ranks", "watch"):
+    sys.path.append(str(Path(__file__).resolve().parents[1] / room))
 
 
 @pytest.hookimpl(wrapper=True)

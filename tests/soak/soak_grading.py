@@ -31,7 +31,7 @@ from test_plugin import is_alive  # noqa: E402
 
 from course_lib.checks.exercise import exercises  # noqa: E402
 from course_staff import manifest  # noqa: E402
-from course_staff.grading.judge import Order, judge  # noqa: E402
+from course_staff.grading.judge import Order, grade_answer  # noqa: E402
 from course_staff.grading.processes import RankServer  # noqa: E402
 from course_staff.grading.walls import Limits  # noqa: E402
 
@@ -50,7 +50,8 @@ def test_grading_the_zoo_gives_the_diagnoses_of_check(lesson: str) -> None:
                 if e.number.startswith(lesson) and not e.on_gpus]  # fmt: skip
         for name, way in ((n, w) for n in mine for w in (*zoo.right(n), *zoo.wrong(n))):
             order = Order(name, zoo.source(name, way), [], [])
-            record = judge(order, ranks.address, Limits(play_seconds=30, exercise_seconds=600))
+            limits = Limits(play_seconds=30, exercise_seconds=600)
+            record = grade_answer(order, ranks.address, limits)
             wanted = zoo.wrong(name)[way].diagnosis if way in zoo.wrong(name) else None
             if record["diagnosis"] != wanted or record["passed"] != (wanted is None):
                 different.append(f"{name}/{way}: {record['diagnosis']}, not {wanted}")

@@ -187,7 +187,7 @@ class CollectiveWork(dist.Work):
         """
         if call_site().direct and not compat.in_comm_hook():
             return Future(self)
-        end = self.call.settle()
+        end = self.call.wait_until_all_called()
         self.deliver()
         pay = partial(self.call.not_before, end)
         if not compat.after_backward(pay):

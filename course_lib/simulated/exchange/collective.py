@@ -67,8 +67,8 @@ class Part(Call):
         scheduler.poll(self)
         return self.meeting.end is not None and self.meeting.end <= scheduler.now
 
-    def settle(self) -> float:
-        """Wait only until all ranks have called; returns when the values would be there."""
+    def wait_until_all_called(self) -> float:
+        """Waits no longer than that; returns when the values would be there."""
         self.record.waited = True
         scheduler = self.rank.scheduler
         scheduler.check(self.rank)

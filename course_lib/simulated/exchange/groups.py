@@ -125,9 +125,9 @@ class Groups:
                 self.scheduler.fail(mismatch.groups_differ(*events))
         self._made[k][rank.number] = (ranks, op)
 
-    def cause(self, work: Call) -> Call:
+    def cause(self, call: Call) -> Call:
         """What a rank that waits for this call waits for in the end."""
-        return work
+        return call
 
     def advice(self, parked: list[Rank]) -> str:
         """What to tell ranks that wait for one another, if there is more to say than usual."""

@@ -212,10 +212,10 @@ class Batch(torch.distributed.Work):
 class Groups(groups.Groups):
     mail, collectives = Mail, Collectives
 
-    def cause(self, work: Call) -> Call:
+    def cause(self, call: Call) -> Call:
         """What a rank waits for in the end: the call before it on its communicator."""
-        lane = _lane(work)
-        return lane.under_way[0] if lane and work not in lane.under_way else work
+        lane = _lane(call)
+        return lane.under_way[0] if lane and call not in lane.under_way else call
 
     def unfinished(self) -> CourseError | None:
         return super().unfinished() or self._crossed()
@@ -260,9 +260,9 @@ class Groups(groups.Groups):
                 if lane is None or not lane.under_way:
                     continue
                 first = lane.under_way[0]
-                behind, before = (lines.call_text(work.record.op) for work in (other, first))
+                behind, before = (lines.call_text(call.record.op) for call in (other, first))
                 messages = isinstance(first, mail.Message) and isinstance(other, mail.Message)
-                peers = {work.record.op.peer for work in (first, other)}
+                peers = {call.record.op.peer for call in (first, other)}
                 return (
                     f"On a communicator, calls run one after another: on rank {other.rank.number}, "
                     f"{behind} is called, and stands behind {before}. "
@@ -279,5 +279,5 @@ def _deliver(call: Call) -> None:
         work.deliver()
 
 
-def _lane(work: Call) -> Lane | None:
-    return work.rank.gpu.lanes.get(work.record.op.group)
+def _lane(call: Call) -> Lane | None:
+    return call.rank.gpu.lanes.get(call.record.op.group)

@@ -24,7 +24,6 @@ import io
 import math
 import multiprocessing.process
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -148,7 +147,6 @@ def _places() -> list[Place]:
     out.append((time, "clock_gettime_ns", clock(1e9, int)))
     out.append((timeit, "default_timer", clock(1.0, float)))
     out.append((timeit.Timer, "__init__", _timer))
-    out += [(kind, "select", _select) for kind in _SELECTORS]
     for number, (module, names, make) in enumerate(compat.shared_generators()):
         out += [
             (module, name, for_ranks(functools.partial(_draw, number, make, method)))
@@ -230,11 +228,6 @@ def _form_group(
 
 
 _perf_counter = time.perf_counter
-_SELECTORS = {
-    kind
-    for kind in vars(selectors).values()
-    if isinstance(kind, type) and "select" in vars(kind) and hasattr(kind, "unregister")
-}
 
 
 def _timer(original: Any) -> Any:
@@ -247,24 +240,6 @@ def _timer(original: Any) -> Any:
             self.timer = timeit.default_timer
 
     return init
-
-
-def _select(original: Any) -> Any:
-    """To wait for files with nothing to read is to sleep: ``asyncio`` does it."""
-
-    @functools.wraps(original)
-    def select(self: Any, timeout: float | None = None) -> Any:
-        rank = current()
-        if rank is None or timeout is None or timeout <= 0:
-            return original(self, timeout)
-        ready = original(self, 0)
-        if not ready:
-            rank.scheduler.check(rank)
-            rank.scheduler.spend(rank, timeout)
-            ready = original(self, 0)
-        return ready
-
-    return select
 
 
 def _signal_places() -> list[Place]:

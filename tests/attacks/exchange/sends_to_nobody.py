@@ -13,7 +13,7 @@ def exchange(mine, partner):
         ("message", to | {"op": "send", "group": 0, "given": ["AAAAAAAAAAA="]}),
         ("wait", wait | {"call": -1}),
         ("wait", wait | {"call": 1, "rank": partner}),
-        ("settle", {"call": [1]}),
+        ("wait_until_all_called", {"call": [1]}),
         ("accuse", {"hazard": "deadlock", "numbers": [1]}),
         ("make", {"op": "new_group", "name": "x", "ranks": [99], "local": True, "site": site}),
         ("__init__", {"stage": None, "rank": partner}),

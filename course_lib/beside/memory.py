@@ -1,0 +1,180 @@
+"""What a rank's tensors take: bytes alive now and at the peak, counted exactly.
+
+    with count_memory(model) as memory:      a storage is counted once, however many tensors share
+        loss = model(x).sum()                it, with the bytes that it has at the moment
+        loss.backward()
+    memory.peak, memory.now, memory.largest()
+
+What operators make is seen by a TorchDispatchMode, what dies by weak references. A storage may
+shrink without any operator: ``fully_shard`` empties those that it gathers into. So all that are
+alive are looked at anew each time.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_iter
+
+from course_lib.context import current
+from course_lib.trace import Curve, Line
+from course_lib.user_code import find_frame, line_of
+
+
+def count_memory(*given: Any) -> MemoryCounter:
+    """Count the bytes of all tensor storages that are alive in this rank, in a ``with`` block.
+
+    ``given`` is what is there already: tensors, modules (parameters, gradients, buffers),
+    optimizers (their states), and lists, tuples and dicts of these. What operators take or make
+    inside the block is counted from then on. Each rank counts its own, and the figures are the same
+    under ``run``, ``simulate`` and on modelled GPUs. Not counted: the scratch memory of a single
+    operator, and what Python keeps beside the storages.
+
+    >>> with count_memory(model, optimizer) as memory:
+    ...     with span("forward"):
+    ...         loss = model(inputs).sum()
+    >>> memory.peak, memory.largest(3)
+
+    The trace keeps the curve, which ``draw.memory(run)`` shows with the spans.
+    """
+    return MemoryCounter(given)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A storage that is alive: its bytes, of which tensor, and the line in which it was first seen.
+
+    ``line`` is None where it was given.
+    """
+
+    nbytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    line: Line | None
+
+    def __str__(self) -> str:
+        since = f"   {self.line}" if self.line else ""
+        return f"{self.nbytes:,} bytes: {self.dtype} {list(self.shape)}{since}"
+
+
+class MemoryCounter(TorchDispatchMode):
+    """See ``count_memory``. ``now``, ``peak`` and ``at_rest()`` are bytes."""
+
+    def __init__(self, given: Any = ()) -> None:
+        super().__init__()
+        # by the address of each storage, which may be used again once that is gone
+        self._seen: dict[int, tuple[weakref.ref, torch.dtype, tuple[int, ...], Line | None]] = {}
+        self.peak = 0
+        self.curve: Curve = []
+        for tensor in _tensors_in(given):
+            self._see(tensor, None)
+
+    def __enter__(self) -> Self:
+        self._look()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._look()
+        current().add_memory(self.curve)
+
+    @property
+    def now(self) -> int:
+        """Bytes alive at this moment."""
+        return sum(held.nbytes for held in self._alive())
+
+    def at_rest(self) -> int:
+        """Bytes alive once all have let go: garbage is collected, and other threads of this rank
+        (gloo's) have a moment to drop what they hold of calls that are over.
+        """
+        gc.collect()
+        current().let_go()
+        self._look()
+        return self.now
+
+    def reset_peak(self) -> None:
+        """Let ``peak`` begin anew, as ``torch.cuda.reset_peak_memory_stats`` does."""
+        self.peak = self.now
+
+    def largest(self, count: int = 5) -> list[Held]:
+        """Who holds the most now, the largest first."""
+        return sorted(self._alive(), key=lambda held: -held.nbytes)[:count]
+
+    def _alive(self) -> Iterator[Held]:
+        for address, (reference, dtype, shape, line) in list(self._seen.items()):
+            storage = reference()
+            if storage is None:
+                del self._seen[address]
+            elif storage.nbytes():
+                yield Held(storage.nbytes(), str(dtype).removeprefix("torch."), shape, line)
+
+    def _see(self, tensor: torch.Tensor, line: Line | None) -> None:
+        for part in _plain(tensor):
+            storage = part.untyped_storage()
+            known = self._seen.get(storage._cdata)
+            if known is None or known[0]() is None:
+                self._seen[storage._cdata] = (
+                    weakref.ref(storage),
+                    part.dtype,
+                    tuple(part.shape),
+                    line,
+                )
+
+    def _look(self) -> None:
+        """Write down what is alive now."""
+        now, inside = self.now, current().inside
+        self.peak = max(self.peak, now)
+        if not self.curve or self.curve[-1][1:] != (now, inside):
+            self.curve.append((current().now(), now, inside))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a DTensor calls operators of its parts, which come here
+        out = func(*args, **(kwargs or {}))
+        frame = find_frame(sys._getframe(1))
+        line = line_of(frame) if frame else None
+        for tensor in tree_iter((args, kwargs, out)):
+            if isinstance(tensor, torch.Tensor):
+                self._see(tensor, line)
+        self._look()
+        return out
+
+
+def _tensors_in(given: Any) -> Iterator[torch.Tensor]:
+    """All tensors in what may be a module, an optimizer, a tensor or a collection of these."""
+    if isinstance(given, torch.Tensor):
+        yield given
+        if given.is_leaf and given.grad is not None:
+            yield given.grad
+    elif isinstance(given, nn.Module):
+        yield from _tensors_in([*given.parameters(), *given.buffers()])
+    elif isinstance(given, torch.optim.Optimizer):
+        yield from _tensors_in([given.param_groups, list(given.state.values())])
+    elif isinstance(given, Mapping):
+        yield from _tensors_in(list(given.values()))
+    elif isinstance(given, (list, tuple)):
+        for one in given:
+            yield from _tensors_in(one)
+
+
+def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors with memory that one consists of: a DTensor's part, a sparse one's values."""
+    if is_traceable_wrapper_subclass(tensor):
+        parts = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        for part in parts:  # with a DTensor's is its mesh
+            if isinstance(part, torch.Tensor):
+                yield from _plain(part)
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout is torch.strided and tensor.device.type != "meta":
+        yield tensor

@@ -1,0 +1,128 @@
+"""``python -m course_lib.watch``: what is asked, in a rank of torchrun or afterwards."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from course_lib.trace import many_events
+from course_lib.user_code import claim_place
+from course_lib.watch import parent, rank
+from course_lib.watch.flight_recorder import dumps_in, verdict_of
+from course_lib.watch.folder import append_exit, job_folder, process_began, start_of
+from course_lib.watch.job import Job
+from course_lib.watch.parent import Parent
+from course_lib.watch.reader import Watcher
+from course_lib.watch.report import error_report, say
+
+_USAGE = """torchrun … -m course_lib.watch [--keep FOLDER] [--json] [--end] SCRIPT.py ARGUMENTS…
+       torchrun … -m course_lib.watch [OPTIONS] -m MODULE ARGUMENTS…
+       python -m course_lib.watch --read FOLDER… [--json]"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="course_lib.watch", usage=_USAGE, description=__doc__)
+    made.add_argument("--read", nargs="+", type=Path, metavar="FOLDER", help="of a job, afterwards")
+    made.add_argument("--keep", metavar="FOLDER", help="the logs, there ($COURSE_LIB_LOGS)")
+    made.add_argument("--json", action="store_true", help="say it as one object, for tools")
+    made.add_argument("--end", action="store_true", help="end a job that can never go on")
+    made.add_argument("-m", dest="module", metavar="MODULE", help="run a module as a script")
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    at = 0
+    while at < len(argv) and argv[at].startswith("-") and "-m" not in argv[:at]:
+        at += 2 if argv[at] in ("--keep", "-m") else 1
+    if "--read" in argv[:at]:
+        at = len(argv)
+    options = parser().parse_args(argv[:at])
+    if options.read:
+        return read(options.read, options.json)
+    words = [options.module] * bool(options.module) + [*argv[at:]]
+    if not words:
+        parser().error("which script?")
+    if "RANK" not in os.environ:
+        parser().error("there is no RANK: start it with torchrun")
+    named = options.keep or os.environ.get("COURSE_LIB_LOGS")
+    folder, number = job_folder(named, os.environ), int(os.environ["RANK"])
+    if not options.module:
+        claim_place(os.path.abspath(words[0]))  # though it may be one of this library's own
+    if waiting := parent.fork():
+        _stay(waiting, folder, number, options, bool(named))
+    rank.run(words, bool(options.module), number, folder)
+    return 0
+
+
+def _stay(waiting: Parent, folder: Path, number: int, options, named: bool) -> NoReturn:
+    """In the parent, where whatever happens to us must not happen to the job."""
+    try:
+        _wait(waiting, folder, number, options, named)
+    except Exception as error:
+        say(f"course_lib.watch has failed, and the job goes on: {type(error).__name__}: {error}\n")
+        while waiting.code is None:
+            waiting.wait(1.0)
+    waiting.end()
+
+
+def _wait(waiting: Parent, folder: Path, number: int, options, named: bool) -> None:
+    place = int(os.environ.get("LOCAL_RANK", "0"))
+    if place != 0:
+        while waiting.code is None:
+            waiting.wait(1.0)
+        with suppress(FileNotFoundError):  # the reader has ended, and cleared them away
+            append_exit(folder, number, waiting.code, waiting.asked_at)
+        return
+    size = int(os.environ["WORLD_SIZE"])
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    watcher = Watcher(
+        waiting, Job([folder], size, process_began() - 1.0), folder, range(number, number + here)
+    )
+    watcher.as_json, watcher.ends = options.json, options.end
+    with many_events():
+        watcher.watch()
+    watcher.clear(named)
+
+
+def read(folders: Sequence[Path], as_json: bool) -> int:
+    """Say of a job that has ended what was wrong; the last start of it, unless one is named."""
+    starts = [_last_start(folder) for folder in folders]
+    found = {int(log.stem.removeprefix("rank-")) for f in starts for log in f.glob("rank-*.log")}
+    if dumps := _flight_recorder(folders):
+        print(dumps)
+    if not found and dumps:
+        return 0
+    if not found:
+        print(f"there are no logs in {', '.join(map(str, folders))}", file=sys.stderr)
+        return 2
+    job = Job(starts, max(found) + 1)
+    job.read()
+    members = {r for group in job.matcher.groups.values() for r in group}
+    absence = job.matcher.absence() if members <= found else None
+    all_returned = all(rank.returned for rank in job.ranks)
+    if error := job.verdict() or (absence if all_returned else None):
+        print(error_report(error, job, starts[0], as_json).strip())
+        return 1
+    calls, dropped = len(job.matcher.known), job.dropped
+    kept = f" The logs are bounded: {dropped} calls before them were dropped." if dropped else ""
+    print(f"{calls} calls of {len(found)} ranks, and nothing wrong is found in them.{kept}")
+    if absence:
+        print(f"When the job was ended: {absence}")
+    return 0
+
+
+def _flight_recorder(folders: Sequence[Path]) -> str:
+    """What torch's own Flight Recorder has left in these folders."""
+    dumps = [dump for folder in folders for dump in dumps_in(folder)]
+    return verdict_of(dumps) if dumps else ""
+
+
+def _last_start(folder: Path) -> Path:
+    starts = sorted(folder.glob("restart-*"), key=start_of)
+    return starts[-1] if starts else folder

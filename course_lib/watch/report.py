@@ -1,0 +1,66 @@
+"""What is said: as text for people, or as one object for tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from course_lib.diagnosis.lines import call_text, ranks_text
+from course_lib.errors import Blocked, CourseError, Mismatch
+from course_lib.trace import Line
+from course_lib.watch.folder import start_of
+from course_lib.watch.job import Job
+
+
+def error_report(error: CourseError, job: Job, folder: Path, as_json: bool) -> str:
+    """The verdict on a job whose logs are in this folder."""
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, Blocked):
+        ranks, lines = [w.rank for w in error.waits], [w.line for w in error.waits]
+    elif isinstance(error, Mismatch):
+        ranks, lines = list(error.ranks), list(error.lines)
+    else:
+        ranks = [error.rank]  # type: ignore[attr-defined]
+        outcome = job.ranks[ranks[0]].outcome
+        lines = list(outcome.lines[-1:]) if outcome else []
+    if isinstance(error, Blocked | Mismatch) and not all(r.outcome for r in job.seen) and job.live:
+        text += "\nWhere the job still stands, Ctrl-C ends it."  # gloo may abort of a Mismatch
+    if job.live and not as_json:
+        text += f"\nIts calls: python -m course_lib.watch --read {folder}"
+    return _block(kind, text, ranks, lines, folder, as_json)
+
+
+def waiting_report(job: Job, seconds: float, folder: Path, as_json: bool) -> str:
+    """Who waits in what, and where the others are: ranks that have been asked for their stacks."""
+    rows, ranks, lines = [f"nothing was called for {seconds:g} s."], [], []
+    for rank in job.seen:
+        if rank.outcome:
+            continue
+        call, path = rank.blocked_in, rank.stack.lines
+        line = rank.blocked_at if call else next(reversed(path), None)
+        ranks.append(rank.number)
+        lines.append(line)
+        where = f"   {line}" if line else ""
+        doing = f"waits in {call_text(call)}" if call else "is at" if line else "is somewhere"
+        rows.append(f"  rank {rank.number} {doing}{where}")
+    if ended := [r.number for r in job.seen if r.outcome]:
+        rows.append(f"  {ranks_text(ended)} {'has' if len(ended) == 1 else 'have'} ended")
+    return _block("Waiting", "\n".join(rows), ranks, lines, folder, as_json)
+
+
+def _block(
+    kind: str, text: str, ranks: list[int], lines: list[Line | None], folder: Path, as_json: bool
+) -> str:
+    start = start_of(folder)
+    if as_json:
+        facts = {"kind": kind, "text": text, "ranks": ranks, "lines": lines}
+        return json.dumps(facts | {"restart": start, "time": time.time()}) + "\n"
+    which = f", restart {start}" if start else ""
+    return f"\ncourse_lib.watch{which}: {kind}: {text}\n\n"
+
+
+def say(text: str) -> None:
+    """Say it whole, between what others print."""
+    os.write(2, text.encode("utf-8", "backslashreplace"))

@@ -1,0 +1,15 @@
+"""The ranks bring tensors of two lengths.
+
+told: Mismatch: ranks 0 and 1 do not agree on the shape
+"""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(100))
+print("cause", time.time(), flush=True)
+dist.all_reduce(torch.ones(100 - 4 * dist.get_rank()))  # told
+dist.destroy_process_group()

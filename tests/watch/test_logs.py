@@ -1,0 +1,215 @@
+"""What is read from logs alone: parts of long ones, and whose fault it was."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+
+from course_lib.watch import folder as folders
+from course_lib.watch.folder import LogWriter, append_exit
+from course_lib.watch.job import Job
+
+LOST = "[pair.cc:561] Connection closed by peer [127.0.0.1]:4321"
+
+
+class Rank:
+    """Writes a log as a rank does."""
+
+    def __init__(self, folder: Path, number: int, size: int = 2, at: float = 0.0) -> None:
+        self.folder, self.number, self.seq = folder, number, 0
+        self.log = LogWriter(folder, number)
+        self.log.append("process", "a machine", 1, 1, at or time.time())
+        self.log.append("group", "0", tuple(range(size)))
+        self.log.append("line", 0, "train.py", 10 + number, "dist.all_reduce(x)", "main")
+
+    def issue(self, op: str = "all_reduce") -> None:
+        call = op, None, "0", 4, "float32", (1,), 0.0, None, 0, 0, "SUM", False, True, 4, 4, True
+        self.log.append("issued", *call, self.seq)
+        self.seq += 1
+
+    def call(self, op: str = "all_reduce") -> None:
+        self.issue(op)
+        self.log.append("ended", self.seq - 1, 0.1, None, True)
+
+    def fail(self, kind: str, message: str, at: float, code: int = 1, asked=None) -> None:
+        self.log.append("ending", "raised", at, kind, message, (), 1, "")
+        self.end(code, asked)
+
+    def end(self, code: int = 0, asked: float | None = None) -> None:
+        append_exit(self.folder, self.number, code, asked)
+
+
+def verdict(folder: Path, size: int = 2) -> str:
+    job = Job([folder], size)
+    job.read()
+    error = job.verdict()
+    return f"{type(error).__name__}: {error}" if error else ""
+
+
+def test_a_long_log_is_bounded_says_so_and_still_matches(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(folders, "MOST", 20_000)
+    ranks = [Rank(tmp_path, number) for number in range(2)]
+    for rank, more in zip(ranks, (0, 37), strict=True):
+        for _ in range(1000 + more):
+            rank.call()
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert len(sizes) == 4
+    assert sum(sizes) < 120_000
+    for _ in range(37):
+        ranks[0].call()
+    for rank, op in zip(ranks, ("all_reduce", "barrier"), strict=True):
+        rank.issue(op)
+    job = Job([tmp_path], 2)
+    job.read()
+    assert job.dropped > 1500
+    assert len(job.matcher.known) < 400
+    assert "ranks 0 and 1 do not agree on the op: all_reduce and barrier" in str(job.verdict())
+
+
+def test_a_reader_follows_a_log_through_its_parts(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(folders, "MOST", 20_000)
+    began = time.time() - 1
+    ranks = [Rank(tmp_path, number) for number in range(2)]
+    job = Job([tmp_path], 2, began)
+    for _ in range(30):
+        for rank in ranks:
+            for _ in range(50):
+                rank.call()
+        job.read()
+    assert [len(rank.events) for rank in job.ranks] == [1500, 1500]
+    assert [rank.blocked_in for rank in job.ranks] == [None, None]
+    assert job.matcher.mismatch() is None
+
+
+def test_what_has_met_is_forgotten_and_the_rest_still_meets(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("course_lib.watch.job._MANY", 500)
+    ranks = [Rank(tmp_path, number) for number in range(2)]
+    job = Job([tmp_path], 2, time.time() - 1)
+    for _ in range(50):
+        for rank in ranks:
+            for _ in range(100):
+                rank.call()
+        job.read()
+    assert len(job.matcher.known) <= 4400  # of 10,000
+    assert job.matcher.mismatch() is None
+    ranks[0].issue()
+    job.read()
+    assert job.matcher.missing(job.ranks[0].blocked_in) == (1,)
+    ranks[1].issue("barrier")
+    job.read()
+    assert job.matcher.mismatch().ranks == (0, 1)
+
+
+def test_logs_of_a_job_that_was_there_before_are_not_read(tmp_path: Path):
+    Rank(tmp_path, 1, at=time.time() - 1000).call()
+    job = Job([tmp_path], 2, time.time() - 1)
+    job.read()
+    assert job.seen == []
+
+
+def test_a_victim_is_not_the_cause(tmp_path: Path):
+    first, second = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    first.issue()
+    first.fail("RuntimeError", LOST, at=5.0)
+    second.fail("KeyError", "'lr'", at=6.0)
+    assert verdict(tmp_path).startswith("RankFailed: rank 1 raised KeyError: 'lr'")
+
+
+def test_a_victim_of_one_that_has_returned_is_no_failure(tmp_path: Path):
+    first, second = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    first.issue()
+    first.fail("RuntimeError", LOST, at=5.0)
+    second.end()
+    assert "Deadlock: rank 0 waits for rank 1, which has already returned" in verdict(tmp_path)
+
+
+def test_who_was_asked_to_end_is_no_cause(tmp_path: Path):
+    first, second, third = (Rank(tmp_path, number, 3) for number in range(3))
+    first.end(-15, asked=7.0)
+    second.end(0, asked=7.0)
+    assert verdict(tmp_path, 3) == ""
+    third.end(-11)
+    assert "rank 2 was killed by SIGSEGV" in verdict(tmp_path, 3)
+
+
+def test_all_victims_say_who_was_missing_and_whose_logs_are(tmp_path: Path):
+    first, second = Rank(tmp_path, 0, 3), Rank(tmp_path, 1, 3)
+    first.issue()
+    first.fail("RuntimeError", LOST, at=5.0)
+    second.end(-15, asked=7.0)
+    told = verdict(tmp_path, 3)
+    assert "ranks 1 and 2 have not made its call all_reduce(SUM)" in told
+    assert "rank 2 has no log here: read the folders of all machines." in told
+
+
+def test_folders_of_two_machines_meet_by_number_and_not_by_time(tmp_path: Path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    first, second = Rank(one, 0), Rank(two, 1)
+    for rank, op in ((first, "all_reduce"), (second, "barrier")):
+        rank.call()
+        rank.issue(op)
+    job = Job([one, two], 2)
+    job.read()
+    assert "do not agree on the op: all_reduce and barrier" in str(job.verdict())
+    assert verdict(one) == verdict(two) == ""
+
+
+def test_what_is_said_of_a_forgotten_call_does_not_stop_the_reader(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("course_lib.watch.job._MANY", 500)
+    ranks = [Rank(tmp_path, number) for number in range(2)]
+    job = Job([tmp_path], 2, time.time() - 1)
+    for rank in ranks:
+        for _ in range(3000):
+            rank.call()
+    job.read()
+    assert job.ranks[0].events[0] is None
+    ranks[0].log.append("taken", 0)
+    ranks[0].issue()
+    job.read()
+    assert job.ranks[0].blocked_in.seq == 3000
+
+
+def test_an_interrupt_is_no_failure_whichever_process_heard_of_it_first(tmp_path: Path):
+    for number in range(2):
+        rank = Rank(tmp_path, number)
+        rank.issue()
+        rank.fail("KeyboardInterrupt", "", at=6.8 + number, code=-2, asked=7.0)
+    assert verdict(tmp_path) == ""
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("made",)
+
+
+def test_a_strangers_log_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    rank = Rank(tmp_path / "restart-0", 0)
+    rank.log.append("outcome", pickle.dumps(Evil()))
+    rank.end()
+    verdict(tmp_path / "restart-0")
+    assert not (tmp_path / "made").exists()
+
+
+def test_who_called_sys_exit_is_named_and_not_who_waits(tmp_path: Path):
+    waits, left = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    for rank in (waits, left):
+        rank.call()
+    waits.issue()
+    left.log.append("ending", "left", 1.0, "", "", [("train.py", 12, "sys.exit(0)", "main")], 0, "")
+    assert verdict(tmp_path) == "", "it may still call something at exit"
+    left.end()
+    assert verdict(tmp_path).startswith("RankDied: rank 1 left early: it called sys.exit(0).")
+
+
+def test_a_death_says_whose_logs_are_elsewhere(tmp_path: Path):
+    rank = Rank(tmp_path, 0)
+    rank.issue()
+    rank.end(-6)
+    told = verdict(tmp_path)
+    assert told.startswith("RankDied: rank 0 was killed by SIGABRT")
+    assert told.endswith("rank 1 has no log here: read the folders of all machines.")

@@ -1,0 +1,255 @@
+"""Jobs under watch: right ones come through as they are, and of broken ones the cause is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from watched_jobs import ROOT, gone, start
+
+RIGHT = """
+    import argparse, atexit, multiprocessing, os, pickle, sys
+    import torch, torch.distributed as dist
+    import neighbour
+
+    class Point:
+        pass
+
+    def square(x):
+        return x * x
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float)
+        print("args", parser.parse_args().lr, os.path.basename(sys.argv[0]), __file__, __spec__)
+        assert type(pickle.loads(pickle.dumps(Point()))) is Point
+        dist.init_process_group("gloo")
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        print("sum", x.item(), neighbour.word)
+        if dist.get_rank() == 0:
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map(square, [3]))
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            print(pool.map(square, [4]))
+        atexit.register(print, "at exit")
+        return 3 * dist.get_rank()
+
+    if __name__ == "__main__":
+        sys.exit(main())
+"""
+
+
+def test_a_script_does_what_it_does_without(tmp_path: Path):
+    (tmp_path / "neighbour.py").write_text("word = 'hello'\n")
+    seen = [
+        start(tmp_path, RIGHT, "--lr", "0.5", watched=watched, options=()).finish()
+        for watched in (True, False)
+    ]
+    assert seen[0].ends == seen[1].ends
+    assert seen[0].codes == seen[1].codes == [0, 3]
+    assert "sum 2.0 hello" in seen[0].ends[1][0]
+
+
+def test_a_group_that_is_not_destroyed_ends_well_and_its_logs_can_be_read(tmp_path: Path):
+    source = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        for _ in range(3):
+            dist.all_reduce(torch.ones(1))
+    """
+    done = start(tmp_path, source).finish()
+    assert done.codes == [0, 0]
+    assert done.ends == [("", "")] * 2
+    command = [sys.executable, "-m", "course_lib.watch", "--read", str(tmp_path / "logs")]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    read = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+    assert read.stdout == "6 calls of 2 ranks, and nothing wrong is found in them.\n", read.stderr
+
+
+def test_a_call_that_only_one_rank_makes_is_told_while_the_job_stands(tmp_path: Path):
+    source = """
+        import sys, time, torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        x = torch.ones(4)
+        dist.all_reduce(x)
+        print("at", time.time(), flush=True)
+        if dist.get_rank() == 0:
+            dist.barrier()
+        dist.all_reduce(x)
+    """
+    job = start(tmp_path, source, options=["--json"])
+    try:
+        at = float(job.ranks[0].stdout.readline().split()[1])
+        told = json.loads(job.ranks[0].stderr.readline())
+        assert told["kind"] == "Mismatch"
+        assert told["ranks"] == [0, 1]
+        assert told["lines"][0].startswith("train.py, line 8:  dist.barrier()")
+        assert told["lines"][1].startswith("train.py, line 9:  dist.all_reduce(x)")
+        assert told["restart"] == 0
+        assert told["time"] - at < 6  # 3 on a machine that does nothing else
+        assert [rank.poll() for rank in job.ranks] == [None, None]
+    finally:
+        job.kill()
+
+
+BROKEN = {
+    "raises": ("x[7] = 1", 1, "RankFailed: rank 1 raised IndexError", "x[7] = 1"),
+    "killed": (
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        -9,
+        "RankDied: rank 1 was killed by SIGKILL (signal 9)",
+        "all_reduce(SUM)",
+    ),
+    "aborts": ("os.abort()", -6, "RankDied: rank 1 was killed by SIGABRT (signal 6)", "os.abort()"),
+    "leaves": ("sys.exit(4)", 4, "RankDied: rank 1 left early: it called sys.exit(4)", ""),
+    "returns": (
+        "os._exit(0)",
+        0,
+        "Deadlock: rank 0 waits for rank 1, which has already returned.",
+        "all_reduce(SUM)",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BROKEN)
+def test_the_cause_is_told_and_not_the_victim(tmp_path: Path, kind: str):
+    does, code, says, line = BROKEN[kind]
+    source = f"""
+        import os, signal, sys, torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        x = torch.ones(4)
+        dist.all_reduce(x)
+        if dist.get_rank() == 1:
+            {does}
+        dist.all_reduce(x)
+    """
+    done = start(tmp_path, source).finish()
+    assert done.codes == [1, code]
+    assert done.said.count("course_lib.watch: ") == 1
+    assert done.said.startswith(f"course_lib.watch: {says}")
+    assert line in done.said
+
+
+@pytest.mark.slow
+def test_of_machines_that_share_a_folder_one_tells_it(tmp_path: Path):
+    source = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        x = torch.ones(4)
+        dist.all_reduce(x, dist.ReduceOp.MAX if dist.get_rank() else dist.ReduceOp.SUM)
+    """
+    done = start(tmp_path, source, machines=True).finish()
+    assert done.codes == [0, 0]
+    assert "do not agree on the reduce op: SUM and MAX" in done.said
+    assert done.ends[1][1] == ""
+
+
+@pytest.mark.slow
+def test_a_deadlock_is_ended_on_demand(tmp_path: Path):
+    source = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        x = torch.ones(4)
+        dist.recv(x, 1 - dist.get_rank())
+    """
+    job = start(tmp_path, source, options=["--end"])
+    assert job.ranks[0].wait(60) == -signal.SIGTERM
+    assert "Deadlock: every rank waits for another." in job.ranks[0].stderr.read()
+    job.kill()
+
+
+STANDS = """
+    import os, time, torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    print(os.getpid(), flush=True)
+    if dist.get_rank() == 1:
+        time.sleep(100)
+    dist.all_reduce(x)
+"""
+
+
+@pytest.mark.slow
+def test_who_waits_long_is_told_once_with_where_the_others_are(tmp_path: Path):
+    job = start(tmp_path, STANDS, env={"COURSE_LIB_QUIET": "1"})
+    try:
+        lines = [job.ranks[0].stderr.readline() for _ in range(5)]
+        assert lines[1] == "course_lib.watch: Waiting: nothing was called for 1 s.\n"
+        assert lines[2].startswith("  rank 0 waits in all_reduce(SUM)   train.py, line 9:")
+        assert lines[3].startswith("  rank 1 is at   train.py, line 8:  time.sleep(100)")
+        assert [rank.poll() for rank in job.ranks] == [None, None]
+    finally:
+        job.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_what_torchrun_started_ends_the_rank(tmp_path: Path, number: int):
+    job = start(tmp_path, STANDS)
+    try:
+        pids = [int(rank.stdout.readline()) for rank in job.ranks]
+        for rank in job.ranks:
+            os.kill(rank.pid, number)
+        assert gone(pids, 20) == []
+        assert [rank.wait(20) for rank in job.ranks] == [-number, -number]
+        if number != signal.SIGINT:  # of which Python itself prints a traceback
+            assert [rank.stderr.read() for rank in job.ranks] == ["", ""]
+    finally:
+        job.kill()
+
+
+@pytest.mark.slow
+def test_torchrun_tells_the_cause_before_its_prompt_is_back(tmp_path: Path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(torch.ones(1))\n"
+        "if dist.get_rank() == 1:\n"
+        "    {}['lr']\n"
+        "dist.all_reduce(torch.ones(1))\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "course_lib.watch", "--keep", tmp_path / "l", script]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    assert done.returncode == 1
+    told = "course_lib.watch: RankFailed: rank 1 raised KeyError: 'lr'\n  train.py, line 5:"
+    assert done.stderr.count(told) == 1
+    assert "watch/script.py" not in done.stderr
+
+
+def test_a_rank_that_is_asked_when_it_can_answer_no_more_lives(tmp_path: Path):
+    """Python lets faulthandler go some time before the process ends; children of a rank, too."""
+    script = (
+        "import faulthandler, os, pathlib, sys\n"
+        "from course_lib.watch.rank import ASK, _let_ask\n"
+        "_let_ask(pathlib.Path(sys.argv[1]))\n"
+        "faulthandler.unregister(ASK)\n"
+        "os.kill(os.getpid(), ASK)\n"
+        "print('lives')\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "stack")]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+    assert done.stdout == "lives\n", done
+
+
+def test_a_script_of_this_library_has_lines_too(tmp_path: Path):
+    script = (
+        "import sys\nfrom course_lib import user_code\n"
+        "path = sys.argv[1]\n"
+        "print(user_code.is_user_code(path))\nuser_code.claim_place(path)\n"
+        "print(user_code.is_user_code(path))\n"
+    )
+    command = [sys.executable, "-c", script, str(ROOT / "course_lib" / "jobs" / "train.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.stdout == "False\nTrue\n", done
