@@ -23,9 +23,9 @@ from course_lib.beside.deaths import HERE, Saves
 from course_lib.beside.resumed import Job, Resumed, ends, seed
 from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
 from course_lib.checks.compare import ANYTHING
-from course_lib.checks.usual_diagnoses import found
 from course_lib.checks.exercise import Finding, Play, untouched
 from course_lib.checks.rules import without_a_word
+from course_lib.checks.usual_diagnoses import found
 
 # ---- 12.1 Checkpoint -----------------------------------------------------------------------------
 
