@@ -97,7 +97,7 @@ def train(until, saved=None, forget=""):
     (dataset, parts), step, curve = parts_of_a_job(), 0, []
     sampler = DistributedSampler(dataset, seed=0)
     loader = DataLoader(dataset, 4, sampler=sampler)
-    torch.manual_seed((1000 if saved else 0) + dist.get_rank())  # as new processes
+    torch.manual_seed(1000 * bool(saved) + dist.get_rank())  # a new process draws others
     if saved:
         step, own = saved["step"], saved["generators"][dist.get_rank()]
         for name in parts.keys() - {forget}:
@@ -398,8 +398,7 @@ check(train_resumable)
 import course_lib
 
 script = str(Path(course_lib.__file__).parent / "jobs" / "train.py")
-dying = Path(files.name, "dying.py")
-dying.write_text('''
+life = '''
 import os, runpy, signal, sys
 def replace(*paths, real=os.replace, calls=[]):
     calls.append(paths)
@@ -409,7 +408,7 @@ def replace(*paths, real=os.replace, calls=[]):
 os.replace = replace
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
-''');
+'''
 
 # %% id="12-aa56e4"
 import io
@@ -422,9 +421,10 @@ def undisturbed(checkpoint):
     with redirect_stdout(io.StringIO()):
         runpy.run_path(script, run_name="__main__")
 
+Path(files.name, "dying.py").write_text(life)
 run(undisturbed, f"{files.name}/whole.pt", world_size=2, init=False)
 said = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-              "--max-restarts=1", str(dying), script, "--epochs=3", "--checkpoint=killed.pt",
+              "--max-restarts=1", "dying.py", script, "--epochs=3", "--checkpoint=killed.pt",
               timeout=120, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", CUDA_VISIBLE_DEVICES="",
               OMP_NUM_THREADS="1")
 again = [line for line in said.splitlines() if line.startswith("continues")]
@@ -434,8 +434,8 @@ print(*again)
 of_whole, of_killed = (torch.load(f"{files.name}/{name}.pt", weights_only=True)["losses"]
                        for name in ("whole", "killed"))
 assert of_whole == of_killed and len(again) == 1  # all digits, through a death
-draw.lines({"undisturbed": (range(3), of_whole), "killed in a save": (range(3), of_killed)}, "epoch",
-           "loss", formulas=["undisturbed"], caption="Through a death in the middle of a save "
+draw.lines({"undisturbed": (range(3), of_whole), "killed": (range(3), of_killed)}, "epoch", "loss",
+           formulas=["undisturbed"], caption="Through a death in the middle of a save "
            "the losses are those of the undisturbed job, digit for digit.")
 
 # %% [markdown] id="12-3efb6e"
@@ -512,10 +512,11 @@ assert round(best) == 268 and min(lost) == lost[2]
 assert all(abs(a - formula(t)) < 0.03 for a, t in zip(lost, times, strict=True))
 
 # %% id="12-15be35"
-draw.lines({"simulated failures": (times, lost), "δ/τ + τ/(2·MTBF)": (times, [*map(formula, times)])},
-           "seconds between saves", "share lost", logx=True, exact=True, ymin=0,
-           formulas=["δ/τ + τ/(2·MTBF)"], caption="Best is a save every 268 s. Half or twice as "
-           "often costs little more: the minimum is flat.")
+draw.lines({"simulated failures": (times, lost),
+            "δ/τ + τ/(2·MTBF)": (times, [*map(formula, times)])}, "seconds between saves",
+           "share lost", logx=True, exact=True, ymin=0, formulas=["δ/τ + τ/(2·MTBF)"],
+           caption="Best is a save every 268 s. Half or twice as often costs little more: the "
+           "minimum is flat.")
 
 # %% [markdown] id="12-b8b7ec"
 # ## Another world, the same global batch
