@@ -190,7 +190,7 @@ files = tempfile.TemporaryDirectory()
 
 def python(*words, timeout, **variables):
     done = subprocess.run([sys.executable, *words], cwd=files.name, text=True, timeout=timeout,
-                          capture_output=True, env=os.environ | variables)
+                          capture_output=True, env=os.environ | variables | {"TMPDIR": files.name})
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -473,6 +473,7 @@ def sharded(folder, load):
 # %% id="12-7d3c35"
 on_four = run(sharded, f"{files.name}/shards", False, world_size=4).results
 on_two = run(sharded, f"{files.name}/shards", True, world_size=2).results
+files.cleanup()
 assert all(map(torch.equal, on_four[0][0], on_two[0][0]))
 assert on_two[0][1] == 2 * on_four[0][1]
 draw.bars({"saved, each of 4 ranks": on_four[0][1], "loaded, each of 2 ranks": on_two[0][1]},
