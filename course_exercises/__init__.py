@@ -18,6 +18,7 @@ _DECLARED = {
     "lesson_09_trees_at_scale": "tree_broadcast recursive_doubling fastest hierarchical_all_reduce",
     "lesson_10_mini_ddp": "make_buckets MiniDDP sync_batch_norm",
     "lesson_11_debugging": "test_all_reduce first_difference seconds_lost",
+    "lesson_12_recovery": "Checkpoint train_resumable micro_batches",
     "lesson_13_sharding": "ShardedOptimizer gathered_linear prefetched",
 }
 INDEX: dict[str, tuple[str, ...]] = {

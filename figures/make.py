@@ -16,6 +16,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 09_trees_at_scale.png  lesson 09's map of the fastest all-reduce, its cells taken from the lesson
 10_mini_ddp.png     lesson 10's step times by size of a bucket, its cells taken from the lesson
 11_debugging.png    what five tests of lesson 11 catch, its cells taken from the lesson
+12_recovery.png     lesson 12's curves of what was forgotten, its cells taken from the lesson
 13_sharding.png     lesson 13's stages of ZeRO, its cells taken from the lesson
 
 Times in the pictures of real runs are those of the machine that drew them.
@@ -297,6 +298,18 @@ def sharding() -> Picture:
     )
 
 
+def recovery() -> Picture:
+    """Lesson 12's job that goes on after step 9: its own cells, exercises left out."""
+    return draw.lines(
+        names_of("12_recovery", "curves")["curves"],
+        "step",
+        "loss",
+        formulas=["undisturbed"],  # dashed, so that both are seen
+        caption="A job goes on after step 9: with everything restored its curve is that of the "
+        "undisturbed one, bit for bit, and with one thing forgotten it is another.",
+    )
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "readme": readme,
     "00_hello_ranks": hello_ranks,
@@ -311,6 +324,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "09_trees_at_scale": trees_at_scale,
     "10_mini_ddp": mini_ddp,
     "11_debugging": debugging,
+    "12_recovery": recovery,
     "13_sharding": sharding,
 }
 

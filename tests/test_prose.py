@@ -32,6 +32,7 @@ FROM_SOURCES = {
     "10_mini_ddp": {"2.15"},  # the PyTorch whose source it reads
     "11_debugging": {"2.15"},  # the PyTorch that was tried
     "13_sharding": {"2.15"},  # the same
+    "12_recovery": {"2.15"},  # the PyTorch whose restarts and reconfiguration it tells of
 }
 AVOIDED = re.compile(
     r"\b(simply|obviously|trivial(ly)?|of course|easy|easily|merely)\b", re.IGNORECASE

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BESIDES = """
 course_lib.beside.in_rank: Answer AtImport call_all
 course_lib.beside.kept: Kept
+course_lib.beside.lives: start
 course_lib.beside.seen: Seen left
 course_lib.checks.cases: Case
 course_lib.checks.checking: verdict_on

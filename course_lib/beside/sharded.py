@@ -82,9 +82,9 @@ class Optimizing(Noted):
             p.grad = self.gradient(step, number)
         dist.barrier()
         mine.step()
-        arrays = [p.detach().numpy().copy() for p in self.params]
+        arrays = [parameter.detach().numpy().copy() for parameter in self.params]
         mine.zero_grad()
-        return arrays, [p.grad is None for p in self.params]
+        return arrays, [parameter.grad is None for parameter in self.params]
 
     def gradient(self, step: int, number: int) -> Tensor | None:
         seed = self.seeds[step][number]

@@ -197,7 +197,8 @@ class Exercise:
     ``settle(want, got)`` says what is wanted where several outcomes are right: it may change
     ``want``. Facets in ``free`` are the answer's own affair. ``tolerance`` is relative,
     0 for exactly equal. ``blank`` is false where the answer does not hang on what others say.
-    ``ddp``: models are wrapped in DistributedDataParallel, in the rank.
+    ``ddp``: models are wrapped in DistributedDataParallel, in the rank. ``has_lives``: an argument
+    plays the answer in processes of their own, see ``course_lib/beside/lives.py``.
     """
 
     number: str
@@ -219,6 +220,7 @@ class Exercise:
     in_ranks: bool = True  # False: a plain function, which is called and asks nobody
     blank: bool = True
     ddp: bool = False
+    has_lives: bool = False
     length_is: str = "length"  # what a case's length is called; "" where it means nothing
 
     @property

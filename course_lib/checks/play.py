@@ -14,11 +14,13 @@ import pickle
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import IO
 
 import torch.distributed as dist
 
+from course_lib.beside import lives
 from course_lib.beside.in_rank import Answer, call_all
 from course_lib.beside.kept import Kept, Unpacked
 from course_lib.beside.seen import Seen
@@ -38,6 +40,7 @@ ONE_PLAY, STUCK = 2.5, 5
 # Seconds of the wall, on however busy a machine: for a play that sleeps and keeps the simulator
 # from running; for one on real ranks; for all plays together, see ``play_all``.
 ASLEEP, REAL, ALL_PLAYS = 15, 30.0, 600.0
+LIVES = 30  # seconds of the wall for a play that waits for other processes
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
 Result = Run | CourseError
 
@@ -63,22 +66,26 @@ class CannotCheck(CourseError):
 # ---- in the process that plays -------------------------------------------------------------------
 
 
-def _simulate_all(answer: Answer, jobs: list[Job], ddp: bool, log: str, asleep: int) -> None:
+def _simulate_all(
+    answer: Answer, jobs: list[Job], ddp: bool, places: list[str], log: str, asleep: int
+) -> None:
     """Runs in a process of its own: every job in the simulator, each result into the log."""
     _be_quiet()
+    if places:
+        lives.start(answer.load, places)
     for alarm in (signal.SIGALRM, signal.SIGPROF):  # they end the process, whatever it is doing
         signal.signal(alarm, signal.SIG_DFL)
     with lightly(), open(log, "wb", buffering=0) as out:
         for job in jobs:
             signal.setitimer(signal.ITIMER_PROF, STUCK)
-            signal.alarm(asleep)
-            result = _simulate(answer, job, ddp)
+            signal.alarm(2 * LIVES if places else asleep)
+            result = _simulate(answer, job, ddp, LIVES if places else ONE_PLAY)
             out.write(Kept(result).parcel)
             if isinstance(result, Hang):
                 return
 
 
-def _simulate(answer: Answer, job: Job, ddp: bool) -> Result:
+def _simulate(answer: Answer, job: Job, ddp: bool, limit: float) -> Result:
     from course_lib.simulated import simulate
 
     case, schedule, by_rank = job
@@ -93,7 +100,7 @@ def _simulate(answer: Answer, job: Job, ddp: bool) -> Result:
             seed=schedule,
             network=case.network,
             backend=case.backend,
-            limit=ONE_PLAY,
+            limit=limit,
         )
     except CourseError as error:
         return error
@@ -167,7 +174,9 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
     from course_lib import run
 
     end: list[Result] = []
-    with os.fdopen(nameless_file("results"), "rb") as log:
+    with ExitStack() as stack:
+        log = stack.enter_context(os.fdopen(nameless_file("results"), "rb"))
+        places = stack.enter_context(lives.folders()) if exercise.has_lives else []
         file = f"/proc/{os.getpid()}/fd/{log.fileno()}"  # no disk has to have room for it
         try:
             run(
@@ -175,6 +184,7 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
                 answer,
                 jobs,
                 exercise.ddp,
+                places,
                 file,
                 ASLEEP,
                 world_size=1,

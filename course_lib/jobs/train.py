@@ -202,12 +202,12 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     model = digit_model().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     scheduler = ExponentialLR(optimizer, gamma=0.9)
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    kept = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     losses: list[float] = []  # by epoch
     if found(args.checkpoint):
         state = load(args.checkpoint, device)
-        for name, part in parts.items():
-            part.load_state_dict(state[name])
+        for name, keeper in kept.items():
+            keeper.load_state_dict(state[name])
         losses = state.get("losses", [float("nan")] * (state["epoch"] + 1))
         say(f"continues from {args.checkpoint.name} after epoch {state['epoch']}")
     ddp = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
@@ -225,7 +225,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
             f"epoch {epoch}  loss {losses[-1]:.4f}  "
             f"test accuracy {accuracy(model, test, device):.4f}  {rate:.0f} images/s"
         )
-        state = {name: part.state_dict() for name, part in parts.items()}
+        state = {name: keeper.state_dict() for name, keeper in kept.items()}
         save(args.checkpoint, state | {"epoch": epoch, "losses": losses})
 
     fresh = digit_model().to(device)

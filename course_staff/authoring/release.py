@@ -30,8 +30,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 _NOTEBOOK = re.compile(r"\(([\w./-]+)\.ipynb\)")
 _ASKED = r"dist\.get_(rank|world_size)\(\)"
 _COMMON = re.compile(
-    rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|dist\.\w+\(\w*\)"
-    rf"|\w+\.\w+\(\)|[\w, ]+ = {_ASKED}(, {_ASKED})?"
+    rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|(dist\.)?\w+\(\w*\)"
+    rf"|(\w+\.)+\w+\(\)|[\w, ]+ = \w+|[\w, ]+ = {_ASKED}(, {_ASKED})?"
 )
 
 
@@ -137,5 +137,5 @@ def _squeezed(line: str) -> str:
 
 def telling(line: str) -> bool:
     """Whether a line says something by itself: ``return total`` may stand anywhere, and so may
-    asking for the rank, a bare ``dist.all_reduce(x)`` or ``optimizer.step()``."""
+    asking for the rank, ``a, b = pair``, a bare ``dist.all_reduce(x)`` or ``sgd.step()``."""
     return len(line) >= 16 and not _COMMON.fullmatch(line)

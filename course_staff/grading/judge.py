@@ -158,7 +158,8 @@ def grade_answer(
         """One verdict, and the processes that it came about with, which have ended."""
         for cell in space.cells:
             show_lines(cell["file"], cell["source"])
-        with Runner(address, limits, {"name": text.name, "cells": space.cells}) as runner:
+        setup = {"name": text.name, "cells": space.cells, "lives": exercise.has_lives}
+        with Runner(address, limits, setup) as runner:
             player = CarriedPlayer(runner, limits, {cell["file"] for cell in space.cells})
             secret = f"{order.secret} {text.source}"
             return verdict_on(exercise, text, player, secret=secret), runner

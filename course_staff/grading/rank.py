@@ -33,9 +33,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +45,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import context
+from course_lib.beside import lives
 from course_lib.beside.in_rank import AtImport, call_all
 from course_lib.rendezvous import torchrun_names
 from course_lib.simulated.agenda import Abandoned
@@ -57,10 +60,12 @@ from course_staff.grading.wire import Ended, Talk, bytes_of, encode
 
 HOUSE = Path(__file__).resolve().parents[2]
 # Modules of what ranks are given. The lessons stay out of a rank's memory and of its files: the
-# right function of an exercise would be an answer to it. The first optimizer imports the second
-# of these, and what loads data the last.
+# right function of an exercise would be an answer to it. The first optimizer imports torch._dynamo,
+# and what loads data the last.
 GIVEN = (
     "course_lib.beside.counts",
+    "course_lib.beside.deaths",
+    "course_lib.beside.resumed",
     "torch._dynamo",
     "torchvision.datasets",
 )
@@ -108,12 +113,22 @@ def _be_rank(talk_fd: int, outer: set[str], scratch: str) -> None:
     os.setsid()
     talk = Talk(socket.socket(fileno=talk_fd))
     setup = talk.receive()
-    standing = walls.build(walls.Limits(**setup["limits"]), outer, scratch, kept_from_ranks())
+    first = [partial(_start_lives, setup)] if setup.get("lives") else []
+    standing = walls.build(
+        walls.Limits(**setup["limits"]), outer, scratch, kept_from_ranks(), *first
+    )
     walls.end_with_parent(signal.SIGKILL)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     serve(talk, setup, standing)
+
+
+def _start_lives(setup: dict[str, Any], standing: set[str], seal: Callable[[], object]) -> None:
+    """A process that starts others, each behind all walls; it runs no student's code itself."""
+    other = "/dev/shm" if "files" in standing else None
+    places = [tempfile.mkdtemp(dir=place) for place in (other, None)]
+    lives.start(partial(_loaded, setup), places, seal)
 
 
 # ---- the rank: beside the student's code -----------------------------------------------------

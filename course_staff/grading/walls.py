@@ -4,7 +4,7 @@
       └── rank    its own user, processes, network without any device, mounts, shared memory
 
     / ── a file system of its own, read-only: Python, torch, course_lib; no exercises
-    /tmp ── 16 MB of memory, gone with the process          no home, no submissions, no solutions
+    /tmp, /dev/shm ── 16 MB each, gone with the process     no home, no submissions, no solutions
 
 ``build`` raises nothing where a wall cannot be built: it returns those that stand. Without
 namespaces (in a container that forbids them) limits and an own session remain; then what
@@ -21,6 +21,7 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import course_lib
@@ -110,8 +111,16 @@ def _map_to_itself(user: int, group: int) -> None:
 # ---- in the rank's process, before any student's code --------------------------------------------
 
 
-def build(limits: Limits, outer: set[str], place: str, hidden: list[str]) -> list[str]:
-    """Build what walls can be built; those that stand, in words. ``place`` is an empty folder."""
+def build(
+    limits: Limits,
+    outer: set[str],
+    place: str,
+    hidden: list[str],
+    first: Callable[[set[str], Callable[[], object]], None] = lambda walls, seal: None,
+) -> list[str]:
+    """Build what walls can be built; those that stand, in words. ``place`` is an empty folder.
+    Before the last one, which forbids processes, ``first`` may start some: of what stands by then,
+    and with the function that builds the last one in each of them."""
     walls, used = set(outer), _data()
     if "processes" in outer:
         walls |= _attempt(lambda: _own_files(place, hidden, limits.file_mb), "files")
@@ -126,10 +135,6 @@ def build(limits: Limits, outer: set[str], place: str, hidden: list[str]) -> lis
     # Counted for a user: where others run under the same one, theirs come on top.
     others = 0 if "processes" in walls else _tasks_of(os.getuid())
     _limit(resource.RLIMIT_NPROC, limits.processes + others)
-    walls |= _attempt(seccomp.install, "calls")
-    if "calls" in walls:  # nothing else counts what processes share, or children have
-        memory = used + (limits.memory_mb << 20)
-        walls |= _attempt(lambda: _limit(resource.RLIMIT_DATA, memory), "memory")
     folder = Path("/tmp" if "files" in walls else place)
     for name in ("home", "work"):
         (folder / name).mkdir()
@@ -137,7 +142,16 @@ def build(limits: Limits, outer: set[str], place: str, hidden: list[str]) -> lis
     os.environ |= {"HOME": str(folder / "home"), "TMPDIR": str(folder / "work"), "USER": "student"}
     os.environ |= {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
     os.chdir(folder / "work")
-    return sorted(walls)
+    seal = partial(_seal, used + (limits.memory_mb << 20))
+    first(walls, seal)
+    return sorted(walls | seal())
+
+
+def _seal(memory: int) -> set[str]:
+    walls = _attempt(seccomp.install, "calls")
+    if walls:  # nothing else counts what processes share, or children have
+        walls |= _attempt(lambda: _limit(resource.RLIMIT_DATA, memory), "memory")
+    return walls
 
 
 def _data() -> int:
@@ -196,7 +210,8 @@ def _own_files(place: str, hidden: list[str], file_mb: int) -> None:
         Path(f"{place}/dev/{name}").touch()
         _mount(f"/dev/{name}", f"{place}/dev/{name}", None, _BIND)
     Path(f"{place}/etc/passwd").write_text("student:x:65534:65534::/tmp/home:/bin/false\n")
-    os.symlink("/tmp", f"{place}/dev/shm")
+    os.mkdir(f"{place}/dev/shm")  # another file system than /tmp, as elsewhere
+    _mount("tmpfs", f"{place}/dev/shm", "tmpfs", _NOSUID | _NODEV, small)
     with contextlib.suppress(OSError):  # a container that masks /proc forbids a new one
         _mount("proc", f"{place}/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
     os.chdir(place)

@@ -512,7 +512,7 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # * ☑ write a test, and say which mistakes it would notice;
 # * ☑ name the rank for which the others wait.
 #
-# **Next:** [lesson 13](13_sharding.ipynb) counts the bytes that training keeps alive, and divides a model among the ranks. The lesson before this one was [lesson 10](10_mini_ddp.ipynb), on DistributedDataParallel by hand.
+# **Next:** [lesson 12](12_recovery.ipynb) kills jobs, and lets them go on with the same numbers. The lesson before this one was [lesson 10](10_mini_ddp.ipynb), on DistributedDataParallel by hand.
 #
 # ## Sources
 #

@@ -1,0 +1,600 @@
+"""Lesson 12: what a killed job goes on from."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from math import ceil
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, DistributedSampler
+
+from course_exercises.declare import each, exercise, marked
+from course_exercises.signs import over_budget
+from course_lib.beside.deaths import HERE, Saves
+from course_lib.beside.resumed import Job, Resumed, ends, seed
+from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
+from course_lib.checks.compare import ANYTHING
+from course_lib.checks.exercise import Finding, Play, untouched
+from course_lib.checks.rules import without_a_word
+from course_lib.checks.usual_diagnoses import found
+
+# ---- 12.1 Checkpoint -----------------------------------------------------------------------------
+
+
+def state(case: Case, number: int) -> dict[str, Any]:
+    """What a job has: tensors, numbers, generators; states differ everywhere."""
+    numbers = drawn(case, f"state {number}", 1500)
+    source = torch.Generator().manual_seed(case.random(number).getrandbits(40))
+    return {
+        "model": {"weight": numbers + number, "steps": torch.tensor(number)},
+        "step": 10 + number,
+        "optimizer": {"state": {0: {"momentum_buffer": numbers / 3}}, "lr": 0.1 / (1 + number)},
+        "generators": [source.get_state(), None],
+    }
+
+
+def states(case: Case, rank: int) -> tuple[Saves]:
+    return (Saves(case.options["with"], [state(case, k) for k in range(4)]),)
+
+
+def facts(play: Play) -> dict[str, Any]:
+    return play.got(0).args[0] if play.done else {}
+
+
+def in_order(play: Play) -> Iterator[Finding]:
+    """Saved and loaded without a death."""
+    seen = facts(play)
+    if "error" in seen:
+        yield Finding("fails", f"in a process of its own save() or load() {seen['error']}")
+    if play.case.options["with"] == HERE:
+        for number, loaded in enumerate(seen.get("found", [])):
+            want = f"state {number - 1}" if number else "None"
+            if loaded != want:
+                after = f"after save(state {number - 1})" if number else "before any save()"
+                yield Finding("values", f"{after} load() returns {loaded}, not {want}")
+
+
+def whole(play: Play) -> Iterator[Finding]:
+    """The earliest death at which something is lost."""
+    before = "state 0" if play.case.options["with"] == BEFORE else "None"
+    had = "a state had been saved" if before != "None" else "nothing had been saved before"
+    seen = facts(play)
+    for death in seen.get("deaths", []):
+        once, twice = death["once"], death["twice"]
+        when = f"killed {death['when']}"
+        if once not in (before, "state 1"):
+            yield from lost(seen, death, f"{when}: load() {says_of(once)}; {had}")
+        elif twice not in (once, "state 2"):
+            had = f"after the first death it returned {once}" if once != "None" else had
+            text = f"the next save, too, {when}: load() {says_of(twice)}; {had}"
+            yield Finding("twice", text)
+        elif death["end"] != "state 3":
+            text = f"{when}, twice; then a save that is not killed: it or load()"
+            yield Finding("stuck", f"{text} {says_of(death['end'])}")
+        else:
+            continue
+        return
+
+
+def says_of(found: str) -> str:
+    return found if found.startswith(("raises", "is killed", "does not")) else f"returns {found}"
+
+
+def lost(seen: dict[str, Any], death: dict[str, Any], text: str) -> Iterator[Finding]:
+    """With a kind for what the plain save does to the file that load reads."""
+    events: list[str] = seen["events"]
+    renames = [e for e in events if e.startswith("renames") and e.endswith("to state.pt")]
+    direct = "has written" in death["when"] and (
+        "opens state.pt to write" in death["when"] or not events
+    )
+    if renames and direct:
+        yield Finding("other disk", text)
+    elif direct:
+        yield Finding("onto the path", text)
+    elif any(e.startswith(("removes state.pt", "renames state.pt")) for e in events):
+        yield Finding("removes first", text)
+    elif "opens another file" in death["when"] and renames:
+        yield Finding("unfinished", text)
+    yield Finding("lost", text)
+
+
+def cleared(play: Play) -> Iterator[Finding]:
+    seen = facts(play)
+    if seen.get("unsynced"):
+        yield Finding("unsynced", "save() returns, and a file that load() reads is not on the disk")
+    if seen.get("files", 0) > 2 and "error" not in seen:
+        text = f"after a save that was killed and one that was not, {seen['files']} files are there"
+        yield Finding("files", text)
+
+
+def refused(play: Play) -> Iterator[Finding]:
+    """What cannot be saved or loaded raises, and what was saved is still there."""
+    seen = facts(play)
+    for one in seen.get("full", []):
+        if one["found"] not in ("state 0", "state 1"):
+            yield Finding("full", f"{one['when']}: then load() {says_of(one['found'])}")
+        elif not one["raised"] and one["found"] != "state 1":
+            yield Finding("swallows", f"{one['when']}: save() returns as if all were well")
+    for one in seen.get("strange", []):
+        if one["ran"]:
+            yield Finding("runs", f"load() of {one['when']}: it has run what is in it")
+        elif one["found"] == "None":
+            yield Finding("none", f"load() of a file that is {one['when']} returns None")
+        elif one["found"]:
+            yield Finding("strange", f"load() of a file that is {one['when']} returns a value")
+    if not seen.get("whole", True) or seen.get("other", "state 0") != "state 0":
+        yield Finding("neighbours", "a file of somebody else's in the folder has changed")
+
+
+BEFORE, NEVER = "a death in a later save", "a death in the first save"
+
+
+def stories(*names: str) -> Callable[..., list[Case]]:
+    return lambda rng: [Case(1, n, options={"with": name}) for n, name in enumerate(names)]
+
+
+exercise(
+    "12.1 Checkpoint",
+    untouched,
+    inputs=states,
+    in_ranks=False,
+    has_lives=True,
+    free=["left", "returned"],
+    special=lambda case: {case.options["with"]},
+    core=stories(HERE, BEFORE, NEVER),
+    regimes=stories("a look at the disk"),
+    sturdy=stories("a full disk", "strange files", "other files in the folder"),
+    rules=[in_order, whole, refused],
+    budget=[cleared],
+    hints={
+        "onto-the-path": "save() writes into the file that load() reads. From its first byte to "
+        "its last, the old state is gone and the new one is not there.",
+        "removes-first": "The old file is taken away before the new one has its name. Which call "
+        "does both in one step?",
+        "other-disk": "The unfinished file lies on another file system. There a move is a copy, "
+        "byte by byte, into the file that load() reads.",
+        "takes-unfinished": "load() takes a file that is not finished. How can it tell?",
+        "second-death": "One death is survived, and a second one is not: what the first has left "
+        "is taken for whole. What does save() do with a file that a death has spoilt?",
+        "next-save": "After a death the next save does not come through. It meets what the dead "
+        "one has left: a file, a folder, a marker.",
+        "lost": "At this moment neither the old state nor the new one can be found. What does "
+        "load() look at, and in which order does it change?",
+        "values": "No death is needed: what is loaded is not what was saved, or it is there before "
+        "anything was.",
+        "fails": "It works in the notebook's process and fails in a new one. What does it take "
+        "from the process in which it was made?",
+        "unsynced": "A file may have its name before its bytes are on the disk: the system writes "
+        "them later. flush() and os.fsync() come before the name.",
+        "piles-up": "Files stay behind. Which names does a save use, and which one removes what a "
+        "killed one has left?",
+        "full-disk-loses": "A save that fails may cost its own state, and not the last one.",
+        "swallows": "A save that came to nothing has to raise, or the job trains on for days "
+        "without a checkpoint.",
+        "runs-strangers": "A pickle can run any code when it is loaded. torch.load(path, "
+        "weights_only=True) takes tensors and plain values alone.",
+        "hides-damage": "A spoilt checkpoint and none at all are two things: for the first load() "
+        "raises. Else the job begins anew and writes over what could be mended.",
+        "takes-anything": "What is loaded was never saved. What tells a checkpoint from another "
+        "file?",
+        "neighbours": "The folder belongs to others as well. Which files are the checkpoint's own?",
+    },
+    diagnoses={
+        "fails": found("fails"),
+        "values": found("values"),
+        "other-disk": found("other disk"),
+        "onto-the-path": found("onto the path"),
+        "removes-first": found("removes first"),
+        "takes-unfinished": found("unfinished"),
+        "second-death": found("twice"),
+        "next-save": found("stuck"),
+        "lost": found("lost"),
+        "unsynced": over_budget("unsynced"),
+        "piles-up": over_budget("files"),
+        "full-disk-loses": found("full"),
+        "swallows": found("swallows"),
+        "runs-strangers": found("runs"),
+        "hides-damage": found("none"),
+        "takes-anything": found("strange"),
+        "neighbours": found("neighbours"),
+    },
+)
+
+# ---- 12.2 train_resumable ------------------------------------------------------------------------
+
+
+def resumed(case: Case, rank: int) -> tuple[Resumed]:
+    o = case.options
+    shapes = ((6, 2), (6,), (2, 6), (2,))
+    weights = [drawn(case, f"weights {k}", *shape) for k, shape in enumerate(shapes)]
+    x = drawn(case, "inputs", case.length, 2)
+    return (Resumed(weights, x, (x[:, 0] > x[:, 1]).long(), 2, o["draws"], tuple(o["lives"])),)
+
+
+Generators = tuple[Any, Any, Any]
+
+
+def generators() -> Generators:
+    return torch.get_rng_state(), numpy.random.get_state(), random.getstate()
+
+
+def restore(states: Generators, which: str = "torch numpy random") -> None:
+    of_torch, of_numpy, pythons = states
+    if "torch" in which:
+        torch.set_rng_state(of_torch)
+    if "numpy" in which:
+        numpy.random.set_state(of_numpy)
+    if "random" in which:
+        random.setstate(pythons)
+
+
+@dataclass
+class Ranks:
+    """The jobs of all ranks in one life, and their generators, which take turns in being torch's,
+    numpy's and random's."""
+
+    jobs: list[Job]
+    own: list[Generators]
+
+    def on(self, rank: int, work: Callable[[Job], Any]) -> Any:
+        restore(self.own[rank])
+        out = work(self.jobs[rank])
+        self.own[rank] = generators()
+        return out
+
+
+def loader(job: Job, rank: int, world: int, epoch: int) -> Iterator:
+    sampler: DistributedSampler = DistributedSampler(job.dataset, world, rank, seed=0)
+    sampler.set_epoch(epoch)
+    return iter(DataLoader(job.dataset, job.batch_size, sampler=sampler))
+
+
+def draw(job: Job, batches: Iterator) -> list[Tensor]:
+    return next(batches)
+
+
+def backward(job: Job, batches: Iterator) -> float:
+    x, y = next(batches)
+    own = cross_entropy(job.model(x), y)
+    job.optimizer.zero_grad()
+    own.backward()
+    return own.item()
+
+
+def mean(every: Tensor, rank: int) -> Tensor:
+    return every.sum(0) / len(every)
+
+
+PARTS = ("model", "optimizer", "scheduler")
+EVERY = "torch numpy random"
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What a loop takes over from the life before it; mistakes take less, or at another time."""
+
+    finds: bool = True
+    parts: tuple[str, ...] = PARTS
+    when: Callable[[int], str] = lambda at: "after skipping" if at else "before"
+    which: str = EVERY
+    of_rank: Callable[[int], int] = lambda rank: rank
+    position: Callable[[int], int] = lambda at: at
+    told: Callable[[int, int], int] = lambda epoch, first: epoch
+    last: Callable[[int, int], int] = lambda until, start: until
+    recounts: bool = False  # the epoch, from the step
+    lag: tuple[str, ...] = ()  # parts that are saved before the scheduler steps
+    average: Callable[[Tensor, int], Tensor] = mean
+    trains: bool = True  # with dropout
+    returns: Callable[[list, int, list], list] = lambda losses, rank, old: losses[rank]
+
+
+def make_step(ranks: Ranks, batches: list[Iterator], habits: Habits) -> list[float]:
+    losses = [ranks.on(rank, partial(backward, batches=mine)) for rank, mine in enumerate(batches)]
+    for same in zip(*(job.model.parameters() for job in ranks.jobs), strict=True):
+        every = torch.stack([p.grad for p in same])
+        for rank, p in enumerate(same):
+            p.grad.copy_(habits.average(every, rank))
+    for own in ranks.jobs:
+        own.optimizer.step()
+        own.scheduler.step()
+    return losses
+
+
+def begin(ranks: Ranks, epoch: int, at: int, saved: dict[str, Any], habits: Habits) -> list:
+    """The loaders of an epoch, from its batch of that number on; ``saved`` of a life before."""
+    out, world, when = [], len(ranks.jobs), habits.when(at)
+    for rank in range(world):
+
+        def again(now: str, rank: int = rank) -> None:
+            if saved and now == when:
+                ranks.on(
+                    rank, lambda job: restore(saved["own"][habits.of_rank(rank)], habits.which)
+                )
+
+        again("before")
+        batches = ranks.on(rank, partial(loader, rank=rank, world=world, epoch=epoch))
+        again("before skipping")
+        for _ in range(at):
+            ranks.on(rank, partial(draw, batches=batches))
+        again("after skipping")
+        if when == "after a batch":
+            batches = chain([ranks.on(rank, partial(draw, batches=batches))], batches)
+            again("after a batch")
+        out.append(batches)
+    return out
+
+
+def one_life(ranks: Ranks, saved: dict[str, Any], stop: int, habits: Habits) -> list[list[float]]:
+    """Steps up to ``stop``; then ``saved`` is what the last of them would have saved."""
+    world, plan, start = len(ranks.jobs), ranks.jobs[0], saved.get("step", 0)
+    n_batches = ceil(ceil(len(plan.dataset) / world) / plan.batch_size)
+    first, at = divmod(start, n_batches)
+    epoch, at = first, habits.position(at)
+    losses: list[list[float]] = [[] for _ in range(world)]
+    found, old = (saved if "own" in saved else {}), start
+    while start < stop:
+        batches = begin(ranks, habits.told(epoch, first), at, found, habits)
+        for _ in range(at, min(n_batches, at + stop - start)):
+            late = [copy.deepcopy(job.scheduler.state_dict()) for job in ranks.jobs]
+            for mine, loss in zip(losses, make_step(ranks, batches, habits), strict=True):
+                mine.append(loss)
+            start += 1
+        epoch, at, found = (start // n_batches if habits.recounts else epoch + 1), 0, {}
+    if start > old:
+        for part in PARTS:
+            saved[part] = [copy.deepcopy(getattr(job, part).state_dict()) for job in ranks.jobs]
+        if "scheduler" in habits.lag:
+            saved["scheduler"] = late
+        for state, old_one in zip(
+            saved["optimizer"] if "optimizer" in habits.lag else (), late, strict=False
+        ):
+            state["param_groups"][0]["lr"] = old_one["_last_lr"][0]
+        saved |= {"step": start, "own": [*ranks.own]}
+    return losses
+
+
+def train(given: list[tuple[Resumed]], **knobs: Any) -> None:
+    """The same loop, as if nobody had ended it. The rest are mistakes."""
+    habits, before, saved = Habits(**knobs), generators(), dict[str, Any]()
+    plans = [plan for (plan,) in given]
+    made: list[list[float]] = [[] for _ in plans]  # losses of lives before
+    for number, (until, death) in enumerate(plans[0].lives, 1):
+        ranks = Ranks([Job(plan) for plan in plans], [])
+        for rank in range(len(plans)):
+            seed(number, rank)
+            ranks.own.append(generators())
+            ranks.jobs[rank].model.train(habits.trains)
+        saved = saved if habits.finds else {}
+        for part in habits.parts if saved else ():
+            for job in ranks.jobs:  # one rank has written, and all read it
+                getattr(job, part).load_state_dict(copy.deepcopy(saved[part][0]))
+        start = saved.get("step", 0)
+        stop = start + death[1] - 1 if death else habits.last(until, start)
+        losses = one_life(ranks, saved, stop, habits)
+        for rank, (plan, job) in enumerate(zip(plans, ranks.jobs, strict=True)):
+            mine = habits.returns(losses, rank, made[rank])
+            made[rank] = made[rank] + losses[rank]
+            plan.noted |= ends(number, "killed" if death else mine, job)
+            plan.noted[f"life {number}, writers"] = ANYTHING
+    restore(before)
+
+
+def one_writes(play: Play) -> Iterator[Finding]:
+    for name, value in (play.got(0).args[0] if play.done else {}).items():
+        if "writers" in name and "," in value:
+            yield Finding("writers", f"{name.partition(',')[0]}: ranks {value} write files")
+            return
+
+
+class Ends(tuple):
+    """How lives end, in words."""
+
+    def __str__(self) -> str:
+        said = [f"killed in its {d[0]} {d[1]}" if d else f"until {until}" for until, d in self]
+        return ", then ".join(said)
+
+
+def lives(world: int, *ends: Any, draws: str = "torch", length: int = 10, **rest: Any) -> Case:
+    """A number is where a life returns; (moment, step) is where it is killed."""
+    made = Ends((end, None) if isinstance(end, int) else (99, end) for end in ends)
+    return Case(world, length, options={"lives": made, "draws": draws}, **rest)
+
+
+def of_lives(case: Case) -> set[str]:
+    n_batches = ceil(ceil(case.length / case.world) / 2)
+    o, step, out = case.options, 0, set[str]()
+    for until, death in o["lives"][:-1]:
+        step = step + death[1] - 1 if death else until
+        out |= {"an epoch's end"} if step % n_batches == 0 else {"the middle of an epoch"}
+    return out | marked(
+        {"other generators": o["draws"] != "torch", "killed": "killed" in str(o["lives"])}
+    )
+
+
+exercise(
+    "12.2 train_resumable",
+    train,
+    inputs=resumed,
+    tolerance=1e-5,
+    blank=False,
+    length_is="samples",
+    special=of_lives,
+    words={
+        "torch": None,
+        "an epoch's end": "a life ends where an epoch does. What has the next one's iter(loader) "
+        "drawn by then?",
+        "the middle of an epoch": "a life ends in the middle of an epoch. Which batches have been "
+        "drawn, in which order, and what did drawing them draw?",
+        "other generators": "samples draw from numpy or random. Which generators does a process "
+        "have?",
+        "killed": "a life is killed. What has been saved by then?",
+    },
+    core=lambda rng: [
+        lives(2, 2, 5),
+        lives(2, 3, 5),
+        lives(2, 4, 7),
+        lives(2, ("draw", 3), 4),
+        lives(2, ("step", 3), ("schedule", 2), 5),
+        lives(3, rng.randrange(3, 8), 9, length=13),
+        lives(2, 2, 5, draws="torch numpy random"),
+    ],
+    sturdy=lambda rng: [
+        lives(1, 3, ("draw", 2), 7, length=5),
+        lives(2, 2, 2, 4),
+        lives(2, ("draw", 1), 2),
+        lives(5, 1, 2, 4, length=23, draws="numpy random"),
+        lives(2, 6, ("schedule", 1), 8),
+    ],
+    rules=[one_writes],
+    hints={
+        "begins-anew": "A second life begins at step 0. Does it find what the first has saved?",
+        "epoch-anew": "A life that ends in the middle of an epoch begins this epoch anew: some "
+        "samples are seen twice.",
+        "order-anew": "After each start the order of the samples is that of epoch 0. What does "
+        "set_epoch() have to be told?",
+        "no-set-epoch": "Every epoch has the same order. What tells the sampler which one it is?",
+        "no-generators": "Dropout draws other masks after a restart. What does it draw them from?",
+        "rank-0s-generators": "All ranks go on with rank 0's generators. Each rank has its own.",
+        "not-all-generators": "torch's generator is restored, and the dataset also draws from "
+        "others: numpy's, random's.",
+        "restored-too-early": "The generators are restored before the batches are drawn that have "
+        "been seen already; and these draw, too.",
+        "restored-too-late": "It goes wrong exactly where a life ends with an epoch. iter(loader) "
+        "draws a seed from torch's generator: at an epoch's end it comes after the state that was "
+        "saved, in the middle before it.",
+        "restored-after-a-batch": "The generators are restored when the first new batch has been "
+        "drawn. It draws, too.",
+        "not-averaged": "Each rank takes the step with its own gradients, or with their sum.",
+        "no-dropout": "No dropout is drawn. Which mode is the model in?",
+        "returned-losses": "The weights are right, and what is returned is not: this rank's own "
+        "losses, of the steps made in this call.",
+        "no-momentum": "The optimizer begins anew: it has lost its momentum.",
+        "no-schedule": "The learning rate begins anew.",
+        "schedule-late": "The scheduler steps after it was saved: a restart is one step behind.",
+        "until-more": "`until` counts from the very first step, also in a later life.",
+        "many-writers": "Several ranks write. Killed between two writes, they would go on at "
+        "different steps; into one file, they would spoil it.",
+    },
+    mistakes={
+        "begins-anew": {"finds": False},
+        "epoch-anew": each(
+            position=[lambda at: 0],
+            recounts=(False, True),
+            when=[lambda at: "before", lambda at: "after skipping"],
+        ),
+        "order-anew": [
+            {"told": lambda epoch, first: epoch - first},
+            {"told": lambda epoch, first: epoch * (epoch > first)},
+        ],
+        "no-set-epoch": {"told": lambda epoch, first: 0},
+        "no-generators": {"when": lambda at: "never"},
+        "rank-0s-generators": {"of_rank": lambda rank: 0},
+        "not-all-generators": each(which=("torch", "torch numpy", "torch random")),
+        "restored-too-early": [
+            {"when": lambda at: "before"},
+            {"when": lambda at: "before skipping"},
+        ],
+        "restored-too-late": {"when": lambda at: "after skipping"},
+        "restored-after-a-batch": {"when": lambda at: "after a batch" if at else "before"},
+        "no-momentum": {"parts": ("model", "scheduler")},
+        "no-schedule": {"parts": ("model", "optimizer")},
+        "schedule-late": each(lag=(("scheduler",), ("scheduler", "optimizer"))),
+        "not-averaged": [
+            {"average": lambda every, rank: every[rank]},
+            {"average": lambda every, rank: every.sum(0)},
+        ],
+        "no-dropout": {"trains": False},
+        "returned-losses": [
+            {"returns": lambda losses, rank, old: old + losses[rank]},
+            {"returns": lambda losses, rank, old: numpy.mean(losses, 0).tolist()},
+        ],
+        "until-more": {"last": lambda until, start: start + until},
+    },
+    diagnoses={"many-writers": found("writers")},
+)
+
+# ---- 12.3 micro_batches --------------------------------------------------------------------------
+
+
+def share_out(total: int, parts: int) -> list[int]:
+    """Sizes that differ by one at most, larger ones first."""
+    return [total // parts + (k < total % parts) for k in range(parts)]
+
+
+def greedily(total: int, parts: int, largest: int) -> list[int]:
+    return [min(largest, max(0, total - k * largest)) for k in range(parts)]
+
+
+def cut(
+    given: list[tuple[int, int]],
+    shares: Callable[[int, int], list[int]] = share_out,
+    many: Callable[[list[int], int, int], int] = lambda mine, rank, most: ceil(mine[0] / most),
+    split: Callable[[int, int, int], list[int]] = lambda total, parts, most: share_out(
+        total, parts
+    ),
+) -> list[list[int]]:
+    """As many on every rank, of this rank's share. The rest are mistakes."""
+    total, largest = given[0]
+    mine = shares(total, len(given))
+    return [
+        split(size, many(mine, rank, largest), largest) if many(mine, rank, largest) else []
+        for rank, size in enumerate(mine)
+    ]
+
+
+def batch_sizes(*sizes: tuple[int, int, int]) -> list[Case]:
+    return rows("largest", *sizes)
+
+
+exercise(
+    "12.3 micro_batches",
+    cut,
+    inputs=lambda case, rank: (case.length, case.options["largest"]),
+    core=lambda rng: [
+        *batch_sizes((2, 8, 4), (2, 8, 2), (3, 12, 3), (2, 10, 4), (3, 8, 2), (4, 18, 2)),
+        *batch_sizes((3, rng.randrange(20, 50), rng.randrange(2, 5))),
+    ],
+    sturdy=lambda rng: [
+        *batch_sizes((1, 7, 3), (3, 0, 4), (4, 3, 2), (2, 3, 1), (5, 21, 4)),
+        *batch_sizes((crowd(rng), 100, 3)),
+    ],
+    length_is="global_batch",
+    special=chunked,
+    blank=False,
+    rules=[without_a_word],
+    hints={
+        "everything": "Each rank takes the whole global batch. It is shared by all of them.",
+        "remainder-lost": "The micro-batches of all ranks do not add up to the global batch.",
+        "own-count": "The ranks make different numbers of micro-batches. Who has fewer leaves the "
+        "others waiting.",
+        "greedy": "The first micro-batches are filled, and the last gets what is left. Their sizes "
+        "may differ by one.",
+        "at-least-one": "A micro-batch has a sample that no share has. It may have none.",
+        "larger-last": "The larger ones come first.",
+        "one-too-few": "A micro-batch is larger than `largest`. Which of the two divisions rounds "
+        "up?",
+    },
+    mistakes={
+        "everything": {"shares": lambda total, n: [total] * n},
+        "remainder-lost": {"shares": lambda total, n: [total // n] * n},
+        "own-count": {"many": lambda mine, rank, most: ceil(mine[rank] / most)},
+        "greedy": [
+            {"split": greedily},
+            {"split": greedily, "many": lambda mine, rank, most: ceil(mine[rank] / most)},
+        ],
+        "at-least-one": {
+            "split": lambda total, parts, most: [max(1, size) for size in share_out(total, parts)]
+        },
+        "larger-last": {"split": lambda total, parts, most: share_out(total, parts)[::-1]},
+        "one-too-few": {"many": lambda mine, rank, most: max(1, mine[0] // most) if mine[0] else 0},
+    },
+)

@@ -1,0 +1,220 @@
+"""Stories of saves that are killed, or fail: an argument for an answer that is a class which saves.
+
+Each story is played by ``lives.py``, and is told as plain facts. What should have happened, nobody
+knows here.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from course_lib.beside import lives
+from course_lib.beside.in_rank import NOT_WRITTEN
+from course_lib.beside.kept import snapshot
+from course_lib.beside.lives import Facts, Life, Live, Point, Story
+
+HERE = "no death"
+MOST_EVENTS = 12  # of one save at which it is killed
+DOES = {"open": "opens {} to write", "rename": "renames {} to {}"}
+
+
+@dataclass(repr=False, eq=False)
+class Saves:
+    """States that are saved, one after the other."""
+
+    story: str  # one of STORIES
+    states: list[dict]
+    noted: Facts = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return "states to save"
+
+    def left(self) -> Facts:
+        return self.noted
+
+    def use(self, answer: Callable) -> None:
+        if self.story == HERE:
+            self.noted |= in_this_process(answer, self.states)
+            return
+        self.noted |= lives.play(STORIES[self.story], self.states)
+        if NOT_WRITTEN in str(self.noted.get("error")):
+            raise NotImplementedError(NOT_WRITTEN)
+
+
+def in_this_process(answer: Callable, states: list[dict]) -> Facts:
+    """Each state is saved, and loaded by another object; before that nothing is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "state.pt")
+        found = [answer(path).load()]
+        for state in states:
+            answer(path).save(snapshot(state))
+            found.append(answer(path).load())
+    return {"found": [lives.which(one, states) for one in found]}
+
+
+# ---- points --------------------------------------------------------------------------------------
+
+
+def points(plain: Facts, size: int) -> Iterator[tuple[str, Point]]:
+    """The points of a save that went well, the earliest first, in words; where nothing is written
+    after an event, no bytes."""
+    events = [["begins"], *plain["events"]][: MOST_EVENTS + 1]
+    for number, (event, writes) in enumerate(zip(events, plain["writes"], strict=False)):
+        words = in_words(*event)
+        if number:
+            yield f"before it {words}", (number, None)
+        for most in (0, size // 2, size - 1) if writes else ():
+            yield f"when it {words} and has written {most} bytes", (number, most)
+
+
+def in_words(does: str, *names: str) -> str:
+    said = [name if name == "state.pt" else "another file" for name in names]
+    return DOES.get(does, f"{does}s {{}}" if names else does).format(*said)
+
+
+def largest(path: Path) -> int:
+    return max((p.stat().st_size for p in lives.files(path.parent).values()), default=1)
+
+
+def again(path: Path, kept: Path) -> None:
+    """The folder as it was when it was kept."""
+    shutil.rmtree(path.parent)
+    shutil.copytree(kept, path.parent, symlinks=True)
+
+
+def keep(path: Path) -> Path:
+    return Path(shutil.copytree(path.parent, f"{path.parent}.kept", symlinks=True))
+
+
+# ---- stories -------------------------------------------------------------------------------------
+
+
+def found(end: Facts, key: str = "found") -> str:
+    """What a load found, or with what it ended; an error's text may name a folder."""
+    if key in end:
+        return str(end[key])
+    if "error" not in end:
+        return "is killed"
+    return (
+        end["error"] if end["error"] == lives.HANGS else f"raises {end['error'].partition(':')[0]}"
+    )
+
+
+def saved(live: Live, go: Callable[..., Life], *numbers: int) -> Facts:
+    """These states are saved in this order; what the last one saw, or the first that failed."""
+    end: Facts = {}
+    for number in numbers:
+        end = live(go(save=number))
+        if "done" not in end:
+            return end | {"error": found(end, "after")}
+    return end
+
+
+def killed(before: bool, live: Live, path: Path, states: list[dict]) -> Facts:
+    """A save is killed at every point, twice; then one is not."""
+    go = partial(Life, path, states)
+    ready = saved(live, go, 0) if before else {}
+    kept = keep(path)
+    plain = ready if "error" in ready else saved(live, go, 1)
+    if "error" in plain:
+        return {"error": plain["error"]}
+    deaths = []
+    for words, point in points(plain, largest(path)):
+        again(path, kept)
+        live(go(save=1, point=point))
+        once, end = live(go(save=2, point=point)), live(go(save=3))
+        told = {"once": found(once), "twice": found(end), "end": found(end, "after")}
+        deaths.append({"when": words} | told)
+    return {"deaths": deaths, "events": [in_words(*event) for event in plain["events"]]}
+
+
+def tidy(live: Live, path: Path, states: list[dict]) -> Facts:
+    """What is synced, and how many files are there after saves that were killed and one that was
+    not."""
+    go, late = partial(Life, path, states), set[str]()
+    for number in (0, 1):
+        plain = saved(live, go, number)
+        if "error" in plain:
+            return {"error": plain["error"]}
+        late |= {*plain["unsynced"]} & {*(plain["reads"] or plain["unsynced"])}
+    most = len([*path.parent.iterdir()])
+    for _, point in points(plain, largest(path)):
+        live(go(save=2, point=point))
+    saved(live, go, 3)
+    return {"files": max(most, len([*path.parent.iterdir()])), "unsynced": len(late)}
+
+
+def full(live: Live, path: Path, states: list[dict]) -> Facts:
+    """The disk is full at some byte of the second save, or cannot be written at all."""
+    go = partial(Life, path, states)
+    ready, kept, told = saved(live, go, 0), keep(path), []
+    if "error" in ready:
+        return {"error": ready["error"]}
+    bad = {f"there is room for {k} bytes": go(save=1, room=k) for k in (0, largest(path) // 2)}
+    for words, life in (bad | {"the folder is read-only": go(save=1, read_only=True)}).items():
+        again(path, kept)
+        end = live(life)
+        raised = "error" in end and "events" not in end
+        told.append({"when": words, "raised": raised, "found": found(live(go()))})
+    return {"full": told}
+
+
+def strange(live: Live, path: Path, states: list[dict]) -> Facts:
+    """What is loaded is something else than what was saved."""
+    go = partial(Life, path, states)
+    ready = saved(live, go, 0, 1)
+    if "error" in ready:
+        return {"error": ready["error"]}
+    kept, trace, told = keep(path), path.with_name("ran"), []
+    for words, change in (
+        ("cut in half", lambda data: data[: len(data) // 2]),
+        ("empty", lambda data: b""),
+        ("a text", lambda data: b"nothing of a checkpoint\n" * 40),
+        ("somebody's pickle", lambda data: pickle.dumps(Opens(str(trace)))),
+    ):
+        again(path, kept)
+        for one in lives.files(path.parent).values():
+            one.write_bytes(change(one.read_bytes()))
+        end = live(go())
+        told.append({"when": words, "found": end.get("found", ""), "ran": trace.exists()})
+    return {"strange": told}
+
+
+class Opens:
+    """What writes a file when it is unpickled, and might do anything else."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return open, (self.path, "w")
+
+
+def neighbours(live: Live, path: Path, states: list[dict]) -> Facts:
+    """Other files lie in the folder, and another checkpoint."""
+    notes = path.with_name("notes.txt")
+    notes.write_text("not a checkpoint")
+    go, other = partial(Life, path, states), partial(Life, path.with_name("other.pt"), states)
+    ready = saved(live, other, 0)
+    end = ready if "error" in ready else saved(live, go, 0, 1)
+    if "error" in end:
+        return {"error": end["error"]}
+    whole = notes.exists() and notes.read_text() == "not a checkpoint"
+    return {"whole": whole, "other": found(live(other()))}
+
+
+STORIES: dict[str, Story] = {
+    "a death in the first save": partial(killed, False),
+    "a death in a later save": partial(killed, True),
+    "a look at the disk": tidy,
+    "a full disk": full,
+    "strange files": strange,
+    "other files in the folder": neighbours,
+}

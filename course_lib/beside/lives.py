@@ -1,0 +1,295 @@
+"""Lives of a class that saves: each is a process of its own, and may be killed at a point.
+
+    process that plays ── story ──► small process ──fork──► one life: save, or load
+            ▲                        owns the files             │ killed at a point, or not
+            └──────── facts ──────────────┘◄──── what it saw ────┘
+
+The small process is forked before any answer has run and before there are threads. It runs no
+answer, ends when its socket is closed, and takes files and lives along. A *point* is the number of
+an event (before which a file is opened to be written, renamed, removed, …) and a number of bytes:
+None kills before the event, k lets no file grow beyond k bytes from there on. An event is what
+Python's audit hooks tell; torch's own writer opens files without one, and the limit holds for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import pickle
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from course_lib.beside.seen import leaves
+
+CHANGES = {
+    f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "link", "symlink", "truncate")
+}
+PATIENCE = 10  # seconds of a life
+HANGS = "does not come to its end"
+OTHER_DISK = Path("/dev/shm")
+Point = tuple[int, int | None]
+Facts = dict[str, Any]
+Live = Callable[["Life"], Facts]
+Story = Callable[[Live, Path, list[dict]], Facts]
+
+_asked: socket.socket | None = None  # this process's small one
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a process does before it ends: it loads; then, as a job that goes on, it saves."""
+
+    path: Path
+    states: list[dict]
+    save: int | None = None  # the number of a state
+    point: Point | None = None  # of the save, at which it is killed
+    room: int | None = None  # bytes a file may have; then the disk is full
+    read_only: bool = False
+
+
+@contextmanager
+def folders() -> Iterator[list[str]]:
+    """Where checkpoints are to lie, and all that is written elsewhere: on two file systems, where
+    there are two."""
+    places = [str(OTHER_DISK)] if os.access(OTHER_DISK, os.W_OK) else []
+    with ExitStack() as stack:
+        made = [tempfile.TemporaryDirectory(dir=place) for place in (*places, None, None)[:2]]
+        yield [stack.enter_context(one) for one in made]
+
+
+def start(
+    load: Callable[[], Any], places: list[str], enter: Callable[[], Any] = lambda: None
+) -> None:
+    """Fork the small process, for these ``folders``. In each life ``enter`` is called, and then
+    ``load`` for the answer."""
+    global _asked
+    here, there = socket.socketpair()
+    if os.fork() == 0:
+        here.close()
+        _serve(there, places, load, enter)
+    there.close()
+    _asked = here
+
+
+def play(story: Story, states: list[dict]) -> Facts:
+    """Have the small process play a story, a function of a module."""
+    assert _asked is not None, "no small process has been started"
+    _send(_asked, pickle.dumps((story, states)))
+    return json.loads(_received(_asked))
+
+
+# ---- the small process ---------------------------------------------------------------------------
+
+
+def _serve(talk: socket.socket, places: list[str], load: Callable, enter: Callable) -> NoReturn:
+    sys.dont_write_bytecode = True
+    folder, scratch = places
+    tempfile.tempdir = os.environ["TMPDIR"] = scratch  # not where the checkpoints are
+    buffer = io.BytesIO()
+    torch.save({"warm": torch.zeros(1)}, buffer)  # what this imports, no life has to
+    buffer.seek(0)
+    torch.load(buffer, weights_only=True)
+    try:
+        live = partial(_in_a_life, talk, load, enter)
+        while request := _received(talk):
+            story, states = pickle.loads(request)
+            own = Path(tempfile.mkdtemp(dir=folder))
+            _send(talk, json.dumps(story(live, own / "state.pt", states)).encode())
+    finally:
+        for place in places:  # whoever has made them may be gone
+            shutil.rmtree(place, ignore_errors=True)
+        os._exit(0)
+
+
+def _send(talk: socket.socket, body: bytes) -> None:
+    talk.sendall(len(body).to_bytes(8, "big") + body)
+
+
+def _received(talk: socket.socket) -> bytes:
+    """What was sent; nothing at the end."""
+    size, body = int.from_bytes(talk.recv(8, socket.MSG_WAITALL), "big"), b""
+    while len(body) < size and (more := talk.recv(size - len(body))):
+        body += more
+    return body
+
+
+def _in_a_life(talk: socket.socket, load: Callable, enter: Callable, life: Life) -> Facts:
+    """What a process saw that lived so, up to its end."""
+    here, there = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            here.close()
+            talk.close()
+            for facts in _lived(life, load, enter):
+                _send(there, json.dumps(facts).encode())
+        finally:
+            os._exit(0)
+    there.close()
+    seen: Facts = {}
+    try:
+        while here in (ready := select.select([here, talk], [], [], PATIENCE)[0]):
+            if not (body := _received(here)):
+                return seen
+            seen |= json.loads(body)
+        return seen if ready else seen | {"error": HANGS}  # or nobody asks any more
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        here.close()
+
+
+# ---- one life ------------------------------------------------------------------------------------
+
+
+class Watch:
+    """Sees a life's events, and ends it at its point."""
+
+    def __init__(self, life: Life) -> None:
+        self.life, self.folder, self.saving = life, life.path.parent, False
+        self.events: list[list[str]] = []  # what is done, and to which files
+        self.start = self.look()
+        self.before: list[dict] = []  # what files were like before each event
+        self.reads: set[str] = set()
+        self.synced: dict[tuple[int, int], int] = {}  # by inode its size when it was synced
+        self.unsynced: set[str] = set()  # names that files were given too early
+
+    def hook(self, event: str, args: tuple) -> None:
+        if event not in CHANGES | {"open"} or isinstance(args[0], int):
+            return
+        name = os.path.relpath(os.fsdecode(args[0]), self.folder)
+        if event == "open" and not _writes(*args[1:3]):
+            self.reads.add(name)
+        elif self.saving:
+            self.changes(event, name, args)
+
+    def changes(self, event: str, name: str, args: tuple) -> None:
+        more = [os.path.relpath(os.fsdecode(args[1]), self.folder)] if event == "os.rename" else []
+        self.events.append([event.removeprefix("os."), name, *more])
+        self.before.append(self.look())
+        if more and os.path.isfile(args[0]) and not self._is_synced(args[0]):
+            self.unsynced |= {*more}
+        if self.life.read_only and not name.startswith(".."):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), args[0])
+        self.reach(len(self.events))
+
+    def reach(self, number: int) -> None:
+        """Before the event of this number; 0 is the beginning."""
+        at, most = self.life.point or (None, None)
+        if at == number and most is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif at == number:
+            _let_grow(most, signal.SIG_DFL)
+
+    def look(self) -> dict[int, tuple[int, int]]:
+        """By inode what changes when a file is written."""
+        places = (self.folder, Path(tempfile.gettempdir()))
+        infos = [p.lstat() for place in places for p in place.rglob("*") if not p.is_dir()]
+        return {i.st_ino: (i.st_size, i.st_mtime_ns) for i in infos if i.st_size}
+
+    def see_syncs(self, answer: Any) -> None:
+        """Also where the answer's methods have the name from elsewhere."""
+        plain = (os.fsync, os.fdatasync)
+        spaces = [getattr(method, "__globals__", {}) for method in vars(answer).values()]
+        for space in (vars(os), *spaces):
+            for name, value in [*space.items()]:
+                if any(value is one for one in plain):
+                    space[name] = partial(self.sync, value)
+
+    def sync(self, plain: Callable, fd: Any) -> None:
+        plain(fd)
+        info = os.stat(fd if isinstance(fd, int) else fd.fileno())
+        self.synced[info.st_dev, info.st_ino] = info.st_size
+
+    def _is_synced(self, path: Any) -> bool:
+        info = os.stat(path)
+        return self.synced.get((info.st_dev, info.st_ino)) == info.st_size
+
+    def facts(self) -> Facts:
+        """Of a save that went well. A file is unsynced that has changed, and was not synced as it
+        is now, or before it got its name."""
+        end = self.look()
+        new = {inode for inode, size in end.items() if self.start.get(inode) != size}
+        names = [(n, at) for n, at in files(self.folder).items() if at.stat().st_ino in new]
+        late = [n for n, at in names if n in self.unsynced or not self._is_synced(at)]
+        looks = pairwise([self.start, *self.before, end])
+        writes = [any(old.get(file) != size for file, size in one.items()) for old, one in looks]
+        return {"events": self.events, "writes": writes, "unsynced": late}
+
+
+def _writes(mode: Any, flags: Any) -> bool:
+    return bool((flags or 0) & (os.O_WRONLY | os.O_RDWR)) or bool({*(mode or "")} & {*"wax+"})
+
+
+def _let_grow(most: int | None, then: Any) -> None:
+    signal.signal(signal.SIGXFSZ, then)
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if most is None else most, hard))
+
+
+def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
+    """What it has found, and then how its save went."""
+    signal.alarm(PATIENCE)  # should nobody be left to end it
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    watch = Watch(life)
+    try:
+        enter()
+        answer = load()
+        watch.see_syncs(answer)
+        sys.addaudithook(watch.hook)
+        checkpoint = answer(str(life.path))
+        yield {"found": which(checkpoint.load(), life.states)}
+        if life.save is not None:
+            watch.saving = True
+            if life.room is not None:
+                _let_grow(life.room, signal.SIG_IGN)
+            watch.reach(0)
+            checkpoint.save(life.states[life.save])
+            watch.saving = False
+            yield watch.facts()
+            yield {"after": which(answer(str(life.path)).load(), life.states)}
+        yield {"reads": sorted(watch.reads), "done": True}
+    except BaseException as error:
+        watch.saving = False
+        yield {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def which(found: Any, states: list[dict]) -> str:
+    """Which state that is, in words."""
+    for number, state in enumerate(states):
+        if _same(found, state):
+            return f"state {number}"
+    return "None" if found is None else "something else"
+
+
+def _same(one: Any, other: Any) -> bool:
+    here, there = dict(leaves(one)), dict(leaves(other))
+    return here.keys() == there.keys() and all(_alike(here[k], there[k]) for k in here)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return type(a) is type(b) and a == b
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """By name every file below a folder."""
+    return {str(p.relative_to(folder)): p for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -1,0 +1,598 @@
+# %% [markdown] id="12-e95f95"
+# # Go on after a death
+#
+# **A killed rank, and the same loss curve.**
+#
+# ![The loss of a job that was stopped after nine steps and went on: with everything restored it lies on the curve of the undisturbed job, and with one thing forgotten it leaves it](../../figures/12_recovery.png)
+#
+# *Where this goes: a job is stopped after step 9 and goes on. With everything restored nobody can see where. With one thing forgotten the curve is another one, and nothing fails.*
+#
+# | | |
+# |---|---|
+# | **Do** | stop a job and let it go on with one thing forgotten; kill a save; kill a job under torchrun and get the same losses; load on two ranks what four have saved; find out how often to save |
+# | **Learn** | what a checkpoint holds; how a file changes in one step; why DDP is not equal to itself after a restart; the formula of Young and Daly; the same global batch on another world |
+# | **Need** | lessons [06](06_ddp.ipynb) (DDP, samplers, torchrun) and [10](10_mini_ddp.ipynb) (buckets) |
+# | **Time** | about 65 minutes with the required exercise, 120 with the optional ones as well |
+#
+# ## Failures are a rate
+#
+# On eight GPUs a failure is an accident. On thousands it is a rate. Meta has counted, for the training of Llama 3: 419 unexpected interruptions in 54 days on 16,384 GPUs. That is one every three hours. A single GPU of them fails once in almost six years.
+#
+# The *MTBF* is the mean time between failures. If each of n parts fails on its own, and one failure ends the job, then
+#
+# MTBF of the job = MTBF of one part / n  (in hours).
+#
+# So nobody asks whether a large job will be killed. The question is what the next one goes on from.
+
+# %% id="12-8cba00"
+import math
+import random
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from course_lib import check, draw, run
+
+# %% id="12-b15a78"
+gpus, days, interruptions = 16_384, 54, 419
+between = days * 24 / interruptions  # hours, for the whole job
+of_one = between * gpus
+assert round(between) == 3 and 5.5 < of_one / (24 * 365) < 6
+
+# %% id="12-21231e"
+worlds = [8, 64, 512, 4096, 32768]
+draw.lines({"MTBF of the job": (worlds, [of_one / n for n in worlds])}, "GPUs", "hours",
+           loglog=True, exact=True, caption="Eight GPUs of this kind run for most of a year; with "
+           "thousands of them there are hours between two failures.")
+
+# %% [markdown] id="12-65ed6e"
+# ## What a checkpoint has to hold
+#
+# Our *reference* is a job that nobody disturbs: 2 ranks, 24 samples each, 6 batches in an epoch, 20 steps. The model has dropout, the optimizer has momentum, and a scheduler makes the learning rate smaller with each step.
+#
+# A second job stops after step 9, in the middle of epoch 1. A third one is a new process: it makes everything anew, and then takes over what the second has left. That is more than weights:
+#
+# * the **optimizer**'s state: momentum, or Adam's averages;
+# * the **scheduler**'s state: which learning rate comes next;
+# * the **position**: the epoch, for `set_epoch`, and how many batches of it have been used;
+# * the **generators**: dropout draws random numbers, on every rank its own ones. (Samples may draw as well, from torch's, numpy's or Python's generator.)
+#
+# The next cells have the loop. `forget` names one thing that is not restored. `score` is the loss over all samples without dropout, so the curves are smooth.
+
+# %% id="12-a759f3"
+def parts_of_a_job():
+    torch.manual_seed(0)
+    x = torch.randn(48, 2)
+    model = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.85**step)
+    return TensorDataset(x, (x[:, 0] * x[:, 1] > 0).long()), {
+        "model": model, "optimizer": optimizer, "scheduler": scheduler}
+
+def step_of(model, optimizer, scheduler, x, y):
+    loss = cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad, dist.ReduceOp.AVG)
+    optimizer.step()
+    scheduler.step()
+
+# %% id="12-95d892"
+@torch.no_grad()
+def score(model, dataset):
+    x, y = dataset.tensors
+    loss = cross_entropy(model.eval()(x), y).item()
+    model.train()
+    return loss
+
+# %% id="12-2b3edd"
+def train(until, saved=None, forget=""):
+    (dataset, parts), step, curve = parts_of_a_job(), 0, []
+    sampler = DistributedSampler(dataset, seed=0)
+    loader = DataLoader(dataset, 4, sampler=sampler)
+    torch.manual_seed(1000 * bool(saved) + dist.get_rank())  # a new process draws others
+    if saved:
+        step, own = saved["step"], saved["generators"][dist.get_rank()]
+        for name in parts.keys() - {forget}:
+            parts[name].load_state_dict(saved[name])
+    while step < until:
+        epoch, used = divmod(step, len(loader))
+        sampler.set_epoch(epoch)
+        for number, (x, y) in enumerate(loader):
+            if number < used and forget != "position":
+                continue
+            if saved and step == saved["step"] and forget != "generators":
+                torch.set_rng_state(own)
+            step_of(**parts, x=x, y=y)
+            curve, step = [*curve, score(parts["model"], dataset)], step + 1
+            if step == until:
+                break
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, torch.get_rng_state())
+    state = {name: part.state_dict() for name, part in parts.items()}
+    return curve, state | {"step": step, "generators": every}
+
+# %% [markdown] id="12-1e40a6"
+# The state is the same on all ranks, but for the generators: one rank can write the file, and it needs the generators of all.
+#
+# **Predict.** Four jobs go on after step 9. Each has forgotten one thing: the optimizer's state, the scheduler's, the position or the generators. After which of them does PyTorch raise an error?
+
+# %% id="12-f2ebeb"
+guess = None
+
+# %% id="12-96bfc3"
+def jobs(saved, *forgotten):
+    return [train(20, saved, forget) for forget in forgotten]
+
+half, saved = run(train, 9, world_size=2).results[0]
+forgotten = ("nothing", "optimizer", "scheduler", "position", "generators")
+(whole, _), *rests = run(jobs, None, "", world_size=2).results[0] + run(
+    jobs, saved, *forgotten, world_size=2).results[0]
+curves = {"undisturbed": (range(1, 21), whole)}
+for forget, (rest, _) in zip(forgotten, rests, strict=True):
+    assert (half + rest == whole) == (forget == "nothing")
+    curves[f"{forget} forgotten"] = (range(10, 21), rest)
+print("your guess:", guess, "  errors: none")
+draw.lines(curves, "step", "loss", formulas=["undisturbed"], caption="With nothing forgotten the "
+           "curve is that of the undisturbed job, bit for bit; every other one leaves it.")
+
+# %% [markdown] id="12-5bc849"
+# No error, and each curve looks like training. Only a comparison with an undisturbed job tells them apart, and only because everything else is equal to the last bit. So test a resume by equality, and stop in the middle of an epoch, at its end, and one step after.
+#
+# One trap is well hidden. `iter(loader)` draws a number from torch's generator, also if the sampler has its own. Restore the generators before it or after it? In the middle of an epoch the saved job has already called it, so after. At the end of an epoch it has not, so before.
+#
+# ## Break it: a save that is killed
+#
+# A job may also be killed while it saves. `torch.save(state, path)` opens the old checkpoint and empties it. Until the last byte is written, there is neither the old state nor the new one.
+#
+# The other way writes another file, and then gives it the name. `os.replace` is one step: whoever opens the path finds the old file or the new one. Before it comes `os.fsync`: a system keeps bytes in memory for a while, and may write the name to the disk earlier than they. Then a power cut leaves a whole name on half a file. (`flush` hands over what Python itself keeps.)
+#
+# The script saves state 1. Then a child process saves state 2, and the system kills it when its file has grown to k bytes; `RLIMIT_FSIZE` is the limit. What does `torch.load` find?
+
+# %% id="12-adbb91"
+kills = """
+import os, resource, signal, sys, torch
+def onto_the_path(state, path):
+    torch.save(state, path)
+def replaced(state, path):
+    with open(path + ".unfinished", "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".unfinished", path)
+for save in (onto_the_path, replaced):
+    for k in (0, 1, 1000, 8000, 12000, 10**6):
+        save({"number": 1, "w": torch.ones(3000)}, "state.pt")
+        if os.fork() == 0:
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (k, k))
+            save({"number": 2, "w": torch.ones(3000)}, "state.pt")
+            os._exit(0)
+        os.wait()
+        try: found = torch.load("state.pt", weights_only=True)["number"]
+        except Exception: found = "lost"
+        print(save.__name__, k, found)
+"""
+
+# %% id="12-3210de"
+import os
+import subprocess
+import sys
+
+files = tempfile.TemporaryDirectory()
+
+def python(*words, timeout, **variables):
+    done = subprocess.run([sys.executable, *words], cwd=files.name, text=True, timeout=timeout,
+                          capture_output=True, env=os.environ | variables | {"TMPDIR": files.name})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+said = python("-c", kills, timeout=60)
+print(said, end="")
+found = [line.split() for line in said.splitlines()]
+lost = {way: sum(w == way and what == "lost" for w, _, what in found)
+        for way in ("onto_the_path", "replaced")}
+assert lost == {"onto_the_path": 5, "replaced": 0}
+assert found[-1][2] == "2"  # with room enough it is the new one
+draw.bars(lost, unit="deaths of 5", exact=True, caption="Onto the path, every death loses both "
+          "states; with a new name at the end, none does.")
+
+# %% [markdown] id="12-33b1ef"
+# ## Your turn: Checkpoint
+#
+# **Required · 12.1 · difficulty ●●○ · about 20 minutes**
+#
+# **Goal.** A class that saves and loads. `path` is a string, in a folder that exists. Killed at any moment of `save`, also twice in a row, the next process's `load` returns the last state or the new one, whole. It returns None if nothing was ever saved. A file that is no checkpoint raises an error: whoever takes it for None begins anew, and writes over what could have been mended.
+#
+# **Budget:** no file that `load` may read is unsynced when `save` returns; there is at most one other file beside it, and the next save clears what a killed one has left. *Sturdy* adds a full disk (an error, and the last state is still there), strange files, and other people's files in the folder. The check kills your save in small processes, at every step that it makes.
+#
+# A pickle can run any code when it is loaded. `torch.load(path, weights_only=True)` takes tensors and plain values alone.
+#
+# <details>
+# <summary>Hint: where does the unfinished file lie?</summary>
+#
+# Beside the path, always under the same name. On another disk a move is a copy, byte by byte. Under a new name each time, what killed saves leave fills the disk.
+#
+# </details>
+
+# %% exercise="Checkpoint" role="answer" points=10 required=true difficulty=2
+class Checkpoint:
+    """One state on the disk: whenever a process is killed, the last one or the new one is there."""
+
+    def __init__(self, path: str):
+        """The checkpoint's own file, in a folder that exists; nothing is written yet."""
+        ### BEGIN SOLUTION
+        self.path, self.unfinished = path, path + ".unfinished"
+        ### END SOLUTION
+
+    def save(self, state: dict) -> None:
+        """Put the state in the place of the last one, in one step."""
+        ### BEGIN SOLUTION
+        with open(self.unfinished, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(self.unfinished, self.path)
+        ### END SOLUTION
+
+    def load(self) -> dict | None:
+        """The state that was saved last, or None if none ever was."""
+        ### BEGIN SOLUTION
+        if not os.path.exists(self.path):
+            return None
+        return torch.load(self.path, weights_only=True)
+        ### END SOLUTION
+
+# %% exercise="Checkpoint" role="try"
+mine = Checkpoint(f"{files.name}/mine.pt")
+print("before:", mine.load())
+mine.save({"step": 9, "weight": torch.ones(2)})
+print("after: ", mine.load(), sorted(p.name for p in Path(files.name).glob("mine*")))
+
+# %% exercise="Checkpoint" role="check"
+check(Checkpoint)
+
+# %% [markdown] id="12-004fe2"
+# ## DDP is not equal to itself after a restart
+#
+# Our loop averaged gradients parameter by parameter. Under DDP, on three ranks and more, even a job that restores *everything* leaves the curve, in the last digits.
+#
+# The reason is in lesson 10. In its first backward pass DDP uses a guess at the order of gradients; from the second on its buckets have another order. In a bucket of other contents, gloo adds up the ranks' numbers in another order, and sums of floats depend on the order. (With two ranks there is one order, a + b.) The job that was killed had the new buckets at step 4. The one that goes on is in its first pass there.
+#
+# The cell makes 6 steps at once, then 3 and 3 with a new wrapper between them: once as it is, and once after two passes that train nothing. With these no step of training is the first. [train.py](../../course_lib/jobs/train.py) does the same after every start, in `warm_up`. (`find_unused_parameters=True` helps as well: then DDP does not rebuild its buckets. It costs time in every step.)
+
+# %% id="12-98fef2"
+def some_steps(first, last, model, optimizer, warm):
+    ddp = DistributedDataParallel(model)
+    for _ in range(2 * warm):
+        ddp(torch.ones(1, 33)).sum().backward()
+    for k in range(first, last):
+        draws = torch.Generator().manual_seed(100 * k + dist.get_rank())
+        optimizer.zero_grad()
+        ddp(torch.randn(5, 33, generator=draws)).square().mean().backward()
+        optimizer.step()
+
+def parted(warm):
+    ends = []
+    for lives in ([(0, 6)], [(0, 3), (3, 6)]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(33, 300), nn.ReLU(), nn.Linear(300, 64), nn.ReLU(),
+                              nn.Linear(64, 7))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for first, last in lives:
+            some_steps(first, last, model, optimizer, warm)
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    return int((ends[0] != ends[1]).sum()), (ends[0] - ends[1]).abs().max().item()
+
+# %% id="12-8698e6"
+for warm in (False, True):
+    different, largest = run(parted, warm, world_size=3).results[0]
+    print("after two passes that train nothing:" if warm else "as it is:",
+          "weights differ" if different else "weights are equal")
+    assert (different > 0) == (not warm) and largest < 1e-5
+
+# %% [markdown] id="12-ba8c91"
+# ## Your turn: train_resumable
+#
+# **Optional · 12.2 · difficulty ●●● · about 40 minutes**
+#
+# **Goal.** A training loop that goes on as if nobody had stopped it. `job` has `model` (equal weights on all ranks, dropout), `optimizer`, `scheduler`, `dataset` (its samples may draw from torch's, numpy's or Python's generator) and `batch_size` (per rank), all of them fresh.
+#
+# * Step k of epoch e takes the k-th batch of a `DataLoader` with `DistributedSampler(job.dataset, seed=0)` after `set_epoch(e)`. The loss is the cross-entropy; gradients are averaged parameter by parameter; then `optimizer.step()`, `scheduler.step()`, and the checkpoint, which one rank writes.
+# * It trains to step `until`, counted from the very first one. If `folder` has a checkpoint, it goes on from that.
+# * It returns this rank's own losses of the steps that it has made now.
+#
+# Losses and weights are compared with those of the same loop that nobody stops. Jobs return or are killed, in the middle of an epoch, at its end and after it. `weights_only=True` does not take numpy's state as it is: make its array a list.
+#
+# <details>
+# <summary>Hint: when are the generators restored?</summary>
+#
+# Batches that are skipped draw, too. In the middle of an epoch restore after them. At an epoch's start restore before `iter(loader)`.
+#
+# </details>
+
+# %% exercise="train_resumable" role="answer" points=12 required=false difficulty=3
+def train_resumable(job, folder: str, until: int) -> list[float]:
+    """Train to step until, from the folder's checkpoint if there is one; save after each step.
+
+    Every rank calls it. Returns this rank's losses of the steps made now.
+    """
+    ### BEGIN SOLUTION
+    import numpy
+
+    path, rank, n = os.path.join(folder, "state.pt"), dist.get_rank(), dist.get_world_size()
+
+    def generators():
+        kind, keys, *rest = numpy.random.get_state()
+        return [torch.get_rng_state(), [kind, keys.tolist(), *rest], random.getstate()]
+
+    def restore(states):
+        torch.set_rng_state(states[0])
+        numpy.random.set_state(tuple(states[1]))
+        random.setstate(states[2])
+
+    parts = {"model": job.model, "optimizer": job.optimizer, "scheduler": job.scheduler}
+    step, own, losses = 0, None, []
+    if os.path.exists(path):
+        state = torch.load(path, weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
+        step, own = state["step"], state["generators"][rank]
+    sampler = DistributedSampler(job.dataset, seed=0)
+    loader = DataLoader(job.dataset, job.batch_size, sampler=sampler)
+    job.model.train()
+    while step < until:
+        epoch, used = divmod(step, len(loader))
+        sampler.set_epoch(epoch)
+        if own and not used:
+            restore(own)
+        batches = iter(loader)
+        for _ in range(used):
+            next(batches)
+        if own and used:
+            restore(own)
+        own = None
+        for x, y in batches:
+            loss = cross_entropy(job.model(x), y)
+            job.optimizer.zero_grad()
+            loss.backward()
+            for p in job.model.parameters():
+                dist.all_reduce(p.grad)
+                p.grad /= n
+            job.optimizer.step()
+            job.scheduler.step()
+            losses.append(loss.item())
+            step += 1
+            every = [None] * n
+            dist.all_gather_object(every, generators())
+            if rank == 0:
+                state = {name: part.state_dict() for name, part in parts.items()}
+                torch.save(state | {"step": step, "generators": every}, path + ".unfinished")
+                os.replace(path + ".unfinished", path)
+            dist.barrier()
+            if step == until:
+                break
+    return losses
+    ### END SOLUTION
+
+# %% exercise="train_resumable" role="check"
+check(train_resumable)
+
+# %% [markdown] id="12-94050f"
+# ## A real job, killed while it saves
+#
+# `torchrun --max-restarts=3` starts **all** ranks again when one dies, healthy ones as well: these get SIGTERM at once, and SIGKILL if they are still there after 30 seconds. `TORCHELASTIC_RESTART_COUNT` tells a rank how often that has been. torchrun brings back no state; that is the script's part. Restarts are counted per agent.
+#
+# Under torch 2.15 and gloo, restarts fail as one types them. All lives of the ranks share a store that the agent keeps, and a new rank may find a dead one's address in it. Then it cannot connect, or waits for ever. `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each life a store of its own.
+#
+# The script runs train.py. In its first life rank 0 kills itself with SIGKILL in the second save: the file is written, and does not have its name yet. So the second life goes on after epoch 0. The undisturbed job runs on ranks of `run`. Both leave their losses in the checkpoint, with all digits.
+
+# %% id="12-d36c1b"
+import course_lib
+
+script = str(Path(course_lib.__file__).parent / "jobs" / "train.py")
+life = '''
+import os, runpy, signal, sys
+def replace(*paths, real=os.replace, calls=[]):
+    calls.append(paths)
+    if len(calls) == 2 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(*paths)
+os.replace = replace
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+'''
+
+# %% id="12-aa56e4"
+import io
+import runpy
+from contextlib import redirect_stdout
+
+def undisturbed(checkpoint):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    sys.argv = [script, "--epochs=3", f"--checkpoint={checkpoint}"]
+    with redirect_stdout(io.StringIO()):
+        runpy.run_path(script, run_name="__main__")
+
+Path(files.name, "dying.py").write_text(life)
+run(undisturbed, f"{files.name}/whole.pt", world_size=2, init=False)
+said = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+              "--max-restarts=1", "dying.py", script, "--epochs=3", "--checkpoint=killed.pt",
+              timeout=120, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", CUDA_VISIBLE_DEVICES="",
+              OMP_NUM_THREADS="1")
+again = [line for line in said.splitlines() if line.startswith("continues")]
+print(*again)
+
+# %% id="12-a15701"
+of_whole, of_killed = (torch.load(f"{files.name}/{name}.pt", weights_only=True)["losses"]
+                       for name in ("whole", "killed"))
+assert of_whole == of_killed and len(again) == 1  # all digits, through a death
+draw.lines({"undisturbed": (range(3), of_whole), "killed": (range(3), of_killed)}, "epoch", "loss",
+           formulas=["undisturbed"], caption="Through a death in the middle of a save "
+           "the losses are those of the undisturbed job, digit for digit.")
+
+# %% [markdown] id="12-3efb6e"
+# ## When no rank holds the state
+#
+# With FSDP every rank holds a part of each parameter and of Adam's averages (a *shard*). To gather all on rank 0 takes memory that rank 0 may not have. **Distributed Checkpoint** lets each rank write its own shards into a folder, with an index. On loading each rank reads what *its* shards need, so the world may have another size.
+#
+# You hand `dcp.load` a state with the right shapes, and it fills it in place. `get_state_dict` and `set_state_dict` give parameters the same names in any world.
+#
+# `dcp.async_save` copies the state first (*staging*), then writes while training goes on. Until staging has ended, a step would change what is being copied: lesson 01's hazard again. And a job that is killed before the write has ended has only the checkpoint before. So keep that one until then, and wait for the future: an error in the background shows only there.
+
+# %% id="12-3e8cd9"
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+
+def sharded(folder, load):
+    torch.manual_seed(int(load))  # the second job begins with other weights
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
+    for part in [*model, model]:
+        fully_shard(part)
+    adam = torch.optim.Adam(model.parameters())
+    if not load:
+        model(torch.ones(2, 64)).square().mean().backward()
+        adam.step()
+    weights, averages = get_state_dict(model, adam)
+    if load:
+        dcp.load({"model": weights, "optimizer": averages}, checkpoint_id=folder)
+        set_state_dict(model, adam, model_state_dict=weights, optim_state_dict=averages)
+    else:
+        dcp.save({"model": weights, "optimizer": averages}, checkpoint_id=folder)
+    held = [t for p in model.parameters() for t in (p, adam.state[p]["exp_avg"])]
+    return [t.full_tensor().detach() for t in held], sum(t.to_local().nbytes for t in held)
+
+# %% id="12-7d3c35"
+on_four = run(sharded, f"{files.name}/shards", False, world_size=4).results
+on_two = run(sharded, f"{files.name}/shards", True, world_size=2).results
+files.cleanup()
+assert all(map(torch.equal, on_four[0][0], on_two[0][0]))
+assert on_two[0][1] == 2 * on_four[0][1]
+draw.bars({"saved, each of 4 ranks": on_four[0][1], "loaded, each of 2 ranks": on_two[0][1]},
+          unit="bytes", exact=True, caption="Four ranks have saved, two have loaded: twice the "
+          "bytes on each, and the same numbers to the last digit.")
+
+# %% [markdown] id="12-caa38f"
+# ## How often to save
+#
+# A save takes δ seconds in which nothing is trained. If you save every τ seconds, that is a share of δ/τ. A failure throws away what was trained since the last save, τ/2 on average, and there is one every MTBF seconds:
+#
+# share lost ≈ δ/τ + τ/(2·MTBF), smallest at τ = √(2·δ·MTBF)  (all in seconds).
+#
+# This is Young's formula; Daly has terms beyond it. It holds while τ is small beside the MTBF. A restart that takes R seconds adds R/MTBF, whatever τ is.
+#
+# The cell simulates a job with a save of 10 s and a failure every hour, on average, and compares.
+
+# %% id="12-630299"
+save_seconds, mtbf = 10, 3600
+best = math.sqrt(2 * save_seconds * mtbf)
+
+def formula(every):
+    return save_seconds / every + every / (2 * mtbf)
+
+def simulated(every, failures=20_000):
+    draws, kept, total = random.Random(0), 0, 0
+    for _ in range(failures):
+        alive = draws.expovariate(1 / mtbf)
+        kept += alive // (every + save_seconds) * every  # what a whole period has saved
+        total += alive
+    return 1 - kept / total
+
+# %% id="12-553be3"
+times = [best * factor for factor in (0.25, 0.5, 1, 2, 4)]
+lost = [simulated(t) for t in times]
+assert round(best) == 268 and min(lost) == lost[2]
+assert all(abs(a - formula(t)) < 0.03 for a, t in zip(lost, times, strict=True))
+
+# %% id="12-15be35"
+draw.lines({"simulated failures": (times, lost),
+            "δ/τ + τ/(2·MTBF)": (times, [*map(formula, times)])}, "seconds between saves",
+           "share lost", logx=True, exact=True, ymin=0, formulas=["δ/τ + τ/(2·MTBF)"],
+           caption="Best is a save every 268 s. Half or twice as often costs little more: the "
+           "minimum is flat.")
+
+# %% [markdown] id="12-b8b7ec"
+# ## Another world, the same global batch
+#
+# Of eight machines one is broken, and the job goes on with seven. If the batch *per rank* stays, the global batch shrinks, and with it what one learning rate means (lesson 05). To keep the global batch, ranks take more samples, in several passes if memory asks for it: *micro-batches*, whose gradients add up.
+#
+# All ranks need the **same number** of micro-batches, or one waits in an `all_reduce` for another that is done. It is enough for the largest share: ⌈⌈G/n⌉ / largest⌉ for a global batch G on n ranks. (Losses must then be sums divided by G, because the shares differ.)
+#
+# ## Your turn: micro_batches
+#
+# **Optional · 12.3 · difficulty ●○○ · about 10 minutes**
+#
+# **Goal.** The sizes of this rank's micro-batches. Its share of the global batch is that of lesson 00: sizes differ by at most one, larger ones first. The share is cut into as many micro-batches as above; their sizes differ by at most one, larger ones first, and may be 0. If the global batch is 0, the list is empty.
+#
+# <details>
+# <summary>Hint: one rule, twice</summary>
+#
+# `divmod(items, parts)` gives the smaller size, and how many parts have one more.
+#
+# </details>
+
+# %% exercise="micro_batches" role="answer" points=4 required=false difficulty=1
+def micro_batches(global_batch: int, largest: int) -> list[int]:
+    """The sizes of this rank's micro-batches, none above largest; as many on every rank.
+
+    Over all ranks they add up to global_batch. With 10 and 4 on two ranks: [3, 2] on each.
+    """
+    ### BEGIN SOLUTION
+    rank, n = dist.get_rank(), dist.get_world_size()
+    count = math.ceil(math.ceil(global_batch / n) / largest)
+    if count == 0:
+        return []
+    size, rest = divmod(global_batch, n)
+    small, more = divmod(size + (rank < rest), count)
+    return [small + (k < more) for k in range(count)]
+    ### END SOLUTION
+
+# %% exercise="micro_batches" role="try"
+for world in (4, 3, 2):
+    print(f"{world} ranks:", *run(micro_batches, 64, 12, world_size=world).results)
+
+# %% exercise="micro_batches" role="check"
+check(micro_batches)
+
+# %% [markdown] id="12-64f646"
+# ## In practice
+#
+# * **Signals.** A cluster that takes a machine back warns first: Slurm can send SIGUSR1 some time before it kills, Kubernetes sends SIGTERM. Let a handler set a flag, and save after the step that runs; a handler that saves by itself may find the state half changed. `torchrun --signals-to-handle` says which signals an agent passes on, `--shutdown-timeout` how long ranks have.
+# * **Queues.** `#SBATCH --requeue` puts a job back into Slurm's queue; a Kubernetes Job starts failed pods again up to its `backoffLimit`. Both start the same command: so a script looks for its checkpoint at *every* start.
+# * **One file for all.** The path lies on a disk that every machine sees. Keep more than the last one: a loss that became NaN is saved faithfully.
+# * **Data.** To skip batches costs time, late in a long epoch a lot. `StatefulDataLoader` (torchdata) saves its position instead.
+# * **Who is left.** If the agent itself is killed, its ranks may train on and write into the file of their successors. train.py asks Linux to end them together.
+#
+# **Without a restart.** In torch 2.15 gloo has an experimental way to form a smaller group out of the ranks that are left: `init_process_group(enable_reconfigure=True)`. Seen on three gloo ranks under DDP, one of them killed: the others went on at once, with equal weights. *Detection* took longer: the dead rank's neighbour knew in under a second, the other one at its timeout. And someone has to decide whether the last step counts: one rank may have made it, and another not. torchft is built on this idea.
+#
+# ## Roads not taken
+#
+# * **Checkpoints in memory**, on a neighbour's machine: fast, and gone with both.
+# * **Generators that need no saving.** train.py seeds by epoch and rank, and saves at the end of epochs alone.
+#
+# ## What you can do now
+#
+# * ☑ list what a checkpoint has to hold, and see what each missing part does;
+# * ☑ save so that no death loses the last state;
+# * ☑ explain why DDP's last digits change after a restart, and what helps;
+# * ☑ kill a job under torchrun and get the same losses;
+# * ☑ load on two ranks what four have saved;
+# * ☑ compute how often to save;
+# * ☑ keep the global batch when the world changes.
+#
+# **Next:** [lesson 13](13_sharding.ipynb) divides a model that no rank could hold. Lesson [10](10_mini_ddp.ipynb) has what buckets are.
+#
+# ## Sources
+#
+# * J. W. Young, *A first order approximation to the optimum checkpoint interval*, Communications of the ACM, 1974, [doi:10.1145/361147.361115](https://doi.org/10.1145/361147.361115) · J. T. Daly, *A higher order estimate of the optimum checkpoint interval for restart dumps*, Future Generation Computer Systems, 2006, [doi:10.1016/j.future.2004.11.016](https://doi.org/10.1016/j.future.2004.11.016)
+# * Llama Team, *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783) (interruptions)
+# * PyTorch 2.15: [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) · [Distributed Checkpoint](https://docs.pytorch.org/docs/stable/distributed.checkpoint.html) · [torch.save](https://docs.pytorch.org/docs/stable/generated/torch.save.html)
+# * Mistakes and questions of others: [pytorch#135712](https://github.com/pytorch/pytorch/issues/135712) (restarts and the shared store), [pytorch#108158](https://github.com/pytorch/pytorch/issues/108158) (restarts are counted per agent), [transformers#17032](https://github.com/huggingface/transformers/issues/17032) (generators)

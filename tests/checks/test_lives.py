@@ -1,0 +1,107 @@
+"""Saves that are killed: lives of an answer, the points at which they end, and what is left."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from course_lib import run
+from course_lib.beside import deaths, lives
+from course_lib.beside.deaths import STORIES, Saves
+
+SAVES = """
+import os
+import torch
+
+class Checkpoint:
+    def __init__(self, path):
+        self.path, self.unfinished = path, path + ".tmp"
+    def save(self, state):
+        with open(self.unfinished, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(self.unfinished, self.path)
+    def load(self):
+        return torch.load(self.path, weights_only=True) if os.path.exists(self.path) else None
+"""
+IN_PLACE = SAVES.replace('self.unfinished, "wb"', 'self.path, "wb"').replace(
+    "        os.replace(self.unfinished, self.path)\n", "")  # fmt: skip
+SLEEPS = SAVES.replace("os.replace(", "import time; time.sleep(60); os.replace(")
+
+
+def loaded(source: str) -> type:
+    space: dict = {}
+    exec(source, space)
+    return space["Checkpoint"]
+
+
+def told(source: str, stories: list[str], places: list[str]) -> list[dict]:
+    lives.start(lambda: loaded(source), places)
+    states = [{"weight": torch.full((900,), float(k)), "step": k} for k in range(4)]
+    out = []
+    for story in stories:
+        saves = Saves(story, states)
+        saves.use(object)
+        out.append(saves.noted)
+    return out
+
+
+def play(source: str, *stories: str) -> list[dict]:
+    with lives.folders() as places:
+        how = {"world_size": 1, "init": False, "record": False}
+        facts = run(told, source, list(stories), places, **how).results[0]  # type: ignore[arg-type]
+    assert not any(map(os.path.exists, places)), "files are left behind"
+    return facts
+
+
+@pytest.mark.slow
+def test_a_save_is_killed_at_every_step_of_its_and_between_its_bytes():
+    later, first = play(SAVES, "a death in a later save", "a death in the first save")
+    assert later["events"] == ["opens another file to write", "renames another file to state.pt"]
+    when = [death["when"] for death in later["deaths"]]
+    assert when[0] == "before it opens another file to write"
+    assert when[-1] == "before it renames another file to state.pt"
+    assert len(when) == 5 and all("has written" in one for one in when[1:-1])
+    assert {(d["once"], d["twice"], d["end"]) for d in later["deaths"]} == {
+        ("state 0", "state 0", "state 3")
+    }
+    assert {d["once"] for d in first["deaths"]} == {"None"}
+
+
+@pytest.mark.slow
+def test_what_is_written_in_place_is_lost_between_its_bytes():
+    [facts] = play(IN_PLACE, "a death in a later save")
+    lost = [d["when"] for d in facts["deaths"] if d["once"] != "state 0"]
+    assert len(lost) == 3 and all("opens state.pt to write and has" in one for one in lost)
+
+
+@pytest.mark.slow
+def test_other_stories_say_what_happened():
+    disk, full, strange, others = play(SAVES, "a look at the disk", "a full disk", "strange files",
+                                       "other files in the folder")  # fmt: skip
+    assert disk == {"files": 1, "unsynced": 0}
+    assert all(one["raised"] and one["found"] == "state 0" for one in full["full"])
+    assert not any(one["found"] or one["ran"] for one in strange["strange"])
+    assert others == {"whole": True, "other": "state 0"}
+    late, *_ = play(SAVES.replace("os.fsync(file.fileno())", "pass"), "a look at the disk")
+    assert late["unsynced"] == 1
+    runs, *_ = play(SAVES.replace("weights_only=True", "weights_only=False"), "strange files")
+    assert [one["when"] for one in runs["strange"] if one["ran"]] == ["somebody's pickle"]
+
+
+@pytest.mark.slow
+def test_a_life_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch):
+    [facts] = play(SLEEPS.replace("60", "15"), "a look at the disk")
+    assert facts == {"error": lives.HANGS}
+
+
+def test_every_story_is_a_function_of_a_module():
+    """So that it can be named to another process."""
+    assert all(getattr(story, "func", story).__module__ == deaths.__name__
+               for story in STORIES.values())  # fmt: skip
+    assert Path(tempfile.gettempdir()) != lives.OTHER_DISK
