@@ -82,17 +82,17 @@ rank, x, nn = dist.get_rank(), torch.ones(8, 4), torch.nn
 scripts = {"evaluation": '''model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
 for step in range(3):
     model(x).sum().backward()
-    print("step", step, flush=True)
+    if rank == 0: print("step", step, flush=True)
     if step == 1 and rank == 0:
         model(x)
 ''', "batches": '''model = DDP(nn.Linear(4, 4))
 for step in range(3 - rank):
     model(x).sum().backward()
-    print("step", step, flush=True)
+    if rank == 0: print("step", step, flush=True)
 dist.all_reduce(torch.ones(1))
 ''', "loader": '''for step in range(3):
     dist.all_reduce(torch.ones(4))
-    print("step", step, flush=True)
+    if rank == 0: print("step", step, flush=True)
     if step == 1 and rank == 1:
         queue.Queue().get()
 '''}
@@ -117,7 +117,7 @@ def listen(started, patience, word=None):
         if (now := log.read_text()) != text:
             text, heard = now, time.monotonic()
         began = began or (heard if "step 1" in text else None)
-        after = text.partition("step 1\n")[2].replace("step 1\n", "")
+        after = text.partition("step 1\n")[2]
         first = first or (time.monotonic() - began if began and after.strip() else None)
     job.terminate()
     job.wait()
