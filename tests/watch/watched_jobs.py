@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -96,6 +97,8 @@ def start(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            # a shell starts what runs in the background with interrupts ignored
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         for rank in range(size)
     ]
