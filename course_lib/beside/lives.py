@@ -246,7 +246,7 @@ def _let_grow(most: int | None, then: Any) -> None:
 
 def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
     """What it has found, and then how its save went."""
-    signal.alarm(PATIENCE)  # should nobody be left to end it
+    signal.alarm(3 * PATIENCE)  # should nobody be left to end it, who would wait thrice at most
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     watch = Watch(life)
     try:

@@ -8,27 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import zoo
 
 from course_lib import run
 from course_lib.beside import deaths, lives
 from course_lib.beside.deaths import STORIES, Saves
 
-SAVES = """
-import os
-import torch
-
-class Checkpoint:
-    def __init__(self, path):
-        self.path, self.unfinished = path, path + ".tmp"
-    def save(self, state):
-        with open(self.unfinished, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.unfinished, self.path)
-    def load(self):
-        return torch.load(self.path, weights_only=True) if os.path.exists(self.path) else None
-"""
+SAVES = zoo.right("Checkpoint")["replaces"]
 IN_PLACE = SAVES.replace('self.unfinished, "wb"', 'self.path, "wb"').replace(
     "        os.replace(self.unfinished, self.path)\n", "")  # fmt: skip
 SLEEPS = SAVES.replace("os.replace(", "import time; time.sleep(60); os.replace(")
