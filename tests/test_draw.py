@@ -440,6 +440,9 @@ def test_measured_numbers_are_in_the_words_but_not_in_what_a_notebook_stores() -
     assert lines.words == "measured: (1, 2), (10, 3)"
     assert repr(lines) == "lines, s against bytes: measured"
     assert repr(draw.bars({"ring": 3}, "messages", exact=True)) == "ring: 3 messages"
+    large = draw.bars({"whole": 24_960}, "bytes", exact=True)
+    assert repr(large) == "whole: 24,960 bytes"
+    assert [text.get_text() for text in large.axes[0].texts] == ["24,960 bytes"]
 
 
 def test_formulas_are_dashed_and_counts_of_ranks_are_the_only_ticks() -> None:

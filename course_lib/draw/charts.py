@@ -29,12 +29,13 @@ def bars(
 
     >>> draw.bars({"spawn": 4.1, "forkserver": 0.1}, unit="s", caption="Start-up of 4 ranks")
     """
-    words = "\n".join(f"{name}: {number:.4g} {unit}" for name, number in numbers.items())
+    words = "\n".join(f"{name}: {_plainly(number, 4)} {unit}" for name, number in numbers.items())
     plain = f"bars, {unit}: {', '.join(numbers)}"
     picture = Picture(0.34 * len(numbers) + 0.7, words, plain=None if exact else plain)
     axes = picture.add_subplot()
     container = axes.barh(list(numbers), list(numbers.values()), color=COLLECTIVE, height=0.62)
-    axes.bar_label(container, [f"{number:.3g} {unit}" for number in numbers.values()], padding=4)
+    labels = [f"{_plainly(number, 3)} {unit}" for number in numbers.values()]
+    axes.bar_label(container, labels, padding=4)
     axes.invert_yaxis()
     axes.margins(x=0.12)
     axes.set_xlabel(unit)
@@ -138,6 +139,12 @@ def areas(
     axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     picture.caption(caption)
     return picture
+
+
+def _plainly(number: float, digits: int) -> str:
+    """A number in so many digits; a large one whole, where these would need a power of ten."""
+    short = f"{number:.{digits}g}"
+    return f"{number:,.0f}" if "e+" in short else short
 
 
 def _name_counts(axes: Axes, xs: set[float]) -> None:

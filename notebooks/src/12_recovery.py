@@ -251,10 +251,11 @@ class Checkpoint:
         ### END SOLUTION
 
 # %% exercise="Checkpoint" role="try"
-mine = Checkpoint(f"{files.name}/mine.pt")
-print("before:", mine.load())
-mine.save({"step": 9, "weight": torch.ones(2)})
-print("after: ", mine.load(), sorted(p.name for p in Path(files.name).glob("mine*")))
+with tempfile.TemporaryDirectory() as own:
+    mine = Checkpoint(f"{own}/mine.pt")
+    print("before:", mine.load())
+    mine.save({"step": 9, "weight": torch.ones(2)})
+    print("after: ", mine.load(), sorted(p.name for p in Path(own).iterdir()))
 
 # %% exercise="Checkpoint" role="check"
 check(Checkpoint)
