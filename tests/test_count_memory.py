@@ -11,8 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
 
@@ -220,3 +222,18 @@ def test_a_rule_says_how_many_bytes_are_held_and_whose_they_are():
     assert list(rests_at(lambda play, rank: None)(play)) == []
     noted["bytes at rest"] = "few"  # a rank's own word
     assert len(list(rests_at(lambda play, rank: 399)(play))) == 1
+
+
+def test_what_an_operator_of_dtensors_gathers_meanwhile_is_in_the_peak():
+    def multiplies() -> tuple[int, int]:
+        mesh = init_device_mesh("cpu", (2,))
+        rows = [DTensor.from_local(torch.ones(16, 32), mesh, [Shard(0)]) for _ in range(2)]
+        with count_memory([t.to_local() for t in rows]) as memory:
+            product = rows[0] @ rows[1]  # every rank needs all rows of the second
+            assert product.shape == (32, 32)
+            return memory.peak, memory.at_rest()
+
+    whole, part = 32 * 32 * 4, 16 * 32 * 4
+    for peak, at_rest in simulate(multiplies, world_size=2).results:
+        assert at_rest == 3 * part
+        assert peak >= at_rest + whole

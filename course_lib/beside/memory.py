@@ -15,8 +15,10 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import FrameType
 from typing import Any, Self
 
 import torch
@@ -76,7 +78,7 @@ class MemoryCounter(TorchDispatchMode):
         self.peak = 0
         self.curve: Curve = []
         for tensor in _tensors_in(given):
-            self._see(tensor, None)
+            self._see(tensor, lambda: None)
 
     def __enter__(self) -> Self:
         self._look()
@@ -91,7 +93,8 @@ class MemoryCounter(TorchDispatchMode):
     @property
     def now(self) -> int:
         """Bytes alive at this moment."""
-        return sum(held.nbytes for held in self._alive())
+        storages = (reference() for reference, *_ in list(self._seen.values()))
+        return sum(storage.nbytes() for storage in storages if storage is not None)
 
     def at_rest(self) -> int:
         """Bytes alive once all have let go: garbage is collected, and other threads of this rank
@@ -108,30 +111,25 @@ class MemoryCounter(TorchDispatchMode):
 
     def largest(self, count: int = 5) -> list[Held]:
         """Who holds the most now, the largest first."""
-        return sorted(self._alive(), key=lambda held: -held.nbytes)[:count]
+        held = [
+            Held(storage.nbytes(), str(dtype).removeprefix("torch."), shape, line)
+            for reference, dtype, shape, line in list(self._seen.values())
+            if (storage := reference()) is not None and storage.nbytes()
+        ]
+        return sorted(held, key=lambda one: -one.nbytes)[:count]
 
-    def _alive(self) -> Iterator[Held]:
-        for address, (reference, dtype, shape, line) in list(self._seen.items()):
-            storage = reference()
-            if storage is None:
-                del self._seen[address]
-            elif storage.nbytes():
-                yield Held(storage.nbytes(), str(dtype).removeprefix("torch."), shape, line)
-
-    def _see(self, tensor: torch.Tensor, line: Line | None) -> None:
+    def _see(self, tensor: torch.Tensor, line: Callable[[], Line | None]) -> None:
+        """Count a tensor's storage, if it is a new one; only then ask where we are."""
         for part in _plain(tensor):
             storage = part.untyped_storage()
             known = self._seen.get(storage._cdata)
             if known is None or known[0]() is None:
-                self._seen[storage._cdata] = (
-                    weakref.ref(storage),
-                    part.dtype,
-                    tuple(part.shape),
-                    line,
-                )
+                about = part.dtype, tuple(part.shape), line()
+                self._seen[storage._cdata] = weakref.ref(storage), *about
 
     def _look(self) -> None:
-        """Write down what is alive now."""
+        """Write down what is alive now, and forget what is not."""
+        self._seen = {at: known for at, known in self._seen.items() if known[0]() is not None}
         now, inside = self.now, current().inside
         self.peak = max(self.peak, now)
         if self._draws and (not self.curve or self.curve[-1][1:] != (now, inside)):
@@ -143,13 +141,18 @@ class MemoryCounter(TorchDispatchMode):
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor calls operators of its parts, which come here
         out = func(*args, **(kwargs or {}))
-        frame = find_frame(sys._getframe(1))
-        line = line_of(frame) if frame else None
+        caller = sys._getframe(1)
         for tensor in tree_iter((args, kwargs, out)):
             if isinstance(tensor, torch.Tensor):
-                self._see(tensor, line)
+                self._see(tensor, partial(_line, caller))
         self._look()
         return out
+
+
+def _line(frame: FrameType) -> Line | None:
+    """The reader's line that led to a frame."""
+    own = find_frame(frame)
+    return line_of(own) if own else None
 
 
 def names_of_reading(when: str) -> tuple[str, str]:
@@ -162,13 +165,8 @@ def reading(memory: MemoryCounter, when: str, nbytes: int | None = None) -> dict
     now, but for what it was given.
     """
     held = [str(one) for one in memory.largest(20) if one.line][:2]
-    return dict(
-        zip(
-            names_of_reading(when),
-            (memory.now if nbytes is None else nbytes, "; ".join(held)),
-            strict=True,
-        )
-    )
+    count, largest = names_of_reading(when)
+    return {count: memory.now if nbytes is None else nbytes, largest: "; ".join(held)}
 
 
 def _tensors_in(given: Any) -> Iterator[torch.Tensor]:
