@@ -19,6 +19,7 @@ from course_lib.beside import lives
 from course_lib.beside.in_rank import NOT_WRITTEN
 from course_lib.beside.kept import snapshot
 from course_lib.beside.lives import Facts, Life, Live, Point, Story
+from course_lib.beside.seen import Noted
 
 HERE = "no death"
 MOST_EVENTS = 12  # of one save at which it is killed
@@ -26,18 +27,13 @@ DOES = {"open": "opens {} to write", "rename": "renames {} to {}"}
 
 
 @dataclass(repr=False, eq=False)
-class Saves:
+class Saves(Noted):
     """States that are saved, one after the other."""
 
+    words = "states to save"
     story: str  # one of STORIES
     states: list[dict]
     noted: Facts = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return "states to save"
-
-    def left(self) -> Facts:
-        return self.noted
 
     def use(self, answer: Callable) -> None:
         if self.story == HERE:

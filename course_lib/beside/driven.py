@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from course_lib.beside.seen import left
+from course_lib.beside.seen import Noted, left
 from course_lib.context import compute
 
 FORWARD, BACKWARD = 1e-3, 2e-3  # seconds that a layer computes
@@ -57,7 +57,7 @@ class Net(nn.Module):
 
 
 @dataclass(repr=False, eq=False)
-class Training:
+class Training(Noted):
     """Rounds of training, each a forward and a backward pass, with a wrapper of the model. A
     barrier before each marks in the trace where it begins.
 
@@ -67,18 +67,13 @@ class Training:
     own two, in no_sync.
     """
 
+    words = "a model and batches"
     model: Net
     rounds: tuple[str, ...]
     batches: list[Tensor]
     cap_bytes: int
     without: tuple[str, ...] = ()
     noted: dict[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return "a model and batches"
-
-    def left(self) -> dict[str, Any]:
-        return self.noted
 
     def use(self, wrapper: Callable) -> None:
         self.model.timed = True
@@ -131,19 +126,14 @@ class Training:
 
 
 @dataclass(repr=False, eq=False)
-class BothWays:
+class BothWays(Noted):
     """A forward and a backward pass through a function of x, weight, bias and eps."""
 
+    words = "x, weight, bias, eps"
     given: dict[str, Tensor]  # but eps
     eps: float
     upstream: Tensor
     noted: dict[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return "x, weight, bias, eps"
-
-    def left(self) -> dict[str, Any]:
-        return self.noted
 
     def use(self, function: Callable) -> None:
         own = {name: t.clone().requires_grad_() for name, t in self.given.items()}

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from course_lib.beside.seen import Noted
+
 MOMENTS = ("draw", "step", "schedule")  # in which a rank may be killed
 Death = tuple[str, int] | None  # a moment, and the step of this life
 
@@ -90,9 +92,10 @@ class Job:
 
 
 @dataclass(repr=False, eq=False)
-class Resumed:
+class Resumed(Noted):
     """Lives of a job: each trains to a step, or is killed on its way."""
 
+    words = "a job"
     weights: list[Tensor]
     inputs: Tensor
     targets: Tensor
@@ -100,12 +103,6 @@ class Resumed:
     draws: str
     lives: tuple[tuple[int, Death], ...]
     noted: dict[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return "a job"
-
-    def left(self) -> dict[str, Any]:
-        return self.noted
 
     def use(self, answer: Callable) -> None:
         folder = Path(tempfile.mkdtemp())

@@ -32,6 +32,19 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
+class Noted:
+    """An argument that notes, by name, what it sees. ``left()`` is what is compared."""
+
+    words = "what it is given"
+    noted: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return self.words
+
+    def left(self) -> dict[str, Any]:
+        return self.noted
+
+
 def left(value: Any) -> Any:
     """What there is to compare of an argument, as data that later writes do not reach."""
     if isinstance(value, nn.Module):

@@ -18,23 +18,10 @@ from torch import Tensor, nn
 
 from course_lib.beside.driven import back
 from course_lib.beside.memory import MemoryCounter, reading
+from course_lib.beside.seen import Noted
 from course_lib.context import current
 
 SMALL = 16 << 10  # bytes of parameters below which nobody counts
-
-
-class Noted:
-    """An argument that notes, by name, what it sees. ``left()`` is what is compared."""
-
-    noted: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return type(self).words
-
-    words = "what it is given"
-
-    def left(self) -> dict[str, Any]:
-        return self.noted
 
 
 def positive(seed: int, like: Tensor) -> Tensor:

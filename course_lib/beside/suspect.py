@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from course_lib.beside.seen import Noted
+
 PASSES, FAILS, NEVER = "passes", "fails", "passes, and has never called all_reduce"
 BEFORE = "before it has called all_reduce"
 OUTCOME = "the test"  # the name under which rank 0 notes it
@@ -34,7 +36,7 @@ class ReturnsFalse(Exception):
 
 
 @dataclass(repr=False, eq=False)
-class Suspect:
+class Suspect(Noted):
     """An all_reduce of this kind, which a test is given. Rank 0 notes what the test says."""
 
     how: str
@@ -43,9 +45,6 @@ class Suspect:
 
     def __repr__(self) -> str:
         return f"an all_reduce ({self.how})"
-
-    def left(self) -> dict[str, Any]:
-        return self.noted
 
     def says(self, outcome: str) -> None:
         if self.rank == 0:

@@ -28,9 +28,8 @@ def error_report(
         outcome = job.ranks[ranks[0]].outcome
         lines = list(outcome.lines[-1:]) if outcome else []
     if isinstance(error, Blocked | Mismatch) and not all(r.outcome for r in job.seen) and job.live:
-        text += (
-            "\nThe job is ended now." if ends else "\nWhere the job still stands, Ctrl-C ends it."
-        )  # gloo may abort of a Mismatch
+        stands = "Where the job still stands, Ctrl-C ends it."  # of a Mismatch gloo may abort
+        text += "\nThe job is ended now." if ends else f"\n{stands}"
     if job.live and not as_json:
         text += f"\nIts calls: python -m course_lib.watch --read {folder}"
     return _block(kind, text, ranks, lines, folder, as_json)
