@@ -194,12 +194,12 @@ def test_the_picture_has_a_panel_a_run_and_says_the_same_in_words():
     assert [axes.get_title() for axes in picture.axes] == ["a", "b"]
     assert picture.words.splitlines()[:5] == [
         "a:",
-        "span      peak, bytes  at its end",
-        "outside             0           0",
-        "forward         4,004       4,004",
-        "backward        4,009       4,009",
+        "span         peak  at its end",
+        "outside       0 B         0 B",
+        "forward      4 kB        4 kB",
+        "backward  4.01 kB     4.01 kB",
     ]
-    assert "4,000" in draw.memory(done, rank=0).words
+    assert "4 kB" in draw.memory(done, rank=0).words
     nothing = simulate(lambda: None, world_size=1)
     assert draw.memory(nothing).words == "no memory was counted: see count_memory"
     with pytest.raises(ValueError, match="without a run"):

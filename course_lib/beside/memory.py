@@ -38,7 +38,8 @@ def count_memory(*given: Any) -> MemoryCounter:
     optimizers (their states), and lists, tuples and dicts of these. What operators take or make
     inside the block is counted from then on. Each rank counts its own, and the figures are the same
     under ``run``, ``simulate`` and on modelled GPUs. Not counted: the scratch memory of a single
-    operator, and what Python keeps beside the storages.
+    operator, and what Python keeps beside the storages. Under ``run`` gloo's thread may hold the
+    tensors of a call some milliseconds longer than the call took, and a peak may catch them.
 
     >>> with count_memory(model, optimizer) as memory:
     ...     with span("forward"):

@@ -69,10 +69,10 @@ def _text(curve: Curve) -> str:
     if not curve:
         return _NOTHING
     rows = [
-        [name or "outside", f"{_peak(part):,}", f"{part[-1][1]:,}"]
+        [name or "outside", size(_peak(part)), size(part[-1][1])]
         for name, _, part in _stretches(curve)
     ]
-    return table(["span", "peak, bytes", "at its end"], rows)
+    return table(["span", "peak", "at its end"], rows)
 
 
 def _draw_curve(axes: Axes, curve: Curve) -> None:
