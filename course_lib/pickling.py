@@ -26,6 +26,7 @@ from course_lib.errors import CourseError
 from course_lib.user_code import claim, is_user_code, kept_source, say_if_lines_are_lost, show_lines
 
 _Cached = type(functools.lru_cache(int))
+_CPlusPlus = type(torch.distributed.ReduceOp.RedOpType)  # what classes of pybind11 are made by
 LARGEST = 2_000_000_000  # bytes that may be sent at once
 
 
@@ -61,6 +62,10 @@ class Pickler(cloudpickle.Pickler):
             return _code, (make, parts, file, self._sources[file])
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
+        if type(obj) is _CPlusPlus and _is_there_as(obj.__name__, obj):
+            return getattr, (sys.modules[obj.__module__], obj.__name__)
+        if type(type(obj)) is _CPlusPlus and hasattr(obj, "__members__"):
+            return type(obj), (int(obj),)  # an enum, which would forget its value
         if isinstance(obj, _Cached) and not _can_be_imported(obj):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         if type(obj) is functools.cached_property:  # before Python 3.12 it holds a lock
@@ -137,6 +142,13 @@ def _code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> typ
 def _can_be_imported(function: Any) -> bool:
     known = getattr(sys.modules.get(function.__module__), function.__qualname__, None)
     return known is function and not _goes_by_value(function.__module__)
+
+
+def _is_there_as(name: str, obj: Any) -> bool:
+    """Whether a module has a class under this name. pickle looks for its qualified name, which for
+    ``torch.nn.attention.SDPBackend`` is ``_SDPBackend``.
+    """
+    return getattr(sys.modules.get(obj.__module__), name, None) is obj
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:

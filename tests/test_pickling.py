@@ -12,6 +12,7 @@ import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.attention import SDPBackend
 
 from course_lib import CourseError, Hazard, RankFailed, pickling, run, simulate, user_code
 from course_lib.beside.kept import Kept
@@ -279,6 +280,13 @@ def test_what_is_typed_at_a_prompt_again_is_shown_as_it_is_now():
 def test_what_decorators_have_made_travels(engine):
     for function, expected in executed(DECORATED, "<command-12>")["EXPECTED"]:
         assert engine(function, world_size=1).results == [expected]
+
+
+@pytest.mark.parametrize("engine", [run, simulate])
+def test_an_enum_of_cplusplus_travels_with_its_value_whatever_its_class_is_called(engine):
+    kinds, kind = SDPBackend, SDPBackend.MATH
+    results = engine(lambda: (kinds.MATH == kind, kinds, kind), world_size=2).results
+    assert results == [(True, SDPBackend, SDPBackend.MATH)] * 2
 
 
 def test_what_cannot_travel_is_named():
