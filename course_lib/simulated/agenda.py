@@ -5,9 +5,10 @@ At one time the network comes first (ties below 1), then the ranks, then what is
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from math import inf
 from typing import Any, NoReturn
 
@@ -25,7 +26,7 @@ class Agenda:
         self.now = 0.0
         self.error: BaseException | None = None
         self._heap: list[tuple[float, float, int, Any]] = []
-        self._number = 0
+        self.next_order = count(1).__next__
         self._draw = random.Random(seed).random if seed else None
 
     def wake(self, rank: Rank, at: float) -> None:
@@ -33,23 +34,17 @@ class Agenda:
         rank.waits = None
         # after what happens in the network at that time, whose ties are below 1
         tie = 1.0 + (self._draw() if self._draw else rank.number)
-        self._number += 1
-        heapq.heappush(self._heap, (at, tie, self._number, rank))
+        heappush(self._heap, (at, tie, self.next_order(), rank))
 
     def at(self, at: float, action: Callable[[], None]) -> None:
         """Something happens in the network at ``at``, before any rank runs at that time."""
-        self._number += 1
-        heapq.heappush(self._heap, (at, self.tie(), self._number, action))
+        heappush(self._heap, (at, self.tie(), self.next_order(), action))
 
     def at_last(self, order: int, action: Callable[[], None]) -> None:
         """Something happens in the network when no rank has anything more to do at this time; of
         several such things those of lower ``order`` first.
         """
-        heapq.heappush(self._heap, (self.now, inf, order, action))
-
-    def next_order(self) -> int:
-        self._number += 1
-        return self._number
+        heappush(self._heap, (self.now, inf, order, action))
 
     def tie(self) -> float:
         """Decides between what happens at the same time: by the seed; 0 where that is 0."""
@@ -63,12 +58,11 @@ class Agenda:
 
     def next_rank(self) -> Rank | None:
         """Play what happens in the network until a rank is ready; None if none ever will be."""
-        heap, pop = self._heap, heapq.heappop
+        heap = self._heap
         while heap:
-            at, _, _, item = pop(heap)
-            self.now = at
+            self.now, _, _, item = heappop(heap)
             if type(item) is Rank:
-                item.clock = at
+                item.clock = self.now
                 return item
             try:
                 item()

@@ -57,9 +57,6 @@ class AheadScheduler(Scheduler):
     def note(self, rank: Rank, op: Event) -> None:
         rank.log.append(rank.record(op))
 
-    def spend(self, rank: Rank, seconds: float) -> None:
-        self.read_clock()
-
     def read_clock(self) -> float:
         self.fail(NeedsClock())
 

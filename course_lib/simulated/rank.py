@@ -61,7 +61,6 @@ class Rank(Context):
         self.memory += curve
 
     def compute(self, seconds: float) -> float | None:
-        self.scheduler.check(self)
         if self.gpu:
             return self.gpu.run(seconds)
         self.scheduler.spend(self, seconds)
@@ -119,6 +118,10 @@ class Call:
     @property
     def waited(self) -> bool:
         return self.record.waited
+
+    def wait(self, timeout: Any = None) -> None:
+        self.record.waited = True
+        self.rank.scheduler.wait_for(self, timeout)
 
     def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
         """The rank's end has seen that its calls of these numbers broke a rule, for which

@@ -26,8 +26,7 @@ from course_lib.user_code import find_frame, is_user_frame, line_of
 
 # In a process of real ranks, frames of their recorder are on the way as well.
 _OURS = tuple(str(Path(__file__).parents[1] / part) + os.sep for part in ("simulated", "ranks"))
-_SEND, _RECV = compat.blocking_calls()
-_OBJECTS = compat.object_calls()
+_SEND, _RECV = compat.BLOCKING_CALLS
 
 
 class Site(NamedTuple):
@@ -50,7 +49,7 @@ def call_site(depth: int = 1) -> Site:
     while frame is not None and _is_way_in(frame.f_code.co_filename):
         if frame.f_code is _SEND or frame.f_code is _RECV:
             blocking = True
-        elif frame.f_code.co_name in _OBJECTS:
+        elif frame.f_code.co_name in compat.OBJECT_CALLS:
             carries = True
         frame = frame.f_back
     user = find_frame(frame)
@@ -60,12 +59,12 @@ def call_site(depth: int = 1) -> Site:
 @lru_cache(maxsize=4096)
 def _is_way_in(filename: str) -> bool:
     """Whether frames of a file lie between a caller of torch.distributed and a group of ours."""
-    return filename in compat.call_files() or filename.startswith(_OURS)
+    return filename in compat.CALL_FILES or filename.startswith(_OURS)
 
 
 def is_callers(frame: FrameType) -> bool:
     """Whether a frame is the user's, or torch.distributed's own, which works on its behalf."""
-    return is_user_frame(frame) or frame.f_code.co_filename in compat.call_files()
+    return is_user_frame(frame) or frame.f_code.co_filename in compat.CALL_FILES
 
 
 def line_of_thread(thread: Any) -> Line | None:
@@ -75,27 +74,22 @@ def line_of_thread(thread: Any) -> Line | None:
 
 
 def op_of(
-    op: str,
-    rank: int,
-    peer: int | None,
-    group: str,
-    read: int,
-    written: int,
-    tensor: Any,
-    site: Site,
-    **more: Any,
+    op: str, rank: int, peer: int | None, group: str, like: Any, site: Site, **more: Any
 ) -> Event:
-    """An Event that says what a call is, and no times."""
-    dtype = None if tensor is None else str(tensor.dtype).removeprefix("torch.")
-    shape = () if tensor is None else tuple(tensor.shape)
-    more |= {"line": site.line, "bytes_in": read, "bytes_out": written}
-    return Event(rank, op, peer, group, max(read, written), dtype, shape, 0.0, None, **more)
+    """An Event that says what a call is, and no times; ``like`` is its first tensor."""
+    size = max(more.get("bytes_in", 0), more.get("bytes_out", 0))
+    dtype = None if like is None else str(like.dtype).removeprefix("torch.")
+    shape = () if like is None else tuple(like.shape)
+    return Event(rank, op, peer, group, size, dtype, shape, 0.0, None, site.line, **more)
+
+
+_OF_A_CALL = ("called", "completed", "issued", "stream", "waited")  # and not of all like it
 
 
 class Record:
     """One call of one rank: what it is, and its times."""
 
-    __slots__ = ("called", "completed", "issued", "op", "stream", "waited")
+    __slots__ = ("op", *_OF_A_CALL)
 
     def __init__(self, op: Event, site: Site | None = None) -> None:
         self.op = op
@@ -107,15 +101,7 @@ class Record:
         self.waited = not (op.async_op and site is not None and site.direct)
 
     def event(self, seq: int = 0) -> Event:
-        return replace(
-            self.op,
-            issued=self.issued,
-            completed=self.completed,
-            waited=self.waited,
-            seq=seq,
-            called=self.called,
-            stream=self.stream,
-        )
+        return replace(self.op, seq=seq, **{name: getattr(self, name) for name in _OF_A_CALL})
 
 
 def to_events(by_rank: Sequence[list[Record]]) -> list[Event]:

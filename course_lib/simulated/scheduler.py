@@ -19,8 +19,7 @@ import ctypes
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -34,8 +33,6 @@ LEAST_SHARE = 0.1  # of a processor, which ranks get that compute, however busy 
 GRACE = 2.0  # seconds that an overdue rank gets to come out of C code
 _start = threading.Thread.start  # the original: ranks may not start threads of their own
 _STACK = 1 << 20  # bytes; the least in which backward passes of deep models have room
-
-
 Overdue = Callable[[Rank, Any, bool], BaseException]  # of a rank, its frame, and if it is stuck
 
 
@@ -61,19 +58,22 @@ class Scheduler(Agenda):
     def run(self, body: Callable[[Rank], None], limit: float, overdue: Overdue) -> None:
         """Run until all ranks have returned, or ``limit`` seconds have been spent on it."""
         self._body = body
-        with _small_stacks():
+        usual = threading.stack_size(_STACK)
+        try:
             self._start_threads()
-            if self.error is None:
-                self._give(None, self.next_rank())
-            else:
-                self._unwind(None)
-            try:
-                if not self._finished_within(limit):
-                    self._end_overdue(overdue)
-            except BaseException:  # an interrupt: end the ranks, then pass it on
-                self.error = self.error or Abandoned()
+        finally:
+            threading.stack_size(usual)
+        if self.error is None:
+            self._give(None, self.next_rank())
+        else:
+            self._unwind(None)
+        try:
+            if not self._finished_within(limit):
                 self._end_overdue(overdue)
-                raise
+        except BaseException:  # an interrupt: end the ranks, then pass it on
+            self.error = self.error or Abandoned()
+            self._end_overdue(overdue)
+            raise
         for rank in self.ranks:
             if rank.thread is not None and rank.gone and rank is not self._left_behind:
                 rank.thread.join()
@@ -141,7 +141,8 @@ class Scheduler(Agenda):
 
     def spend(self, rank: Rank, seconds: float) -> None:
         """The running rank computes, or sleeps, so long."""
-        self.sleep_until(rank, self.now + seconds)
+        self.check(rank)
+        self.sleep_until(rank, self.read_clock() + seconds)
 
     def read_clock(self) -> float:
         """The running rank's clock, for somebody whose next step may depend on it."""
@@ -281,12 +282,3 @@ class Scheduler(Agenda):
             )
         if self.error is not None:
             raise Abandoned
-
-
-@contextmanager
-def _small_stacks() -> Iterator[None]:
-    before = threading.stack_size(_STACK)
-    try:
-        yield
-    finally:
-        threading.stack_size(before)

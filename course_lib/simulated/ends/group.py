@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course_lib.collectives import OP_OF_METHOD
 from course_lib.simulated import memory
 from course_lib.simulated.ends import works
 from course_lib.simulated.exchange.combine import Tensors
@@ -138,19 +139,13 @@ class SimulatedGroup(_ProcessGroup):
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
-        if compat.function_modes():
-            return compat.outside_of_modes(self.send, tensors, dst, tag)
-        return self._send(tensors[0], self._peer(dst), tag, call_site())
+        return compat.outside_of_modes(self._send, tensors[0], self._peer(dst), tag, call_site())
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
-        if compat.function_modes():
-            return compat.outside_of_modes(self.recv, tensors, src, tag)
-        return self._recv(tensors[0], self._peer(src), tag, call_site())
+        return compat.outside_of_modes(self._recv, tensors[0], self._peer(src), tag, call_site())
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
-        if compat.function_modes():
-            return compat.outside_of_modes(self.recv_anysource, tensors, tag)
-        return self._recv(tensors[0], -1, tag, call_site())
+        return compat.outside_of_modes(self._recv, tensors[0], -1, tag, call_site())
 
     def _peer(self, rank: int) -> int:
         """``rank``, if there is such a one: −1 is what ``rank - 1`` makes of rank 0."""
@@ -162,41 +157,39 @@ class SimulatedGroup(_ProcessGroup):
         memory.refuse_scattered("send", tensor)
         data = memory.raw(tensor)
         call = self._mail.send(self._rank, self._me, tensor, data, dst, tag, site)
-        work = works.SendWork(call, tensor, self._rank.buffers, None if site.blocking else data)
-        work.patience = self._patience
-        return work
+        sent = None if site.blocking else data
+        return works.SendWork(call, self._patience, tensor, self._rank.buffers, sent=sent)
 
     def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
         memory.refuse_scattered("recv", tensor)
         call = self._mail.recv(self._rank, self._me, tensor, src, tag, site)
-        in_users_hands = site.direct and not site.blocking
-        work = works.RecvWork(call, tensor, self._rank.buffers, in_users_hands)
-        work.patience = self._patience
-        return work
+        poisoned = site.direct and not site.blocking  # it is in the user's hands
+        buffers = self._rank.buffers
+        return works.RecvWork(call, self._patience, tensor, buffers, poisoned=poisoned)
 
     # -- collectives ---------------------------------------------------------------------------
 
     def _issue(
         self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any
     ) -> works.CollectiveWork:
-        """``opts`` are c10d's; ``more`` is for who has none: see works.issue."""
+        """``opts`` are c10d's; ``more`` is for who has none: see CollectiveWork."""
         if opts is not None:
             more["async_op"] = getattr(opts, "asyncOp", True)
         if hasattr(opts, "reduceOp"):
             more["reduce_op"] = str(opts.reduceOp.op).rpartition(".")[2]
         if hasattr(opts, "rootRank"):
             more["root"] = self._peer(opts.rootRank)
-        calls = self._channel.collectives
-        work = works.issue(calls, self._rank, self._me, op, ins, outs, call_site(), **more)
-        work.patience = self._patience
-        return work
+        where = self._channel.collectives, self._rank, self._me, self._patience
+        return works.CollectiveWork(*where, op, ins, outs, call_site(), **more)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self._issue("monitored_barrier", [], []).wait(_short(timeout))
 
-    def of_root(self, opts: Any, tensors: list[Tensors]) -> Tensors:
+    def of_root(self, opts: Any, tensors: Any) -> Tensors:
         """What only the root has; the others pass a list without it."""
-        return tensors[0] if opts.rootRank == self._me else []
+        if opts.rootRank != self._me:
+            return []
+        return self.by_rank(tensors) if isinstance(tensors, torch.Tensor) else tensors[0]
 
     def by_rank(self, *tensors: torch.Tensor) -> Tensors:
         """Each tensor cut into one block a rank: all blocks of rank 0, all of rank 1, …"""
@@ -221,50 +214,33 @@ def _short(timeout: timedelta | None) -> timedelta | None:
     return timeout if timeout is not None and timeout <= _SHORT else None
 
 
-# What a call is named in torch.distributed and in c10d, and, of what c10d passes, what a rank gives
-# and what it gets; third the tensor to write down where that is not the first of them.
-_COLLECTIVES: list[tuple[str, str, Callable[..., tuple]]] = [
-    ("all_reduce", "allreduce", lambda g, x, _: (x, x)),
-    ("all_reduce_coalesced", "allreduce_coalesced", lambda g, x, _: (x, x)),
-    ("broadcast", "broadcast", lambda g, x, _: (x, x)),
-    ("reduce", "reduce", lambda g, x, opts: (x, g.of_root(opts, [x]))),
-    ("all_gather", "allgather", lambda g, out, x, _: (x, out[0])),
-    (
-        "all_gather_coalesced",
-        "allgather_coalesced",
-        lambda g, out, x, _: (x, [t for row in out for t in row]),
+def _many(tensors: Any) -> Tensors:
+    """One tensor, or those of a coalesced call."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+# Of what c10d passes, what a rank gives and what it gets; third the tensor to write down where that
+# is not the first of them.
+_SIDES: dict[str, Callable[..., tuple]] = {
+    "all_reduce": lambda g, x, _: (x, x),
+    "all_reduce_coalesced": lambda g, x, _: (x, x),
+    "broadcast": lambda g, x, _: (x, x),
+    "reduce": lambda g, x, opts: (x, g.of_root(opts, [x])),
+    "all_gather": lambda g, out, x, _: (x, out[0]),
+    "all_gather_coalesced": lambda g, out, x, _: (x, [t for row in out for t in row]),
+    "all_gather_single": lambda g, out, x, _: (_many(x), g.by_rank(*_many(out))),
+    "gather": lambda g, out, x, opts: (_many(x), g.of_root(opts, out)),
+    "scatter": lambda g, out, x, opts: (g.of_root(opts, x), out),
+    "reduce_scatter": lambda g, out, x, _: (x[0], out),
+    "reduce_scatter_single": lambda g, out, x, _: (g.by_rank(*_many(x)), _many(out), _many(x)[0]),
+    "all_to_all": lambda g, out, x, _: (x, out),
+    "all_to_all_single": lambda g, out, x, out_sizes, sizes, _: (
+        g.split(x, sizes),
+        g.split(out, out_sizes),
+        x,
     ),
-    (
-        "all_gather_single",
-        "all_gather_single _allgather_base",
-        lambda g, out, x, _: ([x], g.by_rank(out)),
-    ),
-    (
-        "all_gather_single",
-        "all_gather_single_coalesced allgather_into_tensor_coalesced",
-        lambda g, out, x, _: (x, g.by_rank(*out)),
-    ),
-    ("gather", "gather", lambda g, out, x, opts: (x, g.of_root(opts, out))),
-    ("scatter", "scatter", lambda g, out, x, opts: (g.of_root(opts, x), out, out[0])),
-    ("reduce_scatter", "reduce_scatter", lambda g, out, x, _: (x[0], out)),
-    (
-        "reduce_scatter_single",
-        "reduce_scatter_single _reduce_scatter_base",
-        lambda g, out, x, _: (g.by_rank(x), [out], x),
-    ),
-    (
-        "reduce_scatter_single",
-        "reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced",
-        lambda g, out, x, _: (g.by_rank(*x), out, x[0]),
-    ),
-    ("all_to_all", "alltoall", lambda g, out, x, _: (x, out)),
-    (
-        "all_to_all_single",
-        "all_to_all_single alltoall_base",
-        lambda g, out, x, out_sizes, sizes, _: (g.split(x, sizes), g.split(out, out_sizes), x),
-    ),
-    ("barrier", "barrier", lambda g, _: ([], [])),
-]
+    "barrier": lambda g, _: ([], []),
+}
 _OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
 
 
@@ -292,6 +268,5 @@ def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., An
     return call
 
 
-for _op, _names, _sides in _COLLECTIVES:
-    for _name in _names.split():
-        setattr(SimulatedGroup, _name, _method(_op, _name, _sides))
+for _name, _op in OP_OF_METHOD.items():
+    setattr(SimulatedGroup, _name, _method(_op, _name, _SIDES[_op]))

@@ -20,7 +20,7 @@ from course_lib.collectives import collective
 from course_lib.overlap import shared_memory
 from course_lib.simulated import memory
 from course_lib.simulated.ends.future import Future
-from course_lib.simulated.ends.poison import Buffers, Poison
+from course_lib.simulated.ends.poison import Buffers
 from course_lib.simulated.exchange.combine import Tensors
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.records import Site, call_site
@@ -35,11 +35,11 @@ class _MessageWork:
 
     __slots__ = ("_buffer", "_buffers", "call", "patience")
 
-    def __init__(self, call: Any, buffer: torch.Tensor, buffers: Buffers) -> None:
-        self.call, self._buffers = call, buffers
+    def __init__(self, call: Any, patience: Any, buffer: torch.Tensor, buffers: Buffers) -> None:
+        """``patience`` is how long wait() waits where nobody says."""
+        self.call, self.patience, self._buffers = call, patience, buffers
         self._buffer: torch.Tensor | None = buffer  # None once it is the rank's own again
         buffers.last = call.number
-        self.patience: Any = None  # how long wait() waits where nobody says
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -52,10 +52,8 @@ class _MessageWork:
     def wait(self, timeout: Any = None) -> bool:
         if self._buffer is None and self.call.waited:
             return True
-        if compat.function_modes():
-            return compat.outside_of_modes(self.wait, timeout)
         self.call.wait(timeout or self.patience)
-        self.deliver()
+        compat.outside_of_modes(self.deliver)
         return True
 
     def deliver(self) -> None:
@@ -80,10 +78,8 @@ class _MessageWork:
 class SendWork(_MessageWork):
     __slots__ = ("_sent",)
 
-    def __init__(
-        self, call: Any, buffer: torch.Tensor, buffers: Buffers, sent: bytes | None
-    ) -> None:
-        super().__init__(call, buffer, buffers)
+    def __init__(self, *usual: Any, sent: bytes | None) -> None:
+        super().__init__(*usual)
         self._sent = sent  # what was in the buffer; None where nobody can have written to it
 
     def deliver(self) -> None:
@@ -105,11 +101,9 @@ class SendWork(_MessageWork):
 class RecvWork(_MessageWork):
     __slots__ = ("_poison",)
 
-    def __init__(
-        self, call: Any, buffer: torch.Tensor, buffers: Buffers, in_users_hands: bool
-    ) -> None:
-        super().__init__(call, buffer, buffers)
-        self._poison = buffers.put(buffer) if in_users_hands else None
+    def __init__(self, *usual: Any, poisoned: bool) -> None:
+        super().__init__(*usual)
+        self._poison = self._buffers.put(self.memory[0]) if poisoned else None
 
     def deliver(self) -> None:
         buffer, buffers, number = self._buffer, self._buffers, self.call.number
@@ -145,15 +139,58 @@ class CollectiveWork(dist.Work):
         "patience",
     )
 
-    def __init__(self, buffers: Buffers, outputs: Tensors) -> None:
+    def __init__(
+        self,
+        calls: Any,
+        rank: Any,
+        me: int,
+        patience: Any,
+        op: str,
+        ins: Tensors,
+        outs: Tensors,
+        site: Site,
+        root: int = -1,
+        async_op: bool = False,
+        **more: Any,
+    ) -> None:
+        """A rank makes its next call of a whole group, as ``calls``, the group's exchange, knows
+        it: see Collectives.issue. What it passes in is sent as it is now; its buffers are the
+        call's until ``wait``.
+        """
         super().__init__()
-        self.call: Any = None
-        self.patience: Any = None  # how long wait() waits where nobody says
-        self._buffers, self._outputs = buffers, outputs
-        self._given: Tensors = []  # what the rank passed in, as it was then
-        self._inputs: Tensors = []  # the same tensors, as they are now
-        self._places: Tensors | None = []  # the outputs' memory, as the values go into it
-        self._poisons: list[Poison | None] = []
+        kind, self.patience, self._buffers = collective(op), patience, rank.buffers
+        self._outputs, reads, places = outs, ins, outs
+        if kind.memory == "as it lies":  # whatever the order of dimensions
+            reads, places = list(map(memory.as_it_lies, ins)), list(map(memory.as_it_lies, outs))
+        # what is only combined may be sent as it is if nobody can change it before all have called
+        keep = "reduce_op" in more and not async_op
+        given = reads if keep else [t.detach().clone() for t in reads]
+        poisoned: Tensors = []
+        watched = async_op and site.direct  # the user's code goes on meanwhile
+        if watched and kind.writes_what_it_reads and outs and (op, me) != ("broadcast", root):
+            poisoned, watched = places, False  # nobody reads what it was
+        elif watched and not _meet(reads, places):
+            poisoned = places
+        self.call = calls.issue(
+            rank,
+            me,
+            op,
+            ins,
+            outs,
+            given,
+            site=site,
+            root=root,
+            async_op=async_op,
+            dense=_lies_dense(op, ins, outs),
+            shared=shared_memory(outs) if kind.fills_a_list else "",
+            poisoned=len(poisoned),
+            **more,
+        )
+        rank.buffers.last = self.call.number
+        # What the rank passed in, as it was then, and the same tensors, as they are now.
+        self._given, self._inputs = (given, reads) if watched else ([], [])
+        self._places: Tensors | None = places  # the outputs' memory, as the values go into it
+        self._poisons = list(map(rank.buffers.put, poisoned))
 
     @property
     def memory(self) -> Tensors:
@@ -215,58 +252,6 @@ class CollectiveWork(dist.Work):
                 out.detach().copy_(value.view(out.shape))
                 self._buffers.filled[out.data_ptr()] = self.call.number, self._buffers.last
         self._places, self._given, self._inputs, self._poisons = None, [], [], []
-
-
-def issue(
-    calls: Any,
-    rank: Any,
-    me: int,
-    op: str,
-    ins: Tensors,
-    outs: Tensors,
-    site: Site,
-    root: int = -1,
-    reduce_op: str | None = None,
-    async_op: bool = False,
-    first: torch.Tensor | None = None,
-) -> CollectiveWork:
-    """A rank makes its next call of a whole group, as ``calls``, the group's exchange, knows it:
-    see Collectives.issue. What it passes in is sent as it is now; its buffers are the call's until
-    ``wait``.
-    """
-    work = CollectiveWork(rank.buffers, outs)
-    reads, places = ins, outs
-    if collective(op).memory == "as it lies":  # whatever the order of dimensions
-        reads, places = list(map(memory.as_it_lies, ins)), list(map(memory.as_it_lies, outs))
-    # what is only combined may be sent as it is if nobody can change it before all have called
-    keep = reduce_op is not None and not async_op
-    given = reads if keep else [t.detach().clone() for t in reads]
-    poisoned: Tensors = []
-    if async_op and site.direct:  # the user's code goes on meanwhile
-        if collective(op).writes_what_it_reads and outs and not (op == "broadcast" and me == root):
-            poisoned = places  # nobody reads what it was
-        else:
-            work._given, work._inputs = given, reads
-            poisoned = [] if _meet(reads, places) else places
-    work.call = calls.issue(
-        rank,
-        me,
-        op,
-        ins,
-        outs,
-        given,
-        site=site,
-        root=root,
-        reduce_op=reduce_op,
-        async_op=async_op,
-        first=first,
-        dense=_lies_dense(op, ins, outs),
-        shared=shared_memory(outs) if collective(op).fills_a_list else "",
-        poisoned=len(poisoned),
-    )
-    rank.buffers.last = work.call.number
-    work._places, work._poisons = places, list(map(rank.buffers.put, poisoned))
-    return work
 
 
 def _meet(ins: Tensors, outs: Tensors) -> bool:

@@ -12,7 +12,6 @@ computed from what the ranks gave when they called.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import torch
 
@@ -57,15 +56,10 @@ class Part(Call):
         joined = {part.me for part in self.met if part.posted}
         return tuple(r for k, r in enumerate(self.calls.ranks) if k not in joined)
 
-    def wait(self, timeout: Any = None) -> None:
-        self.record.waited = True
-        self.rank.scheduler.wait_for(self, timeout)
-
     def poll(self) -> bool:
         """Whether the call is over by now."""
-        scheduler = self.rank.scheduler
-        scheduler.poll(self)
-        return self.meeting.end is not None and self.meeting.end <= scheduler.now
+        self.rank.scheduler.poll(self)
+        return self.meeting.end is not None and self.meeting.end <= self.rank.scheduler.now
 
     def wait_until_all_called(self) -> float:
         """Waits no longer than that; returns when the values would be there."""
@@ -149,24 +143,23 @@ class Collectives:
         lies ``dense``, what of its outputs is ``shared``, and how many of them it will poison.
         """
         self.scheduler.check(rank)
-        n = len(self.ranks)
+        n, kind = len(self.ranks), collective(name)
         in_splits, out_splits = splits(name, ins, outs, n)
         op = op_of(
             name,
             rank.number,
             None if root < 0 else self.ranks[root],
             group or self.name,
-            sum(map(_nbytes, ins)),
-            0 if collective(name).writes_what_it_reads else sum(map(_nbytes, outs)),
             first if first is not None else next(iter((*ins, *outs)), None),
             site,
             reduce_op=reduce_op,
             async_op=async_op,
+            bytes_in=sum(map(_nbytes, ins)),
+            bytes_out=0 if kind.writes_what_it_reads else sum(map(_nbytes, outs)),
             contiguous=dense,
             in_splits=in_splits,
             out_splits=out_splits,
         )
-        kind = collective(name)
         refuse(name, ins, outs, me, n, reduce_op, self.backend)
         if kind.memory and not dense:
             self.scheduler.fail(mismatch.strided(op))

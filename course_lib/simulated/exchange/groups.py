@@ -115,7 +115,7 @@ class Groups:
         self._counts[rank.number] += 1
         if k == len(self._made):
             self._made.append({})
-        op = op_of(name, rank.number, None, name_of(rank, "0"), 0, 0, None, site)
+        op = op_of(name, rank.number, None, name_of(rank, "0"), None, site)
         if rank.number not in ranks:
             self.scheduler.note(rank, op)
         for theirs, other in self._made[k].values():

@@ -60,10 +60,6 @@ class Message(Call):
     def met(self) -> Sequence[Message]:
         return () if self.partner is None else (self.partner,)
 
-    def wait(self, timeout: Any = None) -> None:
-        self.rank.scheduler.wait_for(self, timeout)
-        self.record.waited = True
-
     def poll(self) -> None:
         self.rank.scheduler.poll(self)
 
@@ -199,18 +195,16 @@ class Mail:
                 f"rank {self.ranks[me]} cannot {kind} to or from itself: "
                 "there is no such connection, copy"
             )
-        sent = like.nbytes if kind == "send" else 0
         op = op_of(
             kind,
             self.ranks[me],
             None if peer < 0 else self.ranks[peer],
             self.name,
-            sent,
-            like.nbytes - sent,
             like,
             site,
             tag=tag,
             async_op=not site.blocking,
+            **{"bytes_in" if kind == "send" else "bytes_out": like.nbytes},
         )
         key = (peer, me, tag) if kind == "send" else (me, peer, tag)
         self._ops[alike] = op, key

@@ -151,7 +151,7 @@ class Gpu:
     def run(self, seconds: float) -> float:
         """Give the current stream work; returns when it will have done it."""
         self.current.free = end = self.reached() + seconds
-        self._launch()
+        self.stand_still_until(self.scheduler.now + LAUNCH)
         return end
 
     def give(self, group: str, batch: list[Any]) -> None:
@@ -168,10 +168,7 @@ class Gpu:
             call.record.stream = self.current.name if in_current else "communicator"
             lane.unwaited[call] = not in_current
         lane.put(self.reached(), batch)
-        self._launch()
-
-    def _launch(self) -> None:
-        self.scheduler.sleep_until(self._rank, self.scheduler.now + LAUNCH)
+        self.stand_still_until(self.scheduler.now + LAUNCH)
 
     def stand_still_until(self, at: float) -> None:
         self.scheduler.check(self._rank)

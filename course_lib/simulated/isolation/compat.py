@@ -13,6 +13,7 @@ tests/simulated/test_compat.py says what broke.
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import sys
@@ -27,6 +28,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before any rank does
 from torch import overrides
+from torch.distributed import c10d_logger
 from torch.distributed import distributed_c10d as c10d
 from torch.utils import _python_dispatch as dispatching
 
@@ -35,22 +37,17 @@ from course_lib.versions import old_torch
 
 def missing() -> str | None:
     """Why this torch cannot simulate, or None if it can."""
-    if not dist.is_available():
-        return "this torch was built without torch.distributed: simulate() needs it"
-    import torch._C._distributed_c10d as c
-
-    makes_groups = c10d._new_group_with_tag.__code__.co_names  # the default group is asked
-    wanted = {
-        "torch._C._distributed_c10d._set_thread_isolation_mode": hasattr(
-            c, "_set_thread_isolation_mode"
-        ),
-        "distributed_c10d._world": hasattr(c10d, "_world"),
-        "new_group of a process group": "new_group" in makes_groups,
-        "split_group of a process group": hasattr(dist.ProcessGroup, "split_group"),
-        "distributed_c10d._new_process_group_helper": hasattr(c10d, "_new_process_group_helper"),
-        "all_gather_single": hasattr(dist, "all_gather_single"),
-    }
-    gone = [name for name, there in wanted.items() if not there]
+    c: Any = torch._C._distributed_c10d
+    wanted = [
+        (c, "_set_thread_isolation_mode"),
+        (c10d, "_world"),
+        (c10d, "_new_process_group_helper"),
+        (dist.ProcessGroup, "split_group"),
+        (dist, "all_gather_single"),
+    ]
+    gone = [f"{owner.__name__}.{name}" for owner, name in wanted if not hasattr(owner, name)]
+    if "new_group" not in c10d._new_group_with_tag.__code__.co_names:  # the default group is asked
+        gone.append("new_group of a process group")
     if not gone:
         return None
     if problem := old_torch(torch.__version__):
@@ -75,9 +72,7 @@ class _Worlds(threading.local):
         for name in _world_fields():
             setattr(self, name, getattr(original, name))
 
-    @property
-    def pg_config_info(self) -> list:
-        return c10d._World.pg_config_info.fget(self)  # type: ignore[attr-defined]
+    pg_config_info = c10d._World.pg_config_info
 
 
 @contextmanager
@@ -85,13 +80,12 @@ def separate_worlds() -> Iterator[None]:
     """Every thread has a world of its own inside; afterwards all is as it was."""
     c: Any = torch._C._distributed_c10d
     original = c10d._world
-    mode = c._get_thread_isolation_mode() if hasattr(c, "_get_thread_isolation_mode") else False
     c10d._world = _Worlds(original)  # type: ignore[assignment]
     c._set_thread_isolation_mode(True)
     try:
         yield
     finally:
-        c._set_thread_isolation_mode(mode)
+        c._set_thread_isolation_mode(False)
         c10d._world = original
 
 
@@ -134,19 +128,12 @@ def leave_world() -> None:
     c10d._unregister_all_process_groups()
 
 
-def _code(function: Any) -> Any:
-    """The code object of a function, under its decorators."""
-    return _code(function.__wrapped__) if hasattr(function, "__wrapped__") else function.__code__
-
-
-def blocking_calls() -> tuple[Any, Any]:
-    """The code objects of ``dist.send`` and ``dist.recv``."""
-    return _code(c10d.send), _code(c10d.recv)
-
-
-def object_calls() -> set[str]:
-    """The calls that carry objects. They send memory that nobody has written, behind the pickle."""
-    return {name for name in dir(c10d) if "_object" in name and not name.startswith("_")}
+# The code objects of ``dist.send`` and ``dist.recv``, under their decorators.
+BLOCKING_CALLS = tuple(inspect.unwrap(function).__code__ for function in (c10d.send, c10d.recv))
+# The calls that carry objects. They send memory that nobody has written, behind the pickle.
+OBJECT_CALLS = {name for name in dir(c10d) if "_object" in name and not name.startswith("_")}
+# The files whose frames lie between a caller of torch.distributed and our group.
+CALL_FILES = {c10d.__file__, c10d_logger.__file__}
 
 
 def in_comm_hook() -> bool:
@@ -157,13 +144,6 @@ def in_comm_hook() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def call_files() -> set[str]:
-    """The files whose frames lie between a caller of torch.distributed and our group."""
-    from torch.distributed import c10d_logger
-
-    return {c10d.__file__, c10d_logger.__file__}
 
 
 def after_backward(callback: Callable[[], None]) -> bool:
@@ -242,43 +222,38 @@ def swap_environ(data: Any) -> None:
     os.environ._data = data  # type: ignore[attr-defined]
 
 
-def _folder() -> str | None:
+def _folder() -> list[str]:
     try:
-        return os.getcwd()
+        return [os.getcwd()]
     except OSError:  # it has been removed
-        return None
+        return []
 
 
-def _go_to(folder: str | None) -> None:
-    if folder is not None:
-        os.chdir(folder)
-
-
-def _deterministic() -> tuple[bool, bool]:
-    asked = torch.are_deterministic_algorithms_enabled()
-    return asked, torch.is_deterministic_algorithms_warn_only_enabled()
-
-
-def _checks_gradients() -> tuple[bool, bool]:
-    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-
-
-# What is one for the whole process, where a rank expects it to be its own: how to read and set it.
-# Whether gradients are kept, inference, autocast, modes and the default device are each thread's.
-SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (_deterministic, lambda on: torch.use_deterministic_algorithms(on[0], warn_only=on[1])),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (_checks_gradients, lambda on: torch.autograd.set_detect_anomaly(*on)),
-    (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), vars(torch._tensor_str.PRINT_OPTS).update),
-    (_folder, _go_to),
+# What is one for the whole process, where a rank expects it to be its own: what sets it, and what
+# to call that with for what there is now. Whether gradients are kept, inference, autocast, modes
+# and the default device are each thread's.
+_SETTINGS: list[tuple[Callable[..., Any], Callable[[], list[Any]]]] = [
+    (torch.set_default_dtype, lambda: [torch.get_default_dtype()]),
+    (
+        lambda on, only: torch.use_deterministic_algorithms(on, warn_only=only),
+        lambda: [
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ],
+    ),
+    (torch.set_float32_matmul_precision, lambda: [torch.get_float32_matmul_precision()]),
+    (
+        torch.set_anomaly_enabled,
+        lambda: [torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()],
+    ),
+    (vars(torch._tensor_str.PRINT_OPTS).update, lambda: [dict(vars(torch._tensor_str.PRINT_OPTS))]),
+    (os.chdir, _folder),
 ]
-
-
-# What changes them.
+# What a program changes them with.
 SETTERS: list[tuple[Any, str]] = [
     (torch, "set_default_dtype"),
     (torch, "use_deterministic_algorithms"),
+    (torch, "set_deterministic_debug_mode"),
     (torch, "set_float32_matmul_precision"),
     (torch, "set_anomaly_enabled"),
     (torch, "set_printoptions"),
@@ -287,16 +262,16 @@ SETTERS: list[tuple[Any, str]] = [
 
 
 def settings() -> list[Any]:
-    return [read() for read, _ in SETTINGS]
+    return [read() for _, read in _SETTINGS]
 
 
 def change_settings(wanted: list[Any]) -> list[Any]:
     """Put these in force; returns those that were."""
     before = settings()
     if wanted != before:
-        for (_, put), old, new in zip(SETTINGS, before, wanted, strict=True):
-            if new != old:
-                put(new)
+        for (put, _), old, new in zip(_SETTINGS, before, wanted, strict=True):
+            if new != old and new:
+                put(*new)
     return before
 
 

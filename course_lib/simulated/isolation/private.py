@@ -30,9 +30,8 @@ import sys
 import threading
 import time
 import timeit
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -133,168 +132,6 @@ Place = tuple[Any, str, Replace]
 _INHERITED = object()
 
 
-@functools.cache
-def _places() -> list[Place]:
-    """Owner, name and replacement of everything that is replaced: the same in every simulation."""
-
-    def clock(scale: float, kind: type) -> Replace:
-        return for_ranks(lambda rank, *_: kind(rank.scheduler.read_clock() * scale))
-
-    out: list[Place] = [(time, "sleep", for_ranks(_sleep))]
-    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
-        out += [(time, name, clock(1.0, float)), (time, name + "_ns", clock(1e9, int))]
-    out.append((time, "clock_gettime", clock(1.0, float)))
-    out.append((time, "clock_gettime_ns", clock(1e9, int)))
-    out.append((timeit, "default_timer", clock(1.0, float)))
-    out.append((timeit.Timer, "__init__", _timer))
-    for number, (module, names, make) in enumerate(compat.shared_generators()):
-        out += [
-            (module, name, for_ranks(functools.partial(_draw, number, make, method)))
-            for name, method in names.items()
-        ]
-    processes: list[Any] = [(os, name) for name in PROCESSES.split() if hasattr(os, name)]
-    processes += [(subprocess.Popen, "__init__"), (multiprocessing.process.BaseProcess, "start")]
-    what = for_ranks(_refuse("cannot start or end processes: use run(), where ranks are processes"))
-    out += [(owner, name, what) for owner, name in processes]
-    what = for_ranks(_refuse("cannot start threads: use run(), where ranks are processes"))
-    out.append((threading.Thread, "start", what))
-    out += [*_signal_places(), *_keyboard_places(), *log_settings.places(current)]
-    with suppress(ImportError):  # its progress bars start a thread
-        out.append((importlib.import_module("tqdm.std").tqdm, "monitor_interval", lambda _: 0))
-    # os.environ tells C of what is set in it, whose environment is one for all ranks
-    out += [(os, name, for_ranks(lambda *_: None)) for name in ("putenv", "unsetenv")]
-    no_ranks = for_ranks(lambda _, fn=None, *__, **___: no_spawn(fn))
-    out += [(torch.multiprocessing, name, no_ranks) for name in ("spawn", "start_processes")]
-    out += _no_gpu_places()
-    out += [(*place, _setter) for place in compat.SETTERS]
-    no_cuda = "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
-    out.append((torch.cuda, "_lazy_init", for_ranks(_refuse(no_cuda))))
-    out += _group_places()
-    out.append((sys, "argv", lambda _: arguments()))
-    return [*out, (sys, "stdout", _Pages), (sys, "stderr", _Pages)]
-
-
-def _setter(original: Any) -> Any:
-    @functools.wraps(original)
-    def change(*args: Any, **kwargs: Any) -> Any:
-        rank = current()
-        if rank is not None:
-            rank.scheduler.has_settings = True
-        return original(*args, **kwargs)
-
-    return change
-
-
-def _group_places() -> list[Place]:
-    """What forms a default group, and the stores in which ranks may meet before that."""
-    out: list[Place] = [(owner, "init_process_group", _init) for owner in (dist, compat.c10d)]
-    out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
-    out += [(dist, name, for_ranks(make)) for name, make in store.MAKERS.items()]
-    out.append((*rendezvous.CREATE_STORE, for_ranks(_meeting_place)))
-    return [*out, (*compat.MAKE_GROUP, for_ranks(_form_group))]
-
-
-def _init(original: Any) -> Any:
-    @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> None:
-        rank = current()
-        if rank is not None and rank.groups.formed_for(rank) and dist.is_initialized():
-            raise ValueError(rendezvous.formed_already("simulate()"))
-        original(*args, **kwargs)
-
-    return init_process_group
-
-
-def _meeting_place(rank: Rank, *_: Any, **__: Any) -> Any:
-    """Who has no store of their own has nothing to look up in ours: the world is there."""
-    return compat.store()
-
-
-def _form_group(
-    rank: Rank,
-    size: int,
-    asked: int,
-    _ranks: Any,
-    backend: Any,
-    found: Any,
-    *_: Any,
-    timeout: timedelta | None = None,
-    **__: Any,
-) -> Any:
-    rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
-    group = rank.end_of("0", rank.groups.form_again(rank, str(backend)), timeout)
-    compat.add_group(group, {r: r for r in range(size)})
-    return group, found
-
-
-_perf_counter = time.perf_counter
-
-
-def _timer(original: Any) -> Any:
-    """``timeit`` and torch's benchmarks have bound their clock when they were imported."""
-
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if self.timer is _perf_counter:
-            self.timer = timeit.default_timer
-
-    return init
-
-
-def _signal_places() -> list[Place]:
-    """A handler may be set, as for a job that is about to be stopped; nobody sends a signal."""
-    refuse = for_ranks(_refuse("gets and sends no signals: use run(), where ranks are processes"))
-    out: list[Place] = [
-        (signal, name, refuse) for name in _SIGNALS.split() if hasattr(signal, name)
-    ]
-    out += [(os, name, refuse) for name in ("kill", "killpg")]
-    out.append((signal, "signal", for_ranks(_set_handler)))
-    return [*out, (signal, "getsignal", for_ranks(_handler))]
-
-
-def _set_handler(rank: Rank, number: int, handler: Any) -> Any:
-    before, rank.handlers[number] = _handler(rank, number), handler
-    return before
-
-
-def _handler(rank: Rank, number: int) -> Any:
-    return rank.handlers.get(number, signal.SIG_DFL)
-
-
-def _no_gpu_places() -> list[Place]:
-    """A script that asks for one is told what it would be told on a machine without."""
-    answers: list[tuple[Any, str, Any]] = [
-        (torch.cuda, "is_available", False),
-        (torch.cuda, "device_count", 0),
-        (torch.accelerator, "is_available", False),
-        (torch.accelerator, "device_count", 0),
-        (torch.accelerator, "current_accelerator", None),
-    ]
-    return [
-        (owner, name, for_ranks(functools.partial(_answer, answer)))
-        for owner, name, answer in answers
-    ]
-
-
-def _answer(answer: Any, *_: Any, **__: Any) -> Any:
-    return answer
-
-
-def _keyboard_places() -> list[Place]:
-    owners: list[tuple[Any, str]] = [(builtins, "input"), (sys, "breakpointhook")]
-    owners.append((importlib.import_module("pdb"), "set_trace"))
-    return [(owner, name, for_ranks(lambda *_, **__: no_keyboard())) for owner, name in owners]
-
-
-def _sleep(rank: Rank, seconds: float) -> None:
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"sleep({seconds!r}): give a time in seconds, zero or more")
-    scheduler = rank.scheduler
-    scheduler.check(rank)
-    scheduler.spend(rank, seconds)
-
-
 def for_ranks(replacement: Callable[..., Any]) -> Replace:
     """A function that is ``replacement(rank, …)`` in a rank's thread, the original elsewhere."""
 
@@ -314,6 +151,162 @@ def _refuse(what: str) -> Callable[..., Any]:
         raise RuntimeError(f"a simulated rank {what}")
 
     return refuse
+
+
+def always(answer: Any) -> Callable[..., Any]:
+    return lambda rank, *_, **__: answer
+
+
+def _clock(rank: Rank, *_: Any) -> float:
+    return rank.scheduler.read_clock()
+
+
+def _clock_ns(rank: Rank, *_: Any) -> int:
+    return int(rank.scheduler.read_clock() * 1e9)
+
+
+def _sleep(rank: Rank, seconds: float) -> None:
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"sleep({seconds!r}): give a time in seconds, zero or more")
+    rank.scheduler.spend(rank, seconds)
+
+
+def _set_handler(rank: Rank, number: int, handler: Any) -> Any:
+    """A handler may be set, as for a job that is about to be stopped; nobody sends a signal."""
+    before, rank.handlers[number] = _handler(rank, number), handler
+    return before
+
+
+def _handler(rank: Rank, number: int) -> Any:
+    return rank.handlers.get(number, signal.SIG_DFL)
+
+
+def _meeting_place(rank: Rank, *_: Any, **__: Any) -> Any:
+    """Who has no store of their own has nothing to look up in ours: the world is there."""
+    return compat.store()
+
+
+def _form_group(
+    rank: Rank, size: int, asked: int, _ranks: Any, backend: Any, found: Any, *_: Any, **how: Any
+) -> Any:
+    rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
+    channel = rank.groups.form_again(rank, str(backend))
+    group = rank.end_of("0", channel, how.get("timeout"))
+    compat.add_group(group, {r: r for r in range(size)})
+    return group, found
+
+
+_NO_PROCESS = _refuse("cannot start or end processes: use run(), where ranks are processes")
+_NO_THREAD = _refuse("cannot start threads: use run(), where ranks are processes")
+_NO_SIGNAL = _refuse("gets and sends no signals: use run(), where ranks are processes")
+_NO_CUDA = _refuse(
+    "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
+)
+# Of whom, which names, and what they do in a rank.
+_IN_RANKS: list[tuple[Any, str, Callable[..., Any]]] = [
+    (time, "sleep", _sleep),
+    (time, "time monotonic perf_counter process_time thread_time clock_gettime", _clock),
+    (time, "time_ns monotonic_ns perf_counter_ns process_time_ns thread_time_ns", _clock_ns),
+    (time, "clock_gettime_ns", _clock_ns),
+    (timeit, "default_timer", _clock),
+    (os, PROCESSES, _NO_PROCESS),
+    (subprocess.Popen, "__init__", _NO_PROCESS),
+    (multiprocessing.process.BaseProcess, "start", _NO_PROCESS),
+    (threading.Thread, "start", _NO_THREAD),
+    (signal, _SIGNALS, _NO_SIGNAL),
+    (os, "kill killpg", _NO_SIGNAL),
+    (signal, "signal", _set_handler),
+    (signal, "getsignal", _handler),
+    (builtins, "input", lambda *_, **__: no_keyboard()),
+    (sys, "breakpointhook", lambda *_, **__: no_keyboard()),
+    (importlib.import_module("pdb"), "set_trace", lambda *_, **__: no_keyboard()),
+    # os.environ tells C of what is set in it, whose environment is one for all ranks
+    (os, "putenv unsetenv", always(None)),
+    (torch.multiprocessing, "spawn start_processes", lambda _, fn=None, *__, **___: no_spawn(fn)),
+    # a script that asks for a GPU is told what it would be told on a machine without
+    (torch.cuda, "is_available", always(False)),
+    (torch.cuda, "device_count", always(0)),
+    (torch.cuda, "_lazy_init", _NO_CUDA),
+    (torch.accelerator, "is_available", always(False)),
+    (torch.accelerator, "device_count", always(0)),
+    (torch.accelerator, "current_accelerator", always(None)),
+    (dist, "TCPStore", store.tcp),
+    (dist, "FileStore", store.file),
+    (*rendezvous.CREATE_STORE, _meeting_place),
+    (*compat.MAKE_GROUP, _form_group),
+]
+
+
+@functools.cache
+def _places() -> list[Place]:
+    """Owner, name and replacement of everything that is replaced: the same in every simulation."""
+    out = places_of(_IN_RANKS)
+    for number, (module, names, make) in enumerate(compat.shared_generators()):
+        out += [
+            (module, name, for_ranks(functools.partial(_draw, number, make, method)))
+            for name, method in names.items()
+        ]
+    with suppress(ImportError):  # its progress bars start a thread
+        out.append((importlib.import_module("tqdm.std").tqdm, "monitor_interval", lambda _: 0))
+    out += log_settings.places(current)
+    out += [(*place, _setter) for place in compat.SETTERS]
+    out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
+    return [
+        *out,
+        (dist, "init_process_group", _init),
+        (compat.c10d, "init_process_group", _init),
+        (timeit.Timer, "__init__", _timer),
+        (sys, "argv", lambda _: arguments()),
+        (sys, "stdout", _Pages),
+        (sys, "stderr", _Pages),
+    ]
+
+
+def places_of(rows: Iterable[tuple[Any, str, Callable[..., Any]]]) -> list[Place]:
+    """Of rows like those of _IN_RANKS; names that this system lacks are left out."""
+    return [
+        (owner, name, for_ranks(replacement))
+        for owner, names, replacement in rows
+        for name in names.split()
+        if hasattr(owner, name)
+    ]
+
+
+def _setter(original: Any) -> Any:
+    @functools.wraps(original)
+    def change(*args: Any, **kwargs: Any) -> Any:
+        rank = current()
+        if rank is not None:
+            rank.scheduler.has_settings = True
+        return original(*args, **kwargs)
+
+    return change
+
+
+def _init(original: Any) -> Any:
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        rank = current()
+        if rank is not None and rank.groups.formed_for(rank) and dist.is_initialized():
+            raise ValueError(rendezvous.formed_already("simulate()"))
+        original(*args, **kwargs)
+
+    return init_process_group
+
+
+_perf_counter = time.perf_counter
+
+
+def _timer(original: Any) -> Any:
+    """``timeit`` and torch's benchmarks have bound their clock when they were imported."""
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if self.timer is _perf_counter:
+            self.timer = timeit.default_timer
+
+    return init
 
 
 def _draw(

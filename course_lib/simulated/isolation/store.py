@@ -5,7 +5,7 @@ Whoever waits for a key looks again after a while, in virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -57,7 +57,6 @@ class SharedStore(_Store):
         while not self.check(keys):
             if seconds <= 0:
                 raise dist.DistStoreError(f"wait timeout, keys: {', '.join(keys)}")
-            scheduler.check(self._rank)
             scheduler.spend(self._rank, pause)
             seconds, pause = seconds - pause, min(2 * pause, _LONGEST_PAUSE)
 
@@ -68,22 +67,13 @@ class SharedStore(_Store):
         return len(self._table)
 
 
-def _tcp(
-    rank: Rank,
-    host_name: str,
-    port: int,
-    world_size: int | None = None,
-    is_master: bool = False,
-    timeout: timedelta | None = None,
-    *_: Any,
-    **__: Any,
-) -> SharedStore:
-    return SharedStore(rank, port, timeout)
+# ---- what stands in ranks for classes of torch.distributed ---------------------------------------
 
 
-def _file(rank: Rank, file_name: str, world_size: int = -1) -> SharedStore:
+def tcp(rank: Rank, host_name: str, port: int, *more: Any, **how: Any) -> SharedStore:
+    """``more`` may be a world size, whether this is the host, and a timeout."""
+    return SharedStore(rank, port, how.get("timeout", more[2] if len(more) > 2 else None))
+
+
+def file(rank: Rank, file_name: str, world_size: int = -1) -> SharedStore:
     return SharedStore(rank, file_name, None)
-
-
-# what stands in ranks for a class of torch.distributed
-MAKERS: dict[str, Callable[..., SharedStore]] = {"TCPStore": _tcp, "FileStore": _file}
