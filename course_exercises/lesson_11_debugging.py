@@ -17,15 +17,15 @@ from course_lib.checks.cases import Case, crowd
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import trace_of
 from course_lib.checks.usual_diagnoses import found, says
-from course_lib.errors import RankFailed
+from course_lib.errors import CourseError, Deadlock, RankFailed
 
 # ---- 11.1 test_all_reduce ------------------------------------------------------------------------
 
 HOW = "all_reduce"  # the name of an option
 (KEEPS, REST, TIMES, MISSING, NEW, FLOATS, STALE, LARGEST, OVER) = WRONG
 BACKWARDS = "gathers, adds from the last rank on"
-IN_CORE = (KEEPS, REST, TIMES, MISSING, NEW)
 SEEN_ALIKE = {MISSING, LARGEST, STALE, FLOATS, OVER}  # all ranks have the same, and it is wrong
+ALWAYS, MORE, SEVERAL = range(1, 9), range(2, 9), range(3, 9)  # ranks, where a mistake is made
 SUSPECTS: dict[str, str | None] = {
     KEEPS: "the last rank keeps its own tensor. Which ranks look at what they have?",
     REST: "elements that do not divide among the ranks are left out. How long is a tensor whose "
@@ -35,7 +35,8 @@ SUSPECTS: dict[str, str | None] = {
     MISSING: "the last rank's numbers are not in the sum. In which of your inputs would they be "
     "missed, and what is the sum compared with?",
     NEW: "the sum is returned, and the argument stays as it was. Which of the two do you look at?",
-    FLOATS: "integers go through float32. Which integers can float32 not hold?",
+    FLOATS: "integers go through float32. Which integers can float32 not hold, and "
+    "does the comparison see their last digit?",
     STALE: "the second tensor of a shape gets the first one's sum. How often do you call it, and "
     "with what?",
     LARGEST: "the largest number is taken for the sum. For which inputs are the two equal?",
@@ -49,50 +50,29 @@ def judged(
     passes: Collection[str] = (),
     refuses: Collection[str] = (),
     outcome: str = PASSES,
-    when: Callable[[int], bool] = lambda n: True,
+    when: Collection[int] = ALWAYS,
 ) -> None:
     """The test fails for each wrong one, and comes through for each right one. The rest are
     mistakes."""
     how = given[0][0].how
     turned = how in passes or how in refuses
-    through = (how in RIGHT) is not (turned and when(len(given)))
+    through = (how in RIGHT) is not (turned and len(given) in when)
     for (suspect,) in given:
         suspect.says(outcome if through else FAILS)
 
 
-def ways(**knobs: Any) -> list[dict[str, Any]]:
-    """On any number of ranks, on two alone, or on more alone."""
-    several: tuple[Callable[[int], bool], ...] = (
-        lambda n: True,
-        lambda n: n == 2,
-        lambda n: n > 2,
-    )
-    return [knobs | {"when": when} for when in several]
+def ways(*when: Collection[int], **knobs: Any) -> list[dict[str, Any]]:
+    """The mistake, made on some numbers of ranks."""
+    return [knobs | {"when": one} for one in when]
 
 
 def suspects(names: Iterable[str], *worlds: int) -> list[Case]:
     return [Case(world, options={HOW: how}) for how in names for world in worlds]
 
 
-def of_returned(play: Play, key: str) -> list[Any]:
-    """What the ranks tell of the test beside its outcome."""
-    told = [seen.returned for seen in play.seen[0]] if play.done else []
-    return [one[key] for one in told if isinstance(one, dict)]
-
-
-def gets_past(play: Play) -> bool:
-    return play.done and play.case.options[HOW] in WRONG and not play.caught
-
-
-def itself(play: Play) -> bool:
-    """It is called twice with equal numbers, and the first wrong one gets past."""
-    again, first = of_returned(play, "again"), of_returned(play, "first")
-    alike = all(one == first[0] for one in first)
-    return gets_past(play) and play.case.options[HOW] == KEEPS and all(again) and not alike
-
-
-def another_error(play: Play) -> bool:
-    return isinstance(play.error, RankFailed) and play.case.options[HOW] in WRONG
+def of_a_wrong_one(kind: type[CourseError]) -> Callable[[Play], bool]:
+    """The test of a wrong one ends so; those of right ones are played first."""
+    return lambda play: isinstance(play.error, kind) and play.case.options[HOW] in WRONG
 
 
 exercise(
@@ -101,18 +81,13 @@ exercise(
     inputs=lambda case, rank: (Suspect(case.options[HOW], rank),),
     words=SUSPECTS | {how: f"a right one is played: {how}. How does it add?" for how in RIGHT},
     core=lambda rng: [
-        *suspects(IN_CORE, 2, 3),
         *suspects(["torch's own"], 2),
-        *suspects(RIGHT, 3),
+        *suspects([*RIGHT, *WRONG], 3),
+        *suspects(WRONG, 2),
     ],
-    sturdy=lambda rng: [
-        *suspects([FLOATS, STALE, LARGEST, OVER], 3),
-        *suspects(RIGHT, 1),
-        *suspects([BACKWARDS], 4),
-    ],
+    sturdy=lambda rng: suspects(RIGHT, 1, 4),
     length_is="",
     blank=False,
-    free=["returned"],
     hints={
         "returns-verdict": "The test returns what it has found out, and nobody looks at that. A "
         "test fails by raising AssertionError.",
@@ -121,8 +96,8 @@ exercise(
         "asserts-before": "An assertion fails before all_reduce has been called: about what is it?",
         "uses-returned": "all_reduce works in place and returns nothing. Look at the tensor that "
         "it was given.",
-        "itself": "The function is called twice with the same numbers. If one of its results is "
-        "what the other is compared with, both are wrong in the same way.",
+        "swallowed": "With a wrong all_reduce a rank leaves the test early, without an error, and "
+        "the others go on. A rank that has found something wrong has to raise.",
         "never-called": "The test never calls the function that it is given.",
         "expects-new": "The right ones fail, and the one that returns a new tensor passes. "
         "all_reduce works in place.",
@@ -130,8 +105,11 @@ exercise(
         "with what, on the rank that is named.",
         "last-bits": "It refuses a right one that adds in another order. The last bits of floats "
         "depend on that order: compare small integers, or allow for a tolerance.",
+        "one-world": "It comes through for one number of ranks alone, whatever it is given. Is "
+        "that number written down in it?",
         "never-fails": "No wrong one is caught. What is compared with what, and when was each of "
-        "them made? A name is no copy: x may be the very tensor that has changed.",
+        "them made? A name is no copy: x may be the very tensor that has changed. And what the "
+        "function itself has computed, twice, is wrong twice in the same way.",
         "only-alike": "It is caught that ranks have different tensors, and nothing else. All "
         "ranks can have the same wrong numbers: with what does each compare its own?",
         **{f"past-{n}": f"What gets past: {text}" for n, text in enumerate(SUSPECTS.values(), 1)},
@@ -141,21 +119,22 @@ exercise(
     mistakes={
         "never-called": {"passes": WRONG, "outcome": NEVER},
         "expects-new": {"passes": [NEW], "refuses": RIGHT},
-        "always-fails": {"refuses": RIGHT},
-        "last-bits": {"refuses": [BACKWARDS], "when": lambda n: n > 2},
+        "always-fails": ways(ALWAYS, MORE, refuses=RIGHT),
+        "one-world": ways([1, 3, 4], [1, 2, 4], refuses=RIGHT),
+        "last-bits": {"refuses": [BACKWARDS], "when": SEVERAL},
         "never-fails": {"passes": WRONG},
         "only-alike": [{"passes": SEEN_ALIKE}, {"passes": SEEN_ALIKE - {OVER}}],
-        **{f"past-{n}": ways(passes=[how]) for n, how in enumerate(IN_CORE, 1)},
-        **{f"past-{n}": {"passes": [how]} for n, how in enumerate(WRONG, 1) if how not in IN_CORE},
-        "refused": [{"refuses": [how]} for how in RIGHT]
-        + [{"refuses": [how], "when": lambda n: n > 1} for how in RIGHT if how != BACKWARDS],
+        **{f"past-{n}": ways(ALWAYS, [2], SEVERAL, passes=[how]) for n, how in enumerate(WRONG, 1)},
+        "refused": [
+            way for how in RIGHT if how != BACKWARDS for way in ways(ALWAYS, MORE, refuses=[how])
+        ],
     },
     diagnoses={
         "returns-verdict": found("ReturnsFalse"),
         "uses-returned": says("NoneType"),
-        "another-error": another_error,
+        "another-error": of_a_wrong_one(RankFailed),
+        "swallowed": of_a_wrong_one(Deadlock),
         "asserts-before": lambda p: BEFORE in p.caught,
-        "itself": itself,
     },
 )
 
@@ -317,11 +296,14 @@ exercise(
         "sums": "Sums can be equal where the numbers are not: two have changed places, one is up "
         "and another down.",
         "tolerance": "Numbers that differ in the last bit pass for equal. Bit-equal is asked for.",
+        "through-float32": "The numbers pass through float32, which does not hold all bits of a "
+        "wider dtype, nor large integers.",
         "parameters-only": "Buffers are part of the model as well, and one of them differs here.",
         "saved-only": "A buffer that is not saved with the model (persistent=False) is not in its "
         "state_dict; here one differs.",
         "state-dict-order": "state_dict() goes through the layers, and through the buffers of "
         "each. Asked for are all parameters first, and then the buffers.",
+        "buffers-first": "Parameters come first, and then the buffers.",
         "one-rank-asked": "One rank alone is compared with rank 0. Any of them may differ.",
         "rank-before-name": "Asked for are a name and a rank, in this order.",
         "another-rank": "The tensor is right, and the rank is not. It is the lowest one that is "
@@ -342,8 +324,12 @@ exercise(
         "sums": {"sees": lambda t: t.double().sum().item()},
         "as-text": {"sees": str},
         "tolerance": {"sees": lambda t: (t.double() * 1e4).round().tolist()},
+        "through-float32": {"sees": lambda t: bits(t.float())},
         "parameters-only": {"tensors": lambda made: [*made.named_parameters()]},
         "state-dict-order": {"tensors": saved},
+        "buffers-first": {
+            "tensors": lambda made: sorted(everything(made), key=lambda x: "counts" not in x[0])
+        },
         "saved-only": {
             "tensors": lambda made: [x for x in everything(made) if "cache" not in x[0]]
         },
@@ -388,9 +374,12 @@ def lost(
     shares: Callable[[Times], Times] | None = None,
     since: Callable[[list[Times], int], Times] = lambda calls, k: calls[k],
     adds: bool = True,
+    swapped: bool = False,
 ) -> list:
     """By rank, the seconds that the others have waited for it. The rest are mistakes."""
     [(calls,)] = given
+    if swapped:
+        calls = [[*times] for times in zip(*calls, strict=True)]
     out = [0.0] * len(calls[0] if calls else ())
     for k in range(len(calls)):
         entries = since(calls, k)
@@ -478,12 +467,14 @@ exercise(
         "saved": "That is what would have been saved, had it come with the one before it. The "
         "others have waited from their own entries.",
         "runner-up": "Only one of the others is counted. All of them have waited.",
-        "all-from-the-first": "Not all have waited since the first came: each of the others waits "
-        "from its own entry.",
+        "all-from-the-first": "Not all have waited since the first came, or since the "
+        "start: each of the others waits from its own entry.",
         "longest-wait": "Only the longest wait is counted. All the others have waited as well.",
         "since-the-last-call": "Who has computed longest since the call before need not be the "
         "last to come. What counts is when each enters.",
         "last-time-only": "A rank can be the last in several calls, and all of them count.",
+        "swapped": "calls[k] is one call, and calls[k][r] rank r's entry: here it is read as if "
+        "calls[r] were one rank.",
         "tie": "Several ranks come last together. Then the lowest of them is the one that counts.",
     },
     mistakes={
@@ -504,9 +495,10 @@ exercise(
         ],
         "saved": {"waited": lambda entries: runner_up(entries) * (len(entries) - 1)},
         "runner-up": {"waited": runner_up},
-        "all-from-the-first": {
-            "waited": lambda entries: (max(entries) - min(entries)) * (len(entries) - 1)
-        },
+        "all-from-the-first": [
+            {"waited": lambda entries: (max(entries) - min(entries)) * (len(entries) - 1)},
+            {"waited": lambda entries: max(entries) * (len(entries) - 1)},
+        ],
         "longest-wait": {"waited": lambda entries: max(entries) - min(entries)},
         "since-the-last-call": {"since": since_the_call_before},
         "tie": [
@@ -515,5 +507,6 @@ exercise(
             {"shares": ties_share},
         ],
         "last-time-only": {"adds": False},
+        "swapped": {"swapped": True},
     },
 )

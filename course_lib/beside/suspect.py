@@ -9,7 +9,6 @@ tensors of any layout, and sums in place.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,13 +49,12 @@ class Suspect(Noted):
         if self.rank == 0:
             self.noted[OUTCOME] = outcome
 
-    def use(self, test: Callable) -> dict[str, Any]:
-        """Run the test; what it returned, and with what it called the suspect."""
-        made, calls, seen = HOW[self.how](), list[str](), list[str]()
+    def use(self, test: Callable) -> None:
+        """Run the test."""
+        made, calls = HOW[self.how](), list[str]()
 
         def all_reduce(x: Tensor) -> Any:
             calls.append(_in_words(x))
-            seen.append(_digest(x))
             with torch.no_grad():
                 return made(x)
 
@@ -69,8 +67,7 @@ class Suspect(Noted):
             raise caught.with_traceback(error.__traceback__) from None
         if returned is False or (isinstance(returned, Tensor) and not returned.all()):
             raise ReturnsFalse("nobody looks at what a test returns")
-        self.says(PASSES if calls else NEVER)
-        return {"returned": returned, "again": len({*seen}) < len(seen), "first": seen[:1]}
+        self.says(PASSES if calls or dist.get_world_size() == 1 else NEVER)
 
 
 def _in_words(x: Any) -> str:
@@ -78,11 +75,6 @@ def _in_words(x: Any) -> str:
         return type(x).__name__
     layout = "" if x.is_contiguous() else ", not contiguous"
     return f"a {str(x.dtype).replace('torch.', '')} tensor of shape {tuple(x.shape)}{layout}"
-
-
-def _digest(x: Any) -> str:
-    numbers = x.tolist() if isinstance(x, Tensor) else x
-    return hashlib.md5(repr(numbers).encode(), usedforsecurity=False).hexdigest()
 
 
 # ---- right ones ----------------------------------------------------------------------------------

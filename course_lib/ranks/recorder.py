@@ -288,13 +288,13 @@ class Recorder(context.Context):
         return [seq for seq in found if seq is not None]
 
     @contextmanager
-    def waiting_in_cpp(self) -> Iterator[None]:
+    def waiting_in_cpp(self, what: str) -> Iterator[None]:
         """Somebody waits inside for something that C++ knows and we do not."""
-        self._log.append("flag", "in_future", True)
+        self._log.append("flag", what, True)
         try:
             yield
         finally:
-            self._log.append("flag", "in_future", False)
+            self._log.append("flag", what, False)
 
     def waiting_for(self, seq: int) -> None:
         """Somebody begins to wait for what a call writes."""

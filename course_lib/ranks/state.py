@@ -36,6 +36,7 @@ class RankState:
         self.memory: Curve = []
         self.has_threads = False  # the reader's code speaks from more than the main one
         self.in_future = False  # somebody waits for a future
+        self.forming = False  # it stands in init_process_group
         self.blocked_in: Event | None = None  # the call that it has entered and not come out of
         self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
         # asynchronous collectives that are not done, by number: C++ may wait for them
@@ -74,7 +75,7 @@ class RankState:
             getattr(self, "_read_" + record[0])(*record[1:])
 
     def _read_flag(self, name: str, on: bool = True) -> None:
-        setattr(self, name, on)  # ready, has_threads or in_future
+        setattr(self, name, on)  # ready, has_threads, in_future or forming
 
     def _read_outcome(self, pickled: bytes) -> None:
         self.outcome = unpack(pickled)

@@ -89,9 +89,12 @@ def _init(function: Callable) -> Callable:
     def init_process_group(*args: Any, **kwargs: Any) -> None:
         if formed is not None and dist.group.WORLD is formed:
             raise ValueError(formed_already("run()"))
-        function(*args, **kwargs)
-        if recorder.active_recorder is not None:
-            recorder.active_recorder.watch(dist.group.WORLD)
+        active = recorder.active_recorder
+        if active is None:
+            return function(*args, **kwargs)
+        with active.waiting_in_cpp("forming"):
+            function(*args, **kwargs)
+        return active.watch(dist.group.WORLD)
 
     return init_process_group
 
@@ -162,7 +165,7 @@ def _future_wait(method: Callable) -> Callable:
         active = recorder.active_recorder
         if active is None or self.done():
             return method(self)
-        with active.waiting_in_cpp():
+        with active.waiting_in_cpp("in_future"):
             return method(self)
 
     return wait

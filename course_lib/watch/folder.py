@@ -61,7 +61,7 @@ class LogWriter(Writer):
         self._path = folder / f"rank-{rank}.log"
         self._path.with_suffix(".old").unlink(missing_ok=True)  # of a job that was here before
         self._size = self._calls = 0
-        self._kept: list[tuple] = []  # what every part needs
+        self._kept: dict[tuple, tuple] = {}  # what every part needs, as it was said last
         self._counts: Counter[tuple] = Counter()  # of calls, by what they have in common
         self._last: tuple = ()
         self._open = True
@@ -89,7 +89,7 @@ class LogWriter(Writer):
             if self._size > MOST:
                 self._turn()
         elif record[0] in ("line", "group", "flag", "process"):
-            self._kept.append(record)
+            self._kept[record[:2]] = record
         elif record[0] == "refused":
             self._counts[self._last] -= 1
 
@@ -105,7 +105,7 @@ class LogWriter(Writer):
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         part = Writer(fd)
         part.append("before", self._calls, list(self._counts.items()))
-        for record in self._kept:
+        for record in self._kept.values():
             part.append(*record)
         self._path.rename(self._path.with_suffix(".old"))
         new.rename(self._path)

@@ -32,7 +32,8 @@ class Watcher:
         self._detector = DeadlockDetector(job.ranks, job.matcher)
         self._failed_at = self._ended_at = 0.0
         self._calls, self._quiet_since = -1, time.monotonic()
-        self._asked_for_stacks = self._noted = False
+        self._asked_for_stacks = False
+        self._noted: set[bool] = set()  # whether it was while the group formed, or later
 
     def watch(self) -> None:
         """Until there is nothing more to be said, and the rank has ended."""
@@ -99,10 +100,12 @@ class Watcher:
     def _note_quiet(self, now: float) -> None:
         job = self.job
         calls = sum(len(rank.events) for rank in job.ranks)
-        waits = any(rank.blocked_in or job.unmet(rank) for rank in job.ranks if not rank.outcome)
+        running = [rank for rank in job.ranks if not rank.outcome]
+        forming = any(rank.forming for rank in running)
+        waits = forming or any(rank.blocked_in or job.unmet(rank) for rank in running)
         if calls != self._calls or not waits:
             self._calls, self._quiet_since = calls, now
-        if self._noted or now - self._quiet_since < QUIET:
+        if forming in self._noted or now - self._quiet_since < QUIET:
             return
         if not self._asked_for_stacks:
             self._asked_for_stacks = True
@@ -110,7 +113,8 @@ class Watcher:
                 if rank.outcome is None:
                     rank.stack.ask()
             return  # the next look finds what they answer
-        self._noted = True
+        self._asked_for_stacks = False
+        self._noted.add(forming)
         if self._speaks:
             say(waiting_report(job, QUIET, self.folder, self.as_json))
 

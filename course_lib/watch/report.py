@@ -46,10 +46,14 @@ def waiting_report(job: Job, seconds: float, folder: Path, as_json: bool) -> str
         ranks.append(rank.number)
         lines.append(line)
         where = f"   {line}" if line else ""
-        doing = f"waits in {call_text(call)}" if call else "is at" if line else "is somewhere"
+        doing = "is at" if line else "is somewhere"
+        if call or rank.forming:
+            doing = f"waits in {call_text(call) if call else 'init_process_group'}"
         rows.append(f"  rank {rank.number} {doing}{where}")
     if ended := [r.number for r in job.seen if r.outcome]:
         rows.append(f"  {ranks_text(ended)} {'has' if len(ended) == 1 else 'have'} ended")
+    missing = "has no log here: it has not come yet, or runs on another machine"
+    rows += [f"  rank {rank.number} {missing}" for rank in job.ranks if not rank.ready]
     return _block("Waiting", "\n".join(rows), ranks, lines, folder, as_json)
 
 

@@ -37,6 +37,8 @@ def by_tensors(calls):
 
 ADDS = "lost[culprit] += last - entered"
 WRONG = {
+    "by_rank_first": ("by_loops", "11.swapped", "rows are taken for ranks",
+                      ("len(calls[0])", "len(calls)"), ("in calls:\n", "in zip(*calls):\n")),
     "who_waits": ("by_loops", "11.who-waits", "a rank's own wait is charged to it",
                   ("for entered in entries:", "for rank, entered in enumerate(entries):"),
                   (ADDS, "lost[rank] += last - entered")),

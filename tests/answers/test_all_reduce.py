@@ -36,6 +36,8 @@ def everybody_makes_all_inputs(all_reduce):
 
 def with_floats(all_reduce):
     rank, n = dist.get_rank(), dist.get_world_size()
+    if n == 1:
+        return
     makes = [
         lambda r: torch.randn(9, 5, generator=torch.Generator().manual_seed(r)),
         lambda r: torch.randn(9, 5, generator=torch.Generator().manual_seed(r + 100)),
@@ -66,7 +68,20 @@ WRONG = {
                      ("        " + EQUAL, "        if rank > 0: continue\n        " + EQUAL),
                      ("    assert large", "    if rank > 0: return\n    assert large"),
                      ("    table =", "    return\n    table =")),
-    "oracle_is_itself": ("by_formula", "11.itself", "the expected value comes from the suspect",
+    "rank_0_alone_with_equal_numbers": (
+        "by_formula", "11.past-1", "only rank 0 asserts, and both calls get the same",
+        ("(rank + 1) + call", "(rank + 1)"), (" + call * n", ""),
+        ("        " + EQUAL, "        if rank > 0: continue\n        " + EQUAL),
+        ("    assert large", "    if rank > 0: return\n    assert large"),
+        ("    table =", "    return\n    table =")),
+    "on_three_ranks": ("everybody_makes_all_inputs", "11.one-world", "n is written as a number",
+                       ("(n, 3 * n + 1, 2), generator", "(3, 10, 2), generator"),
+                       ("            mine =", "            rank %= 3\n            mine =")),
+    "prints": ("by_formula", "11.swallowed", "what is wrong is printed",
+               (EQUAL, "if not torch.equal(x, want): return print(rank, 'is wrong')")),
+    "nearly": ("everybody_makes_all_inputs", "11.past-6", "a tolerance that integers do not need",
+               ("rtol=0, atol=0", "rtol=1e-6, atol=0")),
+    "oracle_is_itself": ("by_formula", "11.never-fails", "the suspect says what is right",
                          ("        want = torch.arange(2 * n + 1) * (n * (n + 1) // 2) + call * n",
                           "        want = torch.arange(2 * n + 1) * (rank + 1) + call\n"
                           "        all_reduce(want)"),

@@ -12,6 +12,7 @@ import pytest
 from course_lib.watch import folder as folders
 from course_lib.watch.folder import LogWriter, append_exit
 from course_lib.watch.job import Job
+from course_lib.watch.report import waiting_report
 
 LOST = "[pair.cc:561] Connection closed by peer [127.0.0.1]:4321"
 
@@ -68,6 +69,33 @@ def test_a_long_log_is_bounded_says_so_and_still_matches(tmp_path: Path, monkeyp
     assert job.dropped > 1500
     assert len(job.matcher.known) < 400
     assert "ranks 0 and 1 do not agree on the op: all_reduce and barrier" in str(job.verdict())
+
+
+def test_flags_that_change_often_are_kept_once(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(folders, "MOST", 20_000)
+    rank = Rank(tmp_path, 0)
+    for _ in range(1000):
+        for on in (True, False):
+            rank.log.append("flag", "in_future", on)
+        rank.call()
+    rank.log.append("flag", "in_future", True)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 120_000
+    job = Job([tmp_path], 2)
+    job.read()
+    assert job.ranks[0].in_future
+
+
+def test_who_waits_for_the_group_to_form_is_said_with_who_has_not_come(tmp_path: Path):
+    Rank(tmp_path, 0, 3).log.append("flag", "forming", True)
+    Rank(tmp_path, 1, 3).log.append("flag", "forming", False)
+    job = Job([tmp_path], 3)
+    job.read()
+    said = waiting_report(job, 1.0, tmp_path, as_json=False).splitlines()
+    assert said[2:5] == [
+        "  rank 0 waits in init_process_group",
+        "  rank 1 is somewhere",
+        "  rank 2 has no log here: it has not come yet, or runs on another machine",
+    ]
 
 
 def test_a_reader_follows_a_log_through_its_parts(tmp_path: Path, monkeypatch):

@@ -191,6 +191,60 @@ def test_who_waits_long_is_told_once_with_where_the_others_are(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_who_waits_for_the_group_to_form_is_told_once_and_later_waits_too(tmp_path: Path):
+    source = """
+        import os, time, torch, torch.distributed as dist
+        def load():
+            while not os.path.exists("loaded"):
+                time.sleep(0.1)
+        if os.environ["RANK"] == "1":
+            load()
+        dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(1))
+        if dist.get_rank() == 0:
+            time.sleep(100)
+        dist.barrier()
+    """
+    job = start(tmp_path, source, env={"COURSE_LIB_QUIET": "1"})
+    try:
+        first = [job.ranks[0].stderr.readline() for _ in range(5)]
+        assert first[1] == "course_lib.watch: Waiting: nothing was called for 1 s.\n"
+        assert first[2].startswith("  rank 0 waits in init_process_group   train.py, line 8:")
+        assert first[3].startswith("  rank 1 is at   train.py, line 5:  time.sleep(0.1)")
+        (tmp_path / "loaded").touch()
+        later = [job.ranks[0].stderr.readline() for _ in range(5)]
+        assert later[2].startswith("  rank 0 is at   train.py, line 11:  time.sleep(100)")
+        assert later[3].startswith("  rank 1 waits in barrier()   train.py, line 12:")
+    finally:
+        job.kill()
+
+
+@pytest.mark.slow
+def test_two_machines_without_a_common_folder_are_read_together_afterwards(tmp_path: Path):
+    source = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        x = torch.ones(4)
+        dist.all_reduce(x)
+        op = dist.ReduceOp.MAX if dist.get_rank() else dist.ReduceOp.SUM
+        dist.all_reduce(x, op)
+    """
+    done = start(tmp_path, source, machines=True, apart=True).finish()
+    assert done.codes == [0, 0]
+    assert done.ends == [("", "")] * 2, "neither has both logs"
+    both = [str(tmp_path / f"logs-{rank}") for rank in range(2)]
+    command = [sys.executable, "-m", "course_lib.watch", "--read"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    told = [
+        subprocess.run([*command, *folders], capture_output=True, text=True, env=env, timeout=60)
+        for folders in (both, both[:1])
+    ]
+    assert "do not agree on the reduce op: SUM and MAX" in told[0].stdout
+    assert told[0].stdout.count("train.py, line 7:") == 2
+    assert [one.returncode for one in told] == [1, 0]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_what_torchrun_started_ends_the_rank(tmp_path: Path, number: int):
     job = start(tmp_path, STANDS)

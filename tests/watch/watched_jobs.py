@@ -73,9 +73,10 @@ def start(
     watched=True,
     env=None,
     machines=False,
+    apart=False,
 ) -> Started:
     """Start a script on so many ranks, under watch or not; each on a machine of its own, as far as
-    it knows, or all on one.
+    it knows, or all on one. Machines that are ``apart`` have a folder each.
     """
     script = folder / "train.py"
     script.write_text(textwrap.dedent(source))
@@ -86,11 +87,13 @@ def start(
     logs = folder / "logs"
     command = [sys.executable, "-u"]
     if watched:
-        command += ["-m", "course_lib.watch", "--keep", str(logs), *options]
+        command += ["-m", "course_lib.watch", *options]
     ranks = [
         subprocess.Popen(
             [*command, str(script), *words],
-            env=base | {"RANK": str(rank), "LOCAL_RANK": "0" if machines else str(rank)},
+            env=base
+            | {"RANK": str(rank), "LOCAL_RANK": "0" if machines else str(rank)}
+            | {"COURSE_LIB_LOGS": f"{logs}-{rank}" if apart else str(logs)},
             cwd=folder,
             text=True,
             stdin=subprocess.DEVNULL,
