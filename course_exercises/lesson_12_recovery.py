@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
+from itertools import islice
 from math import ceil
 from typing import Any
 
@@ -25,7 +24,7 @@ from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
 from course_lib.checks.compare import ANYTHING
 from course_lib.checks.exercise import Finding, Play, untouched
 from course_lib.checks.rules import without_a_word
-from course_lib.checks.usual_diagnoses import found
+from course_lib.checks.usual_diagnoses import found, says
 
 # ---- 12.1 Checkpoint -----------------------------------------------------------------------------
 
@@ -55,12 +54,13 @@ def in_order(play: Play) -> Iterator[Finding]:
     seen = facts(play)
     if "error" in seen:
         yield Finding("fails", f"in a process of its own save() or load() {seen['error']}")
-    if play.case.options["with"] == HERE:
-        for number, loaded in enumerate(seen.get("found", [])):
-            want = f"state {number - 1}" if number else "None"
-            if loaded != want:
-                after = f"after save(state {number - 1})" if number else "before any save()"
-                yield Finding("values", f"{after} load() returns {loaded}, not {want}")
+    if (first := seen.get("first", "None")) != "None":
+        yield Finding("nothing-saved", f"before any save() load() {says_of(first)}, not None")
+    for key, kind, who in (("found", "values", ""), ("own", "remembers", " of the same object")):
+        for number, loaded in enumerate(seen.get(key, [])):
+            if loaded != f"state {number}":
+                text = f"after save(state {number}) load(){who} {says_of(loaded)}"
+                yield Finding(kind, f"{text}, not state {number}")
 
 
 def whole(play: Play) -> Iterator[Finding]:
@@ -72,14 +72,15 @@ def whole(play: Play) -> Iterator[Finding]:
         once, twice = death["once"], death["twice"]
         when = f"killed {death['when']}"
         if once not in (before, "state 1"):
-            yield from lost(seen, death, f"{when}: load() {says_of(once)}; {had}")
+            text = f"{when}: load() {says_of(once)}; {had}"
+            yield Finding(how_lost(seen["events"], death["when"]), text)
         elif twice not in (once, "state 2"):
             had = f"after the first death it returned {once}" if once != "None" else had
             text = f"the next save, too, {when}: load() {says_of(twice)}; {had}"
-            yield Finding("twice", text)
+            yield Finding("second-death", text)
         elif death["end"] != "state 3":
             text = f"{when}, twice; then a save that is not killed: it or load()"
-            yield Finding("stuck", f"{text} {says_of(death['end'])}")
+            yield Finding("next-save", f"{text} {says_of(death['end'])}")
         else:
             continue
         return
@@ -89,31 +90,24 @@ def says_of(found: str) -> str:
     return found if found.startswith(("raises", "is killed", "does not")) else f"returns {found}"
 
 
-def lost(seen: dict[str, Any], death: dict[str, Any], text: str) -> Iterator[Finding]:
-    """With a kind for what the plain save does to the file that load reads."""
-    events: list[str] = seen["events"]
-    renames = [e for e in events if e.startswith("renames") and e.endswith("to state.pt")]
-    direct = "has written" in death["when"] and (
-        "opens state.pt to write" in death["when"] or not events
-    )
-    if renames and direct:
-        yield Finding("other disk", text)
-    elif direct:
-        yield Finding("onto the path", text)
-    elif any(e.startswith(("removes state.pt", "renames state.pt")) for e in events):
-        yield Finding("removes first", text)
-    elif "opens another file" in death["when"] and renames:
-        yield Finding("unfinished", text)
-    yield Finding("lost", text)
+def how_lost(events: list[str], when: str) -> str:
+    """By what the plain save does to the file that load reads."""
+    renamed = any(e.startswith("renames") and e.endswith("to state.pt") for e in events)
+    if "has written" in when and ("opens state.pt to write" in when or not events):
+        return "other-disk" if renamed else "onto-the-path"
+    if any(e.startswith(("removes state.pt", "renames state.pt")) for e in events):
+        return "removes-first"
+    return "takes-unfinished" if renamed and "opens another file" in when else "lost"
 
 
 def cleared(play: Play) -> Iterator[Finding]:
     seen = facts(play)
     if seen.get("unsynced"):
-        yield Finding("unsynced", "save() returns, and a file that load() reads is not on the disk")
+        text = "a file that load() reads has its name before its bytes are on the disk"
+        yield Finding("unsynced", text)
     if seen.get("files", 0) > 2 and "error" not in seen:
         text = f"after a save that was killed and one that was not, {seen['files']} files are there"
-        yield Finding("files", text)
+        yield Finding("piles-up", text)
 
 
 def refused(play: Play) -> Iterator[Finding]:
@@ -121,16 +115,15 @@ def refused(play: Play) -> Iterator[Finding]:
     seen = facts(play)
     for one in seen.get("full", []):
         if one["found"] not in ("state 0", "state 1"):
-            yield Finding("full", f"{one['when']}: then load() {says_of(one['found'])}")
+            yield Finding("full-disk-loses", f"{one['when']}: then load() {says_of(one['found'])}")
         elif not one["raised"] and one["found"] != "state 1":
             yield Finding("swallows", f"{one['when']}: save() returns as if all were well")
     for one in seen.get("strange", []):
         if one["ran"]:
-            yield Finding("runs", f"load() of {one['when']}: it has run what is in it")
-        elif one["found"] == "None":
-            yield Finding("none", f"load() of a file that is {one['when']} returns None")
+            yield Finding("runs-strangers", f"load() of {one['when']}: it has run what is in it")
         elif one["found"]:
-            yield Finding("strange", f"load() of a file that is {one['when']} returns a value")
+            kind = "hides-damage" if one["found"] == "None" else "takes-anything"
+            yield Finding(kind, f"load() of a file that is {one['when']} returns {one['found']}")
     if not seen.get("whole", True) or seen.get("other", "state 0") != "state 0":
         yield Finding("neighbours", "a file of somebody else's in the folder has changed")
 
@@ -141,6 +134,41 @@ BEFORE, NEVER = "a death in a later save", "a death in the first save"
 def stories(*names: str) -> Callable[..., list[Case]]:
     return lambda rng: [Case(1, n, options={"with": name}) for n, name in enumerate(names)]
 
+
+HINTS = {
+    "fails": "It works in the notebook's process and fails in a new one. What does it take from "
+    "the process in which it was made?",
+    "nothing-saved": "Before the first save there is no file yet, and load() returns None.",
+    "values": "No death is needed: what is loaded is not what was saved.",
+    "remembers": "load() gives what the object remembers, and the job has changed that since. The "
+    "file has it as it was saved.",
+    "other-disk": "The unfinished file lies on another file system. There a move is a copy, byte "
+    "by byte, into the file that load() reads.",
+    "onto-the-path": "save() writes into the file that load() reads. From its first byte to its "
+    "last, this file holds neither state. A copy helps only if load() turns to it.",
+    "removes-first": "The old file is taken away before the new one has its name. Which call does "
+    "both in one step?",
+    "takes-unfinished": "load() takes a file that is not finished. How can it tell?",
+    "second-death": "One death is survived, and a second one is not: what the first has left is "
+    "taken for whole. What does save() do with a file that a death has spoilt?",
+    "next-save": "After a death the next save does not come through. It meets what the dead one "
+    "has left: a file, a folder, a marker.",
+    "lost": "At this moment neither the old state nor the new one can be found. What does load() "
+    "look at, and in which order does it change?",
+    "unsynced": "A file may have its name before its bytes are on the disk: the system writes them "
+    "later. flush() and os.fsync() come before the name.",
+    "piles-up": "Files stay behind. Which names does a save use, and which one removes what a "
+    "killed one has left?",
+    "full-disk-loses": "A save that fails may cost its own state, and not the last one.",
+    "swallows": "A save that came to nothing has to raise, or the job trains on for days without a "
+    "checkpoint.",
+    "runs-strangers": "A pickle can run any code when it is loaded. torch.load(path, "
+    "weights_only=True) takes tensors and plain values alone.",
+    "hides-damage": "A spoilt checkpoint and none at all are two things: for the first load() "
+    "raises. Else the job begins anew and writes over what could be mended.",
+    "takes-anything": "What is loaded was never saved. What tells a checkpoint from another file?",
+    "neighbours": "The folder belongs to others as well. Which files are the checkpoint's own?",
+}
 
 exercise(
     "12.1 Checkpoint",
@@ -155,58 +183,9 @@ exercise(
     sturdy=stories("a full disk", "strange files", "other files in the folder"),
     rules=[in_order, whole, refused],
     budget=[cleared],
-    hints={
-        "onto-the-path": "save() writes into the file that load() reads. From its first byte to "
-        "its last, the old state is gone and the new one is not there.",
-        "removes-first": "The old file is taken away before the new one has its name. Which call "
-        "does both in one step?",
-        "other-disk": "The unfinished file lies on another file system. There a move is a copy, "
-        "byte by byte, into the file that load() reads.",
-        "takes-unfinished": "load() takes a file that is not finished. How can it tell?",
-        "second-death": "One death is survived, and a second one is not: what the first has left "
-        "is taken for whole. What does save() do with a file that a death has spoilt?",
-        "next-save": "After a death the next save does not come through. It meets what the dead "
-        "one has left: a file, a folder, a marker.",
-        "lost": "At this moment neither the old state nor the new one can be found. What does "
-        "load() look at, and in which order does it change?",
-        "values": "No death is needed: what is loaded is not what was saved, or it is there before "
-        "anything was.",
-        "fails": "It works in the notebook's process and fails in a new one. What does it take "
-        "from the process in which it was made?",
-        "unsynced": "A file may have its name before its bytes are on the disk: the system writes "
-        "them later. flush() and os.fsync() come before the name.",
-        "piles-up": "Files stay behind. Which names does a save use, and which one removes what a "
-        "killed one has left?",
-        "full-disk-loses": "A save that fails may cost its own state, and not the last one.",
-        "swallows": "A save that came to nothing has to raise, or the job trains on for days "
-        "without a checkpoint.",
-        "runs-strangers": "A pickle can run any code when it is loaded. torch.load(path, "
-        "weights_only=True) takes tensors and plain values alone.",
-        "hides-damage": "A spoilt checkpoint and none at all are two things: for the first load() "
-        "raises. Else the job begins anew and writes over what could be mended.",
-        "takes-anything": "What is loaded was never saved. What tells a checkpoint from another "
-        "file?",
-        "neighbours": "The folder belongs to others as well. Which files are the checkpoint's own?",
-    },
-    diagnoses={
-        "fails": found("fails"),
-        "values": found("values"),
-        "other-disk": found("other disk"),
-        "onto-the-path": found("onto the path"),
-        "removes-first": found("removes first"),
-        "takes-unfinished": found("unfinished"),
-        "second-death": found("twice"),
-        "next-save": found("stuck"),
-        "lost": found("lost"),
-        "unsynced": over_budget("unsynced"),
-        "piles-up": over_budget("files"),
-        "full-disk-loses": found("full"),
-        "swallows": found("swallows"),
-        "runs-strangers": found("runs"),
-        "hides-damage": found("none"),
-        "takes-anything": found("strange"),
-        "neighbours": found("neighbours"),
-    },
+    hints=HINTS,
+    diagnoses={id: found(id) for id in HINTS}
+    | {id: over_budget(id) for id in ("unsynced", "piles-up")},
 )
 
 # ---- 12.2 train_resumable ------------------------------------------------------------------------
@@ -237,45 +216,11 @@ def restore(states: Generators, which: str = "torch numpy random") -> None:
         random.setstate(pythons)
 
 
-@dataclass
-class Ranks:
-    """The jobs of all ranks in one life, and their generators, which take turns in being torch's,
-    numpy's and random's."""
-
-    jobs: list[Job]
-    own: list[Generators]
-
-    def on(self, rank: int, work: Callable[[Job], Any]) -> Any:
-        restore(self.own[rank])
-        out = work(self.jobs[rank])
-        self.own[rank] = generators()
-        return out
-
-
-def loader(job: Job, rank: int, world: int, epoch: int) -> Iterator:
-    sampler: DistributedSampler = DistributedSampler(job.dataset, world, rank, seed=0)
-    sampler.set_epoch(epoch)
-    return iter(DataLoader(job.dataset, job.batch_size, sampler=sampler))
-
-
-def draw(job: Job, batches: Iterator) -> list[Tensor]:
-    return next(batches)
-
-
-def backward(job: Job, batches: Iterator) -> float:
-    x, y = next(batches)
-    own = cross_entropy(job.model(x), y)
-    job.optimizer.zero_grad()
-    own.backward()
-    return own.item()
-
-
 def mean(every: Tensor, rank: int) -> Tensor:
     return every.sum(0) / len(every)
 
 
 PARTS = ("model", "optimizer", "scheduler")
-EVERY = "torch numpy random"
 
 
 @dataclass(frozen=True)
@@ -283,116 +228,124 @@ class Habits:
     """What a loop takes over from the life before it; mistakes take less, or at another time."""
 
     finds: bool = True
-    parts: tuple[str, ...] = PARTS
+    loads: Callable[[int], tuple[str, ...]] = lambda rank: (*PARTS, "own")
     when: Callable[[int], str] = lambda at: "after skipping" if at else "before"
-    which: str = EVERY
+    which: str = "torch numpy random"
     of_rank: Callable[[int], int] = lambda rank: rank
     position: Callable[[int], int] = lambda at: at
     told: Callable[[int, int], int] = lambda epoch, first: epoch
     last: Callable[[int, int], int] = lambda until, start: until
     recounts: bool = False  # the epoch, from the step
-    lag: tuple[str, ...] = ()  # parts that are saved before the scheduler steps
+    early: tuple[str, ...] = ()  # what is taken for the file before the step has changed it
     average: Callable[[Tensor, int], Tensor] = mean
     trains: bool = True  # with dropout
     returns: Callable[[list, int, list], list] = lambda losses, rank, old: losses[rank]
 
 
-def make_step(ranks: Ranks, batches: list[Iterator], habits: Habits) -> list[float]:
-    losses = [ranks.on(rank, partial(backward, batches=mine)) for rank, mine in enumerate(batches)]
-    for same in zip(*(job.model.parameters() for job in ranks.jobs), strict=True):
-        every = torch.stack([p.grad for p in same])
-        for rank, p in enumerate(same):
-            p.grad.copy_(habits.average(every, rank))
-    for own in ranks.jobs:
-        own.optimizer.step()
-        own.scheduler.step()
-    return losses
+Saved = dict[str, Any]
+Rank = Generator[list, None, tuple[list[float], Saved]]
 
 
-def begin(ranks: Ranks, epoch: int, at: int, saved: dict[str, Any], habits: Habits) -> list:
-    """The loaders of an epoch, from its batch of that number on; ``saved`` of a life before."""
-    out, world, when = [], len(ranks.jobs), habits.when(at)
-    for rank in range(world):
+def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: Habits) -> Rank:
+    """A rank's life. It hands out its gradients where it meets the others, and returns its losses
+    and what it would save."""
+    loads, step = habits.loads(rank), saved.get("step", 0)
+    for part in PARTS if saved else ():
+        if part in loads:
+            getattr(job, part).load_state_dict(copy.deepcopy(saved[part]))
+    sampler: DistributedSampler = DistributedSampler(job.dataset, world, rank, seed=0)
+    loader = DataLoader(job.dataset, job.batch_size, sampler=sampler)
+    first, at = divmod(step, len(loader))
+    epoch, at, own = first, habits.position(at), saved.get("own") if "own" in loads else None
+    losses, kept = list[float](), Saved()
 
-        def again(now: str, rank: int = rank) -> None:
-            if saved and now == when:
-                ranks.on(
-                    rank, lambda job: restore(saved["own"][habits.of_rank(rank)], habits.which)
-                )
+    def again(now: str) -> None:
+        if own and now == habits.when(at):
+            restore(own[habits.of_rank(rank)], habits.which)
 
+    while step < stop:
+        sampler.set_epoch(habits.told(epoch, first))
         again("before")
-        batches = ranks.on(rank, partial(loader, rank=rank, world=world, epoch=epoch))
+        batches = iter(loader)
         again("before skipping")
         for _ in range(at):
-            ranks.on(rank, partial(draw, batches=batches))
+            next(batches)
         again("after skipping")
-        if when == "after a batch":
-            batches = chain([ranks.on(rank, partial(draw, batches=batches))], batches)
+        for x, y in islice(batches, stop - step):
             again("after a batch")
-        out.append(batches)
-    return out
+            own, kept = None, {"own": generators()}
+            loss = cross_entropy(job.model(x), y)
+            job.optimizer.zero_grad()
+            loss.backward()
+            yield [p.grad for p in job.model.parameters()]
+            job.optimizer.step()
+            kept |= {part: copy.deepcopy(getattr(job, part).state_dict()) for part in PARTS}
+            job.scheduler.step()
+            losses, step = [*losses, loss.item()], step + 1
+        epoch, at, own = step // len(loader) if habits.recounts else epoch + 1, 0, None
+    now = {part: copy.deepcopy(getattr(job, part).state_dict()) for part in PARTS}
+    now |= {"own": generators()} | {name: kept[name] for name in habits.early if kept}
+    return losses, now
 
 
-def one_life(ranks: Ranks, saved: dict[str, Any], stop: int, habits: Habits) -> list[list[float]]:
-    """Steps up to ``stop``; then ``saved`` is what the last of them would have saved."""
-    world, plan, start = len(ranks.jobs), ranks.jobs[0], saved.get("step", 0)
-    n_batches = ceil(ceil(len(plan.dataset) / world) / plan.batch_size)
-    first, at = divmod(start, n_batches)
-    epoch, at = first, habits.position(at)
-    losses: list[list[float]] = [[] for _ in range(world)]
-    found, old = (saved if "own" in saved else {}), start
-    while start < stop:
-        batches = begin(ranks, habits.told(epoch, first), at, found, habits)
-        for _ in range(at, min(n_batches, at + stop - start)):
-            late = [copy.deepcopy(job.scheduler.state_dict()) for job in ranks.jobs]
-            for mine, loss in zip(losses, make_step(ranks, batches, habits), strict=True):
-                mine.append(loss)
-            start += 1
-        epoch, at, found = (start // n_batches if habits.recounts else epoch + 1), 0, {}
-    if start > old:
-        for part in PARTS:
-            saved[part] = [copy.deepcopy(getattr(job, part).state_dict()) for job in ranks.jobs]
-        if "scheduler" in habits.lag:
-            saved["scheduler"] = late
-        for state, old_one in zip(
-            saved["optimizer"] if "optimizer" in habits.lag else (), late, strict=False
-        ):
-            state["param_groups"][0]["lr"] = old_one["_last_lr"][0]
-        saved |= {"step": start, "own": [*ranks.own]}
-    return losses
+def in_turn(
+    ranks: list[Rank], own: list[Generators], average: Callable[[Tensor, int], Tensor]
+) -> list[Any]:
+    """What each rank returns; each goes on to where it meets the others, and then the next. They
+    take turns in torch's, numpy's and random's generators as well."""
+    ends: list[Any] = []
+    while not ends:
+        met = []
+        for rank, one in enumerate(ranks):
+            restore(own[rank])
+            try:
+                met.append(next(one))
+            except StopIteration as end:
+                ends.append(end.value)
+            own[rank] = generators()
+        for same in zip(*met, strict=True):
+            every = torch.stack(same)
+            for rank, grad in enumerate(same):
+                grad.copy_(average(every, rank))
+    return ends
 
 
 def train(given: list[tuple[Resumed]], **knobs: Any) -> None:
     """The same loop, as if nobody had ended it. The rest are mistakes."""
-    habits, before, saved = Habits(**knobs), generators(), dict[str, Any]()
+    habits, before, saved = Habits(**knobs), generators(), Saved()
     plans = [plan for (plan,) in given]
     made: list[list[float]] = [[] for _ in plans]  # losses of lives before
     for number, (until, death) in enumerate(plans[0].lives, 1):
-        ranks = Ranks([Job(plan) for plan in plans], [])
-        for rank in range(len(plans)):
-            seed(number, rank)
-            ranks.own.append(generators())
-            ranks.jobs[rank].model.train(habits.trains)
         saved = saved if habits.finds else {}
-        for part in habits.parts if saved else ():
-            for job in ranks.jobs:  # one rank has written, and all read it
-                getattr(job, part).load_state_dict(copy.deepcopy(saved[part][0]))
         start = saved.get("step", 0)
         stop = start + death[1] - 1 if death else habits.last(until, start)
-        losses = one_life(ranks, saved, stop, habits)
-        for rank, (plan, job) in enumerate(zip(plans, ranks.jobs, strict=True)):
+        jobs, own = [Job(plan) for plan in plans], []
+        for rank, job in enumerate(jobs):
+            seed(number, rank)
+            own.append(generators())
+            job.model.train(habits.trains)
+        ranks = [one_rank(job, len(jobs), k, saved, stop, habits) for k, job in enumerate(jobs)]
+        losses, states = map(list, zip(*in_turn(ranks, own, habits.average), strict=True))
+        for rank, (plan, job) in enumerate(zip(plans, jobs, strict=True)):
             mine = habits.returns(losses, rank, made[rank])
             made[rank] = made[rank] + losses[rank]
-            plan.noted |= ends(number, "killed" if death else mine, job)
-            plan.noted[f"life {number}, writers"] = ANYTHING
+            plan.noted |= ends(number, "killed" if death else mine, job, ANYTHING)
+        if stop > start:
+            saved = states[0] | {"step": stop, "own": [state["own"] for state in states]}
     restore(before)
 
 
-def one_writes(play: Play) -> Iterator[Finding]:
-    for name, value in (play.got(0).args[0] if play.done else {}).items():
-        if "writers" in name and "," in value:
-            yield Finding("writers", f"{name.partition(',')[0]}: ranks {value} write files")
-            return
+def saves_well(play: Play) -> Iterator[Finding]:
+    """One rank writes, and never into the only checkpoint."""
+    for rank in range(play.case.world if play.done else 0):
+        for name, value in play.got(rank).args[0].items():
+            life, _, what = name.partition(", ")
+            if what == "saves" and "," in value:
+                yield Finding("many-writers", f"{life}: {value} write files")
+                return
+            if what == "saves" and "in place" in value:
+                yield Finding("in-place", f"{life}: a save writes into the only checkpoint")
+                return
 
 
 class Ends(tuple):
@@ -454,7 +407,7 @@ exercise(
         lives(5, 1, 2, 4, length=23, draws="numpy random"),
         lives(2, 6, ("schedule", 1), 8),
     ],
-    rules=[one_writes],
+    rules=[saves_well],
     hints={
         "begins-anew": "A second life begins at step 0. Does it find what the first has saved?",
         "epoch-anew": "A life that ends in the middle of an epoch begins this epoch anew: some "
@@ -480,9 +433,16 @@ exercise(
         "no-momentum": "The optimizer begins anew: it has lost its momentum.",
         "no-schedule": "The learning rate begins anew.",
         "schedule-late": "The scheduler steps after it was saved: a restart is one step behind.",
+        "generators-early": "The generators are saved as they were before the step, and dropout "
+        "has drawn since.",
+        "only-rank-0-loads": "Only rank 0 takes over the state. Of the optimizer, the scheduler "
+        "and its own generators the others have nothing.",
         "until-more": "`until` counts from the very first step, also in a later life.",
         "many-writers": "Several ranks write. Killed between two writes, they would go on at "
         "different steps; into one file, they would spoil it.",
+        "in-place": "A job that is killed in such a save has lost both states. What does 12.1 do?",
+        "numpys-array": "The file can be written and not read: numpy's state has an array in it. "
+        "weights_only=True takes tensors, numbers, strings, lists and tuples.",
     },
     mistakes={
         "begins-anew": {"finds": False},
@@ -505,9 +465,11 @@ exercise(
         ],
         "restored-too-late": {"when": lambda at: "after skipping"},
         "restored-after-a-batch": {"when": lambda at: "after a batch" if at else "before"},
-        "no-momentum": {"parts": ("model", "scheduler")},
-        "no-schedule": {"parts": ("model", "optimizer")},
-        "schedule-late": each(lag=(("scheduler",), ("scheduler", "optimizer"))),
+        "no-momentum": {"loads": lambda rank: ("model", "scheduler", "own")},
+        "no-schedule": {"loads": lambda rank: ("model", "optimizer", "own")},
+        "schedule-late": each(early=(("scheduler",), ("scheduler", "optimizer"))),
+        "generators-early": {"early": ("own",)},
+        "only-rank-0-loads": {"loads": lambda rank: ("model",) if rank else (*PARTS, "own")},
         "not-averaged": [
             {"average": lambda every, rank: every[rank]},
             {"average": lambda every, rank: every.sum(0)},
@@ -519,7 +481,11 @@ exercise(
         ],
         "until-more": {"last": lambda until, start: start + until},
     },
-    diagnoses={"many-writers": found("writers")},
+    diagnoses={
+        "many-writers": found("many-writers"),
+        "in-place": found("in-place"),
+        "numpys-array": says("UnpicklingError"),
+    },
 )
 
 # ---- 12.3 micro_batches --------------------------------------------------------------------------
@@ -555,6 +521,14 @@ def batch_sizes(*sizes: tuple[int, int, int]) -> list[Case]:
     return rows("largest", *sizes)
 
 
+def dealt_otherwise(play: Play) -> bool:
+    """All sizes are right, and on other ranks."""
+    if not play.done:
+        return False
+    got, want = ([seen.returned for seen in after[0]] for after in (play.seen, play.expected))
+    return got != want and sorted(map(str, got)) == sorted(map(str, want))
+
+
 exercise(
     "12.3 micro_batches",
     cut,
@@ -580,13 +554,25 @@ exercise(
         "may differ by one.",
         "at-least-one": "A micro-batch has a sample that no share has. It may have none.",
         "larger-last": "The larger ones come first.",
+        "no-zeros": "Micro-batches of size 0 are left out, and the others wait there.",
+        "largest-is-a-size": "`largest` is the most samples of one micro-batch, and not how many "
+        "there are.",
+        "one-too-many": "There is one micro-batch more than is needed where the division leaves no "
+        "rest.",
+        "other-ranks": "The right sizes, on the wrong ranks. Whose share has a sample more?",
         "one-too-few": "A micro-batch is larger than `largest`. Which of the two divisions rounds "
         "up?",
     },
     mistakes={
         "everything": {"shares": lambda total, n: [total] * n},
-        "remainder-lost": {"shares": lambda total, n: [total // n] * n},
-        "own-count": {"many": lambda mine, rank, most: ceil(mine[rank] / most)},
+        "remainder-lost": [
+            {"shares": lambda total, n: [total // n] * n},
+            {"shares": lambda total, n: [ceil(total / n)] * n},
+        ],
+        "own-count": [
+            {"many": lambda mine, rank, most: ceil(mine[rank] / most)},
+            {"many": lambda mine, rank, most: ceil(mine[0] / most) * (mine[rank] > 0)},
+        ],
         "greedy": [
             {"split": greedily},
             {"split": greedily, "many": lambda mine, rank, most: ceil(mine[rank] / most)},
@@ -595,6 +581,10 @@ exercise(
             "split": lambda total, parts, most: [max(1, size) for size in share_out(total, parts)]
         },
         "larger-last": {"split": lambda total, parts, most: share_out(total, parts)[::-1]},
+        "no-zeros": {"split": lambda total, parts, most: share_out(total, min(total, parts))},
+        "largest-is-a-size": {"many": lambda mine, rank, most: most if mine[0] else 0},
+        "one-too-many": {"many": lambda mine, rank, most: mine[0] // most + 1 if mine[0] else 0},
         "one-too-few": {"many": lambda mine, rank, most: max(1, mine[0] // most) if mine[0] else 0},
     },
+    diagnoses={"other-ranks": dealt_otherwise},
 )

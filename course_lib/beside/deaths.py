@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from torch import Tensor
+
 from course_lib.beside import lives
 from course_lib.beside.in_rank import NOT_WRITTEN
 from course_lib.beside.kept import snapshot
 from course_lib.beside.lives import Facts, Life, Live, Point, Story
-from course_lib.beside.seen import Noted
+from course_lib.beside.seen import Noted, leaves
 
 HERE = "no death"
 MOST_EVENTS = 12  # of one save at which it is killed
@@ -45,14 +47,24 @@ class Saves(Noted):
 
 
 def in_this_process(answer: Callable, states: list[dict]) -> Facts:
-    """Each state is saved, and loaded by another object; before that nothing is there."""
+    """Before any save, and after each one, when the job has changed its state: what another object
+    loads, and what the one does that has saved."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "state.pt")
-        found = [answer(path).load()]
+        try:
+            first = lives.which(answer(path).load(), states)
+        except FileNotFoundError as error:
+            first = f"raises {type(error).__name__}"
+        found, own = [], []
         for state in states:
-            answer(path).save(snapshot(state))
-            found.append(answer(path).load())
-    return {"found": [lives.which(one, states) for one in found]}
+            mine, one = snapshot(state), answer(path)
+            one.save(mine)
+            for _, leaf in leaves(mine):
+                if isinstance(leaf, Tensor):
+                    leaf.add_(1)
+            found.append(lives.which(answer(path).load(), states))
+            own.append(lives.which(one.load(), states))
+    return {"first": first, "found": found, "own": own}
 
 
 # ---- points --------------------------------------------------------------------------------------
@@ -194,15 +206,19 @@ class Opens:
 
 
 def neighbours(live: Live, path: Path, states: list[dict]) -> Facts:
-    """Other files lie in the folder, and another checkpoint."""
-    notes = path.with_name("notes.txt")
-    notes.write_text("not a checkpoint")
+    """Other files lie in the folder, some named as the answer names its own, and another
+    checkpoint."""
     go, other = partial(Life, path, states), partial(Life, path.with_name("other.pt"), states)
     ready = saved(live, other, 0)
-    end = ready if "error" in ready else saved(live, go, 0, 1)
+    plain = ready if "error" in ready else saved(live, go, 0)
+    names = {Path(name).suffix for _, *names in plain.get("events", []) for name in names}
+    notes = [path.with_name(f"notes{suffix}") for suffix in names | {".txt"}]
+    for one in notes:
+        one.write_text("not a checkpoint")
+    end = plain if "error" in plain else saved(live, go, 1)
     if "error" in end:
         return {"error": end["error"]}
-    whole = notes.exists() and notes.read_text() == "not a checkpoint"
+    whole = all(n.exists() and n.read_text() == "not a checkpoint" for n in notes)
     return {"whole": whole, "other": found(live(other()))}
 
 

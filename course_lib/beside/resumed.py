@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from torch.utils.data import Dataset
 
 from course_lib.beside.seen import Noted
 
-MOMENTS = ("draw", "step", "schedule")  # in which a rank may be killed
-Death = tuple[str, int] | None  # a moment, and the step of this life
+# In which moment of which step of its life a rank is killed: when the step's batch is drawn, before
+# its optimizer.step() or after it ("schedule").
+Death = tuple[str, int] | None
 
 
 class Killed(BaseException):
@@ -35,13 +37,13 @@ class Drawing(Dataset):
 
     def __init__(self, inputs: Tensor, targets: Tensor, draws: str) -> None:
         self.inputs, self.targets, self.draws = inputs, targets, draws
-        self.before: Callable[[str], None] = lambda moment: None
+        self.before: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        self.before("draw")
+        self.before()
         x = self.inputs[index]
         if "torch" in self.draws:
             x = x + torch.rand(())
@@ -52,24 +54,8 @@ class Drawing(Dataset):
         return x.float(), self.targets[index]
 
 
-class Steps(torch.optim.SGD):
-    before: Callable[[str], None] = staticmethod(lambda moment: None)
-
-    def step(self, *args: Any) -> Any:
-        self.before("step")
-        return super().step(*args)
-
-
 def slower(step: int) -> float:
     return 1 / (1 + step)
-
-
-class Schedule(torch.optim.lr_scheduler.LambdaLR):
-    """What it keeps is its state: it has nothing of its own."""
-
-    def step(self, *args: Any) -> None:
-        self.optimizer.before("schedule")  # type: ignore[attr-defined]
-        super().step(*args)
 
 
 class Job:
@@ -79,16 +65,43 @@ class Job:
         self.model = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Dropout(0.5), nn.Linear(6, 2))
         for p, start in zip(self.model.parameters(), plan.weights, strict=True):
             p.data = start.clone()
-        self.optimizer = Steps(self.model.parameters(), lr=0.25, momentum=0.875)
-        self.scheduler = Schedule(self.optimizer, slower)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.25, momentum=0.875)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, slower)
         self.dataset = Drawing(plan.inputs, plan.targets, plan.draws)
         self.batch_size = plan.batch_size
 
     def __repr__(self) -> str:
         return "a job"
 
-    def weights(self) -> dict[str, Tensor]:
-        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+@dataclass
+class Witness:
+    """Kills a rank in its moment, and looks at what its saves do to the folder."""
+
+    folder: Path
+    death: Death
+    steps: int = 0  # of this life, that have begun
+    files: dict[int, bytes] = field(default_factory=dict)  # by inode
+    in_place: bool = False
+
+    def watch(self, job: Job) -> None:
+        job.dataset.before = partial(self.reached, "draw")
+        job.optimizer.register_step_pre_hook(lambda *_: self.reached("step"))
+        job.optimizer.register_step_post_hook(lambda *_: self.reached("schedule"))
+
+    def reached(self, moment: str) -> None:
+        if moment == "step":
+            self.steps += 1
+            self.look()
+        if self.death == (moment, self.steps + (moment == "draw")):
+            raise Killed
+
+    def look(self) -> None:
+        """A save is in place if it writes into files that were there, and leaves none alone."""
+        old = self.files
+        self.files = {p.stat().st_ino: p.read_bytes() for p in files(self.folder)}
+        stayed = [old[inode] == self.files[inode] for inode in old.keys() & self.files]
+        self.in_place |= stayed != [] and not any(stayed)
 
 
 @dataclass(repr=False, eq=False)
@@ -108,27 +121,29 @@ class Resumed(Noted):
         folder = Path(tempfile.mkdtemp())
         try:
             for number, (until, death) in enumerate(self.lives, 1):
-                job, before = Job(self), contents(folder)
+                job, witness, before = Job(self), Witness(folder, death), contents(folder)
                 seed(number, dist.get_rank())
-                if death:
-                    kill_in(job, *death)
+                witness.watch(job)
                 losses: Any = None
                 try:
                     losses = answer(job, str(folder), until)
                 except Killed:
                     losses = "killed"
-                self.noted |= ends(number, losses, job)
-                self.noted[f"life {number}, writers"] = share(folder, before)
+                witness.look()
+                saves = f"ranks {share(folder, before)}{' in place' * witness.in_place}"
+                self.noted |= ends(number, losses, job, saves)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def ends(number: int, losses: Any, job: Job) -> dict[str, Any]:
-    """What is noted of a life: of one that was killed only that."""
-    if isinstance(losses, str):
-        return {f"life {number}": losses}
-    weights = {f"life {number}, {name}": t for name, t in job.weights().items()}
-    return {f"life {number}": losses} | weights
+def ends(life: int, losses: Any, job: Job, saves: Any) -> dict[str, Any]:
+    """What is noted of a life; of one that was killed no weights."""
+    out = {f"life {life}": losses, f"life {life}, saves": saves}
+    if not isinstance(losses, str):
+        out[f"life {life}, weights"] = nn.utils.parameters_to_vector(
+            job.model.parameters()
+        ).detach()
+    return out
 
 
 def seed(life: int, rank: int) -> None:
@@ -139,23 +154,12 @@ def seed(life: int, rank: int) -> None:
     random.seed(number)
 
 
-def kill_in(job: Job, moment: str, step: int) -> None:
-    """Have it raise Killed in a moment of this life's step: when its batch is drawn, in its
-    optimizer.step() or in its scheduler.step()."""
-    made = [0]  # steps of this life that have begun
-
-    def reached(here: str) -> None:
-        made[0] += here == "step"
-        if here == moment and made[0] == step - (here == "draw"):
-            raise Killed
-
-    job.dataset.before = reached
-    job.optimizer.before = reached
+def files(folder: Path) -> list[Path]:
+    return [p for p in sorted(folder.rglob("*")) if p.is_file()]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    files = (p for p in sorted(folder.rglob("*")) if p.is_file())
-    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files(folder)}
 
 
 def share(folder: Path, before: dict[str, bytes]) -> str:

@@ -230,4 +230,31 @@ WRONG = {
         ("            file.flush()\n            os.fsync(file.fileno())\n", ""),
         ("weights_only=True", "weights_only=False"),
     ),
+    "clears_what_looks_temporary": (
+        "replaces",
+        "12.neighbours",
+        "what ends in .tmp is a leftover, one thinks",
+        (
+            WRITES,
+            "        for one in pathlib.Path(self.path).parent.glob('*.tmp'):\n"
+            "            one.unlink()\n" + WRITES,
+        ),
+    ),
+    "remembers": (
+        "replaces",
+        "12.remembers",
+        "why read what was written a moment ago",
+        ("        os.replace(self", "        self.last = state\n        os.replace(self"),
+        (
+            "        if not os.path.exists(self.path):\n",
+            "        if hasattr(self, 'last'):\n            return self.last\n"
+            "        if not os.path.exists(self.path):\n",
+        ),
+    ),
+    "always_opens": (
+        "replaces",
+        "12.nothing-saved",
+        "torch.load has its own way to say that nothing is there",
+        ("        if not os.path.exists(self.path):\n            return None\n", ""),
+    ),
 }

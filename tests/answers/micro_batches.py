@@ -73,4 +73,49 @@ WRONG = {
         "nothing to do is no case",
         ("    if not count:\n        return []\n", ""),
     ),
+    "no_zeros": (
+        "by_divmod",
+        "12.no-zeros",
+        "a micro-batch without samples is left out",
+        ("for k in range(count)]", "for k in range(count) if small + (k < more)]"),
+    ),
+    "more_on_the_last": (
+        "by_divmod",
+        "12.other-ranks",
+        "cuts at rank * size / n",
+        (
+            "size + (rank < rest)",
+            "(rank + 1) * global_batch // n - rank * global_batch // n",
+        ),
+    ),
+    "nobody_asks_who": (
+        "by_divmod",
+        "12.remainder-lost",
+        "every rank takes the largest share",
+        ("size + (rank < rest)", "size + (rest > 0)"),
+    ),
+    "so_many": (
+        "by_divmod",
+        "12.largest-is-a-size",
+        "largest is taken for a number of micro-batches",
+        (
+            "math.ceil(math.ceil(global_batch / n) / largest)",
+            "largest if global_batch else 0",
+        ),
+    ),
+    "one_more": (
+        "by_divmod",
+        "12.one-too-many",
+        "the rest has a micro-batch of its own, also if there is none",
+        (
+            "math.ceil(math.ceil(global_batch / n) / largest)",
+            "math.ceil(global_batch / n) // largest + 1 if global_batch else 0",
+        ),
+    ),
+    "nothing_for_nobody": (
+        "by_divmod",
+        "12.own-count",
+        "who has no samples has no micro-batches",
+        ("    if count == 0:\n", "    if size + (rank < rest) == 0:\n"),
+    ),
 }

@@ -206,4 +206,39 @@ WRONG = {
         "another name than the one that was written",
         ("    if os.path.exists(path):", "    if os.path.exists(path + '.pt'):"),
     ),
+    "onto_the_path": (
+        "skips",
+        "12.in-place",
+        "a save is one call",
+        ('path + ".tmp")\n                os.replace(path + ".tmp", path)', "path)"),
+    ),
+    "rank_0_loads": (
+        "skips",
+        "12.only-rank-0-loads",
+        "one rank reads, and the weights are broadcast",
+        (
+            "    if os.path.exists(path):",
+            "    if os.path.exists(path) and rank > 0:\n"
+            "        state = torch.load(path, weights_only=True)\n"
+            "        job.model.load_state_dict(state['model'])\n"
+            "        step = state['step']\n"
+            "    elif os.path.exists(path):",
+        ),
+    ),
+    "generators_of_before": (
+        "skips",
+        "12.generators-early",
+        "they are taken with the batch, and dropout draws after it",
+        (
+            "            loss = cross_entropy(job.model(x), y)\n",
+            "            mine = generators()\n            loss = cross_entropy(job.model(x), y)\n",
+        ),
+        ("all_gather_object(every, generators())", "all_gather_object(every, mine)"),
+    ),
+    "numpys_array": (
+        "skips",
+        "12.numpys-array",
+        "get_state() is saved as it comes",
+        ("keys.tolist()", "keys"),
+    ),
 }
