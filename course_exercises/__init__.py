@@ -20,6 +20,7 @@ _DECLARED = {
     "lesson_11_debugging": "test_all_reduce first_difference seconds_lost",
     "lesson_12_recovery": "Checkpoint train_resumable micro_batches",
     "lesson_13_sharding": "ShardedOptimizer gathered_linear prefetched",
+    "lesson_14_tensor_parallel": "parallel_mlp vocab_parallel_cross_entropy ring_attention",
 }
 INDEX: dict[str, tuple[str, ...]] = {
     file: tuple(names.split()) for file, names in _DECLARED.items()

@@ -17,7 +17,7 @@ from course_exercises.signs import over_budget
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
 from course_lib.checks.cases import Case, crowd, drawn
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import trace_of
+from course_lib.checks.rules import passes, trace_of
 from course_lib.checks.usual_diagnoses import found, only, says
 from course_lib.trace import Event
 
@@ -457,7 +457,7 @@ def batch(case: Case, rank: int) -> tuple[BothWays]:
     turn = torch.arange(sizes[rank]) + sum(sizes[:rank])
     x += (turn % 2 * 6 - 3).view(-1, *[1] * (x.dim() - 1))
     given = {"x": x + rank / 2, "weight": weight + 3, "bias": bias}
-    return (BothWays(given, case.options.get("eps", 1e-5), upstream),)
+    return (BothWays(given, (case.options.get("eps", 1e-5),), upstream),)
 
 
 def centre_and_scale(mean: Tensor, variance: Tensor, eps: float, n: Tensor) -> tuple:
@@ -497,7 +497,7 @@ def normalise(
         mean = sum(part * b.sum(1) for part, b in parts)
         squares = sum(part * b.square().sum(1) for part, b in parts)
         less = sum(part * b.mean(1) * b.sum(1) for part, b in parts) if within_ranks else mean**2
-        centre, scale = end(mean, squares - less, job.eps, n.sum())
+        centre, scale = end(mean, squares - less, job.rest[0], n.sum())
         z = (leaf["x"].transpose(1, -1) - centre) * scale
         output = (z * leaf["weight"] + leaf["bias"]).transpose(1, -1)
         job.noted["output"] = output.detach().to(job.upstream.dtype)
@@ -511,11 +511,10 @@ def normalise(
 
 def one_each_way(play: Play) -> Iterator[Finding]:
     """One all_reduce in each direction, of at most three numbers a channel."""
-    for rank in range(play.case.world):
-        calls = trace_of(play).of(rank)
+    for rank, when, calls in passes(play):
         numbers = [e.nbytes // getattr(torch, e.dtype or "uint8").itemsize for e in calls]
-        said = f"rank {rank} calls {', '.join(e.op for e in calls) or 'nothing'}"
-        if [e.op for e in calls] != ["all_reduce"] * 2:
+        said = f"rank {rank} calls {', '.join(e.op for e in calls) or 'nothing'} {when}"
+        if [e.op for e in calls] != ["all_reduce"]:
             yield Finding("calls", said)
         elif max(numbers) > 3 * play.case.length:
             yield Finding("bytes", f"{said} with {numbers} numbers; 3 a channel are enough")

@@ -14,11 +14,19 @@ from torch import Tensor, nn
 from course_exercises import gradients
 from course_exercises.declare import each, exercise, marked
 from course_exercises.signs import over_budget
-from course_lib.beside.sharded import Layers, Linear, Optimizing
+from course_lib.beside.driven import BothWays
+from course_lib.beside.sharded import Layers, Optimizing
 from course_lib.checks.cases import Case, crowd, drawn, tensor
 from course_lib.checks.compare import ANYTHING
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import holds_at_most, peaks_at, rests_at, trace_of
+from course_lib.checks.rules import (
+    between_barriers,
+    holds_at_most,
+    passes,
+    peaks_at,
+    rests_at,
+    trace_of,
+)
 from course_lib.checks.usual_diagnoses import found
 from course_lib.simulated.costs import textbook_seconds
 from course_lib.trace import Event
@@ -26,17 +34,6 @@ from course_lib.trace import Event
 LAUNCH = 5e-6  # seconds of a modelled GPU's host for each call
 
 # ---- what several of them ask --------------------------------------------------------------------
-
-
-def between_barriers(play: Play, rank: int) -> list[list[Event]]:
-    """The calls of a rank after each barrier that no line of the answer makes."""
-    parts: list[list[Event]] = []
-    for e in trace_of(play).of(rank):
-        if e.op == "barrier" and not e.line:
-            parts.append([])
-        elif parts:
-            parts[-1].append(e)
-    return parts
 
 
 def sent(e: Event, n: int) -> float:
@@ -334,7 +331,7 @@ def piece(whole: Tensor, rank: int, n: int) -> Tensor:
 
 
 def linear(
-    given: list[tuple[Linear]],
+    given: list[tuple[BothWays]],
     share: Callable[[Tensor, int], Tensor] = lambda by_rank, rank: by_rank.mean(0),
     reaches: bool = True,
     averages_x: bool = False,
@@ -344,30 +341,31 @@ def linear(
 ) -> None:
     """One process that has all of W. The rest are mistakes."""
     jobs = [job for (job,) in given]
-    n, (rows, columns) = len(jobs), jobs[0].shape
-    flat = torch.cat([job.shard for job in jobs]).double()[: rows * columns]
+    n, (rows, columns), dtype = len(jobs), jobs[0].rest[0], jobs[0].given["x"].dtype
+    flat = torch.cat([job.given["shard"] for job in jobs]).double()[: rows * columns]
     grads: list[Tensor] = []
     of_x: list[Any] = []
     for job in jobs:
         w = flat.view(rows, columns).clone().requires_grad_()
-        x = job.x.double().requires_grad_()
+        x = job.given["x"].double().requires_grad_()
         y = x @ w.t()
         (y * job.upstream).sum().backward()
         grads.append(backward(w.grad).flatten())  # type: ignore[arg-type]
         of_x.append(x.grad)
-        y = job.x.double() @ forward(flat, rows, columns).t()
-        job.noted["output"] = y.to(job.x.dtype)
-    same_shape = len({job.x.shape for job in jobs}) == 1
+        y = x.detach() @ forward(flat, rows, columns).t()
+        job.noted["output"] = y.to(dtype)
+    same_shape = len({x.shape for x in of_x}) == 1
     for rank, job in enumerate(jobs):
         means = sum(of_x) / n if averages_x and same_shape else of_x[rank]
-        job.noted["x.grad"] = means.to(job.x.dtype) if job.wants_x and of_x_too else None
-        grad = piece(share(torch.stack(grads), rank), rank, n).to(job.x.dtype)
+        has_x = of_x_too and "x" not in job.constant
+        job.noted["x.grad"] = means.to(dtype) if has_x else None
+        grad = piece(share(torch.stack(grads), rank), rank, n).to(dtype)
         job.noted["shard.grad"] = grad if reaches else None
         for name in ("bytes", "largest"):
-            job.noted[f"{name} between forward and backward"] = ANYTHING
+            job.noted[f"{name} {BETWEEN}"] = ANYTHING
 
 
-def a_linear(case: Case, rank: int) -> tuple[Linear]:
+def a_linear(case: Case, rank: int) -> tuple[BothWays]:
     o = case.options
     rows, columns = o["shape"]
     whole, batch = drawn(case, "W", rows, columns), o.get("batch", (2,))
@@ -376,27 +374,27 @@ def a_linear(case: Case, rank: int) -> tuple[Linear]:
         for name, k in zip("xy", (columns, rows), strict=True)
     )
     shard = piece(whole, rank, case.world)
-    return (Linear(x, shard, (rows, columns), dy, o.get("x needs") != NO_GRADIENT),)
+    constant = ["x"] if o.get("x needs") == NO_GRADIENT else []
+    return (BothWays({"x": x, "shard": shard}, ((rows, columns),), dy, constant, BETWEEN),)
 
 
-NO_GRADIENT = "no gradient"
+NO_GRADIENT, BETWEEN = "no gradient", "between forward and backward"
 
 
 def little_more(play: Play, rank: int) -> int:
     job = play.given(rank)
-    return sum(t.nbytes for t in (job.x, job.shard, job.upstream, job.upstream)) + 1024
+    return sum(t.nbytes for t in (*job.given.values(), job.upstream, job.upstream)) + 1024
 
 
 def gathers_and_scatters(play: Play) -> Iterator[Finding]:
     """An all_gather forward; an all_gather, where it is needed, and a reduce_scatter backward."""
-    for rank in range(play.case.world):
-        for when, calls in zip(("forward", "backward"), between_barriers(play, rank), strict=False):
-            ops = [e.op for e in calls]
-            gathers = sum(op.startswith("all_gather") for op in ops)
-            scatters = sum(op.startswith("reduce_scatter") for op in ops)
-            most = (1, 0) if when == "forward" else (1, 1)
-            if gathers > most[0] or scatters > most[1] or gathers + scatters < len(ops):
-                yield Finding(f"calls {when}", f"rank {rank} calls {', '.join(ops)} {when}", rank)
+    for rank, when, calls in passes(play):
+        ops = [e.op for e in calls]
+        gathers = sum(op.startswith("all_gather") for op in ops)
+        scatters = sum(op.startswith("reduce_scatter") for op in ops)
+        most = (1, 0) if when == "forward" else (1, 1)
+        if gathers > most[0] or scatters > most[1] or gathers + scatters < len(ops):
+            yield Finding(f"calls {when}", f"rank {rank} calls {', '.join(ops)} {when}", rank)
 
 
 def linears(*cases: tuple, **rest: Any) -> list[Case]:
@@ -438,7 +436,7 @@ exercise(
         *linears((2, (3, 5)), (3, (30, 70)), dtype="float64"),
         *linears((3, (1, 1)), (2, (2, 3), {"batch": (2, 1, 2)})),
     ],
-    budget=[holds_at_most("between forward and backward", little_more), gathers_and_scatters],
+    budget=[holds_at_most(BETWEEN, little_more), gathers_and_scatters],
     hints={
         "sum": "The gradient of the shard is the sum over the ranks, not the mean.",
         "own-gradient": "The gradient of a shard comes from its rank's own samples alone. Every "

@@ -16,9 +16,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from course_lib.beside.memory import MemoryCounter, reading
 from course_lib.beside.seen import Noted, left
 from course_lib.context import compute
 
+AT_PEAK = "at the peak"
 FORWARD, BACKWARD = 1e-3, 2e-3  # seconds that a layer computes
 # rounds that end with the mean
 REDUCES = ("sync", "sync with all layers", "backward half in no_sync", "evaluate between")
@@ -127,20 +129,38 @@ class Training(Noted):
 
 @dataclass(repr=False, eq=False)
 class BothWays(Noted):
-    """A forward and a backward pass through a function of x, weight, bias and eps."""
+    """A forward and a backward pass through a function of tensors and of the ``rest``. Barriers
+    mark in the trace where each begins. There is no way back where ``upstream`` has another shape.
+    ``counted``: when the bytes alive are noted, between forward and backward or at forward's peak.
+    """
 
-    words = "x, weight, bias, eps"
-    given: dict[str, Tensor]  # but eps
-    eps: float
+    given: dict[str, Tensor]
+    rest: tuple
     upstream: Tensor
+    constant: Collection[str] = ()  # no gradient of these is asked for
+    counted: str = ""
     noted: dict[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return ", ".join(self.given)
+
     def use(self, function: Callable) -> None:
-        own = {name: t.clone().requires_grad_() for name, t in self.given.items()}
-        out = function(*own.values(), self.eps)
+        own = {
+            name: t.clone().requires_grad_(name not in self.constant)
+            for name, t in self.given.items()
+        }
+        counter = MemoryCounter([*own.values(), self.rest, self.upstream], draws=False)
+        with counter if self.counted else nullcontext():
+            dist.barrier()
+            out = function(*own.values(), *self.rest)
+            dist.barrier()
+            if self.counted:
+                now = counter.peak if self.counted == AT_PEAK else counter.at_rest()
+                self.noted |= reading(counter, self.counted, now)
+            is_right = isinstance(out, Tensor) and out.shape == self.upstream.shape
+            if is_right and out.requires_grad:
+                back(out, self.upstream)
         self.noted["output"] = out.detach().clone() if isinstance(out, Tensor) else out
-        if isinstance(out, Tensor) and out.requires_grad and out.shape == self.upstream.shape:
-            back(out, self.upstream)
         self.noted |= {f"{name}.grad": t.grad for name, t in own.items()}
 
 

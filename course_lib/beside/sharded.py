@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from course_lib.beside.driven import back
 from course_lib.beside.memory import MemoryCounter, reading
 from course_lib.beside.seen import Noted
 from course_lib.context import current
@@ -81,36 +80,6 @@ class Optimizing(Noted):
         for number, (value, is_gone) in enumerate(zip(values, gone, strict=True), 1):
             name = f"step {step + 1}, parameter {number}"
             self.noted |= {name: value, f"{name}: gradient gone": is_gone}
-
-
-@dataclass(repr=False, eq=False)
-class Linear(Noted):
-    """A forward and a backward pass through a linear function whose weight is in shards. Barriers
-    mark in the trace where each begins.
-    """
-
-    words = "x, a shard of the weight, its shape"
-    x: Tensor
-    shard: Tensor
-    shape: tuple[int, int]
-    upstream: Tensor
-    wants_x: bool = True  # whether x's gradient is asked for
-    noted: dict[str, Any] = field(default_factory=dict)
-
-    def use(self, function: Callable) -> None:
-        x = self.x.clone().requires_grad_(self.wants_x)
-        shard = self.shard.clone().requires_grad_()
-        with MemoryCounter([x, shard, self.upstream], draws=False) as memory:
-            dist.barrier()
-            y = function(x, shard, self.shape)
-            dist.barrier()
-            is_right = isinstance(y, Tensor) and y.shape == self.upstream.shape
-            memory.at_rest()
-            self.noted |= reading(memory, "between forward and backward")
-            if is_right and y.requires_grad:
-                back(y, self.upstream)
-        self.noted["output"] = y.detach().clone() if isinstance(y, Tensor) else y
-        self.noted |= {"x.grad": x.grad, "shard.grad": shard.grad}
 
 
 @dataclass(repr=False, eq=False)

@@ -28,6 +28,24 @@ def peers(play: Play, rank: int) -> set[int]:
     return {e.peer for e in sends(play, rank) if e.peer is not None}
 
 
+def between_barriers(play: Play, rank: int) -> list[list[Event]]:
+    """The calls of a rank after each barrier that no line of the answer makes."""
+    parts: list[list[Event]] = []
+    for e in trace_of(play).of(rank):
+        if e.op == "barrier" and not e.line:
+            parts.append([])
+        elif parts:
+            parts[-1].append(e)
+    return parts
+
+
+def passes(play: Play) -> Iterator[tuple[int, str, list[Event]]]:
+    """Of each rank that is driven both ways, the calls of each."""
+    for rank in range(play.case.world):
+        both = zip(("forward", "backward"), between_barriers(play, rank), strict=False)
+        yield from ((rank, when, calls) for when, calls in both)
+
+
 def _first(play: Play, kind: str, of_kind: Callable[[Event], bool], why: str) -> Iterator[Finding]:
     for event in filter(of_kind, trace_of(play).events):
         line = f"\n  {event.line}" if event.line else ""

@@ -200,7 +200,8 @@ def some_rows(it: Compared, cut: Cut) -> str:
 
 def _slices(t: Tensor, dim: int) -> Tensor:
     """A row for each slice along this dimension."""
-    slices = t.movedim(dim, 0).reshape(t.shape[dim], -1)
+    slices = t.movedim(dim, 0)
+    slices = slices.reshape(len(slices), slices[:1].numel())
     return slices if slices.shape[1] else slices.new_zeros(t.shape[dim], 1)
 
 

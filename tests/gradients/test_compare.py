@@ -83,6 +83,13 @@ def test_scalars_complex_numbers_and_empty_tensors():
     assert kinds(W[:0], W[:0], W[:0]) == ["equal"]
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_rank_that_holds_nothing_of_a_wrong_tensor(dim):
+    nothing, rest = W.tensor_split([0], dim)
+    found = compare_gradients({"w": W}, [{"w": nothing}, {"w": rest + rest.sin()}])
+    assert found[0].kind == "differs"
+
+
 def test_no_gradient_is_right_where_it_would_be_zero():
     assert kinds(0 * W, None, None) == ["equal"]
     assert kinds(None, None, 0 * W) == ["equal"]

@@ -1,0 +1,97 @@
+"""Answers to parallel_mlp."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import gelu, linear
+
+
+def by_two_functions(x, w1, b1, w2, b2):
+    class Copied(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            total = grad.contiguous().clone()
+            dist.all_reduce(total)
+            return total
+
+    class Summed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, share):
+            total = share.clone()
+            dist.all_reduce(total)
+            return total
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    hidden = gelu(linear(Copied.apply(x), w1, b1))
+    return Summed.apply(linear(hidden, w2)) + b2
+
+
+def by_hook(x, w1, b1, w2, b2):
+    def sum_up(grad):
+        total = grad.contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+    copied = x.view_as(x)
+    if copied.requires_grad:
+        copied.register_hook(sum_up)
+    share = linear(gelu(linear(copied, w1, b1)), w2)
+    others = share.detach().clone()
+    dist.all_reduce(others)
+    return share + (others - share.detach()) + b2
+
+
+def by_accident(x, w1, b1, w2, b2):
+    class Copied(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            work = dist.all_reduce(grad := grad.clone(), async_op=True)
+            work.wait()
+            return grad
+
+    y = linear(gelu(linear(Copied.apply(x), w1, b1)), w2)
+    dist.all_reduce(y)
+    return y + b2
+
+
+WRONG = {
+    "bias_inside": ("by_two_functions", "14.bias-n-times", "linear takes a bias, and one is there "
+                    "(text-generation-inference#1036)",
+                    ("linear(hidden, w2)) + b2", "linear(hidden, w2, b2))")),
+    "bias_shared_out": ("by_two_functions", "14.bias-divided", "n times b2/n is b2, forward "
+                        "(torchtitan#4332)", ("Summed.apply(linear(hidden, w2)) + b2",
+                        "Summed.apply(linear(hidden, w2, b2 / dist.get_world_size()))")),
+    "sums_twice": ("by_two_functions", "14.summed-again", "the backward of a sum over ranks is a "
+                   "sum over ranks, as functional collectives have it",
+                   ("            return grad\n\n    hidden",
+                    "            total = grad.contiguous().clone()\n"
+                    "            dist.all_reduce(total)\n            return total\n\n    hidden")),
+    "functional": ("by_hook", "14.summed-again", "a collective that autograd knows looks safe",
+                   ("    others = share.detach().clone()\n    dist.all_reduce(others)\n"
+                    "    return share + (others - share.detach()) + b2",
+                    "    from torch.distributed import _functional_collectives as f\n"
+                    "    return f.all_reduce(share, 'sum', dist.group.WORLD) + b2")),
+    "x_alone": ("by_two_functions", "14.share-of-x", "x is the same everywhere, so nothing has to "
+                "be done (nanotron#46)", ("linear(Copied.apply(x), w1, b1)", "linear(x, w1, b1)")),
+    "no_sum": ("by_two_functions", "14.own-share", "the second layer's output looks whole",
+               ("Summed.apply(linear(hidden, w2))", "linear(hidden, w2)")),
+    "detached": ("by_hook", "14.no-gradient", "a copy is sent, and returned",
+                 ("share + (others - share.detach()) + b2", "others + b2.detach()")),
+    "gathers_hidden": ("by_accident", "14.too-many-calls", "the hidden units are put together, to "
+                       "have them whole", ("    dist.all_reduce(y)\n",
+                       "    sizes = torch.tensor([len(b1)])\n    dist.all_reduce(sizes)\n"
+                       "    dist.all_reduce(y)\n")),
+    "two_at_once": ("by_two_functions", "14.bias-n-times", "two at once",
+                    ("linear(hidden, w2)) + b2", "linear(hidden, w2, b2))"),
+                    ("linear(Copied.apply(x), w1, b1)", "linear(x, w1, b1)")),
+}  # fmt: skip

@@ -1,0 +1,112 @@
+"""Answers to ring_attention."""
+
+import torch
+import torch.distributed as dist
+
+
+def one_tensor(q, k, v, where):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    lengths = torch.zeros(n, dtype=torch.int64)
+    lengths[rank] = len(k)
+    dist.all_reduce(lengths)
+    d = q.shape[1]
+    top = q.new_full((len(q), 1), -torch.inf)
+    total, out = q.new_zeros(len(q), 1), torch.zeros_like(q)
+    block = torch.cat([k, v, where[:, None].to(k.dtype)], 1)
+    for step in range(n):
+        works = []
+        if step < n - 1:
+            coming = block.new_empty(lengths[(rank - step - 1) % n], block.shape[1])
+            works = dist.batch_isend_irecv(
+                [
+                    dist.P2POp(dist.isend, block, (rank + 1) % n),
+                    dist.P2POp(dist.irecv, coming, (rank - 1) % n),
+                ]
+            )
+        hidden = block[:, -1] > where[:, None]
+        scores = (q @ block[:, :d].t() / d**0.5).masked_fill(hidden, -torch.inf)
+        new = torch.maximum(top, scores.amax(1, keepdim=True))
+        powers = (scores - new).exp()
+        shrink = (top - new).exp()
+        total = total * shrink + powers.sum(1, keepdim=True)
+        out = out * shrink + powers @ block[:, d : 2 * d]
+        top = new
+        for work in works:
+            work.wait()
+        if step < n - 1:
+            block = coming
+    return out / total
+
+
+def three_messages(q, k, v, where):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(n)]
+    dist.all_gather(lengths, torch.tensor([len(k)]))
+    out, log_sum, places = torch.zeros_like(q), q.new_full((len(q),), -torch.inf), where
+    for step in range(n):
+        scores = q @ k.t() * q.shape[1] ** -0.5
+        scores = scores.masked_fill(places[None] > where[:, None], -torch.inf)
+        own_sum = scores.logsumexp(1)
+        weights = torch.where(own_sum.isneginf()[:, None], 0, (scores - own_sum[:, None]).exp())
+        both = torch.logaddexp(log_sum, own_sum)
+        old, new = ((part - both).exp()[:, None] for part in (log_sum, own_sum))
+        out = torch.where(old > 0, out * old, 0) + torch.where(new > 0, new * (weights @ v), 0)
+        log_sum = both
+        if step < n - 1:
+            length, right, left = (
+                int(lengths[(rank + step + 1) % n]),
+                (rank + 1) % n,
+                (rank - 1) % n,
+            )
+            mine = [k.contiguous(), v.contiguous(), places]
+            coming = [t.new_empty(length, *t.shape[1:]) for t in mine]
+            works = [dist.isend(t, left) for t in mine]
+            works += [dist.irecv(t, right) for t in coming]
+            for work in works:
+                work.wait()
+            k, v, places = coming
+    return out
+
+
+WRONG = {
+    "not_rescaled": ("one_tensor", "14.not-rescaled", "the maximum is kept, and its use forgotten",
+                     ("shrink = (top - new).exp()", "shrink = torch.ones_like(top)")),
+    "mean_of_blocks": ("three_messages", "14.mean-of-blocks", "each block's result, averaged",
+                       ("    return out\n", "    return sum_of_blocks / n\n"),
+                       ("places = torch.zeros_like(q), q.new_full((len(q),), -torch.inf), where",
+                        "places = torch.zeros_like(q), q.new_full((len(q),), -torch.inf), where\n"
+                        "    sum_of_blocks = 0"),
+                       ("        log_sum = both\n", "        log_sum = both\n"
+                        "        sum_of_blocks = sum_of_blocks + scores.softmax(1) @ v\n")),
+    "softmax_of_nothing": ("three_messages", "14.nan-of-nothing", "0 · NaN stays NaN",
+                           ("torch.where(own_sum.isneginf()[:, None], 0, "
+                            "(scores - own_sum[:, None]).exp())", "scores.softmax(1)"),
+                           ("torch.where(new > 0, new * (weights @ v), 0)", "new * (weights @ v)")),
+    "by_rank": ("one_tensor", "14.by-rank", "blocks come in order, one thinks",
+                ("hidden = block[:, -1] > where[:, None]",
+                 "src = (rank - step) % n\n        hidden = torch.full((len(q), len(block)), "
+                 "src > rank)\n        if src == rank:\n            hidden = "
+                 "torch.ones_like(hidden).triu(1)")),
+    "places_stay": ("one_tensor", "14.own-places", "k and v travel, and where does not",
+                    ("hidden = block[:, -1] > where[:, None]", "hidden = where > where[:, None]")),
+    "gathers": ("one_tensor", "14.gathers", "all_gather is close enough "
+                "(foundation-model-stack#406)",
+                ("    d = q.shape[1]\n",
+                 "    d = q.shape[1]\n    whole = torch.zeros(n, q.numel())\n"
+                 "    dist.all_reduce(whole)\n")),
+    "one_too_many": ("three_messages", "14.over-budget", "the last block is sent home",
+                     ("        if step < n - 1:\n", "        if n > 1:\n")),
+    "kept": ("one_tensor", "14.blocks-kept", "what came is kept, one may need it",
+             ("    for step in range(n):\n", "    kept = []\n    for step in range(n):\n"
+              "        kept.append(block)\n")),
+    "in_place": ("one_tensor", "14.written-before-wait", "one buffer is enough, one thinks",
+                 ("        hidden = block[:, -1] > where[:, None]",
+                  "        if works and len(block) == len(coming):\n"
+                  "            block.copy_(coming)\n"
+                  "        hidden = block[:, -1] > where[:, None]")),
+    "large_scores": ("one_tensor", "14.only-large", "softmax is e to the power, over a sum",
+                     ("new = torch.maximum(top, scores.amax(1, keepdim=True))",
+                      "new = torch.zeros_like(top)")),
+    "equal_lengths": ("three_messages", "14.only-uneven", "all blocks are as long as one's own",
+                      ("int(lengths[(rank + step + 1) % n])", "len(q)")),
+}  # fmt: skip

@@ -1,0 +1,90 @@
+"""Answers to vocab_parallel_cross_entropy."""
+
+import torch
+import torch.distributed as dist
+
+
+def by_formula(logits, first, targets):
+    class Loss(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, logits):
+            rows, v = logits.shape
+            top = logits.amax(1) if v else logits.new_full((rows,), -torch.inf)
+            dist.all_reduce(top, dist.ReduceOp.MAX)
+            mine = (targets >= first) & (targets < first + v)
+            column = torch.where(mine, targets - first, 0)
+            powers = (logits - top[:, None]).exp()
+            found = logits.new_zeros(rows)
+            found[mine] = logits[mine, column[mine]] - top[mine]
+            both = torch.stack([powers.sum(1), found])
+            dist.all_reduce(both)
+            ctx.save_for_backward(powers / both[0][:, None], mine, column)
+            return both[0].log() - both[1]
+
+        @staticmethod
+        def backward(ctx, grad):
+            share, mine, column = ctx.saved_tensors
+            of_logits = share.clone()
+            of_logits[mine, column[mine]] -= 1
+            return of_logits * grad[:, None]
+
+    return Loss.apply(logits)
+
+
+def by_autograd(logits, first, targets):
+    class Summed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, share):
+            total = share.clone()
+            dist.all_reduce(total)
+            return total
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    padded = torch.nn.functional.pad(logits, (0, 1), value=-torch.inf)
+    top = padded.detach().max(1).values
+    dist.all_reduce(top, dist.ReduceOp.MAX)
+    shifted = logits - top[:, None]
+    total = Summed.apply(shifted.exp().sum(1))
+    columns = torch.arange(first, first + logits.shape[1])
+    is_target = columns == targets[:, None]
+    target = Summed.apply((shifted * is_target).sum(1))
+    return total.log() - target
+
+
+WRONG = {
+    "own_maximum": ("by_formula", "14.own-maximum", "the maximum is there to be safe, and each "
+                    "rank is", ("            dist.all_reduce(top, dist.ReduceOp.MAX)\n", "")),
+    "no_maximum": ("by_autograd", "14.only-in-the-hundreds", "the formula has none",
+                   ("shifted = logits - top[:, None]", "shifted = logits")),
+    "through_the_maximum": ("by_autograd", "14.through-the-maximum", "detach is forgotten",
+                            ("padded.detach().max(1).values", "padded.max(1).values.clone()")),
+    "sums_again": ("by_autograd", "14.summed-again", "the backward of a sum is a sum",
+                   ("            return grad\n", "            total = grad.clone()\n"
+                    "            dist.all_reduce(total)\n            return total\n")),
+    "others_targets": ("by_formula", "14.others-targets", "clamped, so that the index is valid",
+                       ("column = torch.where(mine, targets - first, 0)",
+                        "column = (targets - first).clamp(0, max(v - 1, 0))"),
+                       ("found[mine] = logits[mine, column[mine]] - top[mine]",
+                        "found = logits.gather(1, column[:, None])[:, 0] - top if v else found")),
+    "one_everywhere": ("by_formula", "14.one-everywhere", "the mask is used in forward alone",
+                       ("of_logits[mine, column[mine]] -= 1",
+                        "if len(share[0:1].flatten()):\n"
+                        "                of_logits[torch.arange(len(column)), column] -= 1")),
+    "global_columns": ("by_formula", "14.raises", "targets number the whole's columns",
+                       ("found[mine] = logits[mine, column[mine]] - top[mine]",
+                        "found = logits[torch.arange(rows), targets] - top")),
+    "gathers": ("by_autograd", "14.too-many-bytes", "the loss is computed as in one process",
+                ("    return total.log() - target",
+                 "    whole = torch.zeros(len(targets), 50)\n"
+                 "    dist.all_reduce(whole)\n    return total.log() - target")),
+    "no_columns": ("by_formula", "14.only-no-columns", "every rank has some columns",
+                   ("logits.amax(1) if v else logits.new_full((rows,), -torch.inf)",
+                    "logits.amax(1)")),
+    "two_at_once": ("by_autograd", "14.summed-again", "two at once",
+                    ("shifted = logits - top[:, None]", "shifted = logits"),
+                    ("            return grad\n", "            total = grad.clone()\n"
+                     "            dist.all_reduce(total)\n            return total\n")),
+}  # fmt: skip
