@@ -92,13 +92,13 @@ MOST = {
 # Rooms that stand above that, and what they may have meanwhile: it only comes down.
 NOT_YET = {
     "words": 1675,
-    "diagnosis": 930,
+    "diagnosis": 910,
     "ranks": 2100,
     "ranks, watch": 3325,
     "beside": 1800,
     "copies, doctor, jobs": 1075,
-    "simulated": 4675,
-    "course_lib": 18000,
+    "simulated": 4475,
+    "course_lib": 17800,
     "course_exercises shared": 500,
     "course_staff/grading": 3550,
 }

@@ -73,7 +73,9 @@ class CallMatcher:
 
     def shares(self, event: Event, what: str) -> None:
         """Outputs of this call share memory, as ``what`` of overlap.shared_memory says."""
-        self._shared = min(self._shared or (event, what), (event, what), key=_place_of)
+        first = self._shared[0] if self._shared else event
+        if (event.rank, event.seq) <= (first.rank, first.seq):
+            self._shared = event, what
 
     def give_up(self, event: Event) -> None:
         """A rank has waited for this call in vain, and gone on: nobody need meet it any more."""
@@ -186,10 +188,6 @@ class CallMatcher:
         if self._strided:
             return mismatch.strided(self._strided)
         return mismatch.outputs_shared(*self._shared) if self._shared else None
-
-
-def _place_of(shared: tuple[Event, str]) -> tuple[int, int]:
-    return shared[0].rank, shared[0].seq
 
 
 def _key(event: Event) -> Key:

@@ -49,7 +49,7 @@ def between(a: Event, b: Event, parted: Sequence[str] = ()) -> Mismatch | None:
     """
     for what, left, right in _compared(a, b):
         if left != right and left is not None and right is not None:
-            return _pair(a, b, what, left, right, parted)
+            return pair(a, b, what, left, right, parted)
     return None
 
 
@@ -78,9 +78,10 @@ def _bytes_that_count(event: Event) -> int:
     return getattr(event, equal) if equal else 0
 
 
-def _pair(
+def pair(
     a: Event, b: Event, what: str, left: object, right: object, parted: Sequence[str] = ()
 ) -> Mismatch:
+    """The error for two calls that differ in this: it is ``left`` in a, ``right`` in b."""
     a, b, left, right = (a, b, left, right) if a.rank <= b.rank else (b, a, right, left)
     who = f"ranks {a.rank} and {b.rank} do not agree"
     if a.rank == b.rank:
@@ -94,16 +95,6 @@ def _seen(value: object) -> str:
     if not isinstance(value, tuple):
         return str(value)
     return "1 element" if value in ((), (1,)) else "x".join(map(str, value)) + " elements"
-
-
-def groups_differ(a: Event, b: Event) -> Mismatch:
-    """Two calls would meet, were it not for their groups."""
-    return _pair(a, b, "group", a.group, b.group)
-
-
-def tags_ignored(send: Event, recv: Event) -> Mismatch:
-    """A send and a recv meet on NCCL although their tags differ."""
-    return _pair(send, recv, "tag on NCCL", send.tag, recv.tag)
 
 
 def peers_differ(send: Event, recv: Event) -> Mismatch:

@@ -40,7 +40,7 @@ from course_lib.simulated.isolation.modules import is_imported, users_modules
 from course_lib.simulated.isolation.private import Privacy, current
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.rank import Rank
-from course_lib.simulated.records import LazyEvents, collectives, line_of_thread, to_events
+from course_lib.simulated.records import LazyEvents, collectives, line_of_thread
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import show
 from course_lib.trace import Run, Trace, many_events
@@ -48,7 +48,6 @@ from course_lib.user_code import frame_lines, notebook_cells
 
 MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
-_LAZY = 5_000  # calls from which on Events are made only when somebody looks
 _one_at_a_time = threading.Lock()
 
 
@@ -178,9 +177,8 @@ class Execution:
             self.privacy = Privacy(self.scheduler, program.modules, places)
             self.scheduler.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
-                self.groups = grouping(
-                    self.scheduler, self.fabric, program.buffered, program.backend, program.init
-                )
+                how = program.buffered, program.init
+                self.groups = grouping(self.scheduler, self.fabric, *how)
                 for rank in self.ranks:
                     rank.groups, rank.end_of = self.groups, partial(end, self.groups, rank)
                     rank.most_poisoned = most = poison.MOST // n
@@ -284,9 +282,8 @@ class Execution:
 
     def run(self, note: str | None = None) -> Run:
         calls = [rank.records for rank in self.ranks]
-        lazy = sum(map(len, calls)) > _LAZY
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
-        events: Any = LazyEvents(by_rank=calls) if lazy else to_events(calls)
+        events: Any = LazyEvents(calls)
         memory = {rank.number: rank.memory for rank in self.ranks if rank.memory}
         trace = Trace(events, spans, self.groups.names, note, memory)
         results = [rank.result for rank in self.ranks]

@@ -17,11 +17,17 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 
-def _check(name: str, value: float) -> None:
-    if not (isinstance(value, (int, float)) and 0 <= value < math.inf):
-        raise ValueError(f"Network({name}={value!r}): give a number of at least 0")
+def _preset(latency: float, bandwidth: float, what: str) -> Any:
+    """A maker of such networks."""
+
+    def make(cls: type[Network]) -> Network:
+        return cls(latency=latency, bandwidth=bandwidth)
+
+    make.__doc__ = f"{what}; about {latency * 1e6:g} µs, {bandwidth / 1e9:g} GB/s."
+    return classmethod(make)
 
 
 @dataclass(frozen=True)
@@ -43,15 +49,14 @@ class Network:
     collectives: str = "textbook"
     zeros: bool = False
     gpus_per_node: int | None = None  # None: every rank has a link of its own to one switch
-    inter: Network | None = (
-        None  # what the nodes are joined by: one link a node, shared by its ranks
-    )
+    inter: Network | None = None  # joins the nodes: one link a node, shared by its ranks
     nodes: int | None = None
 
     def __post_init__(self) -> None:
-        _check("latency", self.latency)
-        _check("bandwidth", self.bandwidth)
-        _check("jitter", self.jitter)
+        for name in ("latency", "bandwidth", "jitter"):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and 0 <= value < math.inf):
+                raise ValueError(f"Network({name}={value!r}): give a number of at least 0")
         if self.bandwidth == 0:
             raise ValueError("Network(bandwidth=0): nothing would ever arrive")
         if self.collectives not in ("textbook", "messages"):
@@ -89,31 +94,11 @@ class Network:
 
     # Bandwidths are what the standards promise for one direction, less their line coding;
     # latencies are typical published ping-pong figures. simulated/README.md has the sources.
-
-    @classmethod
-    def ethernet_10g(cls) -> Network:
-        """10 Gb/s Ethernet with TCP: IEEE 802.3ae; about 25 µs."""
-        return cls(latency=25e-6, bandwidth=1.25e9)
-
-    @classmethod
-    def ethernet_100g(cls) -> Network:
-        """100 Gb/s Ethernet with RoCE: IEEE 802.3ba; about 5 µs."""
-        return cls(latency=5e-6, bandwidth=12.5e9)
-
-    @classmethod
-    def infiniband_ndr(cls) -> Network:
-        """InfiniBand NDR, 400 Gb/s a port: about 2 µs from application to application."""
-        return cls(latency=2e-6, bandwidth=50e9)
-
-    @classmethod
-    def pcie5(cls) -> Network:
-        """PCI Express 5.0 ×16: 32 GT/s × 16 lanes × 128/130 = 63 GB/s; about 3 µs."""
-        return cls(latency=3e-6, bandwidth=63e9)
-
-    @classmethod
-    def nvlink4(cls) -> Network:
-        """NVLink 4 through NVSwitch (H100): 18 links × 25 GB/s a direction; about 2 µs."""
-        return cls(latency=2e-6, bandwidth=450e9)
+    ethernet_10g = _preset(25e-6, 1.25e9, "10 Gb/s Ethernet with TCP: IEEE 802.3ae")
+    ethernet_100g = _preset(5e-6, 12.5e9, "100 Gb/s Ethernet with RoCE: IEEE 802.3ba")
+    infiniband_ndr = _preset(2e-6, 50e9, "InfiniBand NDR, 400 Gb/s a port")
+    pcie5 = _preset(3e-6, 63e9, "PCI Express 5.0 ×16: 32 GT/s × 16 lanes × 128/130")
+    nvlink4 = _preset(2e-6, 450e9, "NVLink 4 through NVSwitch (H100): 18 links × 25 GB/s")
 
 
 class Link:

@@ -4,7 +4,7 @@
     op       what a call is: an Event without times         one for all messages that are alike
     Record   one call: its op, and its times                a thousand ranks make millions of them
 
-A Record becomes an Event when the execution ends; where there are many, when somebody looks at it.
+A Record becomes an Event when somebody looks at it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import UserList
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
@@ -104,12 +104,6 @@ class Record:
         return replace(self.op, seq=seq, **{name: getattr(self, name) for name in _OF_A_CALL})
 
 
-def to_events(by_rank: Sequence[list[Record]]) -> list[Event]:
-    """All ranks' calls as Events, ordered by time, then rank."""
-    events = [record.event(seq) for records in by_rank for seq, record in enumerate(records)]
-    return sorted(events, key=attrgetter("issued"))
-
-
 def collectives(by_rank: Sequence[list[Record]], group: str) -> dict[int, list[Event]]:
     """What each rank's collective calls of a group are, in order."""
     calls = ([r.op for r in records if r.op.group == group] for records in by_rank)
@@ -117,20 +111,23 @@ def collectives(by_rank: Sequence[list[Record]], group: str) -> dict[int, list[E
 
 
 class LazyEvents(UserList):
-    """Events that are made when somebody first looks at them."""
+    """All ranks' calls as Events, ordered by time, then rank: made when somebody first looks at
+    them, as there may be millions. Parts and sums are plain lists.
+    """
 
-    def __init__(self, events: Iterable[Event] = (), by_rank: Any = None) -> None:
-        """Parts and sums of a list are made of ``events``."""
+    __class__ = list  # type: ignore[assignment]
+
+    def __init__(self, by_rank: Sequence[list[Record]]) -> None:
         self._by_rank = by_rank
-        if by_rank is None:
-            self.data = list(events)
 
     @cached_property
     def data(self) -> list[Event]:  # type: ignore[override]
-        return to_events(self._by_rank)
+        by_rank = self._by_rank
+        events = [record.event(seq) for records in by_rank for seq, record in enumerate(records)]
+        return sorted(events, key=attrgetter("issued"))
 
     def __len__(self) -> int:
-        return len(self.data) if self._by_rank is None else sum(map(len, self._by_rank))
+        return sum(map(len, self._by_rank))
 
     def __reduce__(self) -> Any:
         return list, (self.data,)

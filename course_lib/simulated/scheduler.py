@@ -39,6 +39,8 @@ Overdue = Callable[[Rank, Any, bool], BaseException]  # of a rank, its frame, an
 class Scheduler(Agenda):
     """Runs ``body(rank)`` on every rank, in virtual time."""
 
+    backend = "gloo"  # whose rules hold
+
     def __init__(
         self, world_size: int, seed: int, deadlock: Callable[[list[Rank]], BaseException]
     ) -> None:
@@ -47,7 +49,6 @@ class Scheduler(Agenda):
         self.running: Rank | None = None
         # what to do when the baton goes from one rank to another; None is the caller of run()
         self.switch: Callable[[Rank | None, Rank | None], None] = lambda before, rank: None
-        self.has_settings = False  # some rank has changed what torch keeps once for all: private.py
         self._deadlock = deadlock
         self._finished = threading.Event()
         self._left_behind: Rank | None = None  # stuck in compiled code

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from course_lib import compute, run
 from course_lib.context import current
 from course_lib.simulated import Network, records, simulate
+from course_lib.trace import Event
 
 
 def first_come(late=0.0):
@@ -191,15 +192,18 @@ def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
     assert done.stdout.strip() == hashlib.sha256(pickle.dumps(here.trace)).hexdigest()
 
 
-def test_a_long_trace_is_made_when_it_is_looked_at(monkeypatch):
-    short = simulate(busy, world_size=6).trace
-    monkeypatch.setattr("course_lib.simulated.engine._LAZY", 0)
+def test_a_trace_is_made_when_it_is_looked_at(monkeypatch):
     trace = simulate(busy, world_size=6).trace
+    made, make = [], records.Record.event
+    monkeypatch.setattr(records.Record, "event", lambda *a: made.append(a) or make(*a))
     events = trace.events
-    assert isinstance(events, records.LazyEvents) and len(events) == len(short.events)
-    assert short.events == events and events[-1] == short.events[-1]
-    assert events[:2] + events[2:] == short.events
-    assert pickle.loads(pickle.dumps(trace)) == short
+    assert isinstance(events, list) and len(events) > 20 and not made
+    plain = list(events)
+    assert len(made) == len(plain) == len(events) and type(plain[0]) is Event
+    assert plain == events == plain and events[:2] + events[2:] == plain
+    back = pickle.loads(pickle.dumps(trace))
+    assert back == trace and type(back.events) is list
+    assert len(made) == len(plain)  # once
 
 
 def rows_and_columns():

@@ -139,10 +139,14 @@ class SimulatedGroup(_ProcessGroup):
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
-        return compat.outside_of_modes(self._send, tensors[0], self._peer(dst), tag, call_site())
+        if compat.function_modes():
+            return compat.outside_of_modes(self.send, tensors, dst, tag)
+        return self._send(tensors[0], self._peer(dst), tag, call_site())
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
-        return compat.outside_of_modes(self._recv, tensors[0], self._peer(src), tag, call_site())
+        if compat.function_modes():
+            return compat.outside_of_modes(self.recv, tensors, src, tag)
+        return self._recv(tensors[0], self._peer(src), tag, call_site())
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
         return compat.outside_of_modes(self._recv, tensors[0], -1, tag, call_site())
@@ -158,14 +162,14 @@ class SimulatedGroup(_ProcessGroup):
         data = memory.raw(tensor)
         call = self._mail.send(self._rank, self._me, tensor, data, dst, tag, site)
         sent = None if site.blocking else data
-        return works.SendWork(call, self._patience, tensor, self._rank.buffers, sent=sent)
+        return works.SendWork(call, self._patience, tensor, self._rank.buffers, sent)
 
     def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
         memory.refuse_scattered("recv", tensor)
         call = self._mail.recv(self._rank, self._me, tensor, src, tag, site)
         poisoned = site.direct and not site.blocking  # it is in the user's hands
         buffers = self._rank.buffers
-        return works.RecvWork(call, self._patience, tensor, buffers, poisoned=poisoned)
+        return works.RecvWork(call, self._patience, tensor, buffers, poisoned)
 
     # -- collectives ---------------------------------------------------------------------------
 
@@ -185,11 +189,9 @@ class SimulatedGroup(_ProcessGroup):
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self._issue("monitored_barrier", [], []).wait(_short(timeout))
 
-    def of_root(self, opts: Any, tensors: Any) -> Tensors:
+    def of_root(self, opts: Any, tensors: list[Tensors]) -> Tensors:
         """What only the root has; the others pass a list without it."""
-        if opts.rootRank != self._me:
-            return []
-        return self.by_rank(tensors) if isinstance(tensors, torch.Tensor) else tensors[0]
+        return tensors[0] if opts.rootRank == self._me else []
 
     def by_rank(self, *tensors: torch.Tensor) -> Tensors:
         """Each tensor cut into one block a rank: all blocks of rank 0, all of rank 1, …"""
@@ -229,7 +231,7 @@ _SIDES: dict[str, Callable[..., tuple]] = {
     "all_gather": lambda g, out, x, _: (x, out[0]),
     "all_gather_coalesced": lambda g, out, x, _: (x, [t for row in out for t in row]),
     "all_gather_single": lambda g, out, x, _: (_many(x), g.by_rank(*_many(out))),
-    "gather": lambda g, out, x, opts: (_many(x), g.of_root(opts, out)),
+    "gather": lambda g, out, x, opts: (x, g.of_root(opts, out)),
     "scatter": lambda g, out, x, opts: (g.of_root(opts, x), out),
     "reduce_scatter": lambda g, out, x, _: (x[0], out),
     "reduce_scatter_single": lambda g, out, x, _: (g.by_rank(*_many(x)), _many(out), _many(x)[0]),
@@ -269,4 +271,5 @@ def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., An
 
 
 for _name, _op in OP_OF_METHOD.items():
-    setattr(SimulatedGroup, _name, _method(_op, _name, _SIDES[_op]))
+    if _name != "gather_single":  # which gloo has not
+        setattr(SimulatedGroup, _name, _method(_op, _name, _SIDES[_op]))

@@ -52,8 +52,11 @@ class _MessageWork:
     def wait(self, timeout: Any = None) -> bool:
         if self._buffer is None and self.call.waited:
             return True
+        if compat.function_modes():
+            return compat.outside_of_modes(self.wait, timeout)
         self.call.wait(timeout or self.patience)
-        compat.outside_of_modes(self.deliver)
+        if self._buffer is not None:
+            self.deliver()
         return True
 
     def deliver(self) -> None:
@@ -78,14 +81,15 @@ class _MessageWork:
 class SendWork(_MessageWork):
     __slots__ = ("_sent",)
 
-    def __init__(self, *usual: Any, sent: bytes | None) -> None:
-        super().__init__(*usual)
+    def __init__(
+        self, call: Any, patience: Any, buffer: torch.Tensor, buffers: Buffers, sent: bytes | None
+    ) -> None:
+        super().__init__(call, patience, buffer, buffers)
         self._sent = sent  # what was in the buffer; None where nobody can have written to it
 
     def deliver(self) -> None:
         buffer, number = self._buffer, self.call.number
-        if buffer is None:
-            return
+        assert buffer is not None
         if self._sent is not None and memory.raw(buffer) != self._sent:
             # What was last put there may have come after it was to be sent, or into a buffer that
             # was being sent.
@@ -101,14 +105,15 @@ class SendWork(_MessageWork):
 class RecvWork(_MessageWork):
     __slots__ = ("_poison",)
 
-    def __init__(self, *usual: Any, poisoned: bool) -> None:
-        super().__init__(*usual)
-        self._poison = self._buffers.put(self.memory[0]) if poisoned else None
+    def __init__(
+        self, call: Any, patience: Any, buffer: torch.Tensor, buffers: Buffers, poisoned: bool
+    ) -> None:
+        super().__init__(call, patience, buffer, buffers)
+        self._poison = buffers.put(buffer) if poisoned else None
 
     def deliver(self) -> None:
         buffer, buffers, number = self._buffer, self._buffers, self.call.number
-        if buffer is None:
-            return
+        assert buffer is not None
         address = buffer.data_ptr()
         if self._poison is not None and not self._poison.intact(buffer):
             came = buffers.filled.get(address, (0, 0))[1]

@@ -103,8 +103,6 @@ def _nbytes(tensor: torch.Tensor) -> int:
 class Collectives:
     """All calls of one group that the whole of it makes."""
 
-    backend = "gloo"
-
     def __init__(
         self,
         scheduler: Scheduler,
@@ -160,7 +158,7 @@ class Collectives:
             in_splits=in_splits,
             out_splits=out_splits,
         )
-        refuse(name, ins, outs, me, n, reduce_op, self.backend)
+        refuse(name, ins, outs, me, n, reduce_op, self.scheduler.backend)
         if kind.memory and not dense:
             self.scheduler.fail(mismatch.strided(op))
         if shared:

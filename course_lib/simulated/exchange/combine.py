@@ -18,17 +18,7 @@ import torch
 from course_lib.collectives import collective
 
 Tensors = list[torch.Tensor]
-_DTYPES = {
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int8,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-    torch.bool,
-}
+_DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool"]
 _OF_COMPLEX = ("SUM", "AVG")  # of what torch does not hand on as real numbers
 _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "SUM": torch.add,
@@ -65,7 +55,8 @@ def refuse(
     for calls that take blocks of uneven lengths on this backend.
     """
     for tensor in (ins or outs)[:1]:
-        if tensor.dtype not in _DTYPES and not (tensor.is_complex() and reduce_op in _OF_COMPLEX):
+        known = str(tensor.dtype).removeprefix("torch.") in _DTYPES
+        if not known and not (tensor.is_complex() and reduce_op in _OF_COMPLEX):
             raise RuntimeError(f"gloo has no {op} of {tensor.dtype}: convert the tensor first")
         if reduce_op is not None:
             _refuse_reducing(reduce_op, tensor)

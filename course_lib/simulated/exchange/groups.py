@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from course_lib.diagnosis import mismatch
 from course_lib.errors import CourseError
@@ -39,12 +39,10 @@ class Groups:
 
     mail, collectives = Mail, Collectives
 
-    def __init__(
-        self, scheduler: Scheduler, fabric: Fabric, buffered: bool, backend: str, init: bool
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, fabric: Fabric, buffered: bool, init: bool) -> None:
         """``init``: whether the default group is there before the function begins."""
         self.scheduler, self.fabric, self.buffered = scheduler, fabric, buffered
-        self.backend, self.init = backend, init
+        self.init = init
         self.wires, self.store = [0.0] * len(scheduler.ranks), compat.store()
         self.channels: dict[tuple[str, tuple[int, ...]], Channel] = {}
         self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
@@ -72,10 +70,11 @@ class Groups:
 
     def form_again(self, rank: Rank, backend: str) -> Channel:
         """What ``init_process_group`` asks for."""
-        if backend != "undefined" and self.backend not in backend:  # as in "cpu:gloo,cuda:nccl"
+        ours = self.scheduler.backend
+        if backend != "undefined" and ours not in backend:  # as in "cpu:gloo,cuda:nccl"
             raise RuntimeError(
                 f"init_process_group({backend!r}): this world is simulated with "
-                f"backend={self.backend!r}, which simulate() takes as an argument"
+                f"backend={ours!r}, which simulate() takes as an argument"
             )
         self._compare(rank, "init_process_group", self.world.ranks, call_site())
         return self.form(rank)
@@ -120,9 +119,8 @@ class Groups:
             self.scheduler.note(rank, op)
         for theirs, other in self._made[k].values():
             if theirs != ranks and max(len(theirs), len(ranks)) > 1:  # each may make its own
-                pairs = (other, theirs), (op, ranks)
-                events = [replace(o, group=str(list(r))) for o, r in pairs]
-                self.scheduler.fail(mismatch.groups_differ(*events))
+                lists = str(list(theirs)), str(list(ranks))
+                self.scheduler.fail(mismatch.pair(other, op, "group", *lists))
         self._made[k][rank.number] = (ranks, op)
 
     def cause(self, call: Call) -> Call:

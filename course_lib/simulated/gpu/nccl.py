@@ -25,7 +25,7 @@ from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.overlap import stretch
 from course_lib.simulated import scheduler
 from course_lib.simulated.ends import group
-from course_lib.simulated.exchange import collective, groups, mail
+from course_lib.simulated.exchange import groups, mail
 from course_lib.simulated.exchange.combine import Tensors
 from course_lib.simulated.gpu.streams import Gpu, Lane
 from course_lib.simulated.rank import Call, Rank
@@ -47,6 +47,8 @@ _BITWISE = ("BAND", "BOR", "BXOR")
 
 class Scheduler(scheduler.Scheduler):
     """The clocks are those of hosts; calls and computing go to streams."""
+
+    backend = "nccl"
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -133,8 +135,9 @@ class Mail(mail.Mail):
         return op, (to, other, 0)
 
     def misfit(self, send: Event, recv: Event) -> CourseError | None:
-        differ = send.tag != recv.tag
-        return mismatch.tags_ignored(send, recv) if differ else super().misfit(send, recv)
+        if send.tag != recv.tag:
+            return mismatch.pair(send, recv, "tag on NCCL", send.tag, recv.tag)
+        return super().misfit(send, recv)
 
     def begin(self, send: mail.Send) -> None:
         """Whoever is posted last need not be the later one: threads run ahead of streams."""
@@ -149,11 +152,6 @@ class Mail(mail.Mail):
             op, _ = self._op("recv", rank, me, src, like, tag, site)
             self.scheduler.fail(mismatch.no_source(op))
         return super().recv(rank, me, like, src, tag, site)
-
-
-class Collectives(collective.Collectives):
-    scheduler: Scheduler
-    backend = "nccl"
 
 
 class NcclGroup(group.SimulatedGroup):
@@ -210,7 +208,7 @@ class Batch(torch.distributed.Work):
 
 
 class Groups(groups.Groups):
-    mail, collectives = Mail, Collectives
+    mail = Mail
 
     def cause(self, call: Call) -> Call:
         """What a rank waits for in the end: the call before it on its communicator."""
@@ -225,30 +223,13 @@ class Groups(groups.Groups):
         what the other's need to start, and then both wait for ever.
         """
         ranks, members = self.scheduler.ranks, self.names
-        for pair in combinations(members, 2):
-            rows = [
-                [
-                    record
-                    for record in ranks[r].records
-                    if record.op.group in pair
-                    and record.op.op not in (*MAKE_GROUPS, "send", "recv")
-                ]
-                for r in set(members[pair[0]]).intersection(members[pair[1]])
-            ]
-            for column in (zip(rows[0], row, strict=False) for row in rows[1:]):
-                for both in column:
-                    if both[0].op.group != both[1].op.group:
-                        a, b = (record.op for record in both)
-                        waits = [
-                            Wait(
-                                x.rank,
-                                f"{lines.call_text(x)} of group {x.group}",
-                                x.line,
-                                (y.rank,),
-                                x.group,
-                            )
-                            for x, y in ((a, b), (b, a))
-                        ]
+        for one, other in combinations(members, 2):
+            both = set(members[one]).intersection(members[other])
+            kernels = [_kernels(ranks[r], (one, other)) for r in both]
+            for row in kernels[1:]:
+                for a, b in zip(kernels[0], row, strict=False):
+                    if a.group != b.group:
+                        waits = [_wait_for(a, b), _wait_for(b, a)]
                         return deadlock.of_waits(waits, (), len(ranks), _CROSSED)
         return None
 
@@ -270,6 +251,16 @@ class Groups(groups.Groups):
                     + (_TOGETHER if messages else _SAME_ORDER)
                 )
         return ""
+
+
+def _kernels(rank: Rank, groups: tuple[str, str]) -> list[Event]:
+    """What a rank asks its GPU for in these groups, but for messages."""
+    ops = [record.op for record in rank.records if record.op.group in groups]
+    return [op for op in ops if op.is_collective and op.op not in MAKE_GROUPS]
+
+
+def _wait_for(a: Event, b: Event) -> Wait:
+    return Wait(a.rank, f"{lines.call_text(a)} of group {a.group}", a.line, (b.rank,), a.group)
 
 
 def _deliver(call: Call) -> None:

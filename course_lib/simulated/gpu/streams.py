@@ -32,9 +32,11 @@ LAUNCH = 5e-6  # seconds of the host for each thing that it hands out; the strea
 class Stream:
     """What torch.cuda.Stream and torch.cpu.Stream are in a rank with a GPU."""
 
+    free, name = 0.0, "compute"
+
     def __init__(self, *_: Any, **__: Any) -> None:
         streams = mine().streams
-        self.free, self.name = 0.0, f"side {len(streams) + 1}"
+        self.name = f"side {len(streams)}"
         streams.append(self)
 
     def wait_event(self, event: Event) -> None:
@@ -130,19 +132,10 @@ class Gpu:
 
     def __init__(self, scheduler: Scheduler, rank: Rank) -> None:
         self.scheduler, self._rank = scheduler, rank
-        self.streams: list[Stream] = []
+        self.compute = self.current = object.__new__(Stream)
+        self.streams = [self.compute]
         self.lanes: dict[str, Lane] = {}
         self.batches: dict[str, list[Call]] = {}  # by group, while they are put together
-
-    @functools.cached_property
-    def compute(self) -> Stream:
-        stream = Stream()
-        stream.name = "compute"
-        return stream
-
-    @functools.cached_property
-    def current(self) -> Stream:
-        return self.compute
 
     def reached(self, stream: Stream | None = None) -> float:
         """When a stream would begin what it were given now."""
@@ -189,7 +182,7 @@ class Gpu:
             while lane.last.record.completed is None:
                 self.scheduler.park(self._rank, lane.last)
             self.stand_still_until(lane.last.record.completed)
-        self.stand_still_until(max([stream.free for stream in self.streams], default=0.0))
+        self.stand_still_until(max(stream.free for stream in self.streams))
 
 
 def mine() -> Gpu:

@@ -249,16 +249,6 @@ _SETTINGS: list[tuple[Callable[..., Any], Callable[[], list[Any]]]] = [
     (vars(torch._tensor_str.PRINT_OPTS).update, lambda: [dict(vars(torch._tensor_str.PRINT_OPTS))]),
     (os.chdir, _folder),
 ]
-# What a program changes them with.
-SETTERS: list[tuple[Any, str]] = [
-    (torch, "set_default_dtype"),
-    (torch, "use_deterministic_algorithms"),
-    (torch, "set_deterministic_debug_mode"),
-    (torch, "set_float32_matmul_precision"),
-    (torch, "set_anomaly_enabled"),
-    (torch, "set_printoptions"),
-    (os, "chdir"),
-]
 
 
 def settings() -> list[Any]:

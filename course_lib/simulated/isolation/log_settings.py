@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from course_lib.simulated.rank import Rank
@@ -44,6 +43,9 @@ class _RanksOwn:
     def __init__(self, name: str, asking: Callable[[], Rank | None]) -> None:
         self._name, self._asking = name, asking
 
+    def __call__(self, original: Any) -> _RanksOwn:
+        return self  # is what stands in its place
+
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         rank = self._asking()
         if rank is None or owner is None:
@@ -63,9 +65,4 @@ class _RanksOwn:
 
 def places(asking: Callable[[], Rank | None]) -> list[Any]:
     """Owner, name and replacement, as private.py puts them in place."""
-    owners = [(kind, name, _RanksOwn(name, asking)) for kind, own in _OWN.items() for name in own]
-    return [(kind, name, partial(_instead, attribute)) for kind, name, attribute in owners]
-
-
-def _instead(attribute: _RanksOwn, _original: None) -> _RanksOwn:
-    return attribute
+    return [(kind, name, _RanksOwn(name, asking)) for kind, own in _OWN.items() for name in own]

@@ -90,11 +90,6 @@ class Modules(importlib.abc.MetaPathFinder):
     def swap(self, before: Rank, rank: Rank) -> None:
         """One rank's modules out, another's in."""
         known = sys.modules
-        main = known.get("__main__")
-        if len(self._loaded) == 1 and all(
-            r.modules.get("__main__") is main for r in (before, rank)
-        ):
-            return
         before.modules = {name: known.pop(name) for name in self._loaded if name in known}
         known.update(rank.modules)
 
@@ -139,9 +134,6 @@ class Modules(importlib.abc.MetaPathFinder):
 class _Again(importlib.abc.Loader):
     def __init__(self, modules: Modules, loader: Any) -> None:
         self._modules, self._loader = modules, loader
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        """As usual."""
 
     def exec_module(self, module: ModuleType) -> None:
         self._modules.run_again(module.__name__, self._loader, module)

@@ -86,8 +86,7 @@ class Privacy:
         if following.torch_state is not None:
             self._generator.set_state(following.torch_state)
         compat.swap_environ(following.environ)
-        if self._caller.scheduler.has_settings:  # to look at them takes as long as the handover
-            leaving.settings = compat.change_settings(following.settings)
+        leaving.settings = compat.change_settings(following.settings)
         self.modules.swap(leaving, following)
 
     def enter(self, rank: Rank) -> None:
@@ -249,7 +248,6 @@ def _places() -> list[Place]:
     with suppress(ImportError):  # its progress bars start a thread
         out.append((importlib.import_module("tqdm.std").tqdm, "monitor_interval", lambda _: 0))
     out += log_settings.places(current)
-    out += [(*place, _setter) for place in compat.SETTERS]
     out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
     return [
         *out,
@@ -270,17 +268,6 @@ def places_of(rows: Iterable[tuple[Any, str, Callable[..., Any]]]) -> list[Place
         for name in names.split()
         if hasattr(owner, name)
     ]
-
-
-def _setter(original: Any) -> Any:
-    @functools.wraps(original)
-    def change(*args: Any, **kwargs: Any) -> Any:
-        rank = current()
-        if rank is not None:
-            rank.scheduler.has_settings = True
-        return original(*args, **kwargs)
-
-    return change
 
 
 def _init(original: Any) -> Any:
