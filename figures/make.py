@@ -18,6 +18,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 11_debugging.png    what five tests of lesson 11 catch, its cells taken from the lesson
 12_recovery.png     lesson 12's curves of what was forgotten, its cells taken from the lesson
 13_sharding.png     lesson 13's stages of ZeRO, its cells taken from the lesson
+14_tensor_parallel.png  lesson 14's layer inside and across nodes, its cells from it
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -298,6 +299,18 @@ def sharding() -> Picture:
     )
 
 
+def tensor_parallel() -> Picture:
+    """Lesson 14's layer on modelled GPUs, inside and across nodes: its own cells."""
+    names = names_of("14_tensor_parallel", "times")
+    return draw.lines(
+        {name: (names["counts"], row) for name, row in names["times"].items()},
+        "GPUs that share a layer",
+        "ms",
+        loglog=True,
+        caption="One layer cut into n parts, forward and backward, on modelled GPUs.",
+    )
+
+
 def recovery() -> Picture:
     """Lesson 12's job that goes on after step 9: its own cells, exercises left out."""
     return draw.lines(
@@ -326,6 +339,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "11_debugging": debugging,
     "12_recovery": recovery,
     "13_sharding": sharding,
+    "14_tensor_parallel": tensor_parallel,
 }
 
 

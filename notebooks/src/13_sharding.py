@@ -645,7 +645,7 @@ else:
 # * ☑ prefetch with two layers whole, and no more;
 # * ☑ choose options of `fully_shard` by numbers.
 #
-# **That was the last lesson for now.** The lesson on which it builds is [lesson 10](10_mini_ddp.ipynb), on DDP from the inside.
+# **Next:** [lesson 14](14_tensor_parallel.ipynb) divides the computing, too. The lesson on which this one builds is [lesson 10](10_mini_ddp.ipynb), on DDP from the inside.
 #
 # ## Sources
 #
