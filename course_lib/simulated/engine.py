@@ -8,6 +8,7 @@ check the arguments ──► pickle ──► one execution ──► others, w
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import threading
