@@ -81,7 +81,8 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     elif said is None and gravest.done:
         # a pattern shows where more than three ranks have something to say to one another
         many = [p for p in level.failed if p.case.world > 3 and p.case.length >= p.case.world]
-        said = usual.first_true(many, usual.PATTERNS) or usual.first_true([gravest], usual.BUDGET)
+        said = usual.first_true(many, usual.PATTERNS)
+        said = said or usual.first_true([gravest], ex.diagnoses, usual.BUDGET)
     if names and (said is None or said.id in usual.VAGUE):
         said, shown = _only(ex, level, names, said), gravest
     if said is None:

@@ -154,7 +154,7 @@ ERRORS: Table = {
     ),
     "talks-to-itself": (
         "No message goes from a rank to itself. Which line names it as its own peer?",
-        says("same as the rank of the current process", "itself"),
+        says("same as the rank of the current process", "from itself"),
     ),
     "no-such-rank": (
         "Ranks are counted from 0 to n − 1. Which line computes another number?",

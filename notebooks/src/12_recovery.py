@@ -304,7 +304,7 @@ for warm in (False, True):
 #
 # **Optional · 12.2 · difficulty ●●● · about 40 minutes**
 #
-# **Goal.** A training loop that goes on as if nobody had stopped it. `job` has `model` (equal weights on all ranks, dropout), `optimizer`, `scheduler`, `dataset` (its samples may draw from torch's, numpy's or Python's generator) and `batch_size` (per rank), all of them fresh.
+# **Goal.** A training loop that goes on as if nobody had stopped it. `job` has `model` (equal weights on all ranks, dropout), `optimizer`, `scheduler`, `dataset` (its samples may draw from torch's, numpy's or Python's generator) and `batch_size` (per rank), all of them fresh. As in 12.1, a death in the middle of a save must lose nothing.
 #
 # * Step k of epoch e takes the k-th batch of a `DataLoader` with `DistributedSampler(job.dataset, seed=0)` after `set_epoch(e)`. The loss is the cross-entropy; gradients are averaged parameter by parameter; then `optimizer.step()`, `scheduler.step()`, and the checkpoint, which one rank writes.
 # * It trains to step `until`, counted from the very first one. If `folder` has a checkpoint, it goes on from that.
@@ -531,7 +531,7 @@ draw.lines({"simulated failures": (times, lost),
 #
 # **Optional · 12.3 · difficulty ●○○ · about 10 minutes**
 #
-# **Goal.** The sizes of this rank's micro-batches. Its share of the global batch is that of lesson 00: sizes differ by at most one, larger ones first. The share is cut into as many micro-batches as above; their sizes differ by at most one, larger ones first, and may be 0. If the global batch is 0, the list is empty.
+# **Goal.** The sizes of this rank's micro-batches. Its share of the global batch is that of lesson 00: sizes differ by at most one, larger ones first. The share is cut into as many micro-batches as above; their sizes differ by at most one, larger ones first, and may be 0. If the global batch is 0, the list is empty. No rank has to ask another.
 #
 # <details>
 # <summary>Hint: one rule, twice</summary>

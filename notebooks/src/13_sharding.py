@@ -102,7 +102,7 @@ draw.memory(hand, wrapped, titles=["gradients averaged by hand", "DDP"], caption
 #
 # The picture has a step for each operator that made or freed a tensor. In *forward* a layer's output is added, and kept, because backward needs it. Here there is one sample, so these outputs are small. In *backward* each layer adds its gradient, P in all. In *step* Adam makes scratch tensors, one parameter at a time, and then the gradients are freed. The first step looks different: Adam has no averages yet.
 #
-# Where is the peak? Just before the gradients go: P + P + 2P, and the scratch of one layer.
+# Where is the peak? Just before the gradients go: P + P + 2P, and Adam's scratch tensors, which have the size of one layer each.
 #
 # ## An all_reduce, cut in two
 #
@@ -540,7 +540,7 @@ with expect(Deadlock):
 #
 # What the options of `fully_shard` buy, as numbers, with Adam on four ranks:
 #
-# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward: P/4 becomes P in between, and the second gather is saved. That is ZeRO 2, with gradients in parts. (What the outermost unit holds itself is kept in any case, unless you say `True`.)
+# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward: between forward and backward P/4 becomes P/4 + P, and the second gather is saved. That is ZeRO 2, with gradients in parts. (What the outermost unit holds itself is kept in any case, unless you say `True`.)
 # * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. Since torch 2.15 `reduce_dtype=None` means that float32 parameters are *reduced* in float32 all the same. With `reduce_dtype=torch.bfloat16` half of that is saved, and digits are lost.
 # * **Accumulation**: `model.set_requires_gradient_sync(False)` during all micro-batches but the last sends no gradients meanwhile, and keeps them whole: P in place of P/n. Bytes or memory.
 # * **`ZeroRedundancyOptimizer`** is the older name for stage 1, used with DDP. It gives whole parameters to owners. DDP's `all_reduce` brings every rank the whole mean, of which an owner uses its part; then each owner broadcasts its parameters. So it sends half as much again as an optimizer like yours.
