@@ -285,7 +285,7 @@ def test_what_decorators_have_made_travels(engine):
 @pytest.mark.parametrize("engine", [run, simulate])
 def test_an_enum_of_cplusplus_travels_with_its_value_whatever_its_class_is_called(engine):
     kinds, kind = SDPBackend, SDPBackend.MATH
-    results = engine(lambda: (kinds.MATH == kind, kinds, kind), world_size=2).results
+    results = engine(lambda: (kind == kinds.MATH, kinds, kind), world_size=2).results
     assert results == [(True, SDPBackend, SDPBackend.MATH)] * 2
 
 
