@@ -94,8 +94,8 @@ def read(folders: Sequence[Path], as_json: bool) -> int:
     """Say of a job that has ended what was wrong; the last start of it, unless one is named."""
     starts = [_last_start(folder) for folder in folders]
     found = {int(log.stem.removeprefix("rank-")) for f in starts for log in f.glob("rank-*.log")}
-    if dumps := _flight_recorder(folders):
-        print(dumps)
+    if dumps := [dump for folder in folders for dump in dumps_in(folder)]:  # of torch's own
+        print(verdict_of(dumps))
     if not found and dumps:
         return 0
     if not found:
@@ -115,12 +115,6 @@ def read(folders: Sequence[Path], as_json: bool) -> int:
     if absence:
         print(f"When the job was ended: {absence}")
     return 0
-
-
-def _flight_recorder(folders: Sequence[Path]) -> str:
-    """What torch's own Flight Recorder has left in these folders."""
-    dumps = [dump for folder in folders for dump in dumps_in(folder)]
-    return verdict_of(dumps) if dumps else ""
 
 
 def _last_start(folder: Path) -> Path:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from course_lib.diagnosis import deadlock
 from course_lib.diagnosis.failure import RankOutcome, root_cause, who_left
@@ -102,18 +103,9 @@ class Job:
         if here:
             self._parents[rank.number] = parent
 
-    def _is_ending(
-        self,
-        rank: RankState,
-        state: str,
-        at: float,
-        kind: str,
-        message: str,
-        lines: Sequence[tuple[str, int, str, str]],
-        code: int,
-        last_words: str,
-    ) -> None:
+    def _is_ending(self, rank: RankState, *facts: Any) -> None:
         """Its script has; who ends well may still call something at exit."""
+        state, at, kind, message, lines, code, last_words = facts
         where = [Line(*line) for line in lines]
         outcome = RankOutcome(rank.number, state, at, kind, message, where, code)
         outcome.last_words = last_words

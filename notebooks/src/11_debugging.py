@@ -3,7 +3,7 @@
 #
 # **Start broken jobs, hear what others say of them, find where replicas part, and write the test that kills the bug.**
 #
-# ![Nine wrong all_reduces, and how many of them each of five tests catches: a test of ones catches few, the one with an oracle of its own catches all](../../figures/11_debugging.png)
+# ![Nine wrong all_reduces, and how many of them each of five tests catches: the one that compares the function with itself catches none, the one with an oracle of its own six](../../figures/11_debugging.png)
 #
 # *Where this goes: five tests of the same function, and how many of nine wrong ones each of them catches.*
 #
@@ -43,7 +43,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import RankFailed, check, compute, draw, expect, run, simulate
-from course_lib.beside.suspect import WRONG, Suspect
+from course_lib.beside.suspect import RIGHT, WRONG, Suspect
 
 # %% id="11-20c069"
 said = [["all_reduce(4)", "all_reduce(4)", "broadcast(8)"], ["all_reduce(4)", "broadcast(8)"]]
@@ -54,13 +54,7 @@ print(f"call {number + 1} does not fit: {' against '.join(calls)}")
 # %% [markdown] id="11-e0cc59"
 # ## Three jobs that stand still
 #
-# Here are three scripts, each with a mistake that people make:
-#
-# * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. The wrapper sends the buffers of BatchNorm round before each forward pass, so rank 0 makes a call that rank 1 does not make.
-# * **batches.py** has a batch less on rank 1, which goes on to the sum of the results.
-# * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
-#
-# Nothing in them raises. Each rank is right by itself.
+# Soon come three scripts, each with a mistake that people make. Nothing in them raises, and each rank is right by itself. So one rank waits for another.
 #
 # **Predict.** How many minutes may a gloo rank wait for one that is alive and does not come, if nobody has set a timeout?
 
@@ -72,6 +66,15 @@ minutes = dist.constants.default_pg_timeout.total_seconds() / 60
 print("your guess:", guess, "  torch:", minutes, "minutes")
 assert minutes == 30
 
+# %% [markdown] id="11-541d98"
+# All three begin with the same lines. The first then has a cell of its own, and the others share one:
+#
+# * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. The wrapper sends the buffers of BatchNorm round before each forward pass, so rank 0 makes a call that rank 1 does not make.
+# * **batches.py** has a batch less on rank 1, which goes on to the sum of the results.
+# * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
+#
+# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts all three side by side under plain torchrun, and has a patience of five seconds with those that stand still. Starting takes most of the time: each torchrun and each rank imports torch.
+
 # %% id="11-0cc894"
 folder = tempfile.TemporaryDirectory()
 begin = '''import queue, torch, torch.distributed as dist
@@ -79,27 +82,35 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")
 rank, x, nn = dist.get_rank(), torch.ones(8, 4), torch.nn
 '''
-scripts = {"evaluation": '''model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+scripts = {}
+scripts["evaluation"] = begin + '''
+model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
 for step in range(3):
     model(x).sum().backward()
     if rank == 0: print("step", step, flush=True)
     if step == 1 and rank == 0:
         model(x)
-''', "batches": '''model = DDP(nn.Linear(4, 4))
+'''
+
+# %% id="11-639a1e"
+scripts["batches"] = begin + '''
+model = DDP(nn.Linear(4, 4))
 for step in range(3 - rank):
     model(x).sum().backward()
     if rank == 0: print("step", step, flush=True)
 dist.all_reduce(torch.ones(1))
-''', "loader": '''for step in range(3):
+'''
+scripts["loader"] = begin + '''
+for step in range(3):
     dist.all_reduce(torch.ones(4))
     if rank == 0: print("step", step, flush=True)
     if step == 1 and rank == 1:
         queue.Queue().get()
-'''}
+'''
 
 # %% id="11-8b266c"
 def start(name, *watch, **variables):
-    Path(folder.name, f"{name}.py").write_text(begin + scripts[name])
+    Path(folder.name, f"{name}.py").write_text(scripts[name])
     quiet = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TMPDIR": folder.name}
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *watch]
     log = Path(folder.name, f"{name}-{len(os.listdir(folder.name))}.log")
@@ -122,9 +133,6 @@ def listen(started, patience, word=None):
     job.terminate()
     job.wait()
     return after, first
-
-# %% [markdown] id="11-ba908b"
-# `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The next cell starts all three side by side under plain torchrun, and has a patience of five seconds with those that stand still. Starting takes most of the time: each torchrun and each rank imports torch.
 
 # %% id="11-858dcf"
 plain, patience = {name: start(name) for name in scripts}, [5, 60, 5]  # one ends by itself
@@ -174,12 +182,13 @@ draw.bars({"torchrun, when its timeout is over": minutes, "watch": told["evaluat
 # |---|---|---|---|---|
 # | torchrun | a C++ abort, and the traceback of the other rank | nothing for 30 minutes | nothing, exit code 0 | |
 # | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | with DDP each rank dies of SIGSEGV as the model is wrapped | nothing | the same SIGSEGV | a variable |
+# | the same, in a job without DDP | both calls, each rank's line in its own traceback; where two *ops* differ, the other rank's under a wrong name | nothing | nothing: the calls are right | a variable |
 # | the debug server of torch 2.15 | gone with the job | both stacks, in 0.3 s, when somebody asks | stacks of a job that is fine | a line in the script, jinja2, aiohttp |
 # | Flight Recorder, `torchfrtrace` | nothing was dumped | on gloo it ends with a KeyError | nothing: all calls have met | a folder for dumps |
 # | `py-spy dump` | nothing to attach to | both stacks, in 0.1 s, when somebody asks | stacks of a job that is fine | the right to trace |
 # | `course_lib.watch` | ranks, calls, both lines, in 0.5 s | who waits, and the other's line, after its quiet seconds | nothing: the calls are right | to be started with it |
 #
-# (Measured with torch 2.15 and gloo, two ranks on a CPU. In a job without DDP, DETAIL names both calls, and no line.)
+# (Measured with torch 2.15 and gloo, two ranks on a CPU.)
 #
 # On NCCL there is more: `ncclras` asks NCCL's own thread in each process which communicators lag behind, and Ray Train polls it and takes stacks. They say *who*, and leave the *why* to the stacks. We have no cluster here, and tried neither.
 #
@@ -238,7 +247,7 @@ assert (alike, apart) == (8, 16)
 #
 # **Optional · 11.2 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Lesson 05 asked *whether* replicas are the same. Now say *where* they part. `first_difference(model)` goes through `named_parameters()` and then `named_buffers()`, also buffers that are not saved. It returns the name of the first tensor that is not bit-equal to rank 0's on some rank, and the lowest such rank: the same answer everywhere, and None if all agree. **Budget:** each rank gives at most 100 bytes a tensor and 256 bytes, in all its calls together.
+# **Goal.** Lesson 05 asked *whether* replicas are the same. Now say *where* they part. `first_difference(model)` goes through `named_parameters()` and then `named_buffers()`, also buffers that are not saved. It returns the name of the first tensor that is not bit-equal to rank 0's on some rank, and the lowest such rank: the same answer everywhere, and None if all agree. **Budget:** each rank gives at most 100 bytes a tensor and 256 bytes, in all its calls together. That is what it hands to the calls, not what it receives.
 #
 # Names, shapes and dtypes are the same on all ranks. In the sturdy cases there are negative zeros, NaN, tensors without elements, and bfloat16. A tensor's bits: `t.detach().contiguous().view(-1).view(torch.uint8)`.
 #
@@ -319,11 +328,12 @@ draw.values(spread, caption="Gradients of four ranks: one NaN before the sum, an
 #
 # What no tool finds while a job runs, a test has to find before. But a test can be wrong, too: it is an answer, and its question is *which mistakes does it notice?* In nanotron, a framework for training, three of four ranks' parts of an input's gradient were wrong in a layer that had a test (nanotron#172, 2024). The test **did not look at that gradient**.
 #
-# So we judge tests as they judge code. Here are nine wrong all_reduces, which stand in `course_lib/beside/suspect.py`: the last rank keeps its own, the rest that does not divide is left out, and so on. And here are five tests. Each of them makes an input, calls what it is given, and asserts.
+# So we judge tests as they judge code. The next cell names nine wrong all_reduces, which stand in `course_lib/beside/suspect.py`. After it come five tests. Each of them makes an input, calls what it is given, and asserts.
 #
-# **Predict.** A test gives ones to every rank and asserts that all have n. How many of the nine does it let pass?
+# **Predict.** Run the next cell, read what it prints, and then set your guess in it. A test gives ones to every rank and asserts that all have n. How many of the nine does it let pass?
 
 # %% id="11-9bd783"
+print(*WRONG, sep="\n")
 guess = None
 
 # %% id="11-84cb1f"
@@ -352,27 +362,25 @@ def by_itself(f):
 # %% id="11-d815ca"
 def with_an_oracle(f):
     rank, n = dist.get_rank(), dist.get_world_size()
-    for call in range(2):
-        everybody = torch.arange(n * 2 * (2 * n + 1)).reshape(n, 2 * n + 1, 2) + 2**40 + call
-        mine, want = everybody[rank].clone(), everybody[rank].clone()
-        want[:, 0] = everybody[:, :, 0].sum(0)
-        f(mine[:, 0])
-        assert torch.equal(mine, want)
+    everybody = torch.arange(n * (2 * n + 1.0)).reshape(n, 2 * n + 1)
+    f(mine := everybody[rank].clone())
+    assert torch.equal(mine, everybody.sum(0))
 
 def catches(test, how):
     try:
         simulate(lambda: Suspect(how, dist.get_rank()).use(test), world_size=3)
-    except RankFailed:
-        return True
+    except RankFailed as failure:
+        return failure.kind == "Caught"  # an AssertionError, and no other one
     return False
 
 tests = [ones, rank_0_alone, all_agree, by_itself, with_an_oracle]
 matrix = {test.__name__: [catches(test, how) for how in WRONG] for test in tests}
+print("columns:", *matrix)
 for k, how in enumerate(WRONG):
     print(*("●" if row[k] else "·" for row in matrix.values()), "", how)
 past = 9 - sum(matrix["ones"])
 print("your guess:", guess, "  the test of ones lets pass:", past)
-assert [sum(row) for row in matrix.values()] == [4, 5, 4, 0, 9]
+assert [sum(row) for row in matrix.values()] == [4, 5, 4, 0, 6]
 
 # %% id="11-029ddd"
 draw.bars({name.replace("_", " "): sum(row) for name, row in matrix.items()}, unit="of 9",
@@ -380,20 +388,20 @@ draw.bars({name.replace("_", " "): sum(row) for name, row in matrix.items()}, un
           "function with itself, and catches none.")
 
 # %% [markdown] id="11-5d36d2"
-# In the table above, ● is a wrong function that a test catches, and · one that gets past it; the columns are the five tests in their order. The last test makes *everybody's* input on every rank, and so knows the sum without a message: its **oracle** has nothing in common with what it tests. It looks at the whole tensor, its neighbours in memory included, on every rank, with large integers, for a length that n does not divide, and twice.
+# In the table above, ● is a wrong function that a test catches, and · one that gets past it; the columns are the five tests in their order. The last test makes *everybody's* input on every rank, and so knows the sum without a message: its **oracle** has nothing in common with what it tests. It looks at the whole tensor, on every rank, for a length that n does not divide. Three wrong functions get past it all the same. Its oracle is right, and its *input* does not show them.
 #
 # ## Your turn: test_all_reduce
 #
 # **Required · 11.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Write `test_all_reduce(all_reduce)`. Every rank calls it with somebody's `all_reduce(x)`, which has to leave in `x`, in place, the sum over all ranks, for every dtype and layout of lesson 02's contract. Your test makes its own inputs. If the function is wrong, it raises AssertionError on some rank, and if it is right, it comes through. Returning False is no test: nobody looks at what a test returns.
+# **Goal.** Write `test_all_reduce(all_reduce)`. Every rank calls it with somebody's `all_reduce(x)`, which has to leave in `x`, in place, the sum over all ranks, whatever the dtype and the layout (a column of a matrix, too), and to change nothing else. Your test makes its own inputs. If the function is wrong, it raises AssertionError on some rank, and if it is right, it comes through. Returning False is no test: nobody looks at what a test returns.
 #
-# *Core* has five wrong ones and five right ones. One of these adds from the last rank to the first, so random floats differ in their last bits. *Sturdy* has one rank alone and four more wrong ones. A rank that raises while the others stand in a collective is a catch, and no deadlock.
+# *Core* has the nine wrong ones and five right ones, on two ranks and on three. One of the right ones adds from the last rank to the first, so random floats differ in their last bits. *Sturdy* has the right ones on one rank alone, where a test may return at once, and on four. A rank that raises while the others stand in a collective is a catch, and no deadlock.
 #
 # <details>
 # <summary>Hint: with what do you compare?</summary>
 #
-# Choose inputs of which you know the sum. If rank r has k·(r + 1) at place k, the sum is k·n(n + 1)/2. Then go through the nine names above, and ask of each: in which of my inputs would I see it?
+# Choose inputs of which you know the sum. If rank r has k·(r + 1) at place k, the sum is k·n(n + 1)/2. Then go through the nine names above, and ask of each: in which of my inputs would I see it? Three need more than one tensor of small floats, and the table says which.
 #
 # </details>
 
@@ -418,7 +426,8 @@ def test_all_reduce(all_reduce: Callable[[Tensor], None]) -> None:
     ### END SOLUTION
 
 # %% exercise="test_all_reduce" role="try"
-print("catches", sum(catches(test_all_reduce, how) for how in WRONG), "of 9")
+caught, refused = (sum(catches(test_all_reduce, how) for how in kind) for kind in (WRONG, RIGHT))
+print(f"catches {caught} of 9 wrong ones, refuses {refused} of 5 right ones")
 
 # %% exercise="test_all_reduce" role="check"
 check(test_all_reduce)
@@ -492,9 +501,10 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # ## In practice
 #
 # * **Before the job**: start it with `watch`, set a `timeout=` that you are ready to wait, and on NCCL set `TORCH_FR_DUMP_TEMP_FILE` (lesson 07). Afterwards is too late.
+# * **Settings** that torch reads as it is imported (`TORCH_DISTRIBUTED_DEBUG`) have to stand outside of the script: `watch` imports torch before its first line.
 # * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. Which call was missing it tells with `--read FOLDER`, after the job has ended. It has been seen on no GPU so far.
 # * **Shrink it.** A hang on 512 ranks is nearly always one on two. Play the function with `run` or `simulate`, where the same sentences come in two seconds.
-# * **Compare replicas** every thousand steps: digests cost nothing beside a step.
+# * **Compare replicas** every thousand steps: a digest reads each tensor once, and only its few bytes travel.
 # * **Test what you would not look at**: the gradient of the input, the second call, the length that does not divide, the last rank.
 #
 # ## Roads not taken
