@@ -139,8 +139,7 @@ plain, patience = {name: start(name) for name in scripts}, [5, 60, 5]  # one end
 with ThreadPoolExecutor() as threads:
     heard = dict(zip(plain, threads.map(listen, plain.values(), patience), strict=True))
 for name, (after, seconds) in heard.items():
-    words = re.search("Received data size.*|$", after)[0]
-    print(f"{name}: {'nothing' if seconds is None else words}")
+    print(f"{name}:", "nothing" if seconds is None else re.search("Received data.*", after)[0])
 assert [seconds is None for _, seconds in heard.values()] == [True, False, True]
 
 # %% [markdown] id="11-a5a856"
