@@ -254,7 +254,7 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
         if part in loads:
             getattr(job, part).load_state_dict(copy.deepcopy(saved[part]))
     sampler: DistributedSampler = DistributedSampler(job.dataset, world, rank, seed=0)
-    loader = DataLoader(job.dataset, job.batch_size, sampler=sampler)
+    loader = DataLoader(job.dataset, batch_size=job.batch_size, sampler=sampler)
     first, at = divmod(step, len(loader))
     epoch, at, own = first, habits.position(at), saved.get("own") if "own" in loads else None
     losses, kept = list[float](), Saved()
@@ -266,15 +266,15 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
     while step < stop:
         sampler.set_epoch(habits.told(epoch, first))
         again("before")
-        batches = iter(loader)
+        coming = iter(loader)
         again("before skipping")
         for _ in range(at):
-            next(batches)
+            next(coming)
         again("after skipping")
-        for x, y in islice(batches, stop - step):
+        for inputs, labels in islice(coming, stop - step):
             again("after a batch")
             own, kept = None, {"own": generators()}
-            loss = cross_entropy(job.model(x), y)
+            loss = cross_entropy(job.model(inputs), labels)
             job.optimizer.zero_grad()
             loss.backward()
             yield [p.grad for p in job.model.parameters()]
