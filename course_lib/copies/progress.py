@@ -136,13 +136,14 @@ class Map:
 
     def __str__(self) -> str:
         lines = []
+        width = max((len(name) for le in self.lessons for name in le.exercises), default=0)
         for lesson in self.lessons:
             lines.append(str(lesson))
             for name, required in lesson.exercises.items():
                 best = self.best[name]
                 kind = "" if required else "optional"
                 what = f"{', '.join(best.passed)}  {best.day}" if best.passed else ""
-                lines.append(f"    {best.sign} {name:<26}{kind:<10}{what}".rstrip())
+                lines.append(f"    {best.sign} {name:<{width}}  {kind:<10}{what}".rstrip())
         return "\n".join([*lines, "", LEGEND, self._next("{0}")])
 
     def _repr_markdown_(self) -> str:

@@ -88,7 +88,7 @@ def test_what_is_done_lacks_nothing_though_an_older_dump_does_not_know_it(
 
 
 def test_right_dumps_are_told_as_such(tmp_path: Path):
-    found = run(lambda: (dist.barrier(), dumped()[0])[1], world_size=2, record=False).results
+    found = run(lambda: (dist.barrier(), dumped_when_done())[1], world_size=2, record=False).results
     told = verdict_of(written(tmp_path, found))
     assert "calls in the dumps of ranks 0 and 1; each met its counterpart." in told
 
