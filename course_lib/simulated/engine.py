@@ -121,6 +121,7 @@ def _what_was_there_passed_over() -> Iterator[None]:
     if gc.get_freeze_count():  # somebody else's doing, and to undo
         yield
         return
+    gc.collect(1)  # what is frozen counts as old: garbage of the last simulation would stay there
     gc.freeze()
     try:
         yield

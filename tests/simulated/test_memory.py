@@ -332,3 +332,16 @@ def test_the_error_of_a_simulation_holds_no_tensor_of_a_rank(backend, monkeypatc
     gc.collect()
     assert error.value.run is not None
     assert {ref() for ref in builtins.alive} == {None}
+
+
+def test_garbage_of_earlier_simulations_does_not_pile_up():
+    class Cycle:
+        pass
+
+    def leave_garbage():
+        cycle = Cycle()
+        cycle.itself = cycle
+
+    for _ in range(100):
+        simulate(leave_garbage, world_size=2)
+    assert sum(type(one).__name__ == "Cycle" for one in gc.get_objects()) < 50
