@@ -49,10 +49,8 @@ def poll_for_ever():
 
 @pytest.mark.parametrize("program", [loop, poll_for_ever])
 def test_a_function_that_never_returns_is_stopped(program):
-    begin = time.monotonic()
     with pytest.raises(Hang, match=r"did not return within 0\.5 s") as caught:
         simulate(program, world_size=2, limit=0.5)
-    assert time.monotonic() - begin < 10
     assert caught.value.waits[0].line.function == program.__name__
 
 
