@@ -81,40 +81,17 @@ WRONG = {
                          ("loss.backward()", "optimizer.zero_grad(); loss.backward()")),
     "all_inside": ("as_documented", "06.stays-local", "the whole loop is put into no_sync",
                    (SYNC, "ddp_model.no_sync()")),
-    "last_forward_inside": ("as_documented", "06.stays-local", "only the backward is taken to "
-                            "matter", (SYNC, "ddp_model.no_sync()"),
-                            ("            loss.backward()", "        loss.backward()")),
-    "inner_model": ("as_documented", "06.stays-local", "module is called, to save no_sync",
-                    (CALL, "ddp_model.module(inputs)")),
     "every_one": ("as_documented", "06.syncs-each", "the accumulation loop of one process",
                   (SYNC, "contextlib.nullcontext()")),
-    "backward_inside": ("as_documented", "06.syncs-each", "only backward() stands in no_sync, as "
-                        "PyTorch's page of no_sync warns", (SYNC, "contextlib.nullcontext()"),
-                        ("loss.backward()", "with contextlib.nullcontext() if last else "
-                         "ddp_model.no_sync(): loss.backward()")),
     "clips_each": ("as_documented", "06.clips-too-soon", "clipped after every backward, as "
                    "one process does", (BACKWARD, f"{BACKWARD}\n            {CLIP}"),
                    (f"    {CLIP}\n    opt", "    opt")),
-    "clips_then_reduces": ("reduced_by_hand", "06.clips-too-soon", "what is at hand is "
-                           "clipped", ("factor = min(", "_ = min("),
-                           ("    dist.all_reduce(flat)", "    n = dist.get_world_size()\n"
-                            "    mine = n * flat[:-1].norm().item()\n"
-                            "    factor = min(1.0, max_norm / (mine + 1e-6))\n"
-                            "    flat[:-1] *= factor\n    dist.all_reduce(flat)\n    factor = 1")),
     "never_clears": ("as_documented", "06.only-left-over", "tried in a fresh model's first step",
                      ("    optimizer.zero_grad()\n", "")),
     "gathers": ("reduced_by_hand", "06.gathers", "gathered and averaged on every rank, as losses "
                 "are", ("    dist.all_reduce(flat)\n", "    parts = [torch.empty_like(flat) "
                 "for _ in range(dist.get_world_size())]\n    dist.all_gather(parts, flat)\n    "
                 "flat = torch.stack(parts).sum(0)\n")),
-    "pickled": ("reduced_by_hand", "06.gathers", "an object carries anything, a gradient as well",
-                ("    dist.all_reduce(flat)\n", "    parts = [None] * dist.get_world_size()\n    "
-                 "dist.all_gather_object(parts, flat)\n    flat = torch.stack(parts).sum(0)\n")),
-    "pickled_by_one": ("reduced_by_hand", "06.gathers", "rank 0 adds up, and tells the others",
-                       ("    dist.all_reduce(flat)\n", "    parts = [None] * "
-                        "dist.get_world_size()\n    dist.gather_object(flat, parts if "
-                        "dist.get_rank() == 0 else None)\n    if dist.get_rank() == 0:\n        "
-                        "flat = torch.stack(parts).sum(0)\n    dist.broadcast(flat, src=0)\n")),
     "divides_again": ("as_documented", "06.divided-again", "the division by hand of lesson 05 is "
                       "kept", (f"    {CLIP}\n    opt", "    for p in ddp_model.parameters():\n"
                       "        if p.grad is not None:\n            p.grad /= "

@@ -54,15 +54,8 @@ SYNC = "    module.synchronize()\n"
 WRONG = {
     "no_synchronize": ("with_a_stopwatch", "07.only-the-launch", "one times GPU code as one times "
                        "Python", (SYNC + "    return", "    return")),
-    "wait_is_blocking": ("all_in_flight", "07.only-the-launch", "wait() is taken for what it is "
-                         "with gloo (pytorch#68112)",
-                         (".wait()\n    torch.cuda.synchronize()\n", ".wait()\n")),
     "synchronizes_each": ("with_a_stopwatch", "07.host-waits", "to be sure that each has ended",
                           ("all_reduce(x)\n", "all_reduce(x)\n        module.synchronize()\n")),
-    "a_barrier_each": ("with_a_stopwatch", "07.host-waits", "all are to begin each call together",
-                       ("all_reduce(x)\n", "all_reduce(x)\n        dist.barrier()\n")),
-    "looks_each_time": ("with_a_stopwatch", "07.host-waits", "a number is looked at in the loop",
-                        ("all_reduce(x)\n", "all_reduce(x)\n        x[0].item()\n")),
     "once": ("with_a_stopwatch", "07.repeats", "one call is timed: nothing seems to be gained by "
              "more", ("range(repeats)", "range(1)"), (" / repeats", "")),
     "synchronizes_only_after": ("with_a_stopwatch", "07.starts-too-early", "the stopwatch starts "
@@ -81,11 +74,6 @@ WRONG = {
     "asks_too_early": ("with_events", "07.events", "two at once: events are read before they have "
                        "happened, and nothing is divided",
                        ("    torch.cuda.synchronize()\n", ""), (" / repeats", "")),
-    "events_without_timing": ("with_events", "07.events", "an Event is made as for "
-                              "synchronizing", ("enable_timing=True", "")),
     "warm_up_is_timed": ("with_a_stopwatch", "07.warm-up", "the stopwatch starts before the call "
                          "that warms up", ("range(repeats)", "range(repeats + 1)")),
-    "warm_up_between_events": ("with_events", "07.warm-up", "the first event is recorded before "
-                               "the call that warms up",
-                               ("start.record()\n", "start.record()\n    dist.all_reduce(x)\n")),
 }  # fmt: skip

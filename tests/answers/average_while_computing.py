@@ -54,11 +54,6 @@ WRONG = {
     "not_async": ("divides_before", "07.one-by-one", "all_reduce returns at once on a GPU, so it "
                   "is asynchronous, one thinks (pytorch#27806)",
                   (ISSUE, "dist.all_reduce(gradient)"), (WAITS, "")),
-    "waits_at_once": ("waits_at_the_end", "07.one-by-one", "wait() costs the host nothing",
-                      ("async_op=True))", "async_op=True))\n        works[-1].wait()")),
-    "waits_for_an_earlier_one": ("divides_before", "07.one-by-one", "one reduction at a time",
-                                 ("gradient.div_", "[w.wait() for w in works]\n        "
-                                  "gradient.div_")),
     "after_all_computing": ("with_avg", "07.after-computing", "first compute, then communicate",
                             ("        compute(seconds)\n", ""),
                             ("    works = []\n", "    works = []\n    for seconds, _ in layers:\n"

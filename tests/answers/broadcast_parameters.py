@@ -53,11 +53,6 @@ WRONG = {
     "a_contiguous_copy": ("one_by_one", "05.only-transposed", "contiguous() may be a copy, which "
                           "alone is overwritten then",
                           (CALL, "dist.broadcast(tensor.detach().contiguous(), src)")),
-    "registered_nothing": ("one_by_one", "05.only-buffers", "what modules register may be "
-                           "None, as in a layer without bias",
-                          (ALL,
-                           "[t for m in model.modules() for t in (*m._parameters.values(), "
-                           "*m._buffers.values())]")),
     "in_float32": ("as_bytes", "05.only-two-dtypes-or-large", "one float32 vector of everything",
                    (".view(torch.uint8) for", ".float() for"), ("1, dtype=torch.uint8", "1"),
                    ("part.clone().view(tensor.dtype)", "part")),

@@ -21,9 +21,6 @@ def in_numpy(n, nbytes, seconds):
 WRONG = {
     "algbw_alone": ("least_bytes", "03.only-n-is-1", "the special case of one rank turns out as "
                     "algbw: nothing was sent", ("return 0", "return nbytes / seconds")),
-    "fails_alone": ("corrected", "03.only-n-is-1", "the factor as its inverse, by which is divided",
-                    ("nbytes / seconds * 2 * (n - 1) / n",
-                     "nbytes / (seconds * n / (2 * (n - 1)))")),
     "whole_bytes": ("corrected", "03.rounded", "whole bytes per second look tidy",
                     ("nbytes / seconds * 2 * (n - 1) / n",
                      "round(nbytes / seconds * 2 * (n - 1) / n)")),

@@ -76,9 +76,6 @@ WRONG = {
     "edges_to_the_wrong_side": ("in_a_batch", "07.far-edges", "right with two ranks, by chance",
                                 ("x[0].contiguous(), left", "x[0].contiguous(), right"),
                                 (SEND_RIGHT, SEND_RIGHT.replace("right", "left"))),
-    "receives_from_the_wrong_side": ("in_a_batch", "07.swapped", "right with two ranks, by chance",
-                                     ("from_right, right", "from_right, left"),
-                                     ("from_left, left", "from_left, right")),
     "forgets_one_rank": ("in_a_batch", "07.talks-to-itself", "nobody tries it with one rank",
                          ("    if n == 1:\n        return x[-1].clone(), x[0].clone()\n", "")),
     "near_and_swapped": ("in_two_batches", "07.far-edges", "two at once: the edges that point away "

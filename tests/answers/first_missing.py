@@ -64,9 +64,6 @@ WRONG = {
                             "which they come", ("sorted(calls.items())", "calls.items()")),
     "a_set": ("by_sets", "07.container", "ranks are a set in the code, and stay one",
               ("sorted(who)", "who")),
-    "numbers_as_text": ("by_sets", "07.not-first", "10 comes before 9 in the alphabet",
-                        ("sorted(missing)",
-                         "sorted(missing, key=lambda key: f'{key[0]}#{key[1]}')")),
     "last_call": ("by_sets", "07.last-call", "who has gone on to another call does not wait",
                   ("            waiting |= came", "            waiting |= {r for r in came if "
                    "(dumps[r][-1]['group'], dumps[r][-1]['seq']) == key}")),
@@ -75,11 +72,6 @@ WRONG = {
                           ("{rank for rank, op in ops.items() if op == usual}", "set(ops)"),
                           ("            waiting |= came", "            waiting |= {r for r in came "
                            "if (dumps[r][-1]['group'], dumps[r][-1]['seq']) == key}")),
-    "blames_who_waits": ("by_sets", "07.victim", "who waits is left out in the search, not in the "
-                         "answer", ("sorted(who)", "sorted(missing[key])")),
-    "victims_and_ops": ("by_sets", "07.victim", "the first try: neither who waits nor ops",
-                        (MISSING, "        who = missing[key]\n"),
-                        ("{rank for rank, op in ops.items() if op == usual}", "set(ops)")),
     "victims_and_everybody": ("by_sets", "07.victim", "two at once: neither groups nor who waits",
                               (MISSING, "        who = missing[key]\n"),
                               ("missing[key] = members[key] - came",

@@ -36,15 +36,6 @@ WRONG = {
                      "thinks (pytorch/pytorch#130102)",
                      ("along, use_local_synchronization=True", "along"),
                      ("down, use_local_synchronization=True", "down")),
-    "own_first": ("each_in_turn", "08.not-together", "each rank begins with its own row: the order "
-                  "hangs on the rank",
-                  ("for r in range(rows):", "for r in sorted(range(rows), key=lambda r: (r - rank "
-                   "// cols) % rows):")),
-    "if_member": ("each_in_turn", "08.not-together", "new_group inside the branch of its members",
-                  ("        group = dist.new_group([r * cols + c for c in range(cols)])\n"
-                   "        if rank // cols == r:\n            row = group\n",
-                   "        if rank // cols == r:\n            row = dist.new_group([r * cols + c "
-                   "for c in range(cols)])\n")),
     "last_one_kept": ("each_in_turn", "08.not-a-member", "what new_group returned last is kept",
                       ("        if rank // cols == r:\n            row = group\n",
                        "        row = group\n")),
@@ -61,8 +52,6 @@ WRONG = {
     "row_too_short": ("each_in_turn", "08.too-short", "the last rank of a row is left out",
                       ("for c in range(cols)])", "for c in range(cols - 1)])"),
                       ("rank // cols == r:", "rank // cols == r and rank % cols < cols - 1:")),
-    "column_too_short": ("each_in_turn", "08.too-short", "cols is subtracted from the stop, too",
-                         ("c, rows * cols, cols", "c, (rows - 1) * cols, cols")),
     "lists_of_groups": ("each_in_turn", "08.lists", "groups are made, and their ranks returned",
                         ("return row, column", "return (dist.get_process_group_ranks(row), "
                          "dist.get_process_group_ranks(column))")),
@@ -71,7 +60,4 @@ WRONG = {
                       "use_local_synchronization=True) for r in (along, down))\n    return (")),
     "beyond": ("each_in_turn", "08.no-such-rank", "a row is taken to begin at r · rows",
                ("r * cols + c for c in range(cols)", "r * rows + c for c in range(cols)")),
-    "list_of_ranks": ("members_alone", "08.lists", "the members are taken for the group",
-                      ("(dist.new_group(along, use_local_synchronization=True),\n            "
-                       "dist.new_group(down, use_local_synchronization=True))", "along, down")),
 }  # fmt: skip

@@ -25,8 +25,6 @@ WRONG = {
     "half_in_whole_bytes": ("break_even", "03.half-or-twice", "two at once: half of the bandwidth "
                             "is taken for half of the size, in whole bytes",
                             ("alpha /", "0.5 * alpha /"), ("/ beta", "// beta")),
-    "in_float32": ("break_even", "03.rounded", "tensors compute in float32",
-                   ("alpha / beta", "float(torch.tensor(alpha) / torch.tensor(beta))")),
     "prints": ("break_even", "03.returns-nothing", "a printed answer looks like one in a notebook",
                ("return alpha / beta", "print(alpha / beta)")),
 }  # fmt: skip

@@ -57,18 +57,11 @@ HOME = "    if rank == 0 and n > 1:\n        dist.recv(token, n - 1)\n"
 WRONG = {
     "nothing": ("along_the_row", "01.nobody-told", "ranks are numbered, so surely they come in "
                 "that order", (WAITS, ""), (TELLS, "")),
-    "sleeps": ("along_the_row", "01.nobody-told", "who sleeps longer comes later",
-               (WAITS, "    import time\n    time.sleep(rank * 0.5)\n"), (TELLS, "")),
     "barriers": ("along_the_row", "01.collective", "n barriers make it right; nobody was asked to "
                  "meet", (WAITS, "    for _ in range(rank):\n        dist.barrier()\n"),
                  (TELLS, "    for _ in range(n - rank):\n        dist.barrier()\n")),
     "too_early": ("along_the_row", "01.too-early", "the word is passed on before the work",
                   ("    work()\n", ""), (TELLS, TELLS + "    work()\n")),
-    "first_word": ("counts_those_before", "01.too-early", "a rank begins at the first word it "
-                   "hears, whoever it is from",
-                   (HEARS, "if rank > 0:\n        dist.irecv(token, 0).wait()"),
-                   ("    work()\n", "    work()\n    for before in range(1, rank):\n        "
-                    "dist.recv(token, before)\n")),
     "rank_0_waits": ("round_and_home", "01.receive-first", "a ring has no beginning, a row has",
                      ("if rank > 0:\n        dist.irecv(token, rank - 1)", "if n > 1:\n        "
                       "dist.irecv(token, (rank - 1) % n)"), (HOME, "")),

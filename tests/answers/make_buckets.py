@@ -44,8 +44,6 @@ WRONG = {
                         ("p.numel() * p.element_size()", "p.numel()")),
     "frozen_too": ("by_dtype", "10.only-frozen", "parameters() has them all; pytorch's DDP filters",
                    (" if p.requires_grad", "")),
-    "four_bytes_each": ("by_dtype", "10.elements", "a float has four bytes",
-                        ("p.numel() * p.element_size()", "p.numel() * 4")),
     "frozen_ones_cut": ("by_dtype", "10.only-a-frozen-one-between", "it has another dtype",
                         ("[p for p in params if p.requires_grad]", "params"),
                         ("        for p in run:", "        for p in [p for p in run if "

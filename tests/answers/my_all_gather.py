@@ -66,16 +66,10 @@ WRONG = {
                  "    rows = [torch.empty(tensor.shape, dtype=tensor.dtype)] * n\n"),
                 ("    rows[rank] = tensor\n", "    rows[rank] = tensor.clone()\n"),
                 ("list(rows.unbind(0))", "rows")),
-    "one_inbox": ("by_turns", "02.one-buffer", "the inbox is made once, before the loop",
-                  ("    for speaker in range(n):\n", "    inbox = tensor.clone(memory_format=torch."
-                   "contiguous_format)\n    for speaker in range(n):\n"),
-                  ("dist.recv(box, speaker)", "box = inbox\n            dist.recv(box, speaker)")),
     "nobody_told": ("root_and_back", "02.one-rank-alone", "a gather, and nobody tells the others",
                     (BACK, ""), ("        dist.recv(pile, last)\n", "")),
     "off_by_one": ("ring", "02.misplaced", "the indices of the ring are one off",
                    ("    return boxes", "    return boxes[1:] + boxes[:1]")),
-    "own_first": ("ring", "02.misplaced", "in the order in which they come",
-                  ("    return boxes", "    return [boxes[(rank - k) % n] for k in range(n)]")),
     "own_is_argument": ("by_turns", "02.shares-memory", "its own entry is the caller's tensor",
                         ("            for listener", "            box = tensor\n            for "
                          "listener")),

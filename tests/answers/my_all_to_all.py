@@ -63,11 +63,6 @@ WRONG = {
                    ("        dist.recv(got[source], source)\n",
                     "        box = torch.cat(blocks)\n        dist.recv(box, source)\n        "
                     "got[source] = box.chunk(n)[rank].clone()\n")),
-    "sizes_by_send": ("in_steps", "08.too-much", "the lengths go ahead in messages",
-                      ("    dist.all_to_all_single(theirs, mine)\n",
-                       "    theirs[rank] = mine[rank]\n    for k in range(1, n):\n        going = "
-                       "dist.isend(mine[(rank + k) % n], (rank + k) % n)\n        dist.recv("
-                       "theirs[(rank - k) % n], (rank - k) % n)\n        going.wait()\n")),
     "wrong_block_never_waits": ("in_steps", "08.never-waited", "two at once",
                                 ("isend(blocks[to].contig", "isend(blocks[rank].contig"),
                                 ("        going.wait()\n", "")),

@@ -60,18 +60,12 @@ WRONG = {
     "times_n": ("all_at_once", "02.one-buffer", "a list times n is n times the same tensor: here "
                 "several irecvs fill it",
                 (BOXES, "[torch.empty(tensor.shape, dtype=tensor.dtype)] * n")),
-    "one_inbox": ("flat", "02.one-buffer", "the inbox is made once, before the loop",
-                  ("    everybody = []\n", f"    everybody = []\n    {CLONE}\n"),
-                  (f"        {CLONE}\n", "        box = "
-                   "tensor.clone() if other == dst else box\n")),
     "own_is_argument": ("flat", "02.shares-memory", "the rank's own entry is the caller's tensor",
                         ("append(box)", "append(box if other != dst else tensor)")),
     "own_missing": ("flat", "02.own-missing", "only what comes in a message is put into the list",
                     ("        everybody.append(box)", "            everybody.append(box)")),
     "as_they_come": ("flat", "02.misplaced", "a recv without src takes what comes first",
                      ("dist.recv(box, other)", "dist.recv(box)")),
-    "own_order": ("chain", "02.misplaced", "the pile is returned as it has grown",
-                  ("[pile[(r - dst - 1) % n] for r in range(n)]", "list(pile)")),
     "everywhere": ("flat", "02.list-everywhere", "an empty list seems to be as good as None",
                    ("return None", "return []")),
     "from_itself": ("flat", "02.talks-to-itself", "dst asks everybody, itself too",

@@ -89,11 +89,6 @@ WRONG = {
                       ("if place + distance < n:", "if True:")),
     "rebinds": ("flat", "02.left-unwritten", "a name is given another tensor",
                 ("tensor.copy_(combine(tensor, inbox))", "tensor = combine(tensor, inbox)")),
-    "rebinds_largest": ("flat", "02.left-unwritten", "+= and *= write in place, and maximum does "
-                        "not", ("            tensor.copy_(combine(tensor, inbox))",
-                                "            total = combine(tensor, inbox)\n"
-                                "            tensor = tensor.copy_(total) if op in ('sum', 'prod') "
-                                "else total")),
     "other_op_strided": ("all_first", "02.other-op", "two at once: one operation for another, and "
                          "sent as it lies", ('"prod": torch.prod', '"prod": torch.sum'),
                      ("dist.isend(tensor.contiguous(), dst)", "dist.isend(tensor, dst)")),

@@ -43,8 +43,6 @@ STEPS = "(owned - step) % n, (owned - step - 1) % n"
 WRONG = {
     "own_rank": ("from_the_owned_one", "04.assumes-owner", "rank r owns chunk r, surely",
                  (STEPS, STEPS.replace("owned", "rank"))),
-    "next_rank": ("from_the_owned_one", "04.assumes-owner", "rank r owns chunk r + 1, as after the "
-                  "reduce-scatter of most books", (STEPS, STEPS.replace("owned", "rank + 1"))),
     "adds": ("in_batches", "04.adds", "a copy of the first half",
              (".copy_(inbox)", ".add_(inbox)")),
     "new_entries": ("in_batches", "04.left-unwritten", "the inbox gets the name of the caller's "
@@ -62,8 +60,4 @@ WRONG = {
                    ("isend(chunks[out]", "isend(box.resize_(len(chunks[out])).copy_(chunks[out])"),
                    ("        going.wait()\n",
                     "        works.append(going)\n    for work in works:\n        work.wait()\n")),
-    "first_owner": ("told_by_each_owner", "04.assumes-owner", "the shift is kept from the first "
-                    "call", ("(chunks, owned)", "(chunks, owned, kept=[])"),
-                    ("shift = (owned - rank) % n",
-                     "kept.append((owned - rank) % n); shift = kept[0]")),
 }  # fmt: skip

@@ -86,9 +86,6 @@ WRONG = {
                 "added a tensor of the rank's own in place of the one that had arrived: "
                 "pytorch/pytorch#31572, mended by pytorch/tutorials#1039",
                 (FLAT, WHOLE.format("tensor"))),
-    "classic_in_chunks": ("in_two_halves", "04.wrong-buffer", "the same mistake in a chunked ring: "
-                          "the chunk that was sent is added (pytorch/pytorch#31572)",
-                          ("chunks[into] += inbox", "chunks[into] += chunks[out]")),
     "classic_mended": ("in_two_halves", "04.whole-tensors", "the tutorial's ring as it is now: "
                        "right, and n/2 times the bytes (pytorch/tutorials#1039)",
                        (FLAT, WHOLE.format("inbox"))),
@@ -111,9 +108,6 @@ WRONG = {
                     "tensor.data = torch.cat(chunks).view_as(tensor)")),
     "torch_chunk": ("in_two_halves", "04.only-fewer-chunks", "torch.chunk makes at most n chunks, "
                     "as its documentation says", ("flat.tensor_split(n)", "flat.chunk(n)")),
-    "not_copied_back": ("nothing_empty_sent", "04.left-unwritten", "contiguous() is the tensor "
-                        "itself or a copy of it",
-                        ("tensor.copy_(flat.view(tensor.shape))", "pass")),
     "sends_first_and_wrong_buffer": ("to_the_left", "04.send-first", "two at once",
                           ("first = rank % 2 == 0", "first = True"),
                           ("chunks[into] + inbox", "chunks[into] + chunks[out]")),

@@ -61,8 +61,6 @@ WRONG = {
                        "leaves with its answer; the others go on",
                        ("answer *= int(torch.equal(mine, of_rank_0))",
                         "if not torch.equal(mine, of_rank_0): return False")),
-    "rank_0_asks": ("gathered_bytes", "05.not-everybody", "rank 0 is the one that wants to know",
-                    ("same = True", "same = True\n    if dist.get_rank(): return same")),
     "asks_nobody": ("by_digest", "05.nothing-sent", "the seeds are equal, so the models are, one "
                     "hopes", ("dist.all_gather_object(every, digest.hexdigest())", "every = [1]")),
     "of_numbers": ("gathered_bytes", "05.nan-differs", "torch.equal compares numbers, and a NaN "

@@ -70,15 +70,8 @@ WRONG = {
     "no_gradient": ("differentiable_sum", "10.constant-statistics", "no_grad round everything "
                     "that communicates", ("whole = AllReduce.apply(sums)",
                                           "whole = AllReduce.apply(sums.detach())")),
-    "backward_is_local": ("differentiable_sum", "10.own-path-only", "the gradient of a sum is one",
-                          ("            total = grad.clone()\n            dist.all_reduce(total)\n"
-                           "            return total", "            return grad")),
     "weight_reduced": ("by_formula", "10.weights-added", "of the two that were reduced one is "
                        "returned", ("return dx, own[1], own[0]", "return dx, both[1], own[0]")),
-    "bias_reduced": ("by_formula", "10.weights-added", "of the two that were reduced one is "
-                     "returned", ("return dx, own[1], own[0]", "return dx, own[1], both[0]")),
-    "weights_reduced": ("by_formula", "10.weights-added", "the reduced sums are at hand",
-                        ("return dx, own[1], own[0]", "return dx, both[1], both[0]")),
     "mean_in_backward": ("differentiable_sum", "10.path-divided", "gradients are averaged",
                          ("total = grad.clone()\n            dist.all_reduce(total)",
                           "total = grad.clone()\n            dist.all_reduce(total, "

@@ -144,21 +144,6 @@ WRONG = {
             "if p.grad is not None: dist.all_reduce(p.grad); p.grad /= n\n",
         ),
     ),
-    "by_hand_in_no_sync": (
-        "counts_added_up",
-        "06.by-hand",
-        "DDP is there, and the averaging of lesson 05 does its work",
-        (
-            BACKWARD,
-            BACKWARD + "            for p in model.parameters():\n                "
-            "if p.grad is not None: dist.all_reduce(p.grad); p.grad /= n\n",
-        ),
-        (
-            "            loss = nn.functional.cross_entropy(ddp(inputs), labels)\n",
-            "            with ddp.no_sync():\n                "
-            "loss = nn.functional.cross_entropy(ddp(inputs), labels)\n",
-        ),
-    ),
     "a_copy": (
         "counts_added_up",
         "06.copy",

@@ -75,12 +75,6 @@ WRONG = {
                        ', reduction="sum") / max(1, len(targets)) / dist.get_world_size()')),
     "empty_nan": ("sum_over_total", "05.only-an-empty-batch", "the mean of an empty batch is NaN, "
                   "and zero times NaN is NaN", (', reduction="sum") /', ") * len(targets) /")),
-    "empty_leaves": ("sum_over_total", "05.only-an-empty-batch", "nothing to do, so it returns; "
-                     "the others are in all_reduce already",
-                     ("total = ", "if not len(targets): return 0.0\n    total = ")),
-    "empty_without_gradient": ("weighted_means", "05.only-an-empty-batch", "without a backward "
-                          "there is no gradient to add",
-                          ("torch.zeros_like(p) if p.grad is None else p.grad", "p.grad")),
     "rank_0_asks": ("sum_over_total", "05.not-everybody", "only rank 0 logs the loss",
                     (LOSS, "    if dist.get_rank() == 0: dist.all_reduce(loss)\n")),
     "another_order": ("sum_over_total", "05.mismatch", "odd ranks go through the parameters "

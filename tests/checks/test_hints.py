@@ -107,20 +107,6 @@ def my_reduce(tensor, dst, op):
             total.copy_(f(total, tensor))
 """,
     ),
-    (  # what comes last stays
-        "my_reduce",
-        "02.received-over-own",
-        """
-def my_reduce(tensor, dst, op):
-    rank, n = (dist.get_rank(), dist.get_world_size())
-    if rank != dst:
-        dist.send(tensor.contiguous(), dst)
-        return
-    for r in range(n):
-        if r != dst:
-            dist.recv(tensor, r)
-""",
-    ),
     (  # rank 0 for dst
         "my_gather",
         "02.other-root",
@@ -218,54 +204,6 @@ def my_share(n_items):
     return range(start, start + size + (rank < rest))
 """,
     ),
-    (  # the other buffer
-        "ring_all_reduce",
-        "04.wrong-buffer",
-        """
-def ring_all_reduce(tensor):
-    rank, n = (dist.get_rank(), dist.get_world_size())
-    send_buff = tensor.clone(memory_format=torch.contiguous_format)
-    recv_buff = send_buff.clone()
-    accum = send_buff.clone()
-    left, right = ((rank - 1 + n) % n, (rank + 1) % n)
-    for i in range(n - 1):
-        if i % 2 == 0:
-            w = dist.isend(send_buff, right)
-            dist.recv(recv_buff, left)
-            w.wait()
-            accum += recv_buff
-        else:
-            w = dist.isend(recv_buff, right)
-            dist.recv(send_buff, left)
-            w.wait()
-            accum += recv_buff
-    tensor.copy_(accum)
-""",
-    ),
-    (  # each time the one that was sent
-        "ring_all_reduce",
-        "04.wrong-buffer",
-        """
-def ring_all_reduce(tensor):
-    rank, n = (dist.get_rank(), dist.get_world_size())
-    send_buff = tensor.clone(memory_format=torch.contiguous_format)
-    recv_buff = send_buff.clone()
-    accum = send_buff.clone()
-    left, right = ((rank - 1 + n) % n, (rank + 1) % n)
-    for i in range(n - 1):
-        if i % 2 == 0:
-            w = dist.isend(send_buff, right)
-            dist.recv(recv_buff, left)
-            w.wait()
-            accum += send_buff
-        else:
-            w = dist.isend(recv_buff, right)
-            dist.recv(send_buff, left)
-            w.wait()
-            accum += recv_buff
-    tensor.copy_(accum)
-""",
-    ),
     (  # recv into the chunk, then doubled
         "ring_all_reduce",
         "04.received-over-own",
@@ -280,28 +218,6 @@ def ring_all_reduce(tensor):
         dist.recv(chunks[b], (rank - 1) % n)
         w.wait()
         chunks[b] += chunks[b]
-    for s in range(n - 1):
-        a, b = ((rank + 1 - s) % n, (rank - s) % n)
-        w = dist.isend(chunks[a], (rank + 1) % n)
-        dist.recv(chunks[b], (rank - 1) % n)
-        w.wait()
-    tensor.copy_(flat.view(tensor.shape))
-""",
-    ),
-    (  # recv into the chunk, then the wrong one added
-        "ring_all_reduce",
-        "04.received-over-own",
-        """
-def ring_all_reduce(tensor):
-    rank, n = (dist.get_rank(), dist.get_world_size())
-    flat = tensor.reshape(-1).clone()
-    chunks = list(flat.tensor_split(n))
-    for s in range(n - 1):
-        a, b = ((rank - s) % n, (rank - s - 1) % n)
-        w = dist.isend(chunks[a], (rank + 1) % n)
-        dist.recv(chunks[b], (rank - 1) % n)
-        w.wait()
-        chunks[b] += chunks[a]
     for s in range(n - 1):
         a, b = ((rank + 1 - s) % n, (rank - s) % n)
         w = dist.isend(chunks[a], (rank + 1) % n)
@@ -438,22 +354,6 @@ def average_while_computing(layers):
     for w, (_, g) in zip(works, layers):
         w.wait()
         g /= dist.get_world_size()
-""",
-    ),
-    (  # a stream of one's own, on a machine without a GPU
-        "average_while_computing",
-        "07.cuda-alone",
-        """
-from course_lib import compute
-
-def average_while_computing(layers):
-    side = torch.cuda.Stream()
-    for s, g in layers:
-        compute(s)
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            dist.all_reduce(g, op=dist.ReduceOp.AVG)
-    torch.cuda.current_stream().wait_stream(side)
 """,
     ),
     (  # ties by name
