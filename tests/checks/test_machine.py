@@ -29,9 +29,7 @@ HIDDEN_PROC = 'mount -t tmpfs none /proc && exec "$@"'
 POOR = {
     "loopback is down": (["unshare", "-n"], "ip link set lo up"),
     "no /proc": (["unshare", "-m", "sh", "-c", HIDDEN_PROC, "sh"], "mount -t proc proc /proc"),
-    "no process": (["prlimit", "--nproc=1", *NOBODY], "did not start"),
     "no process for a rank": (["prlimit", "--nproc=3", *NOBODY], "temporarily unavailable"),
-    "no process for a group": (["prlimit", "--nproc=4", *NOBODY], "temporarily unavailable"),
     "no thread for a simulated rank": (["prlimit", "--nproc=10", *NOBODY], "no thread for rank"),
     "no file for a rank": (["prlimit", "--nofile=20"], "Too many open files"),
 }
