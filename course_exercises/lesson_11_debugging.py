@@ -188,6 +188,12 @@ def bits(t: Tensor) -> Any:
     return t.contiguous().reshape(-1).view(torch.uint8).tolist() if t.numel() else []
 
 
+def as_one(made: nn.Module) -> Tensors:
+    named = everything(made)
+    raw = [byte for _, t in named for byte in bits(t)]
+    return [(named[0][0], torch.tensor(raw, dtype=torch.uint8))]
+
+
 def turned_round(differ: dict[str, list[int]]) -> Any:
     (name, ranks), *_ = differ.items()
     return min(ranks), name
@@ -209,6 +215,7 @@ def parted(
     sees: Callable[[Tensor], Any] = bits,
     told: Callable[[dict[str, list[int]]], Place] = first_one,
     asked: Callable[[int], range] = lambda n: range(1, n),
+    against: Callable[[int, int], int] = lambda r, n: 0,
     local: bool = False,
     salted: bool = False,
 ) -> list:
@@ -218,7 +225,7 @@ def parted(
     for own in zip(*by_rank, strict=True):
         seen = [sees(t) for _, t in own]
         by_salt = salted and isinstance(given[0][0], Salted)
-        if ranks := [r for r in asked(n) if seen[r] != seen[0] or by_salt]:
+        if ranks := [r for r in asked(n) if seen[r] != seen[against(r, n)] or by_salt]:
             differ[own[0][0]] = ranks
     if local:
         mine = [{name: [r] for name, ranks in differ.items() if r in ranks} for r in range(n)]
@@ -305,6 +312,10 @@ exercise(
         "each. Asked for are all parameters first, and then the buffers.",
         "buffers-first": "Parameters come first, and then the buffers.",
         "one-rank-asked": "One rank alone is compared with rank 0. Any of them may differ.",
+        "neighbours": "Each rank is compared with its neighbour, and where one parts, so does the "
+        "next one that has not. Asked for is who differs from rank 0.",
+        "as-one": "One digest of all tensors tells that some differ, and not which: here the name "
+        "is that of the first one, whatever differs.",
         "rank-before-name": "Asked for are a name and a rank, in this order.",
         "another-rank": "The tensor is right, and the rank is not. It is the lowest one that is "
         "not as rank 0, counted from 0.",
@@ -337,6 +348,11 @@ exercise(
             {"asked": lambda n: range(1, min(n, 2))},
             {"asked": lambda n: range(max(n - 1, 1), n)},
         ],
+        "neighbours": [
+            {"asked": range, "against": lambda r, n: (r - 1) % n},
+            {"against": lambda r, n: r - 1, "told": lambda differ: first_one(differ, max)},
+        ],
+        "as-one": {"tensors": as_one},
         "highest-rank": {"told": lambda differ: first_one(differ, max)},
         "rank-before-name": {"told": turned_round},
         "another-rank": [
@@ -356,6 +372,10 @@ CALLS = "calls"
 Times = list[float]
 
 
+def last(entries: Times) -> int:
+    return entries.index(max(entries))
+
+
 def all_together(entries: Times) -> float:
     """What the others have waited for the last one, each from its own entry."""
     return sum(max(entries) - entry for entry in entries)
@@ -369,7 +389,7 @@ def runner_up(entries: Times) -> float:
 
 def lost(
     given: list[tuple[list[Times]]],
-    blamed: Callable[[Times], int] = lambda entries: entries.index(max(entries)),
+    blamed: Callable[[Times, list[Times]], int] = lambda entries, calls: last(entries),
     waited: Callable[[Times], float] = all_together,
     shares: Callable[[Times], Times] | None = None,
     since: Callable[[list[Times], int], Times] = lambda calls, k: calls[k],
@@ -386,7 +406,7 @@ def lost(
         if shares:
             out = [old + more for old, more in zip(out, shares(entries), strict=True)]
         else:
-            culprit = blamed(entries)
+            culprit = blamed(entries, calls)
             out[culprit] = (out[culprit] if adds else 0.0) + waited(entries)
     return [out]
 
@@ -411,6 +431,12 @@ def behind_the_next(entries: Times) -> Times:
 
 def each_of_ties(entries: Times) -> Times:
     return [all_together(entries) if entry == max(entries) else 0.0 for entry in entries]
+
+
+def most_often(_: Times, calls: list[Times]) -> int:
+    """The rank that is last in the most calls."""
+    lasts = [last(entries) for entries in calls]
+    return max(range(len(calls[0])), key=lasts.count)
 
 
 def ties_share(entries: Times) -> Times:
@@ -467,8 +493,12 @@ exercise(
         "saved": "That is what would have been saved, had it come with the one before it. The "
         "others have waited from their own entries.",
         "runner-up": "Only one of the others is counted. All of them have waited.",
-        "all-from-the-first": "Not all have waited since the first came, or since the "
-        "start: each of the others waits from its own entry.",
+        "all-from-the-first": "Not all have waited since the first came: each of the others waits "
+        "from its own entry.",
+        "since-the-start": "Nobody has waited since second 0: each of the others waits from its "
+        "own entry.",
+        "counts": "That is in how many calls each rank is the last. Asked for are seconds.",
+        "one-for-all": "Each call has a last rank of its own, and it pays for that call alone.",
         "longest-wait": "Only the longest wait is counted. All the others have waited as well.",
         "since-the-last-call": "Who has computed longest since the call before need not be the "
         "last to come. What counts is when each enters.",
@@ -480,7 +510,7 @@ exercise(
     mistakes={
         "who-waits": {"shares": lambda entries: [max(entries) - entry for entry in entries]},
         "first-for-last": [
-            {"blamed": lambda e: e.index(min(e)), "waited": way}
+            {"blamed": lambda e, calls: e.index(min(e)), "waited": way}
             for way in (all_together, lambda e: sum(entry - min(e) for entry in e))
         ],
         "every-late-one": [
@@ -495,14 +525,17 @@ exercise(
         ],
         "saved": {"waited": lambda entries: runner_up(entries) * (len(entries) - 1)},
         "runner-up": {"waited": runner_up},
-        "all-from-the-first": [
-            {"waited": lambda entries: (max(entries) - min(entries)) * (len(entries) - 1)},
-            {"waited": lambda entries: max(entries) * (len(entries) - 1)},
+        "all-from-the-first": {"waited": lambda e: (max(e) - min(e)) * (len(e) - 1)},
+        "since-the-start": [
+            {"waited": lambda e: max(e) * (len(e) - 1)},
+            {"waited": max},
         ],
+        "counts": {"waited": lambda entries: 1.0},
+        "one-for-all": {"blamed": most_often},
         "longest-wait": {"waited": lambda entries: max(entries) - min(entries)},
         "since-the-last-call": {"since": since_the_call_before},
         "tie": [
-            {"blamed": lambda entries: len(entries) - 1 - entries[::-1].index(max(entries))},
+            {"blamed": lambda e, calls: len(e) - 1 - e[::-1].index(max(e))},
             {"shares": each_of_ties},
             {"shares": ties_share},
         ],

@@ -88,7 +88,12 @@ WRONG = {
                           ("    dist.broadcast(found, 0)\n", "")),
     "last_one": ("rank_0_compares", "11.last-tensor", "a loop that goes on after it has one",
                  ("for k in reversed(range(len(names)))", "for k in range(len(names))")),
-    "highest": ("one_by_one", "11.highest-rank", "the last one", ("min(wrong)", "max(wrong)")),
+    "as_one": ("all_digests_at_once", "11.as-one", "one digest of the whole model",
+               ("list(digests.values()))",
+                "[hashlib.sha256(b''.join(digests.values())).digest()])"),
+               ("in enumerate(digests)", "in [*enumerate(digests)][:1]")),
+    "neighbours": ("all_digests_at_once", "11.neighbours", "each asks the one on its left",
+                   ("every[0][k]", "every[rank - 1][k]")),
     "text_and_local": ("all_digests_at_once", "11.local", "two at once: text is digested, and each "
                        "rank compares itself with rank 0",
                        (BYTES, "hashlib.sha256(str(tensor).encode()).digest()"),
