@@ -23,7 +23,7 @@ from course_lib.errors import CourseError, Deadlock, RankFailed
 
 HOW = "all_reduce"  # the name of an option
 (KEEPS, REST, TIMES, MISSING, NEW, FLOATS, STALE, LARGEST, OVER) = WRONG
-BACKWARDS = "gathers, adds from the last rank on"
+OWN, BACKWARDS = "torch's own", "gathers, adds from the last rank on"
 SEEN_ALIKE = {MISSING, LARGEST, STALE, FLOATS, OVER}  # all ranks have the same, and it is wrong
 ALWAYS, MORE, SEVERAL = range(1, 9), range(2, 9), range(3, 9)  # ranks, where a mistake is made
 SUSPECTS: dict[str, str | None] = {
@@ -81,7 +81,7 @@ exercise(
     inputs=lambda case, rank: (Suspect(case.options[HOW], rank),),
     words=SUSPECTS | {how: f"a right one is played: {how}. How does it add?" for how in RIGHT},
     core=lambda rng: [
-        *suspects(["torch's own"], 2),
+        *suspects([OWN], 2),
         *suspects([*RIGHT, *WRONG], 3),
         *suspects(WRONG, 2),
     ],
@@ -101,8 +101,9 @@ exercise(
         "never-called": "The test never calls the function that it is given.",
         "expects-new": "The right ones fail, and the one that returns a new tensor passes. "
         "all_reduce works in place.",
-        "always-fails": "The test fails for right ones as well. Work out by hand what it compares "
-        "with what, on the rank that is named.",
+        "always-fails": "The test fails for right ones as well. Is what it expects made before the "
+        "call, from a copy, and for this number of ranks? Can its dtype hold the sum? Does it look "
+        "at the argument, as nothing is returned?",
         "last-bits": "It refuses a right one that adds in another order. The last bits of floats "
         "depend on that order: compare small integers, or allow for a tolerance.",
         "one-world": "It comes through for one number of ranks alone, whatever it is given. Is "
@@ -126,7 +127,10 @@ exercise(
         "only-alike": [{"passes": SEEN_ALIKE}, {"passes": SEEN_ALIKE - {OVER}}],
         **{f"past-{n}": ways(ALWAYS, [2], SEVERAL, passes=[how]) for n, how in enumerate(WRONG, 1)},
         "refused": [
-            way for how in RIGHT if how != BACKWARDS for way in ways(ALWAYS, MORE, refuses=[how])
+            way
+            for how in RIGHT
+            if how not in (OWN, BACKWARDS)
+            for way in ways(ALWAYS, MORE, refuses=[how])
         ],
     },
     diagnoses={
@@ -180,6 +184,11 @@ def everything(made: nn.Module) -> Tensors:
     return [(name, t.detach()) for name, t in named]
 
 
+def trained(made: nn.Module) -> Tensors:
+    frozen = {name for name, p in made.named_parameters() if not p.requires_grad}
+    return [(name, t) for name, t in everything(made) if name not in frozen]
+
+
 def saved(made: nn.Module) -> Tensors:
     return [*made.state_dict().items()]
 
@@ -216,20 +225,20 @@ def parted(
     told: Callable[[dict[str, list[int]]], Place] = first_one,
     asked: Callable[[int], range] = lambda n: range(1, n),
     against: Callable[[int, int], int] = lambda r, n: 0,
-    local: bool = False,
+    by_each: Callable[[int], dict[str, Any]] | None = None,
     salted: bool = False,
 ) -> list:
     """The first tensor that is not rank 0's everywhere, and where. The rest are mistakes."""
-    n, by_rank = len(given), [tensors(getattr(made, "model", made)) for (made,) in given]
+    n = len(given)
+    if by_each:
+        return [parted(given, **by_each(r))[r] for r in range(n)]
+    by_rank = [tensors(getattr(made, "model", made)) for (made,) in given]
     differ: dict[str, list[int]] = {}
     for own in zip(*by_rank, strict=True):
         seen = [sees(t) for _, t in own]
         by_salt = salted and isinstance(given[0][0], Salted)
         if ranks := [r for r in asked(n) if seen[r] != seen[against(r, n)] or by_salt]:
             differ[own[0][0]] = ranks
-    if local:
-        mine = [{name: [r] for name, ranks in differ.items() if r in ranks} for r in range(n)]
-        return [told(own) if own else None for own in mine]
     return [told(differ) if differ else None] * n
 
 
@@ -272,11 +281,13 @@ exercise(
         *part("two layers", "first.weight@2 first.bias@1 second.weight@2", 3),
         *part("two layers", "first.weight@3 first.weight@2 second.bias@1", 4),
         *part("two layers", "second.weight@2", 3, by=SWAPPED),
-        *part("first layer frozen", "first.bias@1", 2, by=LAST_BIT),
+        *part("first layer frozen", "first.bias@1", 2),
+        *part("a large layer", "linear.weight@1", 2, by=MIDDLE),
+        *part("one layer", "linear.bias@1", 2, by=LAST_BIT),
+        *part("six layers", "", 2),
         *part("buffers between", "counts.mean@1", 2),
         *part("buffers between", "counts.cache@1", 2),
         *part("buffers between", "counts.count@1 second.weight@2", 3),
-        *part("a large layer", "linear.weight@1", 2, by=MIDDLE),
         *part("one layer", "", 2, options={SALT: SALTED}),
     ],
     sturdy=lambda rng: [
@@ -296,6 +307,8 @@ exercise(
         "process that is started anew, as torchrun does it. hashlib's digests are the same "
         "everywhere.",
         "local": "Ranks come to different answers. What one of them has found has to reach all.",
+        "own-for-rank-0": "Each rank compares the others with itself, and so the answers differ. "
+        "Rank 0's tensors are what all are compared with, on every rank.",
         "nan-differs": "A NaN is not equal to itself, but its bits are.",
         "zero-sign": "0.0 and −0.0 are equal as numbers, and have other bits.",
         "as-text": "A large tensor's text leaves out most of its numbers, and has four digits of "
@@ -306,6 +319,7 @@ exercise(
         "through-float32": "The numbers pass through float32, which does not hold all bits of a "
         "wider dtype, nor large integers.",
         "parameters-only": "Buffers are part of the model as well, and one of them differs here.",
+        "trained-only": "A frozen parameter is part of the model as well, and one of them differs.",
         "saved-only": "A buffer that is not saved with the model (persistent=False) is not in its "
         "state_dict; here one differs.",
         "state-dict-order": "state_dict() goes through the layers, and through the buffers of "
@@ -324,12 +338,13 @@ exercise(
         "rank it is on.",
         "last-tensor": "Several tensors differ. Asked for is the first of them.",
         "blames-rank-0": "The others are compared with rank 0, and so none of them is it.",
-        "sends-tensors": "The tensors themselves travel. A digest of 32 bytes tells whether two "
+        "sends-tensors": "More bytes travel than digests need: 32 of them tell whether two tensors "
         "are equal.",
     },
     mistakes={
         "salted-hash": {"salted": True},
-        "local": {"local": True},
+        "local": {"by_each": lambda me: {"asked": lambda n: range(me, me + 1)}},
+        "own-for-rank-0": {"by_each": lambda me: {"asked": range, "against": lambda r, n: me}},
         "nan-differs": {"sees": lambda t: [float(v) for v in t.flatten()]},
         "zero-sign": {"sees": lambda t: [v + 0 if v == v else "NaN" for v in t.flatten().tolist()]},
         "sums": {"sees": lambda t: t.double().sum().item()},
@@ -341,12 +356,17 @@ exercise(
         "buffers-first": {
             "tensors": lambda made: sorted(everything(made), key=lambda x: "counts" not in x[0])
         },
+        "trained-only": {"tensors": trained},
         "saved-only": {
             "tensors": lambda made: [x for x in everything(made) if "cache" not in x[0]]
         },
         "one-rank-asked": [
             {"asked": lambda n: range(1, min(n, 2))},
             {"asked": lambda n: range(max(n - 1, 1), n)},
+            {
+                "asked": lambda n: range(max(n - 1, 1), n),
+                "told": lambda differ: first_one(differ, lambda ranks: 1),
+            },
         ],
         "neighbours": [
             {"asked": range, "against": lambda r, n: (r - 1) % n},
@@ -479,9 +499,12 @@ exercise(
         entered([1.0, 1.0]),
         entered([0.0, 2.0, 2.0]),
         entered([0.0, 2.0, 2.0], [5.0, 5.0, 3.0]),
+        entered([-3.0, -1.0]),
+        Case(1, 2, calls=2, options={CALLS: [[0.0, 1.0]]}, later=({CALLS: [[2.0, 0.0]]},)),
         drawn(rng, 16, 6),
     ],
     length_is="",
+    special=lambda case: {"calls"} if case.calls > 1 else set(),
     in_ranks=False,
     tolerance=1e-9,
     hints={
@@ -498,6 +521,7 @@ exercise(
         "since-the-start": "Nobody has waited since second 0: each of the others waits from its "
         "own entry.",
         "counts": "That is in how many calls each rank is the last. Asked for are seconds.",
+        "from-zero": "Times may be negative, as a clock has its zero anywhere.",
         "one-for-all": "Each call has a last rank of its own, and it pays for that call alone.",
         "longest-wait": "Only the longest wait is counted. All the others have waited as well.",
         "since-the-last-call": "Who has computed longest since the call before need not be the "
@@ -531,7 +555,14 @@ exercise(
             {"waited": max},
         ],
         "counts": {"waited": lambda entries: 1.0},
-        "one-for-all": {"blamed": most_often},
+        "one-for-all": [
+            {"blamed": most_often},
+            {"blamed": lambda e, calls: last([sum(times) for times in zip(*calls, strict=True)])},
+        ],
+        "from-zero": {
+            "blamed": lambda e, calls: last([max(0.0, t) for t in e]),
+            "waited": lambda e: sum(max(0.0, *e) - t for t in e),
+        },
         "longest-wait": {"waited": lambda entries: max(entries) - min(entries)},
         "since-the-last-call": {"since": since_the_call_before},
         "tie": [
