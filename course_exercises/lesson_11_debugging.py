@@ -23,7 +23,7 @@ from course_lib.errors import CourseError, Deadlock, RankFailed
 
 HOW = "all_reduce"  # the name of an option
 (KEEPS, REST, TIMES, MISSING, NEW, FLOATS, STALE, LARGEST, OVER) = WRONG
-BACKWARDS = "gathers, adds from the last rank on"
+OWN, BACKWARDS = "torch's own", "gathers, adds from the last rank on"
 SEEN_ALIKE = {MISSING, LARGEST, STALE, FLOATS, OVER}  # all ranks have the same, and it is wrong
 ALWAYS, MORE, SEVERAL = range(1, 9), range(2, 9), range(3, 9)  # ranks, where a mistake is made
 SUSPECTS: dict[str, str | None] = {
@@ -81,7 +81,7 @@ exercise(
     inputs=lambda case, rank: (Suspect(case.options[HOW], rank),),
     words=SUSPECTS | {how: f"a right one is played: {how}. How does it add?" for how in RIGHT},
     core=lambda rng: [
-        *suspects(["torch's own"], 2),
+        *suspects([OWN], 2),
         *suspects([*RIGHT, *WRONG], 3),
         *suspects(WRONG, 2),
     ],
@@ -101,8 +101,9 @@ exercise(
         "never-called": "The test never calls the function that it is given.",
         "expects-new": "The right ones fail, and the one that returns a new tensor passes. "
         "all_reduce works in place.",
-        "always-fails": "The test fails for right ones as well. Work out by hand what it compares "
-        "with what, on the rank that is named.",
+        "always-fails": "The test fails for right ones as well. Is what it expects made before the "
+        "call, from a copy, and for this number of ranks? Can its dtype hold the sum? Does it look "
+        "at the argument, as nothing is returned?",
         "last-bits": "It refuses a right one that adds in another order. The last bits of floats "
         "depend on that order: compare small integers, or allow for a tolerance.",
         "one-world": "It comes through for one number of ranks alone, whatever it is given. Is "
@@ -126,7 +127,10 @@ exercise(
         "only-alike": [{"passes": SEEN_ALIKE}, {"passes": SEEN_ALIKE - {OVER}}],
         **{f"past-{n}": ways(ALWAYS, [2], SEVERAL, passes=[how]) for n, how in enumerate(WRONG, 1)},
         "refused": [
-            way for how in RIGHT if how != BACKWARDS for way in ways(ALWAYS, MORE, refuses=[how])
+            way
+            for how in RIGHT
+            if how not in (OWN, BACKWARDS)
+            for way in ways(ALWAYS, MORE, refuses=[how])
         ],
     },
     diagnoses={
@@ -180,12 +184,23 @@ def everything(made: nn.Module) -> Tensors:
     return [(name, t.detach()) for name, t in named]
 
 
+def trained(made: nn.Module) -> Tensors:
+    frozen = {name for name, p in made.named_parameters() if not p.requires_grad}
+    return [(name, t) for name, t in everything(made) if name not in frozen]
+
+
 def saved(made: nn.Module) -> Tensors:
     return [*made.state_dict().items()]
 
 
 def bits(t: Tensor) -> Any:
     return t.contiguous().reshape(-1).view(torch.uint8).tolist() if t.numel() else []
+
+
+def as_one(made: nn.Module) -> Tensors:
+    named = everything(made)
+    raw = [byte for _, t in named for byte in bits(t)]
+    return [(named[0][0], torch.tensor(raw, dtype=torch.uint8))]
 
 
 def turned_round(differ: dict[str, list[int]]) -> Any:
@@ -209,20 +224,21 @@ def parted(
     sees: Callable[[Tensor], Any] = bits,
     told: Callable[[dict[str, list[int]]], Place] = first_one,
     asked: Callable[[int], range] = lambda n: range(1, n),
-    local: bool = False,
+    against: Callable[[int, int], int] = lambda r, n: 0,
+    by_each: Callable[[int], dict[str, Any]] | None = None,
     salted: bool = False,
 ) -> list:
     """The first tensor that is not rank 0's everywhere, and where. The rest are mistakes."""
-    n, by_rank = len(given), [tensors(getattr(made, "model", made)) for (made,) in given]
+    n = len(given)
+    if by_each:
+        return [parted(given, **by_each(r))[r] for r in range(n)]
+    by_rank = [tensors(getattr(made, "model", made)) for (made,) in given]
     differ: dict[str, list[int]] = {}
     for own in zip(*by_rank, strict=True):
         seen = [sees(t) for _, t in own]
         by_salt = salted and isinstance(given[0][0], Salted)
-        if ranks := [r for r in asked(n) if seen[r] != seen[0] or by_salt]:
+        if ranks := [r for r in asked(n) if seen[r] != seen[against(r, n)] or by_salt]:
             differ[own[0][0]] = ranks
-    if local:
-        mine = [{name: [r] for name, ranks in differ.items() if r in ranks} for r in range(n)]
-        return [told(own) if own else None for own in mine]
     return [told(differ) if differ else None] * n
 
 
@@ -265,11 +281,13 @@ exercise(
         *part("two layers", "first.weight@2 first.bias@1 second.weight@2", 3),
         *part("two layers", "first.weight@3 first.weight@2 second.bias@1", 4),
         *part("two layers", "second.weight@2", 3, by=SWAPPED),
-        *part("first layer frozen", "first.bias@1", 2, by=LAST_BIT),
+        *part("first layer frozen", "first.bias@1", 2),
+        *part("a large layer", "linear.weight@1", 2, by=MIDDLE),
+        *part("one layer", "linear.bias@1", 2, by=LAST_BIT),
+        *part("six layers", "", 2),
         *part("buffers between", "counts.mean@1", 2),
         *part("buffers between", "counts.cache@1", 2),
         *part("buffers between", "counts.count@1 second.weight@2", 3),
-        *part("a large layer", "linear.weight@1", 2, by=MIDDLE),
         *part("one layer", "", 2, options={SALT: SALTED}),
     ],
     sturdy=lambda rng: [
@@ -289,6 +307,8 @@ exercise(
         "process that is started anew, as torchrun does it. hashlib's digests are the same "
         "everywhere.",
         "local": "Ranks come to different answers. What one of them has found has to reach all.",
+        "own-for-rank-0": "Each rank compares the others with itself, and so the answers differ. "
+        "Rank 0's tensors are what all are compared with, on every rank.",
         "nan-differs": "A NaN is not equal to itself, but its bits are.",
         "zero-sign": "0.0 and −0.0 are equal as numbers, and have other bits.",
         "as-text": "A large tensor's text leaves out most of its numbers, and has four digits of "
@@ -299,12 +319,17 @@ exercise(
         "through-float32": "The numbers pass through float32, which does not hold all bits of a "
         "wider dtype, nor large integers.",
         "parameters-only": "Buffers are part of the model as well, and one of them differs here.",
+        "trained-only": "A frozen parameter is part of the model as well, and one of them differs.",
         "saved-only": "A buffer that is not saved with the model (persistent=False) is not in its "
         "state_dict; here one differs.",
         "state-dict-order": "state_dict() goes through the layers, and through the buffers of "
         "each. Asked for are all parameters first, and then the buffers.",
         "buffers-first": "Parameters come first, and then the buffers.",
         "one-rank-asked": "One rank alone is compared with rank 0. Any of them may differ.",
+        "neighbours": "Each rank is compared with its neighbour, and where one parts, so does the "
+        "next one that has not. Asked for is who differs from rank 0.",
+        "as-one": "One digest of all tensors tells that some differ, and not which: here the name "
+        "is that of the first one, whatever differs.",
         "rank-before-name": "Asked for are a name and a rank, in this order.",
         "another-rank": "The tensor is right, and the rank is not. It is the lowest one that is "
         "not as rank 0, counted from 0.",
@@ -313,12 +338,13 @@ exercise(
         "rank it is on.",
         "last-tensor": "Several tensors differ. Asked for is the first of them.",
         "blames-rank-0": "The others are compared with rank 0, and so none of them is it.",
-        "sends-tensors": "The tensors themselves travel. A digest of 32 bytes tells whether two "
+        "sends-tensors": "More bytes travel than digests need: 32 of them tell whether two tensors "
         "are equal.",
     },
     mistakes={
         "salted-hash": {"salted": True},
-        "local": {"local": True},
+        "local": {"by_each": lambda me: {"asked": lambda n: range(me, me + 1)}},
+        "own-for-rank-0": {"by_each": lambda me: {"asked": range, "against": lambda r, n: me}},
         "nan-differs": {"sees": lambda t: [float(v) for v in t.flatten()]},
         "zero-sign": {"sees": lambda t: [v + 0 if v == v else "NaN" for v in t.flatten().tolist()]},
         "sums": {"sees": lambda t: t.double().sum().item()},
@@ -330,13 +356,23 @@ exercise(
         "buffers-first": {
             "tensors": lambda made: sorted(everything(made), key=lambda x: "counts" not in x[0])
         },
+        "trained-only": {"tensors": trained},
         "saved-only": {
             "tensors": lambda made: [x for x in everything(made) if "cache" not in x[0]]
         },
         "one-rank-asked": [
             {"asked": lambda n: range(1, min(n, 2))},
             {"asked": lambda n: range(max(n - 1, 1), n)},
+            {
+                "asked": lambda n: range(max(n - 1, 1), n),
+                "told": lambda differ: first_one(differ, lambda ranks: 1),
+            },
         ],
+        "neighbours": [
+            {"asked": range, "against": lambda r, n: (r - 1) % n},
+            {"against": lambda r, n: r - 1, "told": lambda differ: first_one(differ, max)},
+        ],
+        "as-one": {"tensors": as_one},
         "highest-rank": {"told": lambda differ: first_one(differ, max)},
         "rank-before-name": {"told": turned_round},
         "another-rank": [
@@ -356,6 +392,10 @@ CALLS = "calls"
 Times = list[float]
 
 
+def last(entries: Times) -> int:
+    return entries.index(max(entries))
+
+
 def all_together(entries: Times) -> float:
     """What the others have waited for the last one, each from its own entry."""
     return sum(max(entries) - entry for entry in entries)
@@ -369,7 +409,7 @@ def runner_up(entries: Times) -> float:
 
 def lost(
     given: list[tuple[list[Times]]],
-    blamed: Callable[[Times], int] = lambda entries: entries.index(max(entries)),
+    blamed: Callable[[Times, list[Times]], int] = lambda entries, calls: last(entries),
     waited: Callable[[Times], float] = all_together,
     shares: Callable[[Times], Times] | None = None,
     since: Callable[[list[Times], int], Times] = lambda calls, k: calls[k],
@@ -386,7 +426,7 @@ def lost(
         if shares:
             out = [old + more for old, more in zip(out, shares(entries), strict=True)]
         else:
-            culprit = blamed(entries)
+            culprit = blamed(entries, calls)
             out[culprit] = (out[culprit] if adds else 0.0) + waited(entries)
     return [out]
 
@@ -411,6 +451,12 @@ def behind_the_next(entries: Times) -> Times:
 
 def each_of_ties(entries: Times) -> Times:
     return [all_together(entries) if entry == max(entries) else 0.0 for entry in entries]
+
+
+def most_often(_: Times, calls: list[Times]) -> int:
+    """The rank that is last in the most calls."""
+    lasts = [last(entries) for entries in calls]
+    return max(range(len(calls[0])), key=lasts.count)
 
 
 def ties_share(entries: Times) -> Times:
@@ -453,9 +499,12 @@ exercise(
         entered([1.0, 1.0]),
         entered([0.0, 2.0, 2.0]),
         entered([0.0, 2.0, 2.0], [5.0, 5.0, 3.0]),
+        entered([-3.0, -1.0]),
+        Case(1, 2, calls=2, options={CALLS: [[0.0, 1.0]]}, later=({CALLS: [[2.0, 0.0]]},)),
         drawn(rng, 16, 6),
     ],
     length_is="",
+    special=lambda case: {"calls"} if case.calls > 1 else set(),
     in_ranks=False,
     tolerance=1e-9,
     hints={
@@ -467,8 +516,13 @@ exercise(
         "saved": "That is what would have been saved, had it come with the one before it. The "
         "others have waited from their own entries.",
         "runner-up": "Only one of the others is counted. All of them have waited.",
-        "all-from-the-first": "Not all have waited since the first came, or since the "
-        "start: each of the others waits from its own entry.",
+        "all-from-the-first": "Not all have waited since the first came: each of the others waits "
+        "from its own entry.",
+        "since-the-start": "Nobody has waited since second 0: each of the others waits from its "
+        "own entry.",
+        "counts": "That is in how many calls each rank is the last. Asked for are seconds.",
+        "from-zero": "Times may be negative, as a clock has its zero anywhere.",
+        "one-for-all": "Each call has a last rank of its own, and it pays for that call alone.",
         "longest-wait": "Only the longest wait is counted. All the others have waited as well.",
         "since-the-last-call": "Who has computed longest since the call before need not be the "
         "last to come. What counts is when each enters.",
@@ -480,7 +534,7 @@ exercise(
     mistakes={
         "who-waits": {"shares": lambda entries: [max(entries) - entry for entry in entries]},
         "first-for-last": [
-            {"blamed": lambda e: e.index(min(e)), "waited": way}
+            {"blamed": lambda e, calls: e.index(min(e)), "waited": way}
             for way in (all_together, lambda e: sum(entry - min(e) for entry in e))
         ],
         "every-late-one": [
@@ -495,14 +549,24 @@ exercise(
         ],
         "saved": {"waited": lambda entries: runner_up(entries) * (len(entries) - 1)},
         "runner-up": {"waited": runner_up},
-        "all-from-the-first": [
-            {"waited": lambda entries: (max(entries) - min(entries)) * (len(entries) - 1)},
-            {"waited": lambda entries: max(entries) * (len(entries) - 1)},
+        "all-from-the-first": {"waited": lambda e: (max(e) - min(e)) * (len(e) - 1)},
+        "since-the-start": [
+            {"waited": lambda e: max(e) * (len(e) - 1)},
+            {"waited": max},
         ],
+        "counts": {"waited": lambda entries: 1.0},
+        "one-for-all": [
+            {"blamed": most_often},
+            {"blamed": lambda e, calls: last([sum(times) for times in zip(*calls, strict=True)])},
+        ],
+        "from-zero": {
+            "blamed": lambda e, calls: last([max(0.0, t) for t in e]),
+            "waited": lambda e: sum(max(0.0, *e) - t for t in e),
+        },
         "longest-wait": {"waited": lambda entries: max(entries) - min(entries)},
         "since-the-last-call": {"since": since_the_call_before},
         "tie": [
-            {"blamed": lambda entries: len(entries) - 1 - entries[::-1].index(max(entries))},
+            {"blamed": lambda e, calls: len(e) - 1 - e[::-1].index(max(e))},
             {"shares": each_of_ties},
             {"shares": ties_share},
         ],

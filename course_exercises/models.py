@@ -23,6 +23,7 @@ WORDS: dict[str, str | None] = {
     "one layer": None,
     "two layers": None,
     "four layers": None,
+    "six layers": None,
     "first layer frozen": "a layer is frozen. A frozen parameter has no gradient, and is a part of "
     "the model all the same.",
     "dropout": "the model has Dropout. Which calls switch a model between training and evaluation?",
@@ -53,8 +54,8 @@ def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
         return nn.Sequential(OrderedDict(linear=nn.Linear(40, 40, dtype=dtype)))
     if kind == "one layer":
         return nn.Sequential(OrderedDict(linear=nn.Linear(2, 2, dtype=dtype)))
-    many = 4 if kind in ("four layers", "two swapped") else 2
-    names = ("first", "second", "third", "fourth")[:many]
+    many = {"four layers": 4, "two swapped": 4, "six layers": 6}.get(kind, 2)
+    names = ("first", "second", "third", "fourth", "fifth", "sixth")[:many]
     layers: dict[str, nn.Module] = {name: nn.Linear(2, 2, dtype=dtype) for name in names}
     first, second, *_ = layers.values()
     if kind == "first layer frozen":

@@ -277,7 +277,7 @@ def debugging() -> Picture:
     names = names_of("11_debugging", "matrix", without=["start(", "told["])
     return draw.bars(
         {name.replace("_", " "): sum(row) for name, row in names["matrix"].items()},
-        unit="of 9",
+        unit="caught",
         exact=True,
         caption="How many of nine wrong all_reduces a test catches. One compares the function with "
         "itself, and catches none.",

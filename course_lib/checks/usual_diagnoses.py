@@ -282,7 +282,7 @@ DONE: Table = {  # of what came to its end, where no mistake of the exercise exp
         lambda p: found("type")(p) and p.kinds() <= {"type", *MEMORY},
     ),
     "changes-argument": (
-        "A caller's tensor has changed that was to stay as it was: "
+        "Something of the caller's has changed that was to stay as it was: "
         "work on a copy. (A slice or a block of a tensor is a view of it.)",
         lambda p: found("argument changed")(p) and not found("left")(p),
     ),

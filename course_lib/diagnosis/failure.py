@@ -165,6 +165,7 @@ _UNDER_DETAIL = (
     "TORCH_DISTRIBUTED_DEBUG=DETAIL is set, under which torch 2.15 crashes where it wraps a model "
     "in DistributedDataParallel: set it to INFO."
 )
+_TOO_EARLY = "A rank must not end before the others have what they need from it."
 _ADVICE = {
     "SIGKILL": "SIGKILL comes from outside: most often the system was out of memory.",
     "SIGSEGV": "A segmentation fault comes from compiled code: look at the line above.",
@@ -178,16 +179,13 @@ def _end(outcome: RankOutcome) -> tuple[str, str]:
     code, left = outcome.code, outcome.state == "left"
     if left or code >= 0:
         how = f"it called sys.exit({code})" if left else f"its process ended with exit code {code}"
-        advice = "A rank must not end before the others have what they need from it."
-        if not left or code:
-            advice = "A rank has to return from the function: the others may still need it."
-        return f"left early: {how}.", advice
+        return f"left early: {how}.", _TOO_EARLY
     name = {int(known): known.name for known in signal.Signals}.get(-code, "")
     manner = f"was killed by {name} (signal {-code})." if name else f"was killed by signal {-code}."
     detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL"
     if name == "SIGSEGV" and detail:
         return manner, _UNDER_DETAIL
-    return manner, _ADVICE.get(name, "A signal ended it before the function returned.")
+    return manner, _ADVICE.get(name, "A signal ended it before its work was done.")
 
 
 def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError:

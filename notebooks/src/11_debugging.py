@@ -73,7 +73,7 @@ assert minutes == 30
 # * **batches.py** has a batch less on rank 1, which goes on to the sum of the results.
 # * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
 #
-# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts all three side by side under plain torchrun, and has a patience of five seconds with those that stand still. Starting takes most of the time: each torchrun and each rank imports torch.
+# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts all three side by side under plain torchrun, and has a patience of three seconds with those that stand still. Starting takes most of the time: each torchrun and each rank imports torch.
 
 # %% id="11-0cc894"
 folder = tempfile.TemporaryDirectory()
@@ -135,7 +135,7 @@ def listen(started, patience, word=None):
     return after, first
 
 # %% id="11-858dcf"
-plain, patience = {name: start(name) for name in scripts}, [5, 60, 5]  # one ends by itself
+plain, patience = {name: start(name) for name in scripts}, [3, 60, 3]  # one ends by itself
 with ThreadPoolExecutor() as threads:
     heard = dict(zip(plain, threads.map(listen, plain.values(), patience), strict=True))
 for name, (after, seconds) in heard.items():
@@ -170,8 +170,8 @@ assert "broadcast and all_reduce" in told["evaluation"][0]
 assert "elements" in told["batches"][0] and "rank 1 is at" in told["loader"][0]
 
 # %% id="11-38d533"
-draw.bars({"torchrun, when its timeout is over": minutes, "watch": told["evaluation"][1] / 60},
-          unit="min", caption="Minutes from the last step of evaluation.py to the first word about "
+draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["evaluation"][1]},
+          unit="s", caption="Seconds from the last step of evaluation.py to the first word about "
           "it: gloo's timeout beside what was measured above.")
 
 # %% [markdown] id="11-5f1d07"
@@ -220,8 +220,8 @@ def train(late, steps=8):
         gaps.append((both[0] - both[1]).abs().max().item())
     return gaps
 
-gaps = {name: run(train, late, world_size=2).results[0]
-        for name, late in {"made before": False, "made after": True}.items()}
+gaps = run(lambda: {"made before": train(False), "made after": train(True)},
+           world_size=2).results[0]
 assert not any(gaps["made before"]) and min(gaps["made after"]) > 0
 draw.lines({f"a parameter {name} the wrapper": (range(1, 9), ys) for name, ys in gaps.items()},
            "step", "largest difference", caption="A parameter on two ranks: equal where DDP "
@@ -382,7 +382,7 @@ print("your guess:", guess, "  the test of ones lets pass:", past)
 assert [sum(row) for row in matrix.values()] == [4, 5, 4, 0, 6]
 
 # %% id="11-029ddd"
-draw.bars({name.replace("_", " "): sum(row) for name, row in matrix.items()}, unit="of 9",
+draw.bars({name.replace("_", " "): sum(row) for name, row in matrix.items()}, unit="caught",
           exact=True, caption="How many of nine wrong all_reduces a test catches. One compares the "
           "function with itself, and catches none.")
 
@@ -438,7 +438,7 @@ check(test_all_reduce)
 #
 # **Optional · 11.3 seconds_lost · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** `calls[k][r]` is when rank r entered the k-th collective. Return for each rank the seconds that all the others together have waited because of it. Only the last to come is waited for, by each of the others from its own entry on. If several come last together, the lowest of them counts. For no calls, return `[]`.
+# **Goal.** `calls[k][r]` is when rank r entered the k-th collective. Return for each rank the seconds that all the others together have waited because of it. The clock is anybody's, so times may be negative. Only the last to come is waited for, by each of the others from its own entry on. If several come last together, the lowest of them counts. For no calls, return `[]`.
 #
 # <details>
 # <summary>Hint: three ranks by hand</summary>

@@ -212,7 +212,7 @@ def test_one_line_for_what_several_ranks_do_and_none_too_wide_for_a_notebook() -
     assert text.count("what is returned shares memory with an argument") == 1
     assert "ranks 0, 1: what is returned shares memory with an argument" in text
     assert max(map(len, text.splitlines())) <= 106
-    assert "\n01.changes-argument: A caller's tensor has changed that" in text
+    assert "\n01.changes-argument: Something of the caller's has changed" in text
     assert text == str(verdict(source))
 
 

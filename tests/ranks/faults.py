@@ -148,7 +148,7 @@ FAULTS = [
     Fault("exit code 0, and a recv", RankDied, by_rank(
           lambda: dist.recv(torch.ones(4), 1), lambda: os._exit(0)), (1,), ("left early",)),
     Fault("sys.exit", RankDied, on(1, lambda: sys.exit(-1)), (1,),
-          ("sys.exit(-1)", "A rank has to return from the function")),
+          ("sys.exit(-1)", "A rank must not end before the others")),
     Fault("last words of C++", RankDied, on(1, ends_in_cpp), (1,),
           ("it said: terminate called after throwing an instance of 'Error' what(): no more",)),
     Fault("a loop without end", Hang, on(0, spin), (0, 1),

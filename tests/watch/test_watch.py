@@ -104,7 +104,12 @@ BROKEN = {
         "all_reduce(SUM)",
     ),
     "aborts": ("os.abort()", -6, "RankDied: rank 1 was killed by SIGABRT (signal 6)", "os.abort()"),
-    "leaves": ("sys.exit(4)", 4, "RankDied: rank 1 left early: it called sys.exit(4)", ""),
+    "leaves": (
+        "sys.exit(4)",
+        4,
+        "RankDied: rank 1 left early: it called sys.exit(4)",
+        "A rank must not end before the others have what they need from it.",
+    ),
     "returns": (
         "os._exit(0)",
         0,
