@@ -641,12 +641,12 @@ exercise(
     length_is="",
     special=lambda case: marked(
         {
-            "no layers": not case.options["lengths"],
+            "one layer or none": len(case.options["lengths"]) < 2,
             "layers of unequal length": len({*case.options["lengths"]}) > 1,
         }
     ),
     words={
-        "no layers": "there are no layers. Then there is nothing to gather, and no sum.",
+        "one layer or none": "there is one layer, or none. What is gathered then, and how often?",
         "layers of unequal length": "layers are not equally long. Is a buffer made for each?",
     },
     core=lambda rng: [
