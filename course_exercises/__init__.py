@@ -19,7 +19,8 @@ _DECLARED = {
     "lesson_10_mini_ddp": "make_buckets MiniDDP sync_batch_norm",
     "lesson_11_debugging": "test_all_reduce first_difference seconds_lost",
     "lesson_12_recovery": "Checkpoint train_resumable micro_batches",
-    "lesson_13_sharding": "ShardedOptimizer gathered_linear prefetched",
+    "lesson_13_sharding": "ShardedOptimizer gathered_linear prefetched "
+    "clip_global_norm bytes_per_rank",
     "lesson_14_tensor_parallel": "parallel_mlp vocab_parallel_cross_entropy ring_attention",
 }
 INDEX: dict[str, tuple[str, ...]] = {

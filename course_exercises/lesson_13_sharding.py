@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
-from math import ceil, floor
+from itertools import chain
+from math import ceil, floor, inf, prod, sqrt
+from operator import eq, ge
 from typing import Any
 
 import torch
@@ -15,19 +19,21 @@ from course_exercises import gradients
 from course_exercises.declare import each, exercise, marked
 from course_exercises.signs import over_budget
 from course_lib.beside.driven import BothWays
-from course_lib.beside.sharded import Layers, Optimizing
+from course_lib.beside.sharded import Clipping, Layers, Optimizing
 from course_lib.checks.cases import Case, crowd, drawn, tensor
 from course_lib.checks.compare import ANYTHING
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import (
+    COUNTED,
     between_barriers,
     holds_at_most,
     passes,
     peaks_at,
     rests_at,
     trace_of,
+    without_a_word,
 )
-from course_lib.checks.usual_diagnoses import found
+from course_lib.checks.usual_diagnoses import found, says
 from course_lib.simulated.costs import textbook_seconds
 from course_lib.trace import Event
 
@@ -42,10 +48,31 @@ def sent(e: Event, n: int) -> float:
     return e.nbytes if e.is_send else 0 if e.is_recv else ways * e.nbytes * (n - 1) / n
 
 
+def left_over(case: Case) -> bool:
+    """Whether n does not divide the length of something that is cut."""
+    words = case.options["shapes"].split()
+    return any(prod(map(int, w.strip("d").split("x"))) % case.world for w in words)
+
+
+def of_other_lengths(play: Play) -> bool:
+    """A call ends the play: what it is given has another length than what it fills."""
+    shapes = re.search(r"not (\[.*?\]) of .* and (\[.*?\]) of", str(play.error))
+    differ = shapes[1] != shapes[2] if shapes else says("to itself and expects")(play)
+    return differ and left_over(play.case)
+
+
+LEFT_OVER = "n does not divide a length. The last piece ends in padding."
+NOT_PADDED = (
+    "n does not divide this length, and what a call is given has another length than what it "
+    "fills. Pad what is cut to n equal pieces, and cut the padding off again."
+)
+
+
 # ---- 13.1 ShardedOptimizer -----------------------------------------------------------------------
 
 STATES = {"SGD": 1, "Adam": 2, "AdamW": 2}  # tensors of a parameter's size that a step leaves
 NONE_SOMEWHERE, NONE_ANYWHERE = "None on some rank", "None on all ranks"
+GENERATOR = {"params": "a generator"}
 
 
 def of_elements(params: list[Tensor], n: int, cut: Callable) -> list[Tensor]:
@@ -64,32 +91,34 @@ def by_parameter(params: list[Tensor], n: int, cut: Callable) -> list[Tensor]:
     return [torch.full(p.shape, k % n) for k, p in enumerate(params)]
 
 
-def mean(grads: list[Tensor | None], divisor: Callable[[int, int], float]) -> Tensor | None:
-    there = [g for g in grads if g is not None]
-    if not there:
-        return None
-    total = torch.stack([g.double() for g in there]).sum(0)
-    return (total / divisor(len(grads), len(there))).to(there[0].dtype)
+def interleaved(p: Tensor, n: int) -> Tensor:
+    """What lies in blocks, where every n-th element was taken."""
+    rows = nn.functional.pad(p.flatten(), (0, -p.numel() % n)).view(-1, n)
+    return rows.t().reshape(-1)[: p.numel()].view_as(p)
 
 
 def moved(
     jobs: list[Optimizing],
     whose: list[Optimizing],
-    divisor: Callable[[int, int], float],
-    zeros: bool,
-    again: bool,
-    plain: bool,
+    divisor: Callable[[int, int], float] = lambda n, there: n,
+    stays: Callable[[Iterable[bool]], bool] = all,
+    zeros: bool = False,
+    again: bool = False,
+    options: Callable[[dict], dict] = dict,
+    begins: Callable[[Tensor, int], Tensor] = lambda p, n: p,
 ) -> list[list[Tensor]]:
     """By step all parameters, moved with the mean of these jobs' gradients."""
     job, out = jobs[0], []
-    params = [nn.Parameter(p.detach().clone()) for p in job.params]
-    options = {"lr": job.options["lr"]} if plain else job.options
-    make = partial(getattr(torch.optim, job.make), params, foreach=False, **options)
+    params = [nn.Parameter(begins(p.detach(), len(jobs)).clone()) for p in job.params]
+    make = partial(getattr(torch.optim, job.make), params, foreach=False, **options(job.options))
     made = make()
     for step in range(len(job.seeds)):
         for number, p in enumerate(params):
-            p.grad = mean([one.gradient(step, number) for one in whose], divisor)
-            p.grad = torch.zeros_like(p) if zeros and p.grad is None else p.grad
+            grads = [one.gradient(step, number) for one in whose]
+            there = [g.double() for g in grads if g is not None]
+            p.grad = torch.zeros_like(p) if zeros else None
+            if there and not stays(g is None for g in grads):
+                p.grad = (sum(there) / divisor(len(grads), len(there))).to(p.dtype)  # type: ignore[union-attr]
         made.step()
         made = make() if again else made
         out.append([p.detach().clone() for p in params])
@@ -98,15 +127,12 @@ def moved(
 
 def optimize(
     given: list[tuple[Optimizing]],
-    divisor: Callable[[int, int], float] = lambda n, there: n,
-    zeros: bool = False,
-    again: bool = False,
-    plain: bool = False,
     own: bool = False,
     whose: Callable = lambda params, n, cut: [torch.tensor(0)] * len(params),
     cut: Callable[[float], int] = ceil,
     hears: bool = True,
     keeps: bool = False,
+    **knobs: Any,
 ) -> None:
     """One process's steps with the mean gradients; None counts as zero, and where all have None
     nothing moves. The rest are mistakes: in the gradients, and in whose elements a rank moves,
@@ -114,10 +140,7 @@ def optimize(
     jobs = [job for (job,) in given]
     n, old = len(jobs), [p.detach().clone() for p in jobs[0].params]
     used = [[job] for job in jobs] if own else [jobs]
-    worlds, owners = (
-        [moved(jobs, u, divisor, zeros, again, plain) for u in used],
-        whose(old, n, cut),
-    )
+    worlds, owners = [moved(jobs, u, **knobs) for u in used], whose(old, n, cut)
     for rank, job in enumerate(jobs):
         for step in range(len(job.seeds)):
             values = [value.clone() for value in old]
@@ -127,7 +150,7 @@ def optimize(
                     value.copy_(torch.where(owners[k] == owner, new, value))
             job.notes(step, values, [not keeps] * len(values))
         if job.is_counted:
-            job.noted |= {"bytes at rest": ANYTHING, "largest at rest": ANYTHING}
+            job.noted |= COUNTED
 
 
 def a_step(case: Case, rank: int) -> tuple[Optimizing]:
@@ -144,7 +167,7 @@ def a_step(case: Case, rank: int) -> tuple[Optimizing]:
         seeds.append([case.random(step, k, rank).randrange(1 << 31) for k in range(len(params))])
         seeds[-1][0] = None if missing(o, step, rank, case.world) else seeds[-1][0]
     options = {"lr": 0.125} | OPTIONS[o["make"]]
-    return (Optimizing(params, o["make"].split()[0], options, seeds, bool(case.world % 2)),)
+    return (Optimizing(params, o["make"].split()[0], options, seeds, "params" in o),)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -202,6 +225,12 @@ def of_unequal_owners(play: Play) -> bool:
     return over_budget("memory", "bytes")(play) and any(e.nbytes in sizes for e in events)
 
 
+def once_more(play: Play) -> bool:
+    """No rank holds more than a share too much."""
+    over = [f for f in play.over_budget if f.kind == "memory"]
+    return over_budget("memory")(play) and all(f.got - f.want <= share(play) for f in over)
+
+
 def reduces_whole(play: Play) -> bool:
     return over_budget("bytes")(play) and any(
         e.op.startswith("all_reduce") and e.nbytes > 16 * len(play.given(0).params)
@@ -227,18 +256,20 @@ exercise(
     length_is="",
     tolerance=1e-6,
     words={
-        **dict.fromkeys(OPTIONS),
-        "gradient": None,
+        **dict.fromkeys(["shapes", "make"]),
         NONE_SOMEWHERE: "a gradient is None on some rank. It counts as zero, and that rank makes "
         "the same calls as all others.",
         NONE_ANYWHERE: "a gradient is None on all ranks. The parameter and its state stay as "
         "they are; Adam counts no step.",
+        "a generator": "params is a generator. It can be gone through once.",
+        "a remainder": LEFT_OVER,
         "two dtypes": "parameters have two dtypes. One flat tensor has one.",
         "few elements": "a parameter has fewer elements than there are ranks. Some pieces are "
         "empty, or all padding.",
     },
     special=lambda case: marked(
         {
+            "a remainder": left_over(case),
             "two dtypes": "d" in case.options["shapes"],
             "few elements": any(w.strip("d") in ("1", "2") for w in case.options["shapes"].split()),
         }
@@ -246,12 +277,12 @@ exercise(
     core=lambda rng: [
         optimizing(2, "4"),
         optimizing(2, "3"),
-        optimizing(3, "2x3 4", "Adam"),
+        optimizing(3, "2x3 4", "Adam", options=GENERATOR),
         optimizing(2, "2x4 4", none=NONE_SOMEWHERE),
         optimizing(2, "4 4", none=NONE_ANYWHERE),
         optimizing(3, "4 5", "Adam", none=NONE_ANYWHERE),
         optimizing(4, f"{rng.randrange(3, 9)}x{rng.randrange(5, 9)} 7 6", "AdamW"),
-        optimizing(5, "9x3 11"),
+        optimizing(5, "9x3 11", options=GENERATOR),
         optimizing(2, "40x60 50x50 101", "Adam"),
         optimizing(4, "61x35 70x50", "SGD"),
     ],
@@ -290,6 +321,13 @@ exercise(
         "None for a tensor. It contributes zeros; whether all have None is a question to all.",
         "by-parameter": "Whole parameters have an owner each. Then the owner of the largest holds "
         "more than its share, and others less.",
+        "interleaved": "Pieces are taken in one order, and scattered or gathered in another. "
+        "reduce_scatter and all_gather work in blocks: rank 0 has the first.",
+        "needs-all": "A parameter stays where it is as soon as one rank has no gradient for it. "
+        "There a missing one counts as zero; it stays where all have None.",
+        "not-padded": NOT_PADDED,
+        "pieces-twice": "What the pieces take is alive once more than it should be: their "
+        "gradients after step(), or a flat tensor that they were cut from or gathered in.",
         "holds-too-much": "More is alive at rest than the parameters and a share of the rest. Are "
         "states made of whole parameters (`make` gives one to whatever it steps)? Or is a flat "
         "copy alive, a gradient, or a whole of which the piece is a view?",
@@ -308,12 +346,16 @@ exercise(
         "others-stay": each(whose=(of_elements, of_the_whole, by_parameter), hears=[False]),
         "rest-stays": each(whose=(of_elements, of_the_whole), cut=[floor]),
         "state-lost": {"again": True},
-        "options-lost": {"plain": True},
+        "options-lost": each(options=[lambda options: {"lr": options["lr"]}, lambda options: {}]),
+        "interleaved": {"begins": interleaved},
+        "needs-all": {"stays": any},
         "nothing-moves": {"whose": lambda params, n, cut: [torch.tensor(n)] * len(params)},
     },
     diagnoses={
         "skips-none": skips_none,
+        "not-padded": of_other_lengths,
         "by-parameter": of_unequal_owners,
+        "pieces-twice": once_more,
         "holds-too-much": over_budget("memory"),
         "all-reduced": reduces_whole,
         "too-many-bytes": over_budget("bytes"),
@@ -337,7 +379,7 @@ def linear(
     averages_x: bool = False,
     of_x_too: bool = True,
     forward: Callable[[Tensor, int, int], Tensor] = Tensor.view,
-    backward: Callable[[Tensor], Tensor] = lambda grad: grad,
+    backward: Callable[[Tensor, Tensor], Tensor] = lambda grad, x: grad,
 ) -> None:
     """One process that has all of W. The rest are mistakes."""
     jobs = [job for (job,) in given]
@@ -350,7 +392,7 @@ def linear(
         x = job.given["x"].double().requires_grad_()
         y = x @ w.t()
         (y * job.upstream).sum().backward()
-        grads.append(backward(w.grad).flatten())  # type: ignore[arg-type]
+        grads.append(backward(w.grad, x).flatten())  # type: ignore[arg-type]
         of_x.append(x.grad)
         y = x.detach() @ forward(flat, rows, columns).t()
         job.noted["output"] = y.to(dtype)
@@ -361,13 +403,12 @@ def linear(
         job.noted["x.grad"] = means.to(dtype) if has_x else None
         grad = piece(share(torch.stack(grads), rank), rank, n).to(dtype)
         job.noted["shard.grad"] = grad if reaches else None
-        for name in ("bytes", "largest"):
-            job.noted[f"{name} {BETWEEN}"] = ANYTHING
+        job.noted |= COUNTED
 
 
 def a_linear(case: Case, rank: int) -> tuple[BothWays]:
     o = case.options
-    rows, columns = o["shape"]
+    rows, columns = map(int, o["shapes"].split("x"))
     whole, batch = drawn(case, "W", rows, columns), o.get("batch", (2,))
     x, dy = (
         drawn(case, f"{name} {rank}", *batch, k)
@@ -399,7 +440,7 @@ def gathers_and_scatters(play: Play) -> Iterator[Finding]:
 
 def linears(*cases: tuple, **rest: Any) -> list[Case]:
     return [
-        Case(world, options={"shape": shape, **dict(*more)}, **rest)
+        Case(world, options={"shapes": "x".join(map(str, shape)), **dict(*more)}, **rest)
         for world, shape, *more in cases
     ]
 
@@ -411,15 +452,15 @@ exercise(
     length_is="",
     tolerance=1e-5,
     words={
-        "padding": "W's length is not a multiple of the number of ranks. The last shards end in "
-        "zeros, which belong to no weight.",
+        "shapes": None,
+        "a remainder": LEFT_OVER,
         "leading dimensions": "x has one dimension, or three. Only its last one is W's.",
         NO_GRADIENT: "x needs no gradient. The shard does.",
         "no samples": "x has no rows. A rank without samples makes the same calls.",
     },
     special=lambda case: marked(
         {
-            "padding": case.options["shape"][0] * case.options["shape"][1] % case.world > 0,
+            "a remainder": left_over(case),
             "leading dimensions": len(case.options.get("batch", (2,))) != 1,
             "no samples": case.options.get("batch") == (0,),
         }
@@ -449,6 +490,9 @@ exercise(
         "divided-twice": gradients.HINTS["divided-twice"],
         "transposed": "W, or its gradient, is taken the other way round: its shape is (outputs, "
         "inputs), row by row.",
+        "by-samples": "The gradient of the shard is divided by the number of samples. What comes "
+        "back for y says already how much each of them counts.",
+        "not-padded": NOT_PADDED,
         "weight-saved": "W, or what it was made of, is still alive between forward and backward: "
         "saved for backward, kept on ctx, or in a closure. In backward it can be gathered again.",
         "calls": "Count the calls: an all_gather forward; backward another, and a reduce_scatter "
@@ -466,10 +510,12 @@ exercise(
         "divided-twice": {"share": lambda by_rank, rank: by_rank.mean(0) / len(by_rank)},
         "transposed": [
             {"forward": lambda flat, rows, columns: flat.view(columns, rows).t()},
-            {"backward": Tensor.t},
+            {"backward": lambda grad, x: grad.t()},
         ],
+        "by-samples": {"backward": lambda grad, x: grad / max(1, x.numel() // x.shape[-1])},
     },
     diagnoses={
+        "not-padded": of_other_lengths,
         "weight-saved": over_budget("memory"),
         "calls": over_budget("calls forward", "calls backward"),
     },
@@ -482,13 +528,13 @@ exercise(
 def sums(
     given: list[tuple[Layers]],
     of: Callable[[list[Tensor], int], Tensor] = lambda all, rank: torch.stack(all).sum(),
+    order: Callable[[list], list] = list,
 ) -> None:
     """The sum of each layer. The rest are mistakes."""
     for rank, (job,) in enumerate(given):
         columns = zip(*([shard for _, shard in other.layers] for (other,) in given), strict=True)
-        job.noted["sums"] = [of([s.sum() for s in shards], rank) for shards in columns]
-        for name in ("bytes at the peak", "largest at the peak", "spare while computing"):
-            job.noted[name] = ANYTHING
+        job.noted["sums"] = order([of([s.sum() for s in shards], rank) for shards in columns])
+        job.noted |= COUNTED | {"reads": ANYTHING, "spare while computing": ANYTHING}
 
 
 def some_layers(case: Case, rank: int) -> tuple[Layers]:
@@ -551,13 +597,15 @@ def two_layers(play: Play, rank: int) -> int:
 
 
 def always_whole(play: Play) -> Iterator[Finding]:
-    """The layer that is being computed is there."""
+    """The layer that is being computed is there, and the host waits for no number."""
     for rank in range(play.case.world):
         noted = play.got(rank).args[0]
         if isinstance(noted, dict) and (noted.get("spare while computing") or 0) < 0:
             yield Finding(
                 "freed early", f"rank {rank} computes a layer that it does not hold", rank
             )
+        if isinstance(noted, dict) and noted.get("reads") != 0:
+            yield Finding("reads", f"rank {rank} waits for a number in a tensor", rank)
 
 
 def one_by_one(play: Play) -> bool:
@@ -591,6 +639,16 @@ exercise(
     sums,
     inputs=some_layers,
     length_is="",
+    special=lambda case: marked(
+        {
+            "one layer or none": len(case.options["lengths"]) < 2,
+            "layers of unequal length": len({*case.options["lengths"]}) > 1,
+        }
+    ),
+    words={
+        "one layer or none": "there is one layer, or none. What is gathered then, and how often?",
+        "layers of unequal length": "layers are not equally long. Is a buffer made for each?",
+    },
     core=lambda rng: [
         *in_layers((2, 0.1, (5,)), (2, 0.2, (200, 300)), (3, 0.3, (40, 90, 60))),
         *in_layers((2, 1.0, (2500, 2000, 3000, 1500, 2500))),
@@ -604,8 +662,12 @@ exercise(
     budget=[in_step, peaks_at(two_layers), always_whole],
     hints={
         "own-sum": "Each rank has the sum of its own shard. A layer's sum is that of the whole.",
-        "all-at-once": "A gather begins before the layer two places ahead of it has been used. "
-        "Nothing holds the gathers back, and on a GPU all layers would be whole at once.",
+        "another-order": "The sums are there, in another order. Which gather was issued first, and "
+        "which one is taken?",
+        "stands-still": "The host waits for the number in a tensor: item(), float(), int(), or "
+        "`if`. Until it is there, nothing is issued.",
+        "too-early": "A gather begins before the layer two places ahead of it has been used. Then "
+        "more than two layers are whole at once.",
         "kept": "More than two layers are alive at once. What still refers to one that has been "
         "used: a list, a Work, a view, a closure?",
         "freed-early": "A layer is freed, and computed afterwards.",
@@ -620,16 +682,220 @@ exercise(
         "calls": "Each layer is gathered once, whole, in order; nothing else is called.",
         "computes": "Each layer is computed once, in order, for the seconds that belong to it.",
     },
-    mistakes={"own-sum": {"of": lambda all, rank: all[rank]}},
+    mistakes={
+        "own-sum": {"of": lambda all, rank: all[rank]},
+        "another-order": each(order=[lambda sums: sums[1:] + sums[:1], lambda sums: sums[::-1]]),
+    },
     diagnoses={
         "other-kinds": other_kinds,
         "calls": over_budget("calls"),
         "computes": over_budget("computes"),
         "not-whole": over_budget("not whole"),
-        "all-at-once": over_budget("too early"),
+        "too-early": over_budget("too early"),
         "freed-early": over_budget("freed early"),
         "one-by-one": one_by_one,
+        "stands-still": over_budget("reads"),
         "late": over_budget("slow"),
         "kept": over_budget("memory"),
+    },
+)
+
+# ---- 13.4 clip_global_norm -----------------------------------------------------------------------
+
+# The norm that a rank takes, of squares: by rank those of its pieces, and those that all have.
+Norm = Callable[[list[list[float]], list[float], int], float]
+
+
+def clip(
+    given: list[tuple[Clipping]],
+    norm: Norm = lambda pieces, whole, rank: sqrt(sum(map(sum, pieces)) + sum(whole)),
+    clips_by: Norm | None = None,
+    tells: Callable[[float, float], float] = lambda norm, most: norm,
+    factor: Callable[[float], float] = lambda of_norm: min(of_norm, 1),
+    stays: Callable[[float], bool] = lambda by: True,
+) -> list[Tensor]:
+    """The norm of the whole gradient, and all are scaled by one factor. The rest are mistakes."""
+    jobs, out = [job for (job,) in given], []
+    there = [[(g, cut) for g, cut in job.grads if g is not None] for job in jobs]
+    squares = [[(float(g.double().square().sum()), cut) for g, cut in own] for own in there]
+    pieces = [[value for value, cut in own if cut] for own in squares]
+    whole = [value for value, cut in squares[0] if not cut]
+    dtype = next((g.dtype for own in there for g, _ in own), torch.float32)
+    for rank, job in enumerate(jobs):
+        by = factor(job.max_norm / ((clips_by or norm)(pieces, whole, rank) + 1e-6))
+        grads = [None if g is None else (g.double() * by).to(g.dtype) for g, _ in job.grads]
+        job.notes(grads, [g is None or stays(by) for g in grads])
+        out.append(torch.tensor(tells(norm(pieces, whole, rank), job.max_norm), dtype=dtype))
+    return out
+
+
+def some_gradients(case: Case, rank: int) -> tuple[Clipping]:
+    """First a rank's pieces, then those that are on all ranks."""
+    o, none = case.options, case.options.get("gradient")
+    grads: list[tuple[Tensor | None, bool]] = []
+    for k, length in enumerate((*o["pieces"], *o["whole"])):
+        cut = k < len(o["pieces"])
+        numbers = replace(case, length=length, numbers="random", seed=k)
+        is_missing = (none == NONE_ANYWHERE and k == 0) or (none == NONE_SOMEWHERE and not rank)
+        grad = tensor(numbers, rank if cut else 0) * o.get("times", 1)
+        grads.append((None if is_missing and cut else grad, cut))
+    return (Clipping(grads, o["max_norm"]),)
+
+
+def one_number(play: Play) -> Iterator[Finding]:
+    for rank in range(play.case.world):
+        calls = [(e.op, e.nbytes) for e in trace_of(play).of(rank)]
+        if [op for op, _ in calls] != ["all_reduce"] or calls[0][1] > 8:
+            said = ", ".join(f"{op} of {nbytes} bytes" for op, nbytes in calls) or "nothing"
+            yield Finding("calls", f"rank {rank} calls {said}", rank)
+
+
+def with_gradients(*cases: tuple, none: str = "", **rest: Any) -> list[Case]:
+    names = ("pieces", "whole", "max_norm", "times")
+    more = {"gradient": none} if none else {}
+    return [
+        Case(n, options=dict(zip(names, values, strict=False)) | more, **rest)
+        for n, *values in cases
+    ]
+
+
+exercise(
+    "13.4 clip_global_norm",
+    clip,
+    inputs=some_gradients,
+    length_is="",
+    tolerance=1e-5,
+    blank=False,
+    words={
+        NONE_ANYWHERE: "a gradient is None on all ranks. It adds nothing, and stays None.",
+        NONE_SOMEWHERE: "all pieces of a rank have None. That rank makes the same calls, and what "
+        "the others have counts.",
+    },
+    core=lambda rng: [
+        *with_gradients((2, (2,), (), 1.0), (2, (2,), (3,), 1.0), (3, (2, 3), (4,), 2.0)),
+        *with_gradients((3, (3,), (2, 2), 1e4), (4, (5, 1), (3, 6), 7.5)),
+        *with_gradients((2, (3, 2), (2,), 1.0), none=NONE_ANYWHERE),
+        *with_gradients((3, (3, 2), (2,), 1.0), (2, (3,), (), 1.0), none=NONE_SOMEWHERE),
+        *with_gradients((5, (rng.randrange(4, 9), 3), (rng.randrange(4, 9),), 0.5)),
+    ],
+    sturdy=lambda rng: [
+        *with_gradients((1, (2, 3), (4,), 1.0), (crowd(rng), (3,), (2,), 1.0)),
+        *with_gradients((2, (4, 3), (5,), 64.0, 300), dtype="float16"),
+        *with_gradients((2, (4, 3), (5,), 64.0, 2**20), dtype="float64"),
+        *with_gradients((2, (), (3,), 1.0), (2, (3,), (), 1.0, 0)),
+        *with_gradients((2, (3,), (), 1.0), none=NONE_ANYWHERE),
+    ],
+    budget=[one_number],
+    hints={
+        "own-norm": "A rank takes the norm of what it holds itself, to return it or to scale by "
+        "it. The others' pieces belong to the same gradient, and one factor scales all of it.",
+        "counted-n-times": "What is on all ranks is added once for each of them. It is one part of "
+        "the gradient, and counts once.",
+        "whole-left-out": "Only pieces are counted. Parameters that are on all ranks belong to the "
+        "gradient, too.",
+        "root-first": "Norms are added, or the squares of something that is no norm's. The norm of "
+        "two parts is the root of the sum of their squares: the root comes last.",
+        "no-root": "That is the sum of the squares.",
+        "averaged": "The mean over the ranks is taken where a sum is asked for.",
+        "after": "That is the norm after clipping. Asked for is the one before, which tells the "
+        "caller that something was clipped.",
+        "not-scaled": "The norm is right, and gradients stay as they were: it exceeds max_norm.",
+        "scales-up": "Where the norm is below max_norm, the gradient stays as it is.",
+        "replaced": "`.grad` is another tensor now. Scale the one that is there, in place.",
+        "none": "A `.grad` may be None. It adds nothing, and there is nothing to scale.",
+        "overflows": "The largest float16 is 65,504, and the square of 300 is more: add squares up "
+        "in a wider dtype.",
+        "calls": "One number tells the others all that they need. Which one is it, and which call "
+        "adds it up?",
+    },
+    mistakes={
+        "own-norm": [{of: lambda p, w, r: sqrt(sum(p[r]) + sum(w))} for of in ("norm", "clips_by")],
+        "counted-n-times": {"norm": lambda p, w, r: sqrt(sum(map(sum, p)) + len(p) * sum(w))},
+        "whole-left-out": {"norm": lambda p, w, r: sqrt(sum(map(sum, p)))},
+        "root-first": [
+            {"norm": lambda p, w, r: sum(sqrt(sum(own) + sum(w)) for own in p)},
+            {"norm": lambda p, w, r: sqrt(sum(sqrt(sum(own)) for own in p) ** 2 + sum(w))},
+            {"norm": lambda p, w, r: sum(map(sqrt, [*chain(*p), *w]))},
+            {"norm": lambda p, w, r: sum(map(sqrt, [*chain(*p), *(w * len(p))]))},
+        ],
+        "no-root": {"norm": lambda p, w, r: sum(map(sum, p)) + sum(w)},
+        "averaged": {"norm": lambda p, w, r: sqrt(sum(map(sum, p)) / len(p) + sum(w))},
+        "after": {"tells": min},
+        "not-scaled": {"factor": lambda of_norm: 1},
+        "scales-up": {"factor": lambda of_norm: of_norm},
+        "replaced": [{"stays": lambda by: False}, {"stays": lambda by: by == 1}],
+    },
+    diagnoses={
+        "none": lambda play: found("AttributeError", "TypeError")(play) or says("NoneType")(play),
+        "overflows": lambda play: play.done and play.got(0).returned == inf,
+        "calls": over_budget("calls"),
+    },
+)
+
+
+# ---- 13.5 bytes_per_rank -------------------------------------------------------------------------
+
+
+def of_each_kind(
+    params: int,
+    n: int,
+    stage: int,
+    sizes: tuple[int, int, int] = (2, 2, 12),
+    since: tuple[int, int, int] = (3, 2, 1),
+    divides: Callable[[int, int], bool] = ge,
+    share: Callable[[int, int, int], float] = lambda params, n, size: -(-params // n) * size,
+) -> dict[str, float]:
+    """Bytes of mixed precision with Adam. The rest are mistakes."""
+    return {
+        name: share(params, n, size) if divides(stage, first) else params * size
+        for name, first, size in zip(("weights", "gradients", "states"), since, sizes, strict=True)
+    }
+
+
+def of_stages(*cases: tuple[int, int]) -> list[Case]:
+    return [
+        Case(1, options={"params": params, "n": n, "stage": stage})
+        for params, n in cases
+        for stage in range(4)
+    ]
+
+
+exercise(
+    "13.5 bytes_per_rank",
+    lambda given, **knobs: [of_each_kind(*args, **knobs) for args in given],
+    inputs=lambda case, rank: tuple(case.options.values()),
+    in_ranks=False,
+    rules=[without_a_word],
+    core=lambda rng: of_stages(
+        (12, 4),
+        (7, 2),
+        (rng.randrange(10**6, 10**7) * 64, 64),
+        (10**9 + rng.randrange(1, 30), 32),
+    ),
+    sturdy=lambda rng: of_stages((5, 1), (3, 8), (0, 4)),
+    hints={
+        "another-size": "A weight or a gradient has 2 bytes here, and Adam keeps 12 for each "
+        "parameter: two averages and a copy of the weight, of 4 bytes each.",
+        "no-master": "Adam's two averages are there. In mixed precision a copy of the weight in "
+        "float32 belongs to the states, too: 12 bytes.",
+        "one-kind-alone": "A stage divides what the stages before it divide, and one kind more.",
+        "not-rounded": "A share is a whole number of parameters, rounded up to an int.",
+        "too-early": "Something is divided a stage too early. Stage 1 divides the states alone, "
+        "stage 2 gradients as well, stage 3 everything.",
+        "too-late": "Something that this stage divides is still whole.",
+        "swapped": "The order is another one: states first, then gradients, then weights.",
+        "rounded-down": "The last parameters are nobody's: a share is rounded up.",
+        "rounds-bytes": "Bytes are divided, and rounded up. What is divided are parameters.",
+    },
+    mistakes={
+        "another-size": each(sizes=[(4, 2, 12), (2, 4, 12), (4, 4, 12)]),
+        "no-master": each(sizes=[(2, 2, 8), (4, 4, 8), (6, 2, 8)]),
+        "one-kind-alone": {"divides": eq},
+        "not-rounded": {"share": lambda params, n, size: params / n * size},
+        "swapped": each(since=[(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2), (2, 1, 3)]),
+        "too-early": each(since=[(2, 2, 1), (1, 2, 1), (1, 1, 1), (3, 1, 1), (2, 1, 0), (3, 2, 0)]),
+        "too-late": each(since=[(3, 3, 1), (3, 2, 2), (3, 3, 2), (4, 3, 2), (4, 2, 1), (4, 4, 1)]),
+        "rounded-down": {"share": lambda params, n, size: params // n * size},
+        "rounds-bytes": {"share": lambda params, n, size: -(-params * size // n)},
     },
 )

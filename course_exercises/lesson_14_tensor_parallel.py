@@ -16,9 +16,15 @@ from course_exercises.signs import over_budget
 from course_lib.beside.driven import AT_PEAK, BothWays
 from course_lib.checks.cases import Case, drawn
 from course_lib.checks.cases import rows as cases
-from course_lib.checks.compare import ANYTHING
 from course_lib.checks.exercise import Finding, Play, Rule
-from course_lib.checks.rules import bytes_at_most, passes, peaks_at, sends_at_most, trace_of
+from course_lib.checks.rules import (
+    COUNTED,
+    bytes_at_most,
+    passes,
+    peaks_at,
+    sends_at_most,
+    trace_of,
+)
 from course_lib.checks.usual_diagnoses import OfPlay
 
 UNEVEN = "parts of unequal size"
@@ -309,7 +315,7 @@ def attention(
         job.noted["output"] = blend(blocks).to(job.given["q"].dtype)
         job.noted |= dict.fromkeys(("q.grad", "k.grad", "v.grad"))
         if job.counted:
-            job.noted |= {f"{name} {AT_PEAK}": ANYTHING for name in ("bytes", "largest")}
+            job.noted |= COUNTED
 
 
 def rows(case: Case, rank: int) -> tuple[BothWays]:

@@ -210,7 +210,7 @@ def test_a_rule_says_how_many_bytes_are_held_and_whose_they_are():
     given = torch.ones(50)
     with MemoryCounter([given], draws=False) as memory:
         kept = given * 2
-        noted = reading(memory, "at rest") | reading(memory, "at the peak", memory.peak)
+        noted = reading(memory)
     assert kept.shape == given.shape and memory.curve == []
     seen = SimpleNamespace(args=(noted,))
     play = SimpleNamespace(done=True, case=SimpleNamespace(world=1), got=lambda rank: seen)
@@ -218,10 +218,13 @@ def test_a_rule_says_how_many_bytes_are_held_and_whose_they_are():
     assert (found.kind, found.got, found.want) == ("memory", 400, 399)
     assert found.text.startswith("rank 0 holds 400 bytes at rest, at most 399; ")
     assert "200 bytes: float32 [50]" in found.text and "kept = given * 2" in found.text
-    assert list(peaks_at(lambda play, rank: 400)(play)) == []
     assert list(rests_at(lambda play, rank: None)(play)) == []
-    noted["bytes at rest"] = "few"  # a rank's own word
+    noted["memory"] = "few"  # a rank's own word
     assert len(list(rests_at(lambda play, rank: 399)(play))) == 1
+    noted |= reading(memory, peak=True)
+    assert list(peaks_at(lambda play, rank: 400)(play)) == []
+    [found] = peaks_at(lambda play, rank: 399)(play)
+    assert found.text == "rank 0 holds 400 bytes at the peak, at most 399"
 
 
 def test_what_an_operator_of_dtensors_gathers_meanwhile_is_in_the_peak():

@@ -155,8 +155,7 @@ class BothWays(Noted):
             out = function(*own.values(), *self.rest)
             dist.barrier()
             if self.counted:
-                now = counter.peak if self.counted == AT_PEAK else counter.at_rest()
-                self.noted |= reading(counter, self.counted, now)
+                self.noted |= reading(counter, peak=self.counted == AT_PEAK)
             is_right = isinstance(out, Tensor) and out.shape == self.upstream.shape
             if is_right and out.requires_grad:
                 back(out, self.upstream)

@@ -156,18 +156,13 @@ def _line(frame: FrameType) -> Line | None:
     return line_of(own) if own else None
 
 
-def names_of_reading(when: str) -> tuple[str, str]:
-    """Under which names an exercise notes the bytes that it has read, and whose they are."""
-    return f"bytes {when}", f"largest {when}"
-
-
-def reading(memory: MemoryCounter, when: str, nbytes: int | None = None) -> dict[str, Any]:
-    """What is noted of a rank's memory: bytes (now, or ``nbytes``), and the largest that it holds
-    now, but for what it was given.
-    """
+def reading(memory: MemoryCounter, peak: bool = False) -> dict[str, Any]:
+    """What an exercise notes: the bytes held at rest, and whose; of a peak nobody knows whose."""
+    if peak:
+        return {"memory": memory.peak, "largest": ""}
+    now = memory.at_rest()
     held = [str(one) for one in memory.largest(20) if one.line][:2]
-    count, largest = names_of_reading(when)
-    return {count: memory.now if nbytes is None else nbytes, largest: "; ".join(held)}
+    return {"memory": now, "largest": "; ".join(held)}
 
 
 def _tensors_in(given: Any) -> Iterator[torch.Tensor]:

@@ -51,8 +51,7 @@ class Optimizing(Noted):
             steps = [self.step(mine, number) for number in range(len(self.seeds))]
             dist.barrier()
             if memory is not None:
-                memory.at_rest()
-                self.noted |= reading(memory, "at rest")
+                self.noted |= reading(memory)
         for number, (arrays, gone) in enumerate(steps):
             self.notes(number, map(torch.from_numpy, arrays), gone)
 
@@ -82,6 +81,16 @@ class Optimizing(Noted):
             self.noted |= {name: value, f"{name}: gradient gone": is_gone}
 
 
+class ReadCounter(MemoryCounter):
+    """Counts also how often Python asks for the number that is in a tensor, as ``item()`` does."""
+
+    reads = 0
+
+    def __torch_dispatch__(self, func: Any, *rest: Any) -> Any:
+        self.reads += func is torch.ops.aten._local_scalar_dense.default
+        return super().__torch_dispatch__(func, *rest)
+
+
 @dataclass(repr=False, eq=False)
 class Layers(Noted):
     """Layers that a rank has a shard of: (seconds that each computes, shard)."""
@@ -92,7 +101,7 @@ class Layers(Noted):
 
     def use(self, function: Callable) -> None:
         """``spare while computing``: by how many bytes at least a rank held more than its shards
-        and the layer that was being computed. Below zero that layer was not whole."""
+        and the layer being computed; below zero it was not whole. ``reads``: see ReadCounter."""
         rank, n, spare = current(), dist.get_world_size(), []
         sizes = iter([shard.nbytes for _, shard in self.layers])
         plain = rank.compute
@@ -102,12 +111,40 @@ class Layers(Noted):
             return plain(seconds)
 
         dist.barrier()
-        with MemoryCounter([shard for _, shard in self.layers], draws=False) as memory:
+        with ReadCounter([shard for _, shard in self.layers], draws=False) as memory:
             given = memory.now
             rank.compute = compute  # type: ignore[method-assign]
             try:
                 self.noted["sums"] = function(self.layers)
             finally:
                 del rank.compute
-            self.noted |= reading(memory, "at the peak", memory.peak)
+            self.noted |= reading(memory, peak=True)
+            self.noted["reads"] = memory.reads
         self.noted["spare while computing"] = min(spare, default=0)
+
+
+@dataclass(repr=False, eq=False)
+class Clipping(Noted):
+    """Gradients, None for none, and of each whether it is this rank's piece of a larger one."""
+
+    grads: list[tuple[Tensor | None, bool]]
+    max_norm: float
+    noted: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        kinds = ("on all ranks", "a piece")
+        return ", ".join(f"{kinds[cut]} {g if g is None else g.tolist()}" for g, cut in self.grads)
+
+    def use(self, function: Callable) -> Any:
+        params = []
+        for grad, cut in self.grads:
+            params.append(nn.Parameter(torch.zeros(1) if grad is None else torch.zeros_like(grad)))
+            params[-1].grad, params[-1].sharded = grad, cut  # type: ignore[attr-defined]
+        out = function(params, self.max_norm)
+        pairs = zip(params, self.grads, strict=True)
+        self.notes([p.grad for p in params], [p.grad is grad for p, (grad, _) in pairs])
+        return out
+
+    def notes(self, grads: list[Tensor | None], kept: list[bool]) -> None:
+        for k, (grad, is_kept) in enumerate(zip(grads, kept, strict=True), 1):
+            self.noted |= {f"parameter {k}.grad": grad, f"parameter {k}: in place": is_kept}

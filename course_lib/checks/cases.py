@@ -162,7 +162,7 @@ COPY = (
     "what is done to the copy reach the tensor?"
 )
 # By feature the end of a sentence that begins with "where", and a question about it. Exercises have
-# words for their own; None: a text among the options that is nothing special.
+# words for their own; None: a text among the options, or an option, that is nothing special.
 Words = Mapping[str, tuple[str, str] | None]
 WORDS: Words = {
     "sum": None,
@@ -222,7 +222,7 @@ def features(case: Case, words: Words) -> set[str]:
     known = {**WORDS, **words}
     out = {case.layout} - {"contiguous"} | {case.numbers} & {"large", "special"}
     for name, value in case.options.items():
-        if isinstance(value, str) and value and known.get(value, ()) is not None:
+        if value and isinstance(value, str) and None not in map(known.get, (name, value), "  "):
             out |= {name, value} & known.keys() or {value}
         elif name in ("src", "dst") and value:
             out.add(name)

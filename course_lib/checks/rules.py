@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from course_lib.beside.memory import names_of_reading
+from course_lib.checks.compare import ANYTHING
 from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.trace import Event, Trace
 
@@ -113,19 +113,21 @@ def bytes_in_total_at_least(limit: Formula) -> Rule:
 # ---- memory: bytes of tensors alive in a rank, which counts them itself --------------------------
 
 
+COUNTED = {"memory": ANYTHING, "largest": ANYTHING}  # what a right function notes of a reading
+
+
 def holds_at_most(when: str, limit: Callable[[Play, int], int | None]) -> Rule:
-    """No rank may hold more bytes at a moment that the exercise's argument has noted (see
-    ``reading`` in beside/memory.py) than ``limit(play, rank)``; None: as many as it likes. It is
-    the rank's own word."""
-    count, largest = names_of_reading(when)
+    """No rank may hold more bytes than ``limit(play, rank)`` at the moment of which the exercise's
+    argument has noted a ``reading`` (beside/memory.py); None: as many as it likes. It is the rank's
+    own word."""
 
     def rule(play: Play) -> Iterator[Finding]:
         for rank in range(play.case.world if play.done else 0):
             noted, most = play.got(rank).args[0], limit(play, rank)
-            mine = noted.get(count) if isinstance(noted, dict) else None
+            mine = noted.get("memory") if isinstance(noted, dict) else None
             if most is not None and (not isinstance(mine, int) or mine > most):
                 text = f"rank {rank} holds {_bytes(mine)} {when}, at most {most:,}"
-                whose = noted[largest] if isinstance(mine, int) and noted.get(largest) else ""
+                whose = noted.get("largest") if isinstance(mine, int) else ""
                 more = f"; what it made itself, the largest first: {whose}" if whose else ""
                 yield Finding("memory", text + more, rank, mine, most)
 

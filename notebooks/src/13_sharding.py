@@ -12,33 +12,32 @@
 # | **Do** | count the bytes that a step keeps alive; cut an all-reduce in two; build the three stages of ZeRO and compare each with its formula; gather a weight, use it, free it; prefetch; then train with `fully_shard` |
 # | **Learn** | what a parameter costs; why dividing it costs no message more, until the last stage; what `meta`, checkpointing and `reshard_after_forward` buy; how to find out what holds your memory |
 # | **Need** | lessons [06](06_ddp.ipynb) (DDP), [07](07_gpus.ipynb) (streams) and [10](10_mini_ddp.ipynb) (a gradient through a collective) |
-# | **Time** | about 75 minutes with the required exercise, 130 with the optional ones as well |
+# | **Time** | about 75 minutes with the required exercise, 155 with the optional ones as well |
 #
 # ## Where memory goes
 #
 # Take one parameter, a float32 of 4 bytes. Its gradient takes 4 bytes more. Adam keeps two averages, 8 bytes. That makes **16 bytes**, four times the parameter itself. We write P for the bytes of all parameters: training with Adam holds P + P + 2P = 4P, of which the gradients, P, can be freed between steps. In *mixed precision* it is 2 bytes for the weight, 2 for its gradient, and 12 for what Adam keeps: two averages and a copy of the weight, all in float32. That is 16 bytes again. A model of 7 billion parameters needs 112 GB before it has seen one sample.
 #
-# `count_memory` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. `memory.now` is what is alive at this moment, `memory.peak` the most so far, and `memory.at_rest()` what remains when everybody has let go. It counts tensors. What PyTorch's allocator keeps in reserve, and the scratch memory inside an operator, come on top of it on a real GPU.
+# `count_memory` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. `memory.now` is what is alive at this moment, `memory.peak` the most so far, and `memory.at_rest()` what remains when everybody has let go. It counts tensors. The allocator's reserve and an operator's scratch memory come on top of it.
 #
-# The model below is a tower of eight square layers. All ranks have it, and average their gradients by hand, as in lesson 05, or with DDP.
+# All ranks have a tower of eight square layers, and average its gradients by hand, as in lesson 05, or with DDP.
 #
 # **Predict.** By hand, 3P stay alive between two steps: the parameters and Adam's averages. How many P does DDP keep?
 
 # %% id="13-b6b16d"
-from functools import partial
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from course_lib import (Deadlock, Network, check, compute, count_memory, draw, expect, run,
                         simulate, span)
 
-# %% id="13-cf9c3e"
 guess = None
 
 # %% id="13-5db4f4"
+from functools import partial
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 n, width, depth = 4, 128, 8  # ranks, units of a layer, layers
 P = 4 * depth * width * width  # bytes of all parameters
@@ -88,7 +87,7 @@ def whole(p):  # of what fully_shard has divided, all of it
     return (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone()
 
 # %% id="13-d7b024"
-hand, wrapped = (run(train, make, world_size=n) for make in (by_hand, ddp))
+hand, wrapped = (simulate(train, make, world_size=n) for make in (by_hand, ddp))
 rests = [round(job.results[0][0][3], 2) for job in (hand, wrapped)]
 print("your guess:", guess, "  at rest, in P, by hand and with DDP:", *rests)
 assert rests == [3.0, 4.0]
@@ -100,13 +99,13 @@ draw.memory(hand, wrapped, titles=["gradients averaged by hand", "DDP"], caption
 #
 # ## A staircase
 #
-# The picture has a step for each operator that made or freed a tensor. In *forward* a layer's output is added, and kept, because backward needs it. Here there is one sample, so these outputs are small. In *backward* each layer adds its gradient, P in all. In *step* Adam makes scratch tensors, one parameter at a time, and then the gradients are freed. The first step looks different: Adam has no averages yet.
+# The picture has a step for each operator that made or freed a tensor. In *forward* a layer's output is added, and kept for backward. Of one sample these are small. In *backward* each layer adds its gradient, P in all. In *step* Adam makes scratch tensors, one parameter at a time, and then the gradients are freed.
 #
 # Where is the peak? Just before the gradients go: P + P + 2P, and Adam's scratch tensors, which have the size of one layer each.
 #
 # ## An all_reduce, cut in two
 #
-# All four ranks keep the same averages, make the same update, four times. Why not divide that work? Rank r could own a quarter of each parameter, keep Adam's averages for that quarter alone, and update it. It needs the mean gradient of *its* quarter: that is a `reduce_scatter`. And afterwards everybody needs everybody's quarter: an `all_gather`.
+# All four ranks keep the same averages and make the same update. Why not divide that? Rank r could own a quarter of each parameter, keep Adam's averages for that quarter alone, and update it. It needs the mean gradient of *its* quarter: that is a `reduce_scatter`. And afterwards everybody needs everybody's quarter: an `all_gather`.
 #
 # Lesson 04 has shown that a ring `all_reduce` *is* these two, one after the other. Each sends (n − 1)/n of the bytes, so together they send 2(n − 1)/n, as the `all_reduce` does. The update just moves in between. **Dividing Adam's averages costs no byte more.**
 
@@ -145,7 +144,7 @@ print(f"by hand and with DDP each rank sends {sent(hand):.2f} P a step")
 # | 2 | and gradients | P + (P + 2P)/n |
 # | 3 | and parameters | (P + P + 2P)/n |
 #
-# Stage 1 needs two loops: after backward one that reduces and scatters, after the update one that gathers. Each layer here divides by n, so a rank's part of a layer is a view of it: a slice of the layer's flat memory. (Layers that do not divide are your exercise.) Stage 2 does the first loop's work in a hook, as soon as a gradient is there, and frees the gradient at once. Stage 3 keeps parts of the parameters, too, and gathers a layer when it is used. `fully_shard` does that; we will build it from the inside.
+# Stage 1 needs two loops: after backward one that reduces and scatters, after the update one that gathers. Each layer here divides by n, so a rank's part of a layer is a view of it: a slice of the layer's flat memory. Stage 2 does the first loop's work in a hook, as soon as a gradient is there, and frees the gradient at once. Stage 3 keeps parts of the parameters, too, and gathers a layer when it is used. `fully_shard` does that; we will build it from the inside.
 
 # %% id="13-f46b2d"
 def stage(number):
@@ -177,7 +176,7 @@ def sharded(**options):
     return model, adam(model.parameters()), lambda: None
 
 one, two = (simulate(train, partial(stage, number), world_size=n) for number in (1, 2))
-three = simulate(train, sharded, world_size=n)  # so that each run draws the same steps
+three = simulate(train, sharded, world_size=n)
 stages = [hand, one, two, three]
 
 counted = [job.results[0][0][1] for job in stages]
@@ -189,15 +188,13 @@ for job in (one, two, three):
     assert all(map(same, job.results[0][1], hand.results[0][1]))  # the same training
 assert sent(one) == sent(two) == sent(hand)
 assert sent(three) == 1.5 * sent(hand)  # parameters are gathered twice: forward and backward
-
-# %% id="13-d255b8"
 draw.memory(*stages, titles=["nothing divided", "ZeRO 1: averages", "ZeRO 2: and gradients",
                              "ZeRO 3: and parameters (fully_shard)"],
             caption="The same three steps, on one scale. In the last panel a layer is whole only "
             "while it computes.")
 
 # %% [markdown] id="13-ca7c17"
-# Stages 1 and 2 send what DDP sends. Stage 3 sends half as much again, because it gathers the parameters twice: once in forward, and again in backward, as they were freed in between. That is the price of never having the whole model: 3(n − 1)/n·P in place of 2(n − 1)/n·P.
+# Stages 1 and 2 send what DDP sends. Stage 3 sends half as much again, because it gathers the parameters twice: once in forward, and again in backward, as they were freed in between. That is 3(n − 1)/n·P in place of 2(n − 1)/n·P.
 #
 # ## Your turn: ShardedOptimizer
 #
@@ -278,7 +275,7 @@ def with_mine():
     return model, optimizer, lambda: None
 
 counts, parameters = run(train, with_mine, world_size=n).results[0]
-print(f"at rest {counts[3]:.2f} P:", all(map(torch.allclose, parameters, hand.results[0][1])))
+print(f"at rest {counts[3]:.2f} P:", all(map(same, parameters, hand.results[0][1])))
 
 # %% exercise="ShardedOptimizer" role="check"
 check(ShardedOptimizer)
@@ -286,7 +283,7 @@ check(ShardedOptimizer)
 # %% [markdown] id="13-714783"
 # ## Born on meta
 #
-# A model that no rank could hold must not be made whole first. The usual order, make the model, then shard it, holds all of it on every rank for a moment. The device `meta` has shapes and dtypes and no memory. So: make the model there, shard it, give each rank memory for its part (`to_empty`), and only then fill it in.
+# Who makes a model and then shards it holds all of it for a moment. The device `meta` has shapes and dtypes and no memory. So: make the model there, shard it, give each rank memory for its part (`to_empty`), and only then fill it in.
 #
 # **Mind what fills it.** `to_empty` gives memory with anything in it, buffers included. Below each rank draws the numbers of its own part. So the ranks' generators have to differ, as `run` sees to; with one seed for all, every rank's part would hold the same numbers. From a checkpoint everything is loaded instead.
 
@@ -317,8 +314,6 @@ draw.bars({"made whole, then sharded": whole_first, "made on meta": on_meta}, un
 # *Full* checkpointing does so with every block, and costs one forward pass more, about a third of the time of a step. *Selective* checkpointing keeps what is dear to compute (matrix products) and computes again what is cheap (activation functions, norms): `create_selective_checkpoint_contexts` takes the list of operators to keep.
 
 # %% id="13-1d382d"
-from torch.utils.checkpoint import checkpoint
-
 class Block(nn.Sequential):
     calls = 0
     def inside(self, x):
@@ -342,11 +337,8 @@ def with_a_large_batch(forgets):
 keeps, forgets = (run(with_a_large_batch, way, world_size=2) for way in (False, True))
 (most, calls), (less, more) = keeps.results[0], forgets.results[0]
 assert less < 0.5 * most and (calls, more) == (12, 24)
-
-# %% id="13-01eff4"
-draw.memory(keeps, forgets, titles=["all activations kept", "checkpoint: inputs kept"],
-            caption="A forward and a backward pass with a large batch. With checkpointing each "
-            "block is computed twice, and one block's activations are alive at a time.")
+draw.memory(keeps, forgets, titles=["all activations kept", "inputs kept"], caption="With "
+            "checkpointing each block is computed twice, one block's activations alive at a time.")
 
 # %% [markdown] id="13-052b3c"
 # ## Gather, use, free
@@ -416,7 +408,7 @@ check(gathered_linear)
 # %% [markdown] id="13-1d33d6"
 # ## Prefetch
 #
-# Gathering takes time, and the GPU waits. So the next layer is gathered *while* this one computes: at most two layers are whole at a time. With c_i seconds of computing and g_i of gathering, layer i is whole at G_i and done at C_i:
+# The next layer is gathered *while* this one computes: at most two layers are whole at a time. With c_i seconds of computing and g_i of gathering, layer i is whole at G_i and done at C_i:
 #
 # G_i = max(G_{i−1}, C_{i−2}) + g_i,   C_i = max(C_{i−1}, G_i) + c_i  (in seconds).
 #
@@ -424,47 +416,32 @@ check(gathered_linear)
 #
 # On a GPU the order of calls decides. An asynchronous collective waits for what the compute stream has been given *before* the call. So a gather that is issued after `compute` of layer i begins when layer i is done.
 #
-# `fully_shard` gathers in a stream of its own, ahead of the computing. Here is its forward and backward on two modelled GPUs, whose layers compute 0.3 ms forward and 0.6 ms backward.
+# `fully_shard` gathers in a stream of its own, ahead of the computing. Here it is on two modelled GPUs, whose layers compute 0.3 ms forward and 0.6 ms backward.
 
 # %% id="13-843fc6"
-class Busy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
+def busy_tower(wrap):
+    def computing(layer, given, out):
         compute(0.3e-3)
-        return x.clone()
-    @staticmethod
-    def backward(ctx, gradient):
-        compute(0.6e-3)
-        return gradient
+        out.register_hook(lambda gradient: compute(0.6e-3) and None)
 
-def busy_tower(wrap):  # fully_shard or DistributedDataParallel
     model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(6)))
     for layer in model:
-        layer.register_forward_hook(lambda layer, given, out: Busy.apply(out))
+        layer.register_forward_hook(computing)
     for part in [*model, model] if wrap is fully_shard else []:
         fully_shard(part)
-    model = model if wrap is fully_shard else wrap(model)
-    for _ in range(2):
-        dist.barrier()
-        model(torch.ones(1, width)).sum().backward()
+    model = model if wrap is fully_shard else wrap(model, init_sync=False)
+    model(torch.ones(1, width)).sum().backward()
 
 def gpus(step, *options, bandwidth=2e8):  # bytes/s: a gather takes half of a layer's forward
     return simulate(step, *options, world_size=2, network=Network(bandwidth=bandwidth),
                     backend="nccl")
-fsdp_job, ddp_job = gpus(busy_tower, fully_shard), gpus(busy_tower, DistributedDataParallel)
-
-# %% id="13-947582"
-def last_step(job):
-    begins = [e.completed for e in job.trace.of(0) if e.op == "barrier"][-1]
-    return begins, job.seconds
 
 for bandwidth in (2e8, 2e7):
-    steps = [gpus(busy_tower, wrap, bandwidth=bandwidth)
-             for wrap in (fully_shard, DistributedDataParallel)]
-    ms = [1e3 * (job.seconds - last_step(job)[0]) for job in steps]
+    ms = [1e3 * gpus(busy_tower, wrap, bandwidth=bandwidth).seconds
+          for wrap in (fully_shard, DistributedDataParallel)]
     print(f"{bandwidth / 1e6:.0f} MB per second: fully_shard {ms[0]:.2f} ms, DDP {ms[1]:.2f} ms")
-draw.timeline(fsdp_job, between=last_step(fsdp_job), caption="fully_shard: a gather for each layer "
-              "in forward, again in backward, and there a reduce_scatter as well.")
+draw.timeline(gpus(busy_tower, fully_shard), caption="fully_shard: a gather for each layer in "
+              "forward, again in backward, and there a reduce_scatter as well.")
 
 # %% [markdown] id="13-2f2f7e"
 # ## Your turn: prefetched
@@ -473,7 +450,7 @@ draw.timeline(fsdp_job, between=last_step(fsdp_job), caption="fully_shard: a gat
 #
 # **Goal.** A forward pass over layers of which each rank has a shard. For each `(seconds, shard)`, in order: gather the layer, call `compute(seconds)` while it is whole, take its sum, free it. Shards of one layer are equally long on all ranks; layers differ. No `.item()`: the host must not stand still.
 #
-# **Budget.** Exactly one all_gather a layer, in order. The time of the formula above, and some 5 µs for each call. Less is as wrong as more: layer i + 2 is not gathered before layer i has been used, and at most two layers are whole at a time. *Sturdy* asks for one rank, eight ranks, no layers.
+# **Budget.** Exactly one all_gather a layer, in order. The time of the formula above, and some 5 µs for each call. Layer i + 2 is not gathered before layer i has been used, and at most two layers are whole at a time. *Sturdy* asks for one rank, eight ranks, no layers.
 #
 # <details>
 # <summary>Hint: when to issue</summary>
@@ -521,35 +498,25 @@ draw.timeline(gpus(five_layers), caption="Computing and gathering side by side, 
 # %% exercise="prefetched" role="check"
 check(prefetched)
 
-# %% [markdown] id="13-b5d5f4"
-# ## Break it
-#
-# With DDP a rank can run the model alone, to evaluate or to look at something. Under `fully_shard` no rank has the model: a forward pass is a collective. One rank that looks at its loss by itself waits for ever.
-
-# %% id="13-bc3c7c"
-def rank_0_looks():
-    model = sharded()[0]
-    if dist.get_rank() == 0:
-        model(torch.ones(1, width))
-
-with expect(Deadlock):
-    simulate(rank_0_looks, world_size=2)
-
 # %% [markdown] id="13-0fc50f"
 # ## fully_shard, counted
 #
 # What the options of `fully_shard` buy, as numbers, with Adam on four ranks:
 #
-# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward: between forward and backward P/4 becomes P/4 + P, and the second gather is saved. That is ZeRO 2, with gradients in parts. (What the outermost unit holds itself is kept in any case, unless you say `True`.)
+# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward: between forward and backward P/4 becomes P/4 + P, and the second gather is saved. That is ZeRO 2, with gradients in parts.
 # * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. Since torch 2.15 `reduce_dtype=None` means that float32 parameters are *reduced* in float32 all the same. With `reduce_dtype=torch.bfloat16` half of that is saved, and digits are lost.
 # * **Accumulation**: `model.set_requires_gradient_sync(False)` during all micro-batches but the last sends no gradients meanwhile, and keeps them whole: P in place of P/n. Bytes or memory.
-# * **`ZeroRedundancyOptimizer`** is the older name for stage 1, used with DDP. It gives whole parameters to owners. DDP's `all_reduce` brings every rank the whole mean, of which an owner uses its part; then each owner broadcasts its parameters. So it sends half as much again as an optimizer like yours.
+# * **`ZeroRedundancyOptimizer`** is the older name for stage 1, used with DDP. DDP's `all_reduce` brings every rank the whole mean, 2(n − 1)/n·P. Then each owner broadcasts its P/n to n − 1 others, another (n − 1)/n·P: half as much again as an optimizer like yours.
 #
-# The peak in the table below has a tilde: under gloo a thread of its own may hold a tensor some milliseconds longer, so peaks differ a little from run to run. The rest is exact.
+# The table's peaks have a tilde: gloo's thread may hold a tensor some milliseconds longer. The rest is exact.
 #
-# **HSDP.** Across nodes gathering is slow. With a mesh of two dimensions `fully_shard` divides within a row, and repeats from row to row: reduce_scatter inside, all_reduce across, as lesson 09's hierarchy. The last cell shows the calls of one layer.
+# **HSDP.** Across nodes gathering is slow. With a mesh of two dimensions `fully_shard` divides within a row, and repeats from row to row: reduce_scatter inside, all_reduce across, as lesson 09's hierarchy. The cell counts the calls of one layer.
 #
-# **Its checkpoint.** No rank has the model, so no rank can save it alone. `torch.distributed.checkpoint` lets each rank write its part, and loads it on another number of ranks. `get_model_state_dict` with `full_state_dict=True` gathers everything to rank 0, where that fits.
+# **Its checkpoint.** No rank has the model, so no rank can save it alone. `torch.distributed.checkpoint` lets each rank write its part, and loads it on another number of ranks. `get_model_state_dict` with `full_state_dict=True` gathers everything to rank 0.
+#
+# ## Break it
+#
+# With DDP a rank can run the model alone, to look at a loss. Under `fully_shard` a forward pass is a collective. At the end of the table's cell rank 0 looks at its loss by itself, and waits for ever.
 
 # %% id="13-2873f0"
 from torch.distributed.device_mesh import init_device_mesh
@@ -586,23 +553,104 @@ for name, job in jobs.items():
 rest = {name: round(job.results[0][0][3], 2) for name, job in jobs.items()}
 assert [*rest.values()] == [3.0, 4.0, 2.5, 0.75, 0.75, 0.75, 0.75]
 
-# %% id="13-9ff5fd"
 def two_rows():
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("across", "inside"))
     fully_shard(nn.Linear(8, 8), mesh=mesh)(torch.ones(1, 8)).sum().backward()
-
 calls = [e.op for e in simulate(two_rows, world_size=4).trace.of(0) if e.nbytes]
-print(calls)
 assert calls == ["all_gather_single", "reduce_scatter_single", "all_reduce"]
+
+def rank_0_looks():
+    model = sharded()[0]
+    if dist.get_rank() == 0:
+        model(torch.ones(1, width))
+with expect(Deadlock):
+    simulate(rank_0_looks, world_size=2)
+
+# %% [markdown] id="13-4e1b7c"
+# ## Your turn: clip_global_norm
+#
+# **Optional · 13.4 · difficulty ●●○ · about 15 minutes**
+#
+# **Goal.** Clip a gradient that no rank has whole, as `torch.nn.utils.clip_grad_norm_` does on one process. A parameter with `p.sharded` True is this rank's piece of a larger one. The others are on all ranks, with equal gradients. A `.grad` may be None, on all ranks or on one. Return the norm of the whole gradient, a tensor without dimensions in the gradients' dtype, the same on all ranks. Where it exceeds `max_norm`, scale each `.grad`, in place, by `max_norm / norm`. (torch adds 1e-6 to the norm; with or without is right.)
+#
+# **Budget.** One all_reduce of one number. *Sturdy* asks for one rank, many ranks, gradients that are all zero or None, float64, and float16, whose numbers end below 2¹⁶.
+#
+# <details>
+# <summary>Hint: what can be added</summary>
+#
+# Norms cannot: a gradient of 3 here and 4 there has the norm 5. What can?
+#
+# </details>
+
+# %% exercise="clip_global_norm" role="answer" points=6 required=false difficulty=2
+def clip_global_norm(params, max_norm: float) -> Tensor:
+    """Scale the whole gradient to a norm of at most max_norm, and return what its norm was.
+
+    params: where p.sharded is True, this rank's piece of a parameter, else one that all ranks
+    have, with equal gradients. Every rank calls it.
+    """
+    ### BEGIN SOLUTION
+    there = [p for p in params if p.grad is not None]
+    squares = [p.grad.double().square().sum() for p in there if p.sharded or dist.get_rank() == 0]
+    total = torch.stack([torch.zeros((), dtype=torch.float64), *squares]).sum()
+    dist.all_reduce(total)
+    norm = total.sqrt()
+    for p in there:
+        p.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1))
+    return norm.to(there[0].grad.dtype if there else torch.float32)
+    ### END SOLUTION
+
+# %% exercise="clip_global_norm" role="try"
+def by_pieces():
+    piece, repeated = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    piece.sharded, repeated.sharded = True, False
+    piece.grad, repeated.grad = torch.tensor([2.0 + dist.get_rank()]), torch.tensor([6.0])
+    return clip_global_norm([piece, repeated], 3.5), piece.grad, repeated.grad
+
+run(by_pieces, world_size=2).results  # 2² + 3² + 6² = 7²: all is halved
+
+# %% exercise="clip_global_norm" role="check"
+check(clip_global_norm)
 
 # %% [markdown] id="13-f0b9ff"
 # ## The largest model that fits
 #
-# How many parameters fit into 80 GB on each of 64 GPUs, with Adam in mixed precision, 16 bytes a parameter, when a quarter is left for activations? Without dividing, 60 GB / 16 B = 3.75 billion. In stage 1, 60 GB / (4 + 12/64) B. In stage 3, 60 GB · 64 / 16 B, less one layer that is whole: 240 billion. The cell puts these side by side. Then it asks what lesson 03 asked: with 400 Gb/s a GPU, gathering 2 bytes a parameter twice and reducing once, how long does a step talk?
+# How many parameters fit into 80 GB on each of 64 GPUs, with Adam in mixed precision, 16 bytes a parameter, when a quarter is left for activations? Without dividing, 60 GB / 16 B = 3.75 billion. In stage 1, 60 GB / (4 + 12/64) B. In stage 3, 60 GB · 64 / 16 B, less one layer that is whole: 240 billion. The cell below the exercise puts these side by side. Then it asks what lesson 03 asked: with 400 Gb/s a GPU, gathering 2 bytes a parameter twice and reducing once, how long does a step talk?
 #
-# ## On GPUs
+# ## Your turn: bytes_per_rank
 #
-# The same functions run with `run(train, sharded, backend="nccl")`, if `x` and the model are on `device()`. There `torch.cuda.max_memory_allocated()` beside `memory.peak` shows what the allocator adds: blocks are rounded up to 512 bytes, cuBLAS keeps a workspace, and NCCL has buffers that neither figure shows (`nvidia-smi` does). `torch.cuda.memory._record_memory_history()` and its viewer draw the same staircase with the stack of each tensor.
+# **Optional · 13.5 · difficulty ●○○ · about 10 minutes**
+#
+# **Goal.** The table of the three stages as a function: how many bytes a rank keeps of `params` parameters, with Adam in mixed precision. A weight and a gradient have 2 bytes each; the states have 12, master weights included. Of what is divided, a rank has at most ⌈params/n⌉ parameters. *Sturdy* asks for one rank, and for fewer parameters than ranks.
+#
+# <details>
+# <summary>Hint: rounding</summary>
+#
+# Parameters are divided, and not bytes. For whole numbers −(−a // b) is ⌈a/b⌉.
+#
+# </details>
+
+# %% exercise="bytes_per_rank" role="answer" points=4 required=false difficulty=1
+def bytes_per_rank(params: int, n: int, stage: int) -> dict[str, int]:
+    """Bytes of "weights", "gradients" and "states" on the rank that has most, of n, in a stage.
+
+    stage: 0 divides nothing, 1 the states, 2 also gradients, 3 also weights.
+    """
+    ### BEGIN SOLUTION
+    share = -(-params // n)
+    return {
+        "weights": 2 * (share if stage >= 3 else params),
+        "gradients": 2 * (share if stage >= 2 else params),
+        "states": 12 * (share if stage >= 1 else params),
+    }
+    ### END SOLUTION
+
+# %% exercise="bytes_per_rank" role="try"
+for stage in range(4):
+    print("stage", stage, bytes_per_rank(7_000_000_000, 64, stage))
+
+# %% exercise="bytes_per_rank" role="check"
+check(bytes_per_rank)
 
 # %% id="13-e94df0"
 gpus_in_job, room = 64, 60e9  # ranks; bytes on each
@@ -628,9 +676,13 @@ else:
     print("no GPU here: nothing to compare with")
 
 # %% [markdown] id="13-68418b"
+# ## On GPUs
+#
+# The same functions run with `run(train, sharded, backend="nccl")`, if `x` and the model are on `device()`. The allocator adds to what is counted, as the cell above shows on a GPU: blocks are rounded up to 512 bytes, and cuBLAS keeps a workspace. NCCL's buffers only `nvidia-smi` shows. `torch.cuda.memory._record_memory_history()` and its viewer draw the same staircase with the stack of each tensor.
+#
 # ## Roads not taken
 #
-# * **Offload.** `CPUOffloadPolicy()` keeps parts and states in the host's memory. The link to the host then carries what HBM did.
+# * **Offload.** `CPUOffloadPolicy()` keeps parts and states in the host's memory.
 # * **8-bit optimizers** store Adam's averages in one byte each: 2P/n become P/2n.
 # * **FSDP1**, `FullyShardedDataParallel`, flattens all of a unit into one parameter. It is deprecated in favour of `fully_shard`, which cuts each parameter along its first dimension.
 # * **Tensor parallelism** divides the computing, too, and so the activations.
@@ -643,7 +695,8 @@ else:
 # * ☑ make a model on `meta`, and trade activations for time;
 # * ☑ gather, use and free a layer, forward and backward;
 # * ☑ prefetch with two layers whole, and no more;
-# * ☑ choose options of `fully_shard` by numbers.
+# * ☑ choose options of `fully_shard` by numbers;
+# * ☑ clip a gradient that no rank has.
 #
 # **Next:** [lesson 14](14_tensor_parallel.ipynb) divides the computing, too. The lesson on which this one builds is [lesson 10](10_mini_ddp.ipynb), on DDP from the inside.
 #

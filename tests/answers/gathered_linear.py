@@ -104,7 +104,7 @@ WRONG = {
     "own_alone": ("by_function", "13.own-gradient", "a rank cuts its own gradient",
                   ("dist.reduce_scatter_single(mine, flat)",
                    "mine = flat.view(n, -1)[dist.get_rank()] * n")),
-    "padding_kept": ("by_function", "13.only-padding", "lengths are multiples of n, one thinks",
+    "padding_kept": ("by_function", "13.only-a-remainder", "lengths are multiples of n, one thinks",
                      ("return flat[: shape[0] * shape[1]].view(shape)",
                       "return flat.view(shape)")),
     "rows_alone": ("by_function", "13.only-leading-dimensions", "x is a batch of vectors",

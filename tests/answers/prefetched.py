@@ -42,7 +42,7 @@ def in_lists(layers):
 
 
 WRONG = {
-    "everything_first": ("two_ahead", "13.all-at-once", "all gathers are issued, and wait",
+    "everything_first": ("two_ahead", "13.too-early", "all gathers are issued, and wait",
                          ("min(2, len(layers))", "len(layers)"),
                          ("        if k + 2 < len(layers):\n"
                           "            ahead.append(gather(k + 2))\n", "")),
