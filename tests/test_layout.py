@@ -81,7 +81,7 @@ MOST = {
     "simulated": 3850,
     "draw": 1600,
     "beside": 750,
-    "gradients": 560,
+    "gradients": 450,
     "checks": 2550,
     "copies, doctor, jobs": 1050,
     "course_lib": 14100,
