@@ -81,7 +81,7 @@ MOST = {
     "simulated": 3850,
     "draw": 1600,
     "beside": 750,
-    "gradients": 560,
+    "gradients": 450,
     "checks": 2550,
     "copies, doctor, jobs": 1050,
     "course_lib": 14100,
@@ -98,7 +98,7 @@ NOT_YET = {
     "beside": 1800,
     "copies, doctor, jobs": 1075,
     "simulated": 4500,
-    "course_lib": 17850,
+    "course_lib": 17800,
     "course_exercises shared": 500,
     "course_staff/grading": 3550,
 }

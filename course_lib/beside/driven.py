@@ -161,6 +161,11 @@ class BothWays(Noted):
                 back(out, self.upstream)
         self.noted["output"] = out.detach().clone() if isinstance(out, Tensor) else out
         self.noted |= {f"{name}.grad": t.grad for name, t in own.items()}
+        for name, t in own.items():
+            if not torch.equal(t.detach(), self.given[name]):
+                raise ValueError(f"the caller's {name} has changed")
+            if t._backward_hooks:
+                raise ValueError(f"the caller's {name} has kept a hook")
 
 
 @dataclass(repr=False, eq=False)

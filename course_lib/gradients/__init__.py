@@ -21,7 +21,7 @@ from torch import Tensor
 from course_lib.diagnosis.lines import ranks_text
 from course_lib.errors import CourseError
 from course_lib.gradients.cuts import cuts
-from course_lib.gradients.kinds import Compared, kind_of, size
+from course_lib.gradients.kinds import VAGUE, Compared, kind_of, size
 from course_lib.trace import Run
 
 Gradients = Mapping[str, Tensor | None]
@@ -88,18 +88,19 @@ def _refuse(whole: Any, results: list[Any]) -> None:
         if not isinstance(value, Mapping):
             raise CourseError(f"{what} gradients are a {type(value).__name__}: give a dict, {HOW}")
         for name, t in value.items():
-            if t is not None and not (isinstance(t, Tensor) and _is_number(t)):
+            if t is not None and not _has_numbers(t):
                 raise CourseError(f"{what} {name!r} is no tensor of floating-point numbers: {t!r}")
     if not results:
         raise CourseError("parts is empty: give a dict of gradients for each rank")
-    names = {name for part in results for name in part}
-    if whole and names and not names & whole.keys():
-        one, other = next(iter(whole)), sorted(names)[0]
+    names = {name: None for part in results for name in part}
+    if whole and names and not names.keys() & whole.keys():
+        one, other = next(iter(whole)), next(iter(names))
         raise CourseError(f"no name of whole is on any rank ({one!r}, {other!r}): name them alike")
 
 
-def _is_number(t: Tensor) -> bool:
-    return (t.is_floating_point() or t.is_complex()) and not t.is_meta
+def _has_numbers(t: Any) -> bool:
+    there = isinstance(t, Tensor) and not t.is_meta
+    return there and (t.is_floating_point() or t.is_complex())
 
 
 def _compare(
@@ -110,40 +111,37 @@ def _compare(
     largest: float,
 ) -> tuple[str, str]:
     """Kind and sentence of one name, whose tensors are ``got`` on the ranks that have it."""
-    tensors = {rank: t for rank, t in got.items() if t is not None}
+    tensors = {rank: _plain(t) for rank, t in got.items() if t is not None}
     without = [rank for rank, t in got.items() if t is None]
-    exact = {rank: _plain(t) for rank, t in tensors.items()}
-    if want is None:
-        some = [rank for rank, t in exact.items() if size(t)]
-        text = f"one process has no gradient of it, {ranks_text(some)} " if some else ""
-        return ("none", f"{text}{_have(some)} one") if some else ("equal", "no gradient anywhere")
-    full = _plain(want)
+    some = [rank for rank, t in tensors.items() if size(t)]
+    if want is None and some:
+        return "none", f"there is one on {ranks_text(some)}, and none in one process"
     if not got:
         return "none", "no rank has a tensor of this name"
-    if not tensors:
-        kind = "none" if size(full) else "equal"
-        return kind, "no gradient on any rank"
-    known = cuts(full, [t.shape for t in exact.values()])
-    if without and size(full) and (not known or known[0].how.startswith("whole")):
+    full = torch.zeros(()) if want is None else _plain(want)
+    if want is None or not (tensors or size(full)):
+        return "equal", "no gradient, or zero"
+    known = cuts(full, [t.shape for t in tensors.values()]) if tensors else []
+    complete = known and any(t.shape != full.shape for t in tensors.values())
+    if without and size(full) and not complete:
         return "none", f"no gradient on {ranks_text(without)}"
     if not known:
-        shapes = ", ".join(str(tuple(t.shape)) for t in exact.values())
+        shapes = ", ".join(str(tuple(t.shape)) for t in tensors.values())
         return "shape", f"{shapes} by rank: neither {tuple(full.shape)} nor a cut of it"
-    if odd := _not_finite(full, exact):
-        return "differs", odd
-    dtypes = [want.dtype, *(t.dtype for t in tensors.values()), *([dtype] if dtype else [])]
-    eps = max(torch.finfo(d).eps for d in dtypes)
-    it = Compared(full, list(exact.values()), list(exact), n, eps**0.5 / 3)
-    kind, text = kind_of(it, known)
-    if kind in ("some-ranks", "some-rows", "differs", "none"):
-        noise = 4 * eps * largest  # where terms cancel, what is left is rounding alone
-        if all(size(t) <= noise for t in (full, *exact.values())):
-            return "equal", "next to zero beside the other gradients"
+    odd = [f"on rank {rank}" for rank, t in tensors.items() if not t.isfinite().all()]
+    odd += [] if full.isfinite().all() else ["in one process"]
+    if odd:
+        return "differs", f"NaN or infinite entries {', '.join(odd)}: not to be compared"
+    coarsest = [dtype] if dtype else []
+    dtypes = [*coarsest, want.dtype, *(t.dtype for t in got.values() if t is not None)]
+    eps = max(torch.finfo(each).eps for each in dtypes)
+    held = [*tensors.values()]
+    of_cuts = [Compared(held, cut, [*tensors], n, size(full), eps**0.5 / 3) for cut in known]
+    kind, text = kind_of(of_cuts)
+    # where terms cancel, what is left is rounding alone
+    if kind in VAGUE and all(size(t) <= 4 * eps * largest for t in (full, *held)):
+        return "equal", "next to zero beside the other gradients"
     return kind, text
-
-
-def _have(ranks: list[int]) -> str:
-    return "has" if len(ranks) == 1 else "have"
 
 
 def _plain(t: Tensor) -> Tensor:
@@ -152,14 +150,6 @@ def _plain(t: Tensor) -> Tensor:
     t = t.to_local() if hasattr(t, "to_local") else t
     t = t.to_dense() if t.layout != torch.strided else t
     return t.cpu().to(torch.complex128 if t.is_complex() else torch.float64)
-
-
-def _not_finite(full: Tensor, exact: dict[int, Tensor]) -> str:
-    """NaN and infinite entries cannot be compared, and make others of them."""
-    odd = [rank for rank, t in exact.items() if not t.isfinite().all()]
-    where = [f"on {ranks_text(odd)}"] if odd else []
-    where += [] if full.isfinite().all() else ["in one process"]
-    return f"NaN or infinite entries {' and '.join(where)}: not to be compared" if where else ""
 
 
 def _calls(run: Run, got: dict[int, Tensor | None]) -> str:

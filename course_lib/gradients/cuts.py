@@ -1,8 +1,7 @@
-"""How a tensor lies on the ranks, as far as its shapes tell.
+"""How a tensor may lie on the ranks: every known cut whose pieces have the shapes that are there.
 
-A cut says which piece of the whole each rank should hold. Several can fit the same shapes: four
-ranks with one half each may hold halves 0, 1, 0, 1 or 0, 0, 1, 1. The plainest comes first, and
-whoever compares tries one after another.
+Several can fit: four ranks with one half each may hold halves 0, 1, 0, 1 or 0, 0, 1, 1. The
+plainest comes first, and whoever compares tries one after another.
 
     whole on every rank          [ 0 1 2 3 ] [ 0 1 2 3 ]
     blocks along a dimension     [ 0 1 ] [ 2 3 ]      of any lengths, some of them 0
@@ -15,109 +14,57 @@ whoever compares tries one after another.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from itertools import permutations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-FUSED = (2, 3)  # gate and up; query, key and value
-Shapes = Sequence[torch.Size]
+FUSED = (1, 2, 3)  # one layer; gate and up; query, key and value
 
 
-@dataclass(frozen=True)
-class Cut:
-    """What each rank should hold: ranks with the same number in ``blocks`` hold copies."""
+class Cut(NamedTuple):
+    """What each rank should hold; ranks with the same number in ``blocks`` hold copies."""
 
-    how: str
     pieces: list[Tensor]
     blocks: list[int]
 
-    @property
-    def copies(self) -> dict[int, list[int]]:
-        """By block, the places of its holders in ``pieces``."""
-        return {b: [at for at, c in enumerate(self.blocks) if c == b] for b in self.blocks}
 
-
-def cuts(whole: Tensor, shapes: Shapes) -> list[Cut]:
+def cuts(whole: Tensor, shapes: Sequence[torch.Size]) -> list[Cut]:
     """Every known cut of ``whole`` into tensors of these shapes, the plainest first."""
     if all(shape == whole.shape for shape in shapes):
-        return [Cut("whole on every rank", [whole] * len(shapes), [0] * len(shapes))]
-    found: list[Cut] = []
-    for dim in range(whole.dim()):
-        found += _along(whole, shapes, dim, f"in blocks along dimension {dim}")
-    return [*found, *_grid(whole, shapes), *_flat(whole, shapes)]
+        return [Cut([whole] * len(shapes), [0] * len(shapes))]
+    tried = _all(whole, shapes, {len(shape) for shape in shapes})
+    return [cut for cut in tried if [piece.shape for piece in cut.pieces] == [*shapes]]
 
 
-def _along(whole: Tensor, shapes: Shapes, dim: int, how: str) -> Iterator[Cut]:
-    """Cuts along one dimension, where the others are all there."""
-    if any(_others(shape, dim) != _others(whole.shape, dim) for shape in shapes):
-        return
-    sizes = [shape[dim] for shape in shapes]
-    for blocks in _owners(sizes, whole.shape[dim]):
-        lengths = [sizes[blocks.index(b)] for b in range(max(blocks) + 1)]
-        yield _blocks(whole, dim, lengths, blocks, how)
-        for layers in FUSED:
-            if all(length % layers == 0 for length in lengths):
-                yield _fused(whole, dim, lengths, blocks, how, layers)
+def _all(whole: Tensor, shapes: Sequence[torch.Size], dims: set[int]) -> Iterator[Cut]:
+    n, numels = len(shapes), [shape.numel() for shape in shapes]
+    if dims == {whole.dim()}:
+        for dim in range(whole.dim()):
+            yield from _blocks(whole, [shape[dim] for shape in shapes], dim, FUSED)
+        for a, b in permutations(range(whole.dim()), 2):
+            if whole.numel() == n * numels[0] > 0:
+                rows = whole.split(shapes[0][a], a)
+                pieces = [piece for row in rows for piece in row.split(shapes[0][b], b)]
+                yield Cut(pieces, [*range(n)])
+    if dims == {1}:
+        length, missing = -(-whole.numel() // n), sum(numels) - whole.numel()
+        padding = whole.new_zeros(missing if {*numels} == {length} else 0)
+        yield from _blocks(torch.cat([whole.flatten(), padding]), numels, 0, FUSED[:1])
 
 
-def _others(shape: torch.Size, dim: int) -> list[int]:
-    return [size for at, size in enumerate(shape) if at != dim] if dim < len(shape) else [-1]
-
-
-def _owners(sizes: list[int], length: int) -> Iterator[list[int]]:
-    """Which block each rank has, where blocks of these sizes make up the length m times."""
-    n, total = len(sizes), sum(sizes)
-    m = total // length if length and total % length == 0 else 0
-    if not m or n % m:
-        return
-    k = n // m  # blocks
-    orders = [[r % k for r in range(n)], [r // m for r in range(n)]]
-    for blocks in orders if 1 < m < n else orders[:1]:
-        if sizes == [sizes[blocks.index(b)] for b in blocks]:
-            yield blocks
-
-
-def _blocks(whole: Tensor, dim: int, lengths: list[int], blocks: list[int], how: str) -> Cut:
-    pieces = whole.split(lengths, dim)
-    return Cut(how, [pieces[b] for b in blocks], blocks)
-
-
-def _fused(
-    whole: Tensor, dim: int, lengths: list[int], blocks: list[int], how: str, layers: int
-) -> Cut:
-    """Each of several layers that lie in one tensor is cut by itself."""
-    each = [length // layers for length in lengths]
-    parts = [layer.split(each, dim) for layer in whole.tensor_split(layers, dim)]
-    pieces = [torch.cat(part, dim) for part in zip(*parts, strict=True)]
-    return Cut(f"{how}, of each of {layers} fused layers", [pieces[b] for b in blocks], blocks)
-
-
-def _grid(whole: Tensor, shapes: Shapes) -> Iterator[Cut]:
-    """Blocks along two dimensions, one for each rank, in the order of a mesh."""
-    n, (shape, *rest) = len(shapes), shapes
-    if len(shape) != whole.dim() or any(other != shape for other in rest):
-        return
-    times = [w // s if s and w % s == 0 else 0 for w, s in zip(whole.shape, shape, strict=True)]
-    for a, b in combinations(range(whole.dim()), 2):
-        if times[a] * times[b] == n and sorted(times)[-2:] == sorted((times[a], times[b])):
-            for one, two in ((a, b), (b, a)):
-                rows = whole.split(shape[one], one)
-                pieces = [piece for row in rows for piece in row.split(shape[two], two)]
-                yield Cut(f"in blocks along dimensions {one} and {two}", pieces, list(range(n)))
-
-
-def _flat(whole: Tensor, shapes: Shapes) -> Iterator[Cut]:
-    """Blocks of the flattened tensor; where all have the same length, zeros may pad the last."""
-    if any(len(shape) != 1 for shape in shapes):
-        return
-    flat, sizes = whole.flatten(), [shape[0] for shape in shapes]
-    missing = sum(sizes) - flat.numel()
-    if missing > 0 and set(sizes) == {-(-flat.numel() // len(sizes))}:
-        flat = torch.cat([flat, flat.new_zeros(missing)])
-        yield _blocks(flat, 0, sizes, list(range(len(sizes))), "in flat blocks, padded by zeros")
-        return
-    for blocks in _owners(sizes, flat.numel()):
-        lengths = [sizes[blocks.index(b)] for b in range(max(blocks) + 1)]
-        yield _blocks(flat, 0, lengths, blocks, "in flat blocks")
+def _blocks(whole: Tensor, sizes: list[int], dim: int, fused: Sequence[int]) -> Iterator[Cut]:
+    """Blocks of these sizes by rank, each of them on one rank or on equally many."""
+    n = len(sizes)
+    for k in (k for k in range(n, 0, -1) if n % k == 0):
+        for order in dict.fromkeys(
+            (tuple(r % k for r in range(n)), tuple(r * k // n for r in range(n)))
+        ):
+            lengths = [sizes[order.index(block)] for block in range(k)]
+            for layers in fused:
+                each = [length // layers for length in lengths]
+                if sum(each) * layers == whole.shape[dim]:
+                    parts = [t.split(each, dim) for t in whole.tensor_split(layers, dim)]
+                    pieces = [torch.cat(part, dim) for part in zip(*parts, strict=True)]
+                    yield Cut([pieces[block] for block in order], [*order])

@@ -6,10 +6,9 @@ its sentence, or "" where it has nothing to say. The first that says something, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,225 +16,179 @@ from torch import Tensor
 from course_lib.diagnosis.lines import ranks_text
 from course_lib.gradients.cuts import Cut
 
-SHOULD = "what it should be"
+RIGHT, WRONG = "right", "wrong"
+NAMES = {(1, 0): "element", (2, 0): "row", (2, 1): "column"}
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The tensors of one name: ``got[i]`` is on rank ``ranks[i]`` of a world of ``n``.
+    """The tensors of one name beside the pieces of one cut: those of rank ``ranks[i]`` of ``n``.
 
-    ``tolerance`` is the error that rounding explains, as a share of the largest entry.
+    ``tolerance`` is the error that rounding explains, as a share of ``largest``, an entry.
     """
 
-    whole: Tensor
     got: list[Tensor]
+    cut: Cut
     ranks: list[int]
     n: int
+    largest: float
     tolerance: float
 
-    @cached_property
-    def largest(self) -> float:
-        return size(self.whole)
+    @property
+    def both(self) -> list[tuple[Tensor, Tensor]]:
+        return [*zip(self.got, self.cut.pieces, strict=True)]
+
+    @property
+    def copies(self) -> list[list[int]]:
+        """By block, the places of its holders in ``got``."""
+        blocks = self.cut.blocks
+        return [[at for at, b in enumerate(blocks) if b == block] for block in {*blocks}]
 
     def near(self, got: Tensor, want: Tensor, times: float = 1.0) -> bool:
         return size(got - want) <= self.tolerance * self.largest * max(1.0, abs(times))
 
     def factor(self, got: Tensor, want: Tensor) -> Fraction | float | None:
-        """c where got = c · want and c is not 1: a small fraction, else a number; None if none.
+        """c where got = c · want: the simplest fraction that rounding allows, else a number.
 
         A single entry is always some number times another: there only a fraction counts.
         """
         square = (want.abs() ** 2).sum().item()
-        c = (want.conj() * got).sum().item() / square if square else 0.0
-        real = c.real
-        if not self.near(got, real * want, real):
+        c = (want.conj() * got).sum().item().real / square if square else 0.0
+        if not self.near(got, c * want, c) or size(want) <= self.tolerance * self.largest:
             return None
-        if abs(real) <= self.tolerance:
-            return Fraction(0) if size(want) > self.tolerance * self.largest else None
-        fraction = self.fraction(real)
-        if fraction is None:
-            return real if want.numel() > 3 else None
-        return fraction if fraction != 1 else None
-
-    def fraction(self, number: float) -> Fraction | None:
-        """The simplest fraction within the tolerance, if few others are as simple as it is."""
-        allowed = self.tolerance * abs(number)
+        if abs(c) <= self.tolerance:
+            return Fraction(0)
         for below in range(1, 65):
-            found = Fraction(round(number * below), below)
-            if abs(found - number) <= allowed:
-                known = {Fraction(self.n) ** k for k in (-2, -1, 1, 2)}
+            found = Fraction(round(c * below), below)
+            if abs(found - c) <= self.tolerance * abs(c):
                 rare = abs(found.numerator) * below <= min(100, 0.25 / self.tolerance)
-                return found if rare or found in known else None
-        return None
+                if rare or found in {Fraction(self.n) ** k for k in (-2, -1, 1, 2)}:
+                    return found
+                break
+        return c if want.numel() > 3 else None
 
-    def share(self, cut: Cut) -> Fraction | None:
+    def share(self) -> Fraction | None:
         """What the sum of a block's copies is of the block, if that is the same for each."""
-        copies = cut.copies
-        sums = [
-            sum((self.got[at] for at in holders), 0 * self.got[holders[0]])
-            for holders in copies.values()
-        ]
-        wants = [cut.pieces[holders[0]] for holders in copies.values()]
-        if all(map(self.near, sums, wants)):
-            return Fraction(1)
-        found = self.factor(flat(sums), flat(wants))
-        return found if isinstance(found, Fraction) and found else None
+        sums = flat(torch.stack([self.got[at] for at in copies]).sum(0) for copies in self.copies)
+        found = self.factor(sums, flat(self.cut.pieces[copies[0]] for copies in self.copies))
+        return found if isinstance(found, Fraction) and len(self.copies) < len(self.got) else None
 
     def times(self, factor: Fraction | float) -> str:
         """``3 times what it should be (3 is n)``."""
-        known = {self.n: "n", 1 / self.n: "1/n", self.n**2: "n²", 1 / self.n**2: "1/n²"}
         number = str(factor) if isinstance(factor, Fraction) else f"{factor:.4g}"
-        name = known.get(float(factor)) if self.n > 1 else None
-        named = f" ({number} is {name})" if name else ""
-        return f"{number} times {SHOULD}{named}" if factor else "zero"
+        known = {self.n: "n", 1 / self.n: "1/n", self.n**2: "n²", 1 / self.n**2: "1/n²"}
+        named = f" ({number} is {known[float(factor)]})" if float(factor) in known else ""
+        return f"{number} times what it should be{named}" if factor else "zero"
+
+    def standing(self, at: int) -> str:
+        """What one rank's tensor is; "" where there is too little to tell by."""
+        got, want = self.both[at]
+        if self.near(got, want):
+            return RIGHT if size(want) > 4 * self.tolerance * self.largest else ""
+        found = self.factor(got, want)
+        return WRONG if found is None else self.times(found)
 
 
 def size(t: Tensor) -> float:
     return t.abs().max().item() if t.numel() else 0.0
 
 
-def flat(tensors: Sequence[Tensor]) -> Tensor:
+def flat(tensors: Iterable[Tensor]) -> Tensor:
     return torch.cat([t.flatten() for t in tensors])
 
 
-def equal(it: Compared, cut: Cut) -> str:
-    return cut.how if all(map(it.near, it.got, cut.pieces)) else ""
+def equal(it: Compared) -> str:
+    return "within rounding" if all(it.near(got, want) for got, want in it.both) else ""
 
 
-def none(it: Compared, cut: Cut) -> str:
+def none(it: Compared) -> str:
     zero = all(size(got) <= it.tolerance**2 * it.largest for got in it.got)
     return "zero on every rank: no gradient reaches it" if zero else ""
 
 
-def factor(it: Compared, cut: Cut) -> str:
-    found = it.factor(flat(it.got), flat(cut.pieces))
+def factor(it: Compared) -> str:
+    found = it.factor(flat(it.got), flat(it.cut.pieces))
     return f"{it.times(found)}, on every rank" if found else ""
 
 
-def sum_missing(it: Compared, cut: Cut) -> str:
+def sum_missing(it: Compared) -> str:
     """Copies that differ, whose sum is right or a simple fraction of what is right."""
-    found = it.share(cut)
-    if len(cut.copies) == len(it.got) or found in (None, _holders(cut)):
-        return ""
-    assert found is not None
-    if found != 1:  # copies that are each a multiple of the whole say more by themselves
-        alone = [_standing(it, cut, at) == "wrong" for at in range(len(it.got))]
-        return any(alone) * f"the ranks hold shares, and their sum is {it.times(found)}"
-    zero = [rank for rank, got in zip(it.ranks, it.got, strict=True) if size(got) == 0]
-    some = f"; on {ranks_text(zero)} it is zero" if zero else ""
-    return f"the ranks hold shares whose sum is right: nobody added them up{some}"
+    share = it.share()
+    if share == 1:
+        zero = [rank for rank, got in zip(it.ranks, it.got, strict=True) if size(got) == 0]
+        some = f"; on {ranks_text(zero)} it is zero" if zero else ""
+        return f"the ranks hold shares whose sum is right: nobody added them up{some}"
+    # copies that are each a multiple of the whole say more by themselves
+    told = share and not mean_missing(it) and WRONG in map(it.standing, range(len(it.got)))
+    return f"the ranks hold shares, and their sum is {it.times(share)}" if told and share else ""
 
 
-def mean_missing(it: Compared, cut: Cut) -> str:
-    known = len(cut.copies) < len(it.got) and it.share(cut) == _holders(cut)
-    return known * "the ranks hold values whose mean is right: nobody took it"
+def mean_missing(it: Compared) -> str:
+    mean = it.share() == Fraction(len(it.got), len(it.copies))
+    return "the ranks hold values whose mean is right: nobody took it" if mean else ""
 
 
-def _holders(cut: Cut) -> Fraction:
-    """How many ranks hold a block."""
-    return Fraction(len(cut.blocks), len(cut.copies))
-
-
-def other_part(it: Compared, cut: Cut) -> str:
+def other_part(it: Compared) -> str:
     """Each rank holds a block, and somebody holds another's."""
-    found = []
+    if len(it.copies) == 1:
+        return ""
+    rows = []
     for at, got in enumerate(it.got):
-        own_first = [at, *range(len(it.got))]
-        fits = (
-            o for o in own_first if cut.pieces[o].shape == got.shape and it.near(got, cut.pieces[o])
-        )
-        found.append(next(fits, None))
-    if None in found or len(cut.copies) == 1:
-        return ""
-    rows = [
-        f"rank {it.ranks[at]} has the part of rank {it.ranks[other]}"
-        for at, other in enumerate(found)
-        if other is not None and other != at
-    ]
+        pieces = [(other, it.cut.pieces[other]) for other in (at, *range(len(it.got)))]
+        fits = [o for o, want in pieces if want.shape == got.shape and it.near(got, want)]
+        if not fits:
+            return ""
+        if fits[0] != at:
+            rows.append(f"rank {it.ranks[at]} has the part of rank {it.ranks[fits[0]]}")
     return ", ".join(rows)
 
 
-def some_ranks(it: Compared, cut: Cut) -> str:
-    standing: dict[str, list[int]] = {}
+def some_ranks(it: Compared) -> str:
+    found: dict[str, list[int]] = {}
     for at, rank in enumerate(it.ranks):
-        standing.setdefault(_standing(it, cut, at), []).append(rank)
-    standing.pop("", None)
-    wrong = standing.pop("wrong", [])
-    if not standing or (wrong and "right" not in standing) or (not wrong and len(standing) == 1):
+        found.setdefault(it.standing(at), []).append(rank)
+    found.pop("", None)
+    if len(found) < 2 or (WRONG in found and RIGHT not in found):
         return ""
-    rows = [f"{what} on {ranks_text(ranks)}" for what, ranks in standing.items()]
-    if wrong:
-        slices = some_rows(it, cut)
-        rows.append(f"wrong on {ranks_text(wrong)}" + f" ({slices})" * bool(slices))
-    return ", ".join(rows)
+    slices = some_rows(it) if WRONG in found else ""
+    rows = [f"{what} on {ranks_text(ranks)}" for what, ranks in found.items()]
+    return ", ".join(rows) + (f" ({slices})" if slices else "")
 
 
-def _standing(it: Compared, cut: Cut, at: int) -> str:
-    got, want = it.got[at], cut.pieces[at]
-    if it.near(got, want):
-        return "right" if size(want) > 4 * it.tolerance * it.largest else ""
-    found = it.factor(got, want)
-    return "wrong" if found is None else it.times(found)
-
-
-def some_rows(it: Compared, cut: Cut) -> str:
+def some_rows(it: Compared) -> str:
     """Some slices are right, and so many that it is no chance, or the others share a factor."""
-    for dim in range(cut.pieces[0].dim()):
-        got = [_slices(t, dim) for t in it.got]
-        want = [_slices(t, dim) for t in cut.pieces]
-        off = [
-            (g - w).abs().amax(1) > it.tolerance * it.largest
-            for g, w in zip(got, want, strict=True)
-        ]
-        telling = [w.abs().amax(1) > 4 * it.tolerance * it.largest for w in want]
-        right = sum(int((~o & t).sum()) for o, t in zip(off, telling, strict=True))
+    limit, dims = it.tolerance * it.largest, it.cut.pieces[0].dim()
+    ranks = [rank for rank, got in zip(it.ranks, it.got, strict=True) if got.numel()]
+    for dim in range(dims):
+        gots, wants = (
+            [t.movedim(dim, 0).reshape(t.shape[dim], -1) for t in side if t.numel()]
+            for side in (it.got, it.cut.pieces)
+        )
+        off = [(g - w).abs().amax(1) > limit for g, w in zip(gots, wants, strict=True)]
+        telling = [w.abs().amax(1) > 4 * limit for w in wants]
+        right = sum(int((t & ~o).sum()) for t, o in zip(telling, off, strict=True))
         wrong = sum(int(o.sum()) for o in off)
-        pairs = [(g[o], w[o]) for g, w, o in zip(got, want, off, strict=True)]
-        common = it.factor(flat([g for g, _ in pairs]), flat([w for _, w in pairs]))
+        sides = (flat(t[o] for t, o in zip(side, off, strict=True)) for side in (gots, wants))
+        common = it.factor(*sides)
         if right and (right >= wrong or isinstance(common, Fraction)):
-            how = "wrong" if common is None else it.times(common)
-            return f"{_which(it, off, dim, cut)} {how}; the others are right"
+            name = NAMES.get((dims, dim), f"dimension {dim}'s slice")
+            found: dict[str, list[int]] = {}
+            for rank, o in zip(ranks, off, strict=True):
+                if places := o.nonzero().flatten().tolist():
+                    found.setdefault(ranks_text(places).replace("rank", name), []).append(rank)
+            said = " and ".join(f"{rows} on {ranks_text(held)}" for rows, held in found.items())
+            how = WRONG if common is None else it.times(common)
+            return f"{said}: {how}; the others are right"
     return ""
 
 
-def _slices(t: Tensor, dim: int) -> Tensor:
-    """A row for each slice along this dimension."""
-    slices = t.movedim(dim, 0)
-    slices = slices.reshape(len(slices), slices[:1].numel())
-    return slices if slices.shape[1] else slices.new_zeros(t.shape[dim], 1)
-
-
-def _which(it: Compared, off: list[Tensor], dim: int, cut: Cut) -> str:
-    names = ("row", "column") if cut.pieces[0].dim() == 2 else (f"slice of dimension {dim}",) * 3
-    name = "entry" if cut.pieces[0].dim() == 1 else names[dim]
-    places = [o.nonzero().flatten().tolist() for o in off]
-    if all(p == places[0] for p in places):
-        return f"{_numbered(name, places[0])} on every rank:"
-    rows = [f"{_numbered(name, p)} on rank {r}" for r, p in zip(it.ranks, places, strict=True) if p]
-    return ", ".join(rows) + ":"
-
-
-def _numbered(name: str, places: list[int]) -> str:
-    several = name.replace("entry", "entrie").replace("slice", "slices", 1)
-    several = several if "slices" in several else several + "s"
-    more = [f"{len(places) - 6} more"] if len(places) > 8 else []
-    words = [*map(str, places[: 6 if more else 8]), *more]
-    if len(words) == 1:
-        return f"{name} {words[0]}"
-    return f"{several} {', '.join(words[:-1])} and {words[-1]}"
-
-
-def differs(it: Compared, cut: Cut) -> str:
-    errors = [size(g - w) for g, w in zip(it.got, cut.pieces, strict=True)]
-    share = max(errors) / it.largest if it.largest else 0.0
-    how = f"by up to {share:.2g} times its largest entry" if share else "where it should be zero"
-    if len(it.got) == 1:
-        return how
-    copies = [holders for holders in cut.copies.values() if len(holders) > 1]
-    same = all(it.near(it.got[h[0]], it.got[at]) for h in copies for at in h)
-    if copies:
-        return f"{how}; copies on different ranks {'agree' if same else 'differ'}"
-    return f"{how}; most on rank {it.ranks[errors.index(max(errors))]}"
+def differs(it: Compared) -> str:
+    errors = [size(got - want) for got, want in it.both]
+    agree = all(it.near(it.got[c[0]], it.got[at]) for c in it.copies for at in c)
+    where = f"most on rank {it.ranks[errors.index(max(errors))]}"
+    if len(it.copies) < len(it.got):
+        where = f"copies on different ranks {'agree' if agree else 'differ'}"
+    return f"by up to {max(errors):.2g}, where the largest entry is {it.largest:.2g}; {where}"
 
 
 KINDS = {
@@ -249,12 +202,13 @@ KINDS = {
     "some-rows": some_rows,
     "differs": differs,
 }
+VAGUE = ("none", "some-ranks", "some-rows", "differs")  # what rounding alone may look like
 
 
-def kind_of(it: Compared, known: list[Cut]) -> tuple[str, str]:
+def kind_of(by_cut: list[Compared]) -> tuple[str, str]:
     """The coarsest kind that holds in the light of any cut, and its sentence."""
     for kind, says in KINDS.items():
-        for cut in known if kind != "differs" else known[:1]:
-            if text := says(it, cut):
+        for it in by_cut if kind != "differs" else by_cut[:1]:
+            if text := says(it):
                 return kind, text
     raise AssertionError("tensors that do not differ are equal")

@@ -145,9 +145,9 @@ assert torch.allclose(sum(mine), attention(x, qkv.flatten(0, 1), out, 4), atol=1
 #
 # **Required · 14.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** The MLP for n ranks, differentiable. Every rank has the same x (B rows of D) and the same b2, and its own part: w1 is (h, D), b1 is (h), w2 is (D, h). h may differ from rank to rank. Return gelu(x·w1ᵀ + b1)·w2ᵀ + b2 of the whole, on every rank. Then the loss is the same on all ranks. Gradients of the parts are parts of the whole's; those of x and b2 are whole and the same everywhere.
+# **Goal.** The MLP for n ranks, differentiable. Every rank has the same x (B rows of D) and the same b2, and its own part: w1 is (h, D), b1 is (h), w2 is (D, h). h may differ from rank to rank. Return gelu(x·w1ᵀ + b1)·w2ᵀ + b2 of the whole, on every rank, and leave what you are given as it was. Then the loss is the same on all ranks. Gradients of the parts are parts of the whole's; those of x and b2 are whole and the same everywhere.
 #
-# **Budget.** One `all_reduce` of B·D numbers forward, and one backward. *Sturdy* adds one rank, many ranks, a rank without units, no rows and float64.
+# **Budget.** One `all_reduce` of B·D numbers forward, and one backward. *Sturdy* adds one rank, many ranks, a rank without units, no rows, float64, and an x that lies in memory by columns.
 #
 # <details>
 # <summary>Hint: a function with a backward of its own</summary>
@@ -211,7 +211,7 @@ check(parallel_mlp)
 # %% [markdown] id="14-9ee4eb"
 # ## The model, mended
 #
-# A shorter way to write f is a hook: it sees the gradient of a tensor on its way, and may return another one. With it the model above is right, and the bytes are those of the budget: 256·32 numbers of 4 bytes in each direction. The second cell draws four ranks, each with two hidden units and the number 1, 10, 100 or 1000 for a weight: a sum says by its digits who is in it.
+# A shorter way to write f is a hook: it sees the gradient of a tensor on its way, and may return another one. It hangs on a view: on x itself it would stay, and also sum up what x gets from elsewhere. With it the model above is right, and the bytes are those of the budget: 256·32 numbers of 4 bytes in each direction. The second cell draws four ranks, each with two hidden units and the number 1, 10, 100 or 1000 for a weight: a sum says by its digits who is in it.
 
 # %% id="14-bc9d6c"
 def f(x):
@@ -296,7 +296,7 @@ assert [*slopes.values()] == [[2.0, 2.72], [2.0, 5.44], [4.0, 5.44]]
 #
 # **Optional · 14.2 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** This rank's `logits` (B, v) are the columns `first` to `first + v − 1` of the whole. `targets` (B) are columns of the whole, the same on all ranks. Return the B losses, everywhere the same, differentiable. v may differ by rank. Logits may be in the hundreds.
+# **Goal.** This rank's `logits` (B, v) are the columns `first` to `first + v − 1` of the whole. `targets` (B) are columns of the whole, the same on all ranks. Return the B losses, everywhere the same, differentiable; the logits stay as they were. v may differ by rank. Logits may be in the hundreds.
 #
 # **Budget.** 3·B numbers go into collectives forward, in at most three calls, however large V is; no call backward. *Sturdy* adds one rank, many ranks, no rows, a rank without columns and float64.
 #
@@ -479,29 +479,33 @@ def attend(is_ring, length, d=16):
             (q @ k.t()).softmax(1) @ v
         top, total, out = (torch.full((rows, k), start)
                            for k, start in ((1, -torch.inf), (1, 0.0), (d, 0.0)))
-        for _ in range(4 if is_ring else 0):
+        for step in range(4 if is_ring else 0):
             scores = q @ block[0].t()
             new = torch.maximum(top, scores.amax(1, keepdim=True))
             powers, shrink = scores.sub_(new).exp_(), (top - new).exp()
             total, top = total * shrink + powers.sum(1, keepdim=True), new
             out = out * shrink + powers @ block[1]
-            coming = torch.empty_like(block)
-            sent = dist.isend(block, (rank + 1) % 4)
-            dist.recv(coming, (rank - 1) % 4)
-            sent.wait()
-            block = coming
+            if step < 3:
+                coming = torch.empty_like(block)
+                sent = dist.isend(block, (rank + 1) % 4)
+                dist.recv(coming, (rank - 1) % 4)
+                sent.wait()
+                block = coming
     return memory.peak
 
 # %% id="14-e333e4"
 lengths = [128, 256, 512, 1024, 2048]
-peaks = {name: [max(simulate(attend, is_ring, length, world_size=4).results) for length in lengths]
-         for name, is_ring in (("ring", True), ("gathered", False))}
+jobs = {name: [simulate(attend, is_ring, length, world_size=4) for length in lengths]
+        for name, is_ring in (("ring", True), ("gathered", False))}
+peaks = {name: [max(job.results) for job in row] for name, row in jobs.items()}
 assert peaks["gathered"][-1] > 3.5 * peaks["ring"][-1]
+assert all(row[-1] > 3.5 * row[-2] for row in peaks.values())  # of twice the length
+assert len(jobs["ring"][0].trace.messages) == 4 * 3
 draw.lines({name: (lengths, row) for name, row in peaks.items()}, "length", "bytes", loglog=True,
            exact=True, caption="Bytes alive at the peak on one of four ranks, by length.")
 
 # %% [markdown] id="14-598eca"
-# Both curves rise with the square of the length, because both make a whole matrix of scores for what they have. A kernel like FlashAttention works in small tiles and never makes it; then what remains are keys and values: 2·L·d gathered, or 2 blocks of 2·L·d/n in the ring.
+# In the end both curves rise with the square of the length, because both make a whole matrix of scores for what they have. A kernel like FlashAttention works in small tiles and never makes it. Then what remains are keys and values: of the whole sequence where they are gathered, of two blocks in the ring.
 #
 # ## Why it stays inside a node
 #
@@ -593,14 +597,15 @@ print("mended:", run(converted, world_size=2).results)
 #
 # ## Where practice went: types for gradients
 #
-# A rank's tensor does not say whether its gradient still awaits a sum. [spmd_types](https://pypi.org/project/spmd-types/) gives it a type that does, and checks a forward pass in one process: R, the same everywhere, gradient awaits a sum; I, the same everywhere, gradient as well; V, different on each rank; P, awaits a sum itself. f is I → R, and g is P → I. By its rules, which were not run here:
+# A rank's tensor does not say whether its gradient still awaits a sum. [spmd_types](https://pypi.org/project/spmd-types/) gives it a type that does, and checks a forward pass in one process: R, the same everywhere, gradient awaits a sum; I, the same everywhere, gradient as well; V, different on each rank; P, awaits a sum itself. f is I → R, and g is P → I. Version 0.3.1 was tried on wrong answers of this lesson. This course does not install it, so the left column was seen elsewhere; what the check says is from here:
 #
-# | wrong answer | said of it |
-# |---|---|
-# | f is missing | refused: I meets V |
-# | the sum is missing | refused: the result is not I |
-# | g sums again in backward | refused: the result is R, and b2 is I |
-# | b2 is added on every rank | refused if b2 is declared I; it passes if b2 is declared R |
+# | wrong answer to 14.1 | spmd_types | `check` |
+# |---|---|---|
+# | f is missing | refused | share-of-x |
+# | g sums again in backward | refused | summed-again |
+# | the sum is missing | refused | own-share |
+# | gelu of parts of sums | refused | (14.1's parts give no such sums) |
+# | b2 is added on every rank | refused if b2 is declared I; passes if it is declared R | bias-n-times |
 #
 # So a type that is declared wrongly hides a bug that a comparison with one process shows.
 #

@@ -88,9 +88,23 @@ WRONG = {
     "detached": ("by_hook", "14.no-gradient", "a copy is sent, and returned",
                  ("share + (others - share.detach()) + b2", "others + b2.detach()")),
     "gathers_hidden": ("by_accident", "14.too-many-calls", "the hidden units are put together, to "
-                       "have them whole", ("    dist.all_reduce(y)\n",
-                       "    sizes = torch.tensor([len(b1)])\n    dist.all_reduce(sizes)\n"
-                       "    dist.all_reduce(y)\n")),
+                       "have them whole",
+                       ("    y = linear(gelu(linear(Copied.apply(x), w1, b1)), w2)\n"
+                        "    dist.all_reduce(y)\n",
+                        "    hidden = gelu(linear(Copied.apply(x), w1, b1))\n"
+                        "    sizes = torch.zeros(dist.get_world_size(), dtype=torch.int64)\n"
+                        "    sizes[dist.get_rank()] = len(b1)\n    dist.all_reduce(sizes)\n"
+                        "    at = sizes[: dist.get_rank()].sum() + torch.arange(len(b1))\n"
+                        "    wholes = []\n    for mine in (hidden, w2):\n"
+                        "        whole = mine.new_zeros(len(mine), int(sizes.sum()))\n"
+                        "        whole[:, at] = mine\n        dist.all_reduce(whole.data)\n"
+                        "        wholes.append(whole)\n    y = linear(*wholes)\n")),
+    "copy_of_strides": ("by_two_functions", "14.copy-summed", "contiguous() is there, and "
+                        "fills a copy", ("            total = grad.contiguous().clone()\n"
+                        "            dist.all_reduce(total)\n", "            total = grad.clone()\n"
+                        "            dist.all_reduce(total.contiguous())\n")),
+    "hook_on_x": ("by_hook", "14.changes-argument", "a hook on x looks shorter",
+                  ("copied = x.view_as(x)", "copied = x")),
     "two_at_once": ("by_two_functions", "14.bias-n-times", "two at once",
                     ("linear(hidden, w2)) + b2", "linear(hidden, w2, b2))"),
                     ("linear(Copied.apply(x), w1, b1)", "linear(x, w1, b1)")),

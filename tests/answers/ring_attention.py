@@ -91,10 +91,22 @@ WRONG = {
                     ("hidden = block[:, -1] > where[:, None]", "hidden = where > where[:, None]")),
     "gathers": ("one_tensor", "14.gathers", "all_gather is close enough "
                 "(foundation-model-stack#406)",
-                ("    d = q.shape[1]\n",
-                 "    d = q.shape[1]\n    whole = torch.zeros(n, q.numel())\n"
-                 "    dist.all_reduce(whole)\n")),
-    "one_too_many": ("three_messages", "14.over-budget", "the last block is sent home",
+                ("    for step in range(n):\n        works = []\n",
+                 "    padded = block.new_zeros(int(lengths.max()), block.shape[1])\n"
+                 "    padded[: len(block)] = block\n"
+                 "    blocks = [torch.empty_like(padded) for _ in range(n)]\n"
+                 "    dist.all_gather(blocks, padded)\n"
+                 "    for step in range(n):\n        works, owner = [], (rank - step) % n\n"
+                 "        block = blocks[owner][: int(lengths[owner])]\n"),
+                ("        if step < n - 1:\n"
+                 "            coming = block.new_empty(lengths[(rank - step - 1) % n], "
+                 "block.shape[1])\n            works = dist.batch_isend_irecv(\n"
+                 "                [\n"
+                 "                    dist.P2POp(dist.isend, block, (rank + 1) % n),\n"
+                 "                    dist.P2POp(dist.irecv, coming, (rank - 1) % n),\n"
+                 "                ]\n            )\n", ""),
+                ("        if step < n - 1:\n            block = coming\n", "")),
+    "one_too_many": ("three_messages", "14.comes-home", "the last block is sent home",
                      ("        if step < n - 1:\n", "        if n > 1:\n")),
     "kept": ("one_tensor", "14.blocks-kept", "what came is kept, one may need it",
              ("    for step in range(n):\n", "    kept = []\n    for step in range(n):\n"

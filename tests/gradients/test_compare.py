@@ -122,7 +122,7 @@ def test_names_that_some_ranks_have_and_names_that_only_ranks_have():
     assert [(f.name, f.kind) for f in found] == [
         ("a", "equal"), ("b", "factor"), ("c", "none"), ("d", "none"),
     ]  # fmt: skip
-    assert found[3].text == "one process has no gradient of it, rank 1 has one"
+    assert found[3].text == "there is one on rank 1, and none in one process"
     assert repr(found).startswith("Not equal (3 of 4):\n  b   factor   2 times")
 
 
