@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | stop a job and let it go on with one thing forgotten; kill a save; kill a job under torchrun and get the same losses; load on two ranks what four have saved; find out how often to save |
+# | **Do** | stop a job and let it go on with one thing forgotten; kill a save; kill a job twice under torchrun and get the same losses; load on two ranks what four have saved; find out how often to save |
 # | **Learn** | what a checkpoint holds; how a file changes in one step; why DDP is not equal to itself after a restart; the formula of Young and Daly; the same global batch on another world |
 # | **Need** | lessons [06](06_ddp.ipynb) (DDP, samplers, torchrun) and [10](10_mini_ddp.ipynb) (buckets) |
 # | **Time** | about 65 minutes with the required exercise, 120 with the optional ones as well |
@@ -26,7 +26,11 @@
 
 # %% id="12-8cba00"
 import math
+import os
 import random
+import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -154,53 +158,47 @@ draw.lines(curves, "step", "loss", formulas=["undisturbed"], caption="With nothi
 #
 # The other way writes another file, and then gives it the name. `os.replace` is one step: whoever opens the path finds the old file or the new one. Before it comes `os.fsync`: a system keeps bytes in memory for a while, and may write the name to the disk earlier than they. Then a power cut leaves a whole name on half a file. (`flush` hands over what Python itself keeps.)
 #
-# The script saves state 1. Then a child process saves state 2, and the system kills it when its file has grown to k bytes; `RLIMIT_FSIZE` is the limit. What does `torch.load` find?
+# `after_death` saves state 1. Then a child process saves state 2, and the system kills it when its file has grown to k bytes; `RLIMIT_FSIZE` is the limit. What does `torch.load` find?
 
 # %% id="12-adbb91"
-kills = """
-import os, resource, signal, sys, torch
+import resource
+
 def onto_the_path(state, path):
     torch.save(state, path)
+
 def replaced(state, path):
     with open(path + ".unfinished", "wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(path + ".unfinished", path)
-for save in (onto_the_path, replaced):
-    for k in (0, 1, 1000, 8000, 12000, 10**6):
-        save({"number": 1, "w": torch.ones(3000)}, "state.pt")
-        if os.fork() == 0:
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (k, k))
-            save({"number": 2, "w": torch.ones(3000)}, "state.pt")
-            os._exit(0)
-        os.wait()
-        try: found = torch.load("state.pt", weights_only=True)["number"]
-        except Exception: found = "lost"
-        print(save.__name__, k, found)
-"""
+
+def after_death(save, k, path):
+    save({"number": 1, "w": torch.ones(3000)}, path)
+    if os.fork() == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (k, k))
+        save({"number": 2, "w": torch.ones(3000)}, path)
+        os._exit(0)
+    os.wait()
+    try:
+        return torch.load(path, weights_only=True)["number"]
+    except Exception:
+        return "lost"
 
 # %% id="12-3210de"
-import os
-import subprocess
-import sys
-
 files = tempfile.TemporaryDirectory()
+bytes_written = (0, 1, 1000, 8000, 12_000, 10**6)
 
-def python(*words, timeout, **variables):
-    done = subprocess.run([sys.executable, *words], cwd=files.name, text=True, timeout=timeout,
-                          capture_output=True, env=os.environ | variables | {"TMPDIR": files.name})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def deaths(path):
+    return {save.__name__: [after_death(save, k, path) for k in bytes_written]
+            for save in (onto_the_path, replaced)}
 
-said = python("-c", kills, timeout=60)
-print(said, end="")
-found = [line.split() for line in said.splitlines()]
-lost = {way: sum(w == way and what == "lost" for w, _, what in found)
-        for way in ("onto_the_path", "replaced")}
+found = run(deaths, f"{files.name}/state.pt", world_size=1).results[0]
+print(found)
+lost = {way: states.count("lost") for way, states in found.items()}
 assert lost == {"onto_the_path": 5, "replaced": 0}
-assert found[-1][2] == "2"  # with room enough it is the new one
+assert [states[-1] for states in found.values()] == [2, 2]  # with room enough, the new one
 draw.bars(lost, unit="deaths of 5", exact=True, caption="Onto the path, every death loses both "
           "states; with a new name at the end, none does.")
 
@@ -267,11 +265,11 @@ check(Checkpoint)
 #
 # The reason is in lesson 10. In its first backward pass DDP uses a guess at the order of gradients; from the second on its buckets have another order. In a bucket of other contents, gloo adds up the ranks' numbers in another order, and sums of floats depend on the order. (With two ranks there is one order, a + b.) The job that was killed had the new buckets at step 4. The one that goes on is in its first pass there.
 #
-# The cell makes 6 steps at once, then 3 and 3 with a new wrapper between them: once as it is, and once after two passes that train nothing. With these no step of training is the first. [train.py](../../course_lib/jobs/train.py) does the same after every start, in `warm_up`. (`find_unused_parameters=True` helps as well: then DDP does not rebuild its buckets. It costs time in every step.)
+# The cell makes 6 steps at once, then 3 and 3 with a new wrapper between them: as it is, after two passes that train nothing, and with `find_unused_parameters=True`. With the two passes no step of training is the first. [train.py](../../course_lib/jobs/train.py) does the same after every start, in `warm_up`. With `find_unused_parameters` DDP does not rebuild its buckets, and costs time in every step.
 
 # %% id="12-98fef2"
-def some_steps(first, last, model, optimizer, warm):
-    ddp = DistributedDataParallel(model)
+def some_steps(first, last, model, optimizer, warm, unused):
+    ddp = DistributedDataParallel(model, find_unused_parameters=unused)
     for _ in range(2 * warm):
         ddp(torch.ones(1, 33)).sum().backward()
     for k in range(first, last):
@@ -280,24 +278,27 @@ def some_steps(first, last, model, optimizer, warm):
         ddp(torch.randn(5, 33, generator=draws)).square().mean().backward()
         optimizer.step()
 
-def parted(warm):
+def parted(warm, unused):
     ends = []
     for lives in ([(0, 6)], [(0, 3), (3, 6)]):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(33, 300), nn.ReLU(), nn.Linear(300, 64), nn.ReLU(),
                               nn.Linear(64, 7))
+        if unused:
+            model.unused = nn.Parameter(torch.ones(1))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         for first, last in lives:
-            some_steps(first, last, model, optimizer, warm)
+            some_steps(first, last, model, optimizer, warm, unused)
         ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     return int((ends[0] != ends[1]).sum()), (ends[0] - ends[1]).abs().max().item()
 
 # %% id="12-8698e6"
-for warm in (False, True):
-    different, largest = run(parted, warm, world_size=3).results[0]
-    print("after two passes that train nothing:" if warm else "as it is:",
-          "weights differ" if different else "weights are equal")
-    assert (different > 0) == (not warm) and largest < 1e-5
+ways = {"as it is": (False, False), "after two passes that train nothing": (True, False),
+        "with find_unused_parameters": (False, True)}
+for name, way in ways.items():
+    different, largest = run(parted, *way, world_size=3).results[0]
+    print(f"{name}: weights", "differ" if different else "are equal")
+    assert (different > 0) == (name == "as it is") and largest < 1e-5
 
 # %% [markdown] id="12-ba8c91"
 # ## Your turn: train_resumable
@@ -393,23 +394,31 @@ check(train_resumable)
 #
 # Under torch 2.15 and gloo, restarts fail as one types them. All lives of the ranks share a store that the agent keeps, and a new rank may find a dead one's address in it. Then it cannot connect, or waits for ever. `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each life a store of its own.
 #
-# The script runs train.py. In its first life rank 0 kills itself with SIGKILL in the second save: the file is written, and does not have its name yet. So the second life goes on after epoch 0. The undisturbed job runs on ranks of `run`. Both leave their losses in the checkpoint, with all digits.
+# The script runs train.py, and its ranks die twice. In the first life rank 0 kills itself with SIGKILL in the second save: the file is written, and does not have its name yet. In the second life rank 1 kills itself in the middle of the last epoch, in its 30th backward pass. The undisturbed job runs on ranks of `run`. Both leave their losses in the checkpoint, with all digits.
+#
+# (`torchrun` is `torch.distributed.run.main()`. We call that after an import: with `--run-path --start-method=fork` ranks are forks of the agent, and do not have to import PyTorch again in each of three lives.)
 
 # %% id="12-d36c1b"
 import course_lib
 
 script = str(Path(course_lib.__file__).parent / "jobs" / "train.py")
-life = '''
-import os, runpy, signal, sys
-def replace(*paths, real=os.replace, calls=[]):
-    calls.append(paths)
-    if len(calls) == 2 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(*paths)
-os.replace = replace
+torchrun = "import torch._dynamo, torch.distributed.run as torchrun; torchrun.main()"
+dying = """
+import itertools, os, runpy, signal, sys, torch
+def deadly(real, life, number):
+    calls = itertools.count(1)
+    def call(*given):
+        if next(calls) == number and os.environ["TORCHELASTIC_RESTART_COUNT"] == life:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*given)
+    return call
+if os.environ["RANK"] == "0":
+    os.replace = deadly(os.replace, "0", 2)
+else:
+    torch.Tensor.backward = deadly(torch.Tensor.backward, "1", 30)
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
-'''
+"""
 
 # %% id="12-aa56e4"
 import io
@@ -422,22 +431,26 @@ def undisturbed(checkpoint):
     with redirect_stdout(io.StringIO()):
         runpy.run_path(script, run_name="__main__")
 
-Path(files.name, "dying.py").write_text(life)
+Path(files.name, "dying.py").write_text(dying)
 run(undisturbed, f"{files.name}/whole.pt", world_size=2, init=False)
-said = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-              "--max-restarts=1", "dying.py", script, "--epochs=3", "--checkpoint=killed.pt",
-              timeout=120, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", CUDA_VISIBLE_DEVICES="",
-              OMP_NUM_THREADS="1")
-again = [line for line in said.splitlines() if line.startswith("continues")]
-print(*again)
+variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "CUDA_VISIBLE_DEVICES": "",
+             "OMP_NUM_THREADS": "1", "TMPDIR": files.name}
+done = subprocess.run(
+    [sys.executable, "-c", torchrun, "--standalone", "--nproc-per-node=2", "--max-restarts=2",
+     "--run-path", "--start-method=fork", "dying.py", script, "--epochs=3",
+     "--checkpoint=killed.pt"],
+    cwd=files.name, env=os.environ | variables, text=True, timeout=120, capture_output=True)
+assert done.returncode == 0, done.stderr
+again = [line for line in done.stdout.splitlines() if line.startswith("continues")]
+print(*again, sep="\n")
 
 # %% id="12-a15701"
 of_whole, of_killed = (torch.load(f"{files.name}/{name}.pt", weights_only=True)["losses"]
                        for name in ("whole", "killed"))
-assert of_whole == of_killed and len(again) == 1  # all digits, through a death
-draw.lines({"undisturbed": (range(3), of_whole), "killed": (range(3), of_killed)}, "epoch", "loss",
-           formulas=["undisturbed"], caption="Through a death in the middle of a save "
-           "the losses are those of the undisturbed job, digit for digit.")
+assert of_whole == of_killed and [line[-1] for line in again] == ["0", "1"]  # after which epochs
+draw.lines({"undisturbed": (range(3), of_whole), "killed twice": (range(3), of_killed)}, "epoch",
+           "loss", formulas=["undisturbed"], caption="Through two deaths, one in a save and one in "
+           "an epoch, the losses are those of the undisturbed job, digit for digit.")
 
 # %% [markdown] id="12-3efb6e"
 # ## When no rank holds the state
@@ -584,7 +597,7 @@ check(micro_batches)
 # * ☑ list what a checkpoint has to hold, and see what each missing part does;
 # * ☑ save so that no death loses the last state;
 # * ☑ explain why DDP's last digits change after a restart, and what helps;
-# * ☑ kill a job under torchrun and get the same losses;
+# * ☑ kill a job twice under torchrun and get the same losses;
 # * ☑ load on two ranks what four have saved;
 # * ☑ compute how often to save;
 # * ☑ keep the global batch when the world changes.
