@@ -70,7 +70,7 @@ assert minutes == 30
 # All three begin with the same lines. The first then has a cell of its own, and the others share one:
 #
 # * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. The wrapper sends the buffers of BatchNorm round before each forward pass, so rank 0 makes a call that rank 1 does not make.
-# * **batches.py** has a batch less on rank 1, which goes on to the sum of the results.
+# * **batches.py** averages its gradients by hand, and has a batch less on rank 1, which goes on to the sum of the results.
 # * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
 #
 # `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts all three side by side under plain torchrun, and has a patience of three seconds with those that stand still. Starting takes most of the time: each torchrun and each rank imports torch.
@@ -94,9 +94,11 @@ for step in range(3):
 
 # %% id="11-639a1e"
 scripts["batches"] = begin + '''
-model = DDP(nn.Linear(4, 4))
+model = nn.Linear(4, 4)
 for step in range(3 - rank):
     model(x).sum().backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
     if rank == 0: print("step", step, flush=True)
 dist.all_reduce(torch.ones(1))
 '''
