@@ -274,7 +274,7 @@ def with_mine():
     optimizer = ShardedOptimizer(model.parameters(), torch.optim.Adam, foreach=False)
     return model, optimizer, lambda: None
 
-counts, parameters = run(train, with_mine, world_size=n).results[0]
+counts, parameters = simulate(train, with_mine, world_size=n).results[0]
 print(f"at rest {counts[3]:.2f} P:", all(map(same, parameters, hand.results[0][1])))
 
 # %% exercise="ShardedOptimizer" role="check"
