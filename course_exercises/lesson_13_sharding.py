@@ -34,6 +34,7 @@ from course_lib.checks.rules import (
     without_a_word,
 )
 from course_lib.checks.usual_diagnoses import found, says
+from course_lib.errors import Mismatch
 from course_lib.simulated.costs import textbook_seconds
 from course_lib.trace import Event
 
@@ -57,8 +58,10 @@ def left_over(case: Case) -> bool:
 def of_other_lengths(play: Play) -> bool:
     """A call ends the play: what it is given has another length than what it fills."""
     shapes = re.search(r"not (\[.*?\]) of .* and (\[.*?\]) of", str(play.error))
-    differ = shapes[1] != shapes[2] if shapes else says("to itself and expects")(play)
-    return differ and left_over(play.case)
+    said = says(" and expects ", "which expects", "tensors or blocks, one per rank")(play)
+    if isinstance(play.error, Mismatch):
+        said = said or (play.error.what == "shape" and len(set(play.error.lines)) == 1)
+    return (shapes[1] != shapes[2] if shapes else said) and left_over(play.case)
 
 
 LEFT_OVER = "n does not divide a length. The last piece ends in padding."
@@ -641,12 +644,14 @@ exercise(
     length_is="",
     special=lambda case: marked(
         {
-            "one layer or none": len(case.options["lengths"]) < 2,
+            "no layers": not case.options["lengths"],
+            "one layer": len(case.options["lengths"]) == 1,
             "layers of unequal length": len({*case.options["lengths"]}) > 1,
         }
     ),
     words={
-        "one layer or none": "there is one layer, or none. What is gathered then, and how often?",
+        "no layers": "there are no layers. Then nothing is gathered, and there is no sum.",
+        "one layer": "there is one layer. Then one gather is issued, and no second one.",
         "layers of unequal length": "layers are not equally long. Is a buffer made for each?",
     },
     core=lambda rng: [
@@ -789,24 +794,19 @@ exercise(
     hints={
         "own-norm": "A rank takes the norm of what it holds itself, to return it or to scale by "
         "it. The others' pieces belong to the same gradient, and one factor scales all of it.",
-        "counted-n-times": "What is on all ranks is added once for each of them. It is one part of "
-        "the gradient, and counts once.",
-        "whole-left-out": "Only pieces are counted. Parameters that are on all ranks belong to the "
-        "gradient, too.",
+        "counted-n-times": "What all ranks have is added once for each of them, and counts once.",
+        "whole-left-out": "Only pieces are counted. The others belong to the gradient, too.",
         "root-first": "Norms are added, or the squares of something that is no norm's. The norm of "
         "two parts is the root of the sum of their squares: the root comes last.",
         "no-root": "That is the sum of the squares.",
         "averaged": "The mean over the ranks is taken where a sum is asked for.",
-        "after": "That is the norm after clipping. Asked for is the one before, which tells the "
-        "caller that something was clipped.",
+        "after": "That is the norm after clipping. Asked for is the one before.",
         "not-scaled": "The norm is right, and gradients stay as they were: it exceeds max_norm.",
         "scales-up": "Where the norm is below max_norm, the gradient stays as it is.",
         "replaced": "`.grad` is another tensor now. Scale the one that is there, in place.",
         "none": "A `.grad` may be None. It adds nothing, and there is nothing to scale.",
-        "overflows": "The largest float16 is 65,504, and the square of 300 is more: add squares up "
-        "in a wider dtype.",
-        "calls": "One number tells the others all that they need. Which one is it, and which call "
-        "adds it up?",
+        "overflows": "The square of 300 is more than float16 holds: add up in a wider dtype.",
+        "calls": "One number tells the others all that they need. Which call adds it up?",
     },
     mistakes={
         "own-norm": [{of: lambda p, w, r: sqrt(sum(p[r]) + sum(w))} for of in ("norm", "clips_by")],

@@ -274,7 +274,7 @@ def with_mine():
     optimizer = ShardedOptimizer(model.parameters(), torch.optim.Adam, foreach=False)
     return model, optimizer, lambda: None
 
-counts, parameters = run(train, with_mine, world_size=n).results[0]
+counts, parameters = simulate(train, with_mine, world_size=n).results[0]
 print(f"at rest {counts[3]:.2f} P:", all(map(same, parameters, hand.results[0][1])))
 
 # %% exercise="ShardedOptimizer" role="check"
@@ -563,6 +563,7 @@ def rank_0_looks():
     model = sharded()[0]
     if dist.get_rank() == 0:
         model(torch.ones(1, width))
+print()
 with expect(Deadlock):
     simulate(rank_0_looks, world_size=2)
 
@@ -647,7 +648,8 @@ def bytes_per_rank(params: int, n: int, stage: int) -> dict[str, int]:
 
 # %% exercise="bytes_per_rank" role="try"
 for stage in range(4):
-    print("stage", stage, bytes_per_rank(7_000_000_000, 64, stage))
+    kept = bytes_per_rank(7_000_000_000, 64, stage)
+    print("stage", stage, {kind: f"{nbytes / 1e9:.1f} GB" for kind, nbytes in kept.items()})
 
 # %% exercise="bytes_per_rank" role="check"
 check(bytes_per_rank)

@@ -107,6 +107,10 @@ WRONG = {
     "padding_kept": ("by_function", "13.only-a-remainder", "lengths are multiples of n, one thinks",
                      ("return flat[: shape[0] * shape[1]].view(shape)",
                       "return flat.view(shape)")),
+    "not_padded": ("by_function", "13.not-padded", "the gradient has W's length",
+                   ("            flat = dw.new_zeros(n * shard.numel())\n"
+                    "            flat[: dw.numel()] = dw.flatten()\n",
+                    "            flat = dw.flatten()\n")),
     "rows_alone": ("by_function", "13.only-leading-dimensions", "x is a batch of vectors",
                    ("dy.reshape(-1, shape[0]).t() @ x.reshape(-1, shape[1])", "dy.t() @ x")),
     "all_reduces": ("by_function", "13.calls", "all_reduce is the better known",

@@ -67,6 +67,11 @@ WRONG = {
                     "        dist.all_reduce(total)\n        sums.append(total)\n")),
     "own_shard": ("two_ahead", "13.own-sum", "the shard is at hand",
                   ("sums.append(whole.sum())", "sums.append(layers[k][1].sum())")),
+    "reads_the_sum": ("two_ahead", "13.stands-still", "a number holds no layer",
+                      ("sums.append(whole.sum())",
+                       "sums.append(torch.tensor(whole.sum().item()))")),
+    "two_at_least": ("two_ahead", "13.only-one-layer", "there are many layers",
+                     ("min(2, len(layers))", "2")),
     "in_pairs": ("two_ahead", "13.late", "two are gathered, then two are used",
                  ("        if k + 2 < len(layers):\n            ahead.append(gather(k + 2))\n",
                   "        if k % 2:\n            ahead = [gather(j) for j in (k + 1, k + 2) "
