@@ -21,10 +21,9 @@ from course_exercises.signs import over_budget
 from course_lib.beside.driven import BothWays
 from course_lib.beside.sharded import Clipping, Layers, Optimizing
 from course_lib.checks.cases import Case, crowd, drawn, tensor
-from course_lib.checks.compare import ANYTHING
+from course_lib.checks.compare import ANYTHING, COUNTED
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import (
-    COUNTED,
     between_barriers,
     holds_at_most,
     passes,

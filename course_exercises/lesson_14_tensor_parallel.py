@@ -16,14 +16,9 @@ from course_exercises.signs import over_budget
 from course_lib.beside.driven import AT_PEAK, BothWays
 from course_lib.checks.cases import Case, drawn
 from course_lib.checks.cases import rows as cases
+from course_lib.checks.compare import COUNTED
 from course_lib.checks.exercise import Finding, Play, Rule
-from course_lib.checks.rules import (
-    COUNTED,
-    bytes_at_most,
-    passes,
-    peaks_at,
-    sends_at_most,
-)
+from course_lib.checks.rules import bytes_at_most, passes, peaks_at, sends_at_most
 from course_lib.checks.usual_diagnoses import OfPlay, says
 
 UNEVEN = "parts of unequal size"

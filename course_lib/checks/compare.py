@@ -18,6 +18,7 @@ from course_lib.beside.seen import leaves
 
 FACETS = ("left", "grad", "optimizer", "flag", "returned")
 ANYTHING: Any = ...  # stands in an expected value where whatever is there is right
+COUNTED = {"memory": ANYTHING, "largest": ANYTHING}  # of a reading of memory, see beside/memory.py
 
 
 def facet(path: str) -> str:

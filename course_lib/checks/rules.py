@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from course_lib.checks.compare import ANYTHING
 from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.trace import Event, Trace
 
@@ -111,9 +110,6 @@ def bytes_in_total_at_least(limit: Formula) -> Rule:
 
 
 # ---- memory: bytes of tensors alive in a rank, which counts them itself --------------------------
-
-
-COUNTED = {"memory": ANYTHING, "largest": ANYTHING}  # what a right function notes of a reading
 
 
 def holds_at_most(when: str, limit: Callable[[Play, int], int | None]) -> Rule:
