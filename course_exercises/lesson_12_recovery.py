@@ -164,8 +164,8 @@ HINTS = {
     "checkpoint.",
     "runs-strangers": "A pickle can run any code when it is loaded. torch.load(path, "
     "weights_only=True) takes tensors and plain values alone.",
-    "hides-damage": "A spoilt checkpoint and none at all are two things: for the first load() "
-    "raises. Else the job begins anew and writes over what could be mended.",
+    "hides-damage": "For a spoilt checkpoint load() raises, and does not return None. Else the job "
+    "begins anew and writes over what could be mended.",
     "takes-anything": "What is loaded was never saved. What tells a checkpoint from another file?",
     "neighbours": "The folder belongs to others as well. Which files are the checkpoint's own?",
 }
@@ -233,12 +233,13 @@ class Habits:
     which: str = "torch numpy random"
     of_rank: Callable[[int], int] = lambda rank: rank
     position: Callable[[int], int] = lambda at: at
-    told: Callable[[int, int], int] = lambda epoch, first: epoch
+    told: Callable[[int, int, int], int] = lambda epoch, first, at: epoch
     last: Callable[[int, int], int] = lambda until, start: until
+    made: Callable[[int], int] = lambda step: step  # how many steps the file says
+    idle: bool = True  # it loads also if nothing is left to train
     recounts: bool = False  # the epoch, from the step
     early: tuple[str, ...] = ()  # what is taken for the file before the step has changed it
     average: Callable[[Tensor, int], Tensor] = mean
-    trains: bool = True  # with dropout
     returns: Callable[[list, int, list], list] = lambda losses, rank, old: losses[rank]
 
 
@@ -250,7 +251,7 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
     """A rank's life. It hands out its gradients where it meets the others, and returns its losses
     and what it would save."""
     loads, step = habits.loads(rank), saved.get("step", 0)
-    for part in PARTS if saved else ():
+    for part in PARTS if saved and (habits.idle or step < stop) else ():
         if part in loads:
             getattr(job, part).load_state_dict(copy.deepcopy(saved[part]))
     sampler: DistributedSampler = DistributedSampler(job.dataset, world, rank, seed=0)
@@ -264,7 +265,7 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
             restore(own[habits.of_rank(rank)], habits.which)
 
     while step < stop:
-        sampler.set_epoch(habits.told(epoch, first))
+        sampler.set_epoch(habits.told(epoch, first, at))
         again("before")
         coming = iter(loader)
         again("before skipping")
@@ -320,10 +321,9 @@ def train(given: list[tuple[Resumed]], **knobs: Any) -> None:
         start = saved.get("step", 0)
         stop = start + death[1] - 1 if death else habits.last(until, start)
         jobs, own = [Job(plan) for plan in plans], []
-        for rank, job in enumerate(jobs):
+        for rank in range(len(jobs)):
             seed(number, rank)
             own.append(generators())
-            job.model.train(habits.trains)
         ranks = [one_rank(job, len(jobs), k, saved, stop, habits) for k, job in enumerate(jobs)]
         losses, states = map(list, zip(*in_turn(ranks, own, habits.average), strict=True))
         for rank, (plan, job) in enumerate(zip(plans, jobs, strict=True)):
@@ -331,7 +331,7 @@ def train(given: list[tuple[Resumed]], **knobs: Any) -> None:
             made[rank] = made[rank] + losses[rank]
             plan.noted |= ends(number, "killed" if death else mine, job, ANYTHING)
         if stop > start:
-            saved = states[0] | {"step": stop, "own": [state["own"] for state in states]}
+            saved = states[0] | {"step": habits.made(stop), "own": [s["own"] for s in states]}
     restore(before)
 
 
@@ -383,8 +383,7 @@ exercise(
     special=of_lives,
     words={
         "torch": None,
-        "an epoch's end": "a life ends where an epoch does. What has the next one's iter(loader) "
-        "drawn by then?",
+        "an epoch's end": "a life ends where an epoch does. Where does the next one begin?",
         "the middle of an epoch": "a life ends in the middle of an epoch. Which batches have been "
         "drawn, in which order, and what did drawing them draw?",
         "other generators": "samples draw from numpy or random. Which generators does a process "
@@ -414,6 +413,8 @@ exercise(
         "samples are seen twice.",
         "order-anew": "After each start the order of the samples is that of epoch 0. What does "
         "set_epoch() have to be told?",
+        "epoch-behind": "A life that begins with an epoch takes the order of the one before. Which "
+        "epoch comes after the last batch of one?",
         "no-set-epoch": "Every epoch has the same order. What tells the sampler which one it is?",
         "no-generators": "Dropout draws other masks after a restart. What does it draw them from?",
         "rank-0s-generators": "All ranks go on with rank 0's generators. Each rank has its own.",
@@ -422,12 +423,10 @@ exercise(
         "restored-too-early": "The generators are restored before the batches are drawn that have "
         "been seen already; and these draw, too.",
         "restored-too-late": "It goes wrong exactly where a life ends with an epoch. iter(loader) "
-        "draws a seed from torch's generator: at an epoch's end it comes after the state that was "
-        "saved, in the middle before it.",
+        "draws a seed: at an epoch's end after the state that was saved, in the middle before it.",
         "restored-after-a-batch": "The generators are restored when the first new batch has been "
         "drawn. It draws, too.",
         "not-averaged": "Each rank takes the step with its own gradients, or with their sum.",
-        "no-dropout": "No dropout is drawn. Which mode is the model in?",
         "returned-losses": "The weights are right, and what is returned is not: this rank's own "
         "losses, of the steps made in this call.",
         "no-momentum": "The optimizer begins anew: it has lost its momentum.",
@@ -438,6 +437,10 @@ exercise(
         "only-rank-0-loads": "Only rank 0 takes over the state. Of the optimizer, the scheduler "
         "and its own generators the others have nothing.",
         "until-more": "`until` counts from the very first step, also in a later life.",
+        "step-behind": "The last step of a life is made once more in the next. Which step is in "
+        "the file: the one that was made, or the one that comes?",
+        "nothing-left": "Where no step is left to make, the job keeps its fresh weights. Its state "
+        "has to be loaded all the same.",
         "many-writers": "Several ranks write. Killed between two writes, they would go on at "
         "different steps; into one file, they would spoil it.",
         "in-place": "A job that is killed in such a save has lost both states. What does 12.1 do?",
@@ -452,17 +455,15 @@ exercise(
             when=[lambda at: "before", lambda at: "after skipping"],
         ),
         "order-anew": [
-            {"told": lambda epoch, first: epoch - first},
-            {"told": lambda epoch, first: epoch * (epoch > first)},
+            {"told": lambda epoch, first, at: epoch - first},
+            {"told": lambda epoch, first, at: epoch * (epoch > first)},
         ],
-        "no-set-epoch": {"told": lambda epoch, first: 0},
+        "epoch-behind": {"told": lambda epoch, first, at: epoch - (epoch == first > 0 == at)},
+        "no-set-epoch": {"told": lambda epoch, first, at: 0},
         "no-generators": {"when": lambda at: "never"},
         "rank-0s-generators": {"of_rank": lambda rank: 0},
         "not-all-generators": each(which=("torch", "torch numpy", "torch random")),
-        "restored-too-early": [
-            {"when": lambda at: "before"},
-            {"when": lambda at: "before skipping"},
-        ],
+        "restored-too-early": each(when=[lambda at: "before", lambda at: "before skipping"]),
         "restored-too-late": {"when": lambda at: "after skipping"},
         "restored-after-a-batch": {"when": lambda at: "after a batch" if at else "before"},
         "no-momentum": {"loads": lambda rank: ("model", "scheduler", "own")},
@@ -474,12 +475,13 @@ exercise(
             {"average": lambda every, rank: every[rank]},
             {"average": lambda every, rank: every.sum(0)},
         ],
-        "no-dropout": {"trains": False},
         "returned-losses": [
             {"returns": lambda losses, rank, old: old + losses[rank]},
             {"returns": lambda losses, rank, old: numpy.mean(losses, 0).tolist()},
         ],
         "until-more": {"last": lambda until, start: start + until},
+        "step-behind": {"made": lambda step: step - 1},
+        "nothing-left": {"idle": False},
     },
     diagnoses={
         "many-writers": found("many-writers"),
@@ -503,6 +505,7 @@ def greedily(total: int, parts: int, largest: int) -> list[int]:
 def cut(
     given: list[tuple[int, int]],
     shares: Callable[[int, int], list[int]] = share_out,
+    counted: Callable[[int, int], list[int]] | None = None,
     many: Callable[[list[int], int, int], int] = lambda mine, rank, most: ceil(mine[0] / most),
     split: Callable[[int, int, int], list[int]] = lambda total, parts, most: share_out(
         total, parts
@@ -510,15 +513,10 @@ def cut(
 ) -> list[list[int]]:
     """As many on every rank, of this rank's share. The rest are mistakes."""
     total, largest = given[0]
-    mine = shares(total, len(given))
-    return [
-        split(size, many(mine, rank, largest), largest) if many(mine, rank, largest) else []
-        for rank, size in enumerate(mine)
-    ]
-
-
-def batch_sizes(*sizes: tuple[int, int, int]) -> list[Case]:
-    return rows("largest", *sizes)
+    by = (counted or shares)(total, len(given))
+    counts = [many(by, rank, largest) for rank in range(len(given))]
+    sizes = zip(shares(total, len(given)), counts, strict=True)
+    return [split(size, count, largest) if count else [] for size, count in sizes]
 
 
 def dealt_otherwise(play: Play) -> bool:
@@ -534,12 +532,12 @@ exercise(
     cut,
     inputs=lambda case, rank: (case.length, case.options["largest"]),
     core=lambda rng: [
-        *batch_sizes((2, 8, 4), (2, 8, 2), (3, 12, 3), (2, 10, 4), (3, 8, 2), (4, 18, 2)),
-        *batch_sizes((3, rng.randrange(20, 50), rng.randrange(2, 5))),
+        *rows("largest", (2, 8, 4), (2, 8, 2), (3, 12, 3), (2, 10, 4), (3, 8, 2), (4, 18, 2)),
+        *rows("largest", (3, rng.randrange(20, 50), rng.randrange(2, 5))),
     ],
     sturdy=lambda rng: [
-        *batch_sizes((1, 7, 3), (3, 0, 4), (4, 3, 2), (2, 3, 1), (5, 21, 4)),
-        *batch_sizes((crowd(rng), 100, 3)),
+        *rows("largest", (1, 7, 3), (3, 0, 4), (4, 3, 2), (2, 3, 1), (5, 21, 4)),
+        *rows("largest", (crowd(rng), 100, 3)),
     ],
     length_is="global_batch",
     special=chunked,
@@ -548,6 +546,9 @@ exercise(
     hints={
         "everything": "Each rank takes the whole global batch. It is shared by all of them.",
         "remainder-lost": "The micro-batches of all ranks do not add up to the global batch.",
+        "rest-to-one": "One rank has the whole rest. The shares differ by one at most.",
+        "limit-of-all": "`largest` is the most samples of a micro-batch on one rank, and here all "
+        "ranks together keep to it.",
         "own-count": "The ranks make different numbers of micro-batches. Who has fewer leaves the "
         "others waiting.",
         "greedy": "The first micro-batches are filled, and the last gets what is left. Their sizes "
@@ -560,15 +561,19 @@ exercise(
         "one-too-many": "There is one micro-batch more than is needed where the division leaves no "
         "rest.",
         "other-ranks": "The right sizes, on the wrong ranks. Whose share has a sample more?",
-        "one-too-few": "A micro-batch is larger than `largest`. Which of the two divisions rounds "
-        "up?",
+        "one-too-few": "A micro-batch is larger than `largest`. Which share is divided, and how?",
     },
     mistakes={
-        "everything": {"shares": lambda total, n: [total] * n},
-        "remainder-lost": [
-            {"shares": lambda total, n: [total // n] * n},
-            {"shares": lambda total, n: [ceil(total / n)] * n},
-        ],
+        "everything": each(shares=[lambda total, n: [total] * n], counted=(None, share_out)),
+        "remainder-lost": each(
+            shares=[lambda total, n: [total // n] * n, lambda total, n: [ceil(total / n)] * n],
+            counted=(None, share_out),
+        ),
+        "rest-to-one": each(
+            shares=[lambda total, n: [total // n] * (n - 1) + [total // n + total % n]],
+            counted=(None, share_out),
+        ),
+        "limit-of-all": {"counted": lambda total, n: [total] * n},
         "own-count": [
             {"many": lambda mine, rank, most: ceil(mine[rank] / most)},
             {"many": lambda mine, rank, most: ceil(mine[0] / most) * (mine[rank] > 0)},
@@ -584,7 +589,10 @@ exercise(
         "no-zeros": {"split": lambda total, parts, most: share_out(total, min(total, parts))},
         "largest-is-a-size": {"many": lambda mine, rank, most: most if mine[0] else 0},
         "one-too-many": {"many": lambda mine, rank, most: mine[0] // most + 1 if mine[0] else 0},
-        "one-too-few": {"many": lambda mine, rank, most: max(1, mine[0] // most) if mine[0] else 0},
+        "one-too-few": [
+            {"many": lambda mine, rank, most: max(1, mine[0] // most) if mine[0] else 0},
+            {"many": lambda mine, rank, most: max(1, ceil(mine[-1] / most)) if mine[0] else 0},
+        ],
     },
     diagnoses={"other-ranks": dealt_otherwise},
 )

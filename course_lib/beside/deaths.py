@@ -212,7 +212,7 @@ def neighbours(live: Live, path: Path, states: list[dict]) -> Facts:
     ready = saved(live, other, 0)
     plain = ready if "error" in ready else saved(live, go, 0)
     names = {Path(name).suffix for _, *names in plain.get("events", []) for name in names}
-    notes = [path.with_name(f"notes{suffix}") for suffix in names | {".txt"}]
+    notes = [path.with_name(f"notes{s}") for s in names | {".txt"}] + [Path(f"{path}.notes")]
     for one in notes:
         one.write_text("not a checkpoint")
     end = plain if "error" in plain else saved(live, go, 1)

@@ -18,7 +18,7 @@
 #
 # Take one parameter, a float32 of 4 bytes. Its gradient takes 4 bytes more. Adam keeps two averages, 8 bytes. That makes **16 bytes**, four times the parameter itself. We write P for the bytes of all parameters: training with Adam holds P + P + 2P = 4P, of which the gradients, P, can be freed between steps. In *mixed precision* it is 2 bytes for the weight, 2 for its gradient, and 12 for what Adam keeps: two averages and a copy of the weight, all in float32. That is 16 bytes again. A model of 7 billion parameters needs 112 GB before it has seen one sample.
 #
-# `count_memory` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. `memory.now` is what is alive at this moment, `memory.peak` the most so far, and `memory.at_rest()` what remains when everybody has let go. It counts tensors. The allocator's reserve and an operator's scratch memory come on top of it.
+# `count_memory` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. (What was there before is named.) `memory.now` is what is alive at this moment, `memory.peak` the most so far, and `memory.at_rest()` what remains when everybody has let go. It counts tensors. The allocator's reserve and an operator's scratch memory come on top of it.
 #
 # All ranks have a tower of eight square layers, and average its gradients by hand, as in lesson 05, or with DDP.
 #
@@ -206,7 +206,7 @@ draw.memory(*stages, titles=["nothing divided", "ZeRO 1: averages", "ZeRO 2: and
 # * `step()` leaves on every rank what `make`'s own optimizer would leave with the mean of the ranks' gradients. A gradient that is None on some ranks counts as zero there. Is it None on all, the parameter *and its state* stay as they are. (Adam counts steps for each parameter, so one flat parameter for all does not do.)
 # * `zero_grad()` leaves None in each `.grad`.
 #
-# **Budget.** At rest: the parameters, and n-th parts of states and of one more copy. In bytes, with k states: P + (k + 1)·⌈numbers/n⌉·(bytes of a number), and 8 bytes a parameter and 256 for counters. A step may send what one reduce_scatter and one all_gather of everything need, with each parameter padded to a multiple of n; and 16 bytes a parameter for what ranks have to tell each other. *Core* asks for lengths that n does not divide; *sturdy* for one rank, many ranks, two dtypes, and parameters with fewer elements than ranks.
+# **Budget.** At rest: the parameters, and n-th parts of states and of one more copy. In bytes, with k states: P + (k + 1)·⌈numbers/n⌉·(bytes of a number), with the numbers of all parameters, and 8 bytes a parameter and 256 for counters. A step may send what one reduce_scatter and one all_gather of everything need, with each parameter padded to a multiple of n; and 16 bytes a parameter for what ranks have to tell each other. *Core* asks for lengths that n does not divide; *sturdy* for one rank, many ranks, two dtypes, and parameters with fewer elements than ranks.
 #
 # In a verdict, `shapes 2x3 4d` means a matrix of 2 × 3, and 4 numbers of float64.
 #
@@ -275,7 +275,8 @@ def with_mine():
     return model, optimizer, lambda: None
 
 counts, parameters = simulate(train, with_mine, world_size=n).results[0]
-print(f"at rest {counts[3]:.2f} P:", all(map(same, parameters, hand.results[0][1])))
+print(f"at rest {counts[3]:.2f} P, allowed {1 + 3 / n:.2f} P; as by hand:",
+      all(map(same, parameters, hand.results[0][1])))
 
 # %% exercise="ShardedOptimizer" role="check"
 check(ShardedOptimizer)
@@ -416,7 +417,7 @@ check(gathered_linear)
 #
 # On a GPU the order of calls decides. An asynchronous collective waits for what the compute stream has been given *before* the call. So a gather that is issued after `compute` of layer i begins when layer i is done.
 #
-# `fully_shard` gathers in a stream of its own, ahead of the computing. Here it is on two modelled GPUs, whose layers compute 0.3 ms forward and 0.6 ms backward.
+# `fully_shard` gathers in a stream of its own, ahead of the computing. In forward a gather waits for the layer three before it, and three are whole. Here it is on two modelled GPUs, whose layers compute 0.3 ms forward and 0.6 ms backward.
 
 # %% id="13-843fc6"
 def busy_tower(wrap):
@@ -440,7 +441,11 @@ for bandwidth in (2e8, 2e7):
     ms = [1e3 * gpus(busy_tower, wrap, bandwidth=bandwidth).seconds
           for wrap in (fully_shard, DistributedDataParallel)]
     print(f"{bandwidth / 1e6:.0f} MB per second: fully_shard {ms[0]:.2f} ms, DDP {ms[1]:.2f} ms")
-draw.timeline(gpus(busy_tower, fully_shard), caption="fully_shard: a gather for each layer in "
+ahead = gpus(busy_tower, fully_shard)
+gathers = [call.issued for call in ahead.trace.of(0) if call.op == "all_gather_single"]
+done = [span.end for span in ahead.trace.spans if (span.rank, span.name) == (0, "compute")]
+assert all(abs(a - b) < 2e-6 for a, b in zip(gathers[4:6], done[1:3], strict=True))
+draw.timeline(ahead, caption="fully_shard: a gather for each layer in "
               "forward, again in backward, and there a reduce_scatter as well.")
 
 # %% [markdown] id="13-2f2f7e"
@@ -503,7 +508,7 @@ check(prefetched)
 #
 # What the options of `fully_shard` buy, as numbers, with Adam on four ranks:
 #
-# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward: between forward and backward P/4 becomes P/4 + P, and the second gather is saved. That is ZeRO 2, with gradients in parts.
+# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward: between forward and backward 0.75 P becomes 1.75 P, and the second gather is saved. That is ZeRO 2, with gradients in parts.
 # * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. Since torch 2.15 `reduce_dtype=None` means that float32 parameters are *reduced* in float32 all the same. With `reduce_dtype=torch.bfloat16` half of that is saved, and digits are lost.
 # * **Accumulation**: `model.set_requires_gradient_sync(False)` during all micro-batches but the last sends no gradients meanwhile, and keeps them whole: P in place of P/n. Bytes or memory.
 # * **`ZeroRedundancyOptimizer`** is the older name for stage 1, used with DDP. DDP's `all_reduce` brings every rank the whole mean, 2(n − 1)/n·P. Then each owner broadcasts its P/n to n − 1 others, another (n − 1)/n·P: half as much again as an optimizer like yours.
@@ -516,7 +521,7 @@ check(prefetched)
 #
 # ## Break it
 #
-# With DDP a rank can run the model alone, to look at a loss. Under `fully_shard` a forward pass is a collective. At the end of the table's cell rank 0 looks at its loss by itself, and waits for ever.
+# With DDP each rank has the whole model, and `model.module` runs alone. Under `fully_shard` a forward pass is a collective. At the end of the table's cell rank 0 looks at its loss by itself, and waits for ever.
 
 # %% id="13-2873f0"
 from torch.distributed.device_mesh import init_device_mesh
@@ -549,7 +554,7 @@ assert [sent(job) for job in jobs.values()] == [1.5, 1.5, 2.25, 2.25, 1.5, 1.5, 
 print(f"{'in units of P':<30} between    peak  at rest   sent")
 for name, job in jobs.items():
     between, _, peak, rest = job.results[0][0]
-    print(f"{name:<30} {between:7.1f} {f'~{peak:.1f}':>7} {rest:8.2f} {sent(job):6.3f}")
+    print(f"{name:<30} {between:7.2f} {f'~{peak:.1f}':>7} {rest:8.2f} {sent(job):6.3f}")
 rest = {name: round(job.results[0][0][3], 2) for name, job in jobs.items()}
 assert [*rest.values()] == [3.0, 4.0, 2.5, 0.75, 0.75, 0.75, 0.75]
 
@@ -616,7 +621,7 @@ check(clip_global_norm)
 # %% [markdown] id="13-f0b9ff"
 # ## The largest model that fits
 #
-# How many parameters fit into 80 GB on each of 64 GPUs, with Adam in mixed precision, 16 bytes a parameter, when a quarter is left for activations? Without dividing, 60 GB / 16 B = 3.75 billion. In stage 1, 60 GB / (4 + 12/64) B. In stage 3, 60 GB · 64 / 16 B, less one layer that is whole: 240 billion. The cell below the exercise puts these side by side. Then it asks what lesson 03 asked: with 400 Gb/s a GPU, gathering 2 bytes a parameter twice and reducing once, how long does a step talk?
+# How many parameters fit into 80 GB on each of 64 GPUs, with Adam in mixed precision, 16 bytes a parameter, when a quarter is left for activations? Without dividing, 60 GB / 16 B = 3.75 billion. In stage 1, 60 GB / (4 + 12/64) B. In stage 3, 60 GB · 64 / 16 B = 240 billion, but for one whole layer. The cell below the exercise puts these side by side, and asks: with 400 Gb/s a GPU, gathering 2 bytes a parameter twice and reducing 2 bytes once, how long does a step talk?
 #
 # ## Your turn: bytes_per_rank
 #
@@ -659,9 +664,9 @@ gpus_in_job, room = 64, 60e9  # ranks; bytes on each
 per_parameter = {"DDP": 16, "ZeRO 1": 4 + 12 / gpus_in_job, "ZeRO 2": 2 + 14 / gpus_in_job,
                  "ZeRO 3": 16 / gpus_in_job}
 largest = {name: room / each for name, each in per_parameter.items()}
-print({name: f"{count / 1e9:.1f} billion" for name, count in largest.items()})
+print({name: f"{count / 1e9:.2f} billion" for name, count in largest.items()})
 talk = 3 * 2 * largest["ZeRO 3"] * (gpus_in_job - 1) / gpus_in_job / 50e9
-print(f"ZeRO 3 talks {talk:.0f} s a step: as long as it takes to compute, or nobody wants it")
+print(f"ZeRO 3 talks {talk:.0f} s a step: worth it where a step computes as long")
 assert round(largest["DDP"] / 1e9, 2) == 3.75 and round(largest["ZeRO 3"] / 1e9) == 240
 
 def beside_the_allocator():
@@ -684,10 +689,9 @@ else:
 #
 # ## Roads not taken
 #
-# * **Offload.** `CPUOffloadPolicy()` keeps parts and states in the host's memory.
+# * **Offload.** `CPUOffloadPolicy()` keeps parts in the host's memory.
 # * **8-bit optimizers** store Adam's averages in one byte each: 2P/n become P/2n.
-# * **FSDP1**, `FullyShardedDataParallel`, flattens all of a unit into one parameter. It is deprecated in favour of `fully_shard`, which cuts each parameter along its first dimension.
-# * **Tensor parallelism** divides the computing, too, and so the activations.
+# * **FSDP1**, `FullyShardedDataParallel`, flattens all of a unit into one parameter. `fully_shard` has taken its place, and cuts each parameter along its first dimension.
 #
 # ## What you can do now
 #

@@ -240,6 +240,16 @@ WRONG = {
             "            one.unlink()\n" + WRITES,
         ),
     ),
+    "clears_what_begins_with_the_path": (
+        "replaces",
+        "12.neighbours",
+        "what begins with the checkpoint's name is its own, one thinks",
+        (
+            WRITES,
+            "        for one in pathlib.Path(self.path).parent.glob('state.pt.*'):\n"
+            "            one.unlink()\n" + WRITES,
+        ),
+    ),
     "remembers": (
         "replaces",
         "12.remembers",

@@ -118,4 +118,37 @@ WRONG = {
         "who has no samples has no micro-batches",
         ("    if count == 0:\n", "    if size + (rank < rest) == 0:\n"),
     ),
+    "rest_lost_after_counting": (
+        "by_divmod",
+        "12.remainder-lost",
+        "the count is right, and whole numbers of samples are cut",
+        ("size + (rank < rest)", "size"),
+    ),
+    "rest_to_the_last": (
+        "by_divmod",
+        "12.rest-to-one",
+        "the last rank takes what is left",
+        ("size + (rank < rest)", "size + rest * (rank == n - 1)"),
+    ),
+    "all_together": (
+        "by_divmod",
+        "12.limit-of-all",
+        "largest is what the ranks compute at one time",
+        ("math.ceil(math.ceil(global_batch / n) / largest)", "math.ceil(global_batch / largest)"),
+    ),
+    "whole_batch_cut_as_shares": (
+        "by_divmod",
+        "12.everything",
+        "the count is that of a share",
+        ("size + (rank < rest)", "global_batch"),
+    ),
+    "counts_the_smallest": (
+        "by_divmod",
+        "12.one-too-few",
+        "the smallest share decides",
+        (
+            "math.ceil(math.ceil(global_batch / n) / largest)",
+            "max(1, math.ceil(size / largest)) if global_batch else 0",
+        ),
+    ),
 }

@@ -241,4 +241,26 @@ WRONG = {
         "get_state() is saved as it comes",
         ("keys.tolist()", "keys"),
     ),
+    "number_of_the_step_made": (
+        "skips",
+        "12.step-behind",
+        "the step that the state belongs to is saved with it",
+        ('{"step": step, ', '{"step": step - 1, '),
+    ),
+    "epoch_at_its_end": (
+        "skips",
+        "12.epoch-behind",
+        "the place is (epoch, batch), and an epoch's last batch belongs to it",
+        ("set_epoch(epoch)", "set_epoch(epoch - bool(saved and epoch and at == 0))"),
+    ),
+    "nothing_left": (
+        "skips",
+        "12.nothing-left",
+        "there is nothing to do, so nothing is loaded",
+        (
+            "        for name, part in parts.items():\n            part.load",
+            "        for name, part in parts.items() if state['step'] < until else ():\n"
+            "            part.load",
+        ),
+    ),
 }
