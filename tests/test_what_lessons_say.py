@@ -282,6 +282,14 @@ def test_10_in_float32_the_variance_from_sums_can_be_negative():
     assert min(x.square().mean() - x.mean().square() for x in draws) < 0
 
 
+def test_13_a_gather_of_fully_shard_waits_for_the_layer_three_before_it():
+    names = played("13", "13-b6b16d", "13-5db4f4", "13-843fc6")
+    trace = names["gpus"](names["busy_tower"], names["fully_shard"]).trace
+    begins = [call.issued for call in trace.of(0) if call.op == "all_gather_single"]
+    done = [span.end for span in trace.spans if (span.rank, span.name) == (0, "compute")]
+    assert [begins[4], begins[5]] == pytest.approx([done[1], done[2]], abs=1e-6)
+
+
 def test_a_root_that_is_not_in_the_group_is_refused_as_lesson_08_says():
     def broadcast():
         names["dist"].broadcast(torch.ones(1), src=1, group=names["my_group"](names["ROWS"]))

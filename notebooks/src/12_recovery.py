@@ -686,11 +686,14 @@ files.cleanup()
 # ## In practice
 #
 # * **Signals.** A cluster that takes a machine back warns first: Slurm can send SIGUSR1 some time before it kills, Kubernetes sends SIGTERM. Let a handler set a flag, and save after the step: in its middle the state is half changed. SIGUSR1 kills the agent, unless `--signals-to-handle` names it.
-# * **Generators** need no saving where they are seeded by epoch and rank, as in train.py.
 # * **Queues.** With `#SBATCH --requeue` Slurm may queue a job again after a node failure or a preemption, not after an error: there the script calls `scontrol requeue`. A Kubernetes Job starts failed pods again up to its `backoffLimit`. Both start the same command: so a script looks for its checkpoint at *every* start.
 # * **One file for all.** The path lies on a disk that every machine sees. Keep more than the last one: a loss that became NaN is saved faithfully.
 # * **Data.** `StatefulDataLoader` (torchdata) saves its position, and skips nothing.
 # * **Who is left.** If the agent itself is killed, its ranks may train on and write into the file of their successors. train.py asks Linux to end them together.
+#
+# ## Roads not taken
+#
+# * **Generators that need no saving**: train.py seeds by epoch and rank.
 #
 # ## What you can do now
 #
