@@ -36,7 +36,7 @@
 # **Predict.** Four jobs go on after step 9. Each has forgotten one thing: the optimizer's state, the scheduler's, the position or the generators. After which of them does PyTorch raise an error? Write it into `guess`.
 
 # %% id="12-8cba00"
-import copy, math, os, random, signal, tempfile
+import copy, math, os, random, signal, tempfile, threading, time
 from pathlib import Path
 import torch
 import torch.distributed as dist
@@ -478,7 +478,6 @@ draw.bars({"saved, each of 4 ranks": on_four[0][1], "loaded, each of 2 ranks": o
           "bytes on each, and the same numbers to the last digit.")
 
 # %% id="12-ef731e"
-import threading, time
 from concurrent.futures import ThreadPoolExecutor
 from torch.distributed.checkpoint.staging import AsyncStager
 
