@@ -328,8 +328,8 @@ def train_resumable(job, folder: str, until: int) -> list[float]:
     loader = DataLoader(job.dataset, job.batch_size, sampler=sampler)
     job.model.train()
     while step < until:
-        epoch, used = divmod(step, len(loader))
-        sampler.set_epoch(epoch)
+        used = step % len(loader)
+        sampler.set_epoch(step // len(loader))
         if own and not used:
             restore(own)
         batches = iter(loader)
@@ -347,7 +347,7 @@ def train_resumable(job, folder: str, until: int) -> list[float]:
                 p.grad /= n
             job.optimizer.step()
             job.scheduler.step()
-            losses.append(loss.item())
+            losses += [loss.item()]
             step += 1
             every = [None] * n
             dist.all_gather_object(every, generators())
