@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_exercises.declare import exercise
+from course_exercises.declare import exercise, marked
 from course_exercises.models import WORDS, model
 from course_exercises.signs import over_budget
 from course_lib.beside.driven import Salted
@@ -504,7 +504,8 @@ exercise(
         drawn(rng, 16, 6),
     ],
     length_is="",
-    special=lambda case: {"calls"} if case.calls > 1 else set(),
+    special=lambda case: marked({"calls": case.calls > 1, "no calls": not case.options[CALLS]}),
+    words={"no calls": "there are no calls, and so no ranks. What is the list then?"},
     in_ranks=False,
     tolerance=1e-9,
     hints={
