@@ -867,7 +867,7 @@ exercise(
     rules=[without_a_word],
     core=lambda rng: of_stages(
         (12, 4),
-        (7, 2),
+        (9, 4),
         (rng.randrange(10**6, 10**7) * 64, 64),
         (10**9 + rng.randrange(1, 30), 32),
     ),
@@ -894,7 +894,12 @@ exercise(
         "swapped": each(since=[(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2), (2, 1, 3)]),
         "too-early": each(since=[(2, 2, 1), (1, 2, 1), (1, 1, 1), (3, 1, 1), (2, 1, 0), (3, 2, 0)]),
         "too-late": each(since=[(3, 3, 1), (3, 2, 2), (3, 3, 2), (4, 3, 2), (4, 2, 1), (4, 4, 1)]),
-        "rounded-down": {"share": lambda params, n, size: params // n * size},
+        "rounded-down": each(
+            share=[
+                lambda params, n, size: params // n * size,
+                lambda params, n, size: round(params / n) * size,
+            ]
+        ),
         "rounds-bytes": {"share": lambda params, n, size: -(-params * size // n)},
     },
 )

@@ -380,6 +380,7 @@ exercise(
         peaks_at(three_blocks),
     ],
     hints={
+        "changes-argument": DRIVEN["changes-argument"],
         "mean-of-blocks": "Results of blocks are averaged. Where scores are larger, more is due.",
         "not-rescaled": "When a block has a larger maximum, what has been added up until then is "
         "too large for it: the sum, and the sum of values, have to shrink by the same factor.",
@@ -418,6 +419,7 @@ exercise(
         "block-missing": each(turns=(lambda n: range(n - 1), lambda n: [0, *range(2, n)])),
     },
     diagnoses={
+        "changes-argument": says("the caller's"),
         "gathers": over_budget("calls"),
         "comes-home": over_budget("sends", "bytes"),
         "blocks-kept": over_budget("memory"),

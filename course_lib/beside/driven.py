@@ -149,6 +149,7 @@ class BothWays(Noted):
             name: t.clone().requires_grad_(name not in self.constant)
             for name, t in self.given.items()
         }
+        kept = [(t, t.clone()) for t in self.rest if isinstance(t, Tensor)]
         counter = MemoryCounter([*own.values(), self.rest, self.upstream], draws=False)
         with counter if self.counted else nullcontext():
             dist.barrier()
@@ -161,6 +162,8 @@ class BothWays(Noted):
                 back(out, self.upstream)
         self.noted["output"] = out.detach().clone() if isinstance(out, Tensor) else out
         self.noted |= {f"{name}.grad": t.grad for name, t in own.items()}
+        if not all(torch.equal(t, before) for t, before in kept):
+            raise ValueError("the caller's targets or places have changed")
         for name, t in own.items():
             if not torch.equal(t.detach(), self.given[name]):
                 raise ValueError(f"the caller's {name} has changed")

@@ -222,13 +222,17 @@ def _told(
 
 
 def _one_right(ex: Exercise, facet: str, play: Play) -> bool:
-    """One of several ranks has got this facet right, by a change, and no other one has."""
+    """One of several ranks has got this facet right, by a change, and no other one has what all
+    should have alike."""
     if not play.done or play.case.world < 2 or usual.found("argument changed")(play):
         return False
 
     def alike(one: Seen, other: Seen) -> bool:
         return facet not in ex.differing([After([one])], [After([other])])
 
+    first, *others = play.expected[0]
+    if not all(alike(one, first) for one in others):
+        return False
     pairs = zip(play.seen[0], play.expected[0], strict=True)
     right = [rank for rank, (got, want) in enumerate(pairs) if alike(got, want)]
     return len(right) == 1 and not alike(play.got(right[0]), Seen(None, play.before(right[0])))

@@ -296,7 +296,7 @@ assert [*slopes.values()] == [[2.0, 2.72], [2.0, 5.44], [4.0, 5.44]]
 #
 # **Optional · 14.2 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** This rank's `logits` (B, v) are the columns `first` to `first + v − 1` of the whole. `targets` (B) are columns of the whole, the same on all ranks. Return the B losses, everywhere the same, differentiable; the logits stay as they were. v may differ by rank. Logits may be in the hundreds.
+# **Goal.** This rank's `logits` (B, v) are the columns `first` to `first + v − 1` of the whole. `targets` (B) are columns of the whole, alike on all ranks. Return the B losses, everywhere the same, differentiable; logits and targets stay as they were. v may differ by rank. Logits may be in the hundreds.
 #
 # **Budget.** 3·B numbers go into collectives forward, in at most three calls, however large V is; no call backward. *Sturdy* adds one rank, many ranks, no rows, a rank without columns and float64.
 #
