@@ -464,18 +464,19 @@ def sharded(folder, load):
     if load:
         dcp.load({"model": weights, "optimizer": averages}, checkpoint_id=folder)
         set_state_dict(model, adam, model_state_dict=weights, optim_state_dict=averages)
+        dcp.save({"model": weights, "optimizer": averages}, checkpoint_id=folder + "-2")
     else:
         dcp.save({"model": weights, "optimizer": averages}, checkpoint_id=folder)
     held = [t for p in model.parameters() for t in (p, adam.state[p]["exp_avg"])]
     return [t.full_tensor().detach() for t in held], sum(t.to_local().nbytes for t in held)
 
 # %% id="12-7d3c35"
-on_four = run(sharded, f"{files.name}/shards", False, world_size=4).results
-on_two = run(sharded, f"{files.name}/shards", True, world_size=2).results
-assert all(map(torch.equal, on_four[0][0], on_two[0][0])) and on_two[0][1] == 2 * on_four[0][1]
-draw.bars({"saved, each of 4 ranks": on_four[0][1], "loaded, each of 2 ranks": on_two[0][1]},
-          unit="bytes", exact=True, caption="Four ranks have saved, two have loaded: twice the "
-          "bytes on each, and the same numbers to the last digit.")
+on_four, on_two, again = (run(sharded, f"{files.name}/{folder}", load, world_size=n).results[0]
+    for folder, load, n in (("shards", False, 4), ("shards", True, 2), ("shards-2", True, 4)))
+assert all(map(torch.equal, [*on_four[0], *on_four[0]], [*on_two[0], *again[0]]))
+draw.bars({"saved, each of 4": on_four[1], "loaded, each of 2": on_two[1], "again 4": again[1]},
+          unit="bytes", exact=True, caption="Four ranks have saved, two have loaded, and four what "
+          "the two have saved: the same numbers to the last digit.")
 
 # %% id="12-ef731e"
 from concurrent.futures import ThreadPoolExecutor
