@@ -594,7 +594,7 @@ print("mended:", run(converted, world_size=2).results)
 #
 # ## Where practice went: types for gradients
 #
-# A rank's tensor does not say whether its gradient still awaits a sum. [spmd_types](https://github.com/meta-pytorch/spmd_types) gives it a type that does, and checks a forward pass in one process: R, the same everywhere, gradient awaits a sum; I, the same everywhere, gradient as well; V, different on each rank; P, awaits a sum itself. f is I → R, and g is P → I. The course does not install it; commit 6dbe9e2, with torch 2.15, says:
+# A rank's tensor does not say whether its gradient still awaits a sum. [spmd_types](https://github.com/meta-pytorch/spmd_types) gives it a type that does, and checks a forward pass in one process: R, the same everywhere, gradient awaits a sum; I, the same everywhere, gradient as well; V, different on each rank; P, awaits a sum itself. f is I → R, and g is P → I. The course does not install it; its commit 6dbe9e2 said of this:
 #
 # | wrong MLP | spmd_types |
 # |---|---|
