@@ -62,7 +62,7 @@ class Pickler(cloudpickle.Pickler):
             return _code, (make, parts, file, self._sources[file])
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
-        if type(obj) is _CPlusPlus and _is_there_as(obj.__name__, obj):
+        if type(obj) is _CPlusPlus and _is_there(obj):
             return getattr, (sys.modules[obj.__module__], obj.__name__)
         if type(type(obj)) is _CPlusPlus and hasattr(obj, "__members__"):
             return type(obj), (int(obj),)  # an enum, which would forget its value
@@ -144,11 +144,11 @@ def _can_be_imported(function: Any) -> bool:
     return known is function and not _goes_by_value(function.__module__)
 
 
-def _is_there_as(name: str, obj: Any) -> bool:
-    """Whether a module has a class under this name. pickle looks for its qualified name, which for
+def _is_there(obj: Any) -> bool:
+    """Whether its module has a class under its name. pickle looks for its qualified name, which for
     ``torch.nn.attention.SDPBackend`` is ``_SDPBackend``.
     """
-    return getattr(sys.modules.get(obj.__module__), name, None) is obj
+    return getattr(sys.modules.get(obj.__module__), obj.__name__, None) is obj
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:

@@ -163,7 +163,7 @@ class BothWays(Noted):
         self.noted["output"] = out.detach().clone() if isinstance(out, Tensor) else out
         self.noted |= {f"{name}.grad": t.grad for name, t in own.items()}
         if not all(torch.equal(t, before) for t, before in kept):
-            raise ValueError("the caller's targets or places have changed")
+            raise ValueError("one of the caller's tensors has changed")
         for name, t in own.items():
             if not torch.equal(t.detach(), self.given[name]):
                 raise ValueError(f"the caller's {name} has changed")

@@ -29,6 +29,8 @@ WRONG = {
                         '{"weights": 2, "gradients": 2, "states": 12}')),
     "floors": ("by_stage", "13.rounded-down", "// divides whole numbers",
                ("math.ceil(params / n)", "params // n")),
+    "to_the_nearest": ("by_stage", "13.rounded-down", "round() is taken for rounding up",
+                       ("math.ceil(params / n)", "round(params / n)")),
     "averages_alone": ("in_order", "13.no-master", "two averages of 4 bytes",
                        ('"states": 12', '"states": 8')),
 }  # fmt: skip

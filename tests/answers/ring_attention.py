@@ -116,6 +116,10 @@ WRONG = {
                   "        if works and len(block) == len(coming):\n"
                   "            block.copy_(coming)\n"
                   "        hidden = block[:, -1] > where[:, None]")),
+    "scaled_in_place": ("one_tensor", "14.changes-argument", "q is scaled once, before the loop",
+                        ("    d = q.shape[1]\n",
+                         "    d = q.shape[1]\n    q.data.div_(d**0.5)\n"),
+                        ("block[:, :d].t() / d**0.5", "block[:, :d].t()")),
     "large_scores": ("one_tensor", "14.only-large", "softmax is e to the power, over a sum",
                      ("new = torch.maximum(top, scores.amax(1, keepdim=True))",
                       "new = torch.zeros_like(top)")),

@@ -73,6 +73,8 @@ WRONG = {
                      ("for entries in calls:\n",
                       "for before, now in zip([[0.0] * len(calls[0])] + calls, calls):\n"
                       "        entries = [a - b for a, b in zip(now, before)]\n")),
+    "no_calls": ("by_loops", "11.only-no-calls", "there is always a call, one thinks",
+                 ("    if not calls:\n        return []\n", "")),
     "mean_and_ties": ("by_rank", "11.to-the-mean", "two at once: the mean, and the last of ties",
                       ("len(entries) * max(entries) - sum(entries)",
                        "max(entries) - sum(entries) / len(entries)"),
