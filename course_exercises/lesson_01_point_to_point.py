@@ -244,7 +244,6 @@ exercise(
         *cases((5, 6), (0,), jitter=3.0),
         Case(3, calls=2),
     ],
-    length_is="",
     blank=False,
     rules=[no_collectives, taking_turns],
     hints={

@@ -63,7 +63,6 @@ exercise(
     ],
     settle=gradients.zero_or_none,
     tolerance=1e-6,
-    length_is="",
     hints=gradients.HINTS
     | {
         "averages-weights": "The weights are averaged, or added up, and every rank keeps its own "
@@ -111,7 +110,6 @@ exercise(
         *from_src(0, "two layers", layout="transposed"),
         *from_src(1, "buffers", world=3, calls=2, later=({"src": 2},)),
     ],
-    length_is="",
     hints={
         "averages": "Every rank has the means over all ranks. What src has is asked for, untouched."
     },
@@ -195,7 +193,6 @@ exercise(
         *models("two layers", worlds=(2,), layout="transposed", options={BY: "nothing"}),
         Case(3, calls=2, options={"model": "one layer", BY: "another weight"}, later=SAME_AGAIN),
     ],
-    length_is="",
     hints={
         "local": "Ranks come to different answers. What one rank has found out has to reach all "
         "the others.",
@@ -285,7 +282,6 @@ exercise(
         ),
     ],
     special=lambda case: unequal(case.options[SAMPLES]),
-    length_is="",
     tolerance=2e-5,
     free=["grad"],
     hints={

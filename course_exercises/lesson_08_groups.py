@@ -77,7 +77,6 @@ exercise(
     words={"uneven sides": "the grid is not square. Which lines mean rows, and which columns?"},
     special=lambda case: {"uneven sides"} if len({*case.options.values()}) > 1 else set(),
     blank=False,
-    length_is="",
     rules=[made],
     hints={
         "swapped": "Row and column have changed places.",

@@ -9,12 +9,11 @@ same function with a knob turned. A check plays both, and no message is needed f
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 
 from torch import Tensor
@@ -157,16 +156,6 @@ class Mistake:
     wrong: tuple[Right, ...]
 
 
-def turned(right: Callable[..., list | None]) -> Callable[..., Mistake]:
-    """Mistakes are made of the right function, by turning its knobs: one way or several."""
-
-    def mistake(id: str, hint: str, *several: dict[str, Any], **knobs: Any) -> Mistake:
-        ways = several or (knobs,)
-        return Mistake(id, hint, tuple(partial(right, **way) for way in ways))
-
-    return mistake
-
-
 @dataclass(frozen=True)
 class Diagnosis:
     """A mistake that shows in the play itself: in an error, or in what was said on the way.
@@ -221,17 +210,22 @@ class Exercise:
     blank: bool = True
     ddp: bool = False
     has_lives: bool = False
-    length_is: str = "length"  # what a case's length is called; "" where it means nothing
+    length_is: str = "length"  # what a case's length is called
 
     @property
     def title(self) -> str:
         return f"{self.number} {self.name}"
 
+    @cached_property
+    def some_cases(self) -> list[Case]:
+        """Of each level the cases of one draw."""
+        levels = (self.core, self.sturdy, self.regimes)
+        return [case for level in levels for case in level(random.Random(0))]
+
     @property
     def on_gpus(self) -> bool:
         """Whether it is played on modelled GPUs, which ranks that are processes do not have."""
-        cases = [*self.core(random.Random(0)), *self.sturdy(random.Random(0))]
-        return any(case.backend == "nccl" for case in cases)
+        return any(case.backend == "nccl" for case in self.some_cases)
 
     @property
     def points(self) -> dict[str, int]:
@@ -260,7 +254,8 @@ class Exercise:
         words = []
         if self.in_ranks:
             words.append(f"{case.world} rank{'s' * (case.world > 1)}")
-            words += [f"{self.length_is} {case.length}"] * bool(self.length_is)
+            if any(some.length for some in self.some_cases):  # else it means nothing
+                words.append(f"{self.length_is} {case.length}")
         words += [w for w in (case.dtype, case.layout) if w not in ("float32", "contiguous")]
         words += [f"{name} {value}" for name, value in case.options.items()]
         own = {"length": self.length_is}
@@ -302,12 +297,6 @@ def find(name: str) -> Exercise:
 
 @cache
 def _files() -> dict[str, str]:
-    """By exercise the module that declares it; but those of lessons that are not handed out."""
-    content = importlib.import_module("course_exercises")
-    here = {module.name for module in pkgutil.iter_modules(content.__path__)}
-    return {
-        name: f"course_exercises.{file}"
-        for file, names in content.INDEX.items()
-        if file in here
-        for name in names
-    }
+    """By exercise the module that declares it."""
+    lessons = importlib.import_module("course_exercises").INDEX.items()
+    return {name: f"course_exercises.{file}" for file, names in lessons for name in names}
