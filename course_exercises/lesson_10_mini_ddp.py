@@ -278,7 +278,6 @@ exercise(
     words=WORDS | ROUNDS,
     settle=gradients.zero_or_none,
     tolerance=1e-5,
-    length_is="",
     core=lambda rng: [
         trained(2, "one layer", 1000),
         trained(2, two, 8),
@@ -432,7 +431,6 @@ exercise(
         (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30),
     ),
     sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2d 2 2 2d 3d", 24), ("2 2df 2", 24)),
-    length_is="",
     special=frozen_or_wide,
     hints=BUCKET_HINTS
     | {

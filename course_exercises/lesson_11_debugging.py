@@ -86,7 +86,6 @@ exercise(
         *suspects(WRONG, 2),
     ],
     sturdy=lambda rng: suspects(RIGHT, 1, 4),
-    length_is="",
     blank=False,
     hints={
         "returns-verdict": "The test returns what it has found out, and nobody looks at that. A "
@@ -300,7 +299,6 @@ exercise(
         *part("buffers", "counts.count@1", 2, numbers="large"),
         *part("two layers", "first.bias@2", 3, calls=2, later=({DIFFERS: ["second.bias@1"]},)),
     ],
-    length_is="",
     budget=[gives_little],
     hints={
         "salted-hash": "Python's hash() of text and bytes is salted: it is another one in each "
@@ -503,7 +501,6 @@ exercise(
         Case(1, 2, calls=2, options={CALLS: [[0.0, 1.0]]}, later=({CALLS: [[2.0, 0.0]]},)),
         drawn(rng, 16, 6),
     ],
-    length_is="",
     special=lambda case: marked({"calls": case.calls > 1, "no calls": not case.options[CALLS]}),
     words={"no calls": "there are no calls, and so no ranks. What is the list then?"},
     in_ranks=False,

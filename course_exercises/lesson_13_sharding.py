@@ -255,7 +255,6 @@ exercise(
     "13.1 ShardedOptimizer",
     optimize,
     inputs=a_step,
-    length_is="",
     tolerance=1e-6,
     words={
         **dict.fromkeys(["shapes", "make"]),
@@ -451,7 +450,6 @@ exercise(
     "13.2 gathered_linear",
     linear,
     inputs=a_linear,
-    length_is="",
     tolerance=1e-5,
     words={
         "shapes": None,
@@ -640,7 +638,6 @@ exercise(
     "13.3 prefetched",
     sums,
     inputs=some_layers,
-    length_is="",
     special=lambda case: marked(
         {
             "no layers": not case.options["lengths"],
@@ -767,7 +764,6 @@ exercise(
     "13.4 clip_global_norm",
     clip,
     inputs=some_gradients,
-    length_is="",
     tolerance=1e-5,
     blank=False,
     words={
