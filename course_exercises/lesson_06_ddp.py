@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 from torch.utils.data import DistributedSampler, TensorDataset
 
-from course_exercises.declare import Mistakes, each, exercise, turned
+from course_exercises.declare import Mistakes, each, exercise
 from course_exercises.gradients import broadcast
 from course_exercises.models import SAMPLES, WORDS, batches, model
 from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
@@ -103,7 +103,7 @@ def train(
 
 def reports(key: str, ways: list[Number]) -> OfPlay:
     """The weights are right, and ``key`` is on every rank what one of these ways would report."""
-    wrong = turned(train, each(**{key: ways}))
+    wrong = [partial(train, **way) for way in each(**{key: ways})]
 
     def when(play: Play) -> bool:
         if not play.done or "left" in play.wrong:
