@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from course_exercises.declare import Mistakes
 from course_lib.beside.seen import Seen
-from course_lib.checks.exercise import Play
-from course_lib.checks.usual_diagnoses import OfPlay
-from course_lib.gradients import compare_gradients
 
 MISSING = "without gradient"  # the name of an option
 
@@ -56,27 +53,6 @@ def zero_or_none(want: list[Seen], got: list[Seen]) -> list[Seen]:
                 now = theirs.args[0].get(name)
                 mine.args[0][name] = None if now is None else torch.zeros_like(now)
     return want
-
-
-def backward(cut: Mapping[str, int], kind: str, *names: str) -> OfPlay:
-    """Forward is right, and ``compare_gradients`` says this kind of one of these gradients, or of
-    any; the factors ``n`` and ``1/n`` count as kinds. ``cut``: along which dimension a tensor's
-    parts lie side by side on the ranks; others are whole on each."""
-
-    def when(play: Play) -> bool:
-        if not play.done or play.wrong != ["grad"]:
-            return False
-        wants, gots = ([one.args[0] for one in seen[0]] for seen in (play.expected, play.seen))
-        asked = [f"{name}.grad" for name in names] or [n for n in wants[0] if n.endswith(".grad")]
-        whole = {}
-        for name in asked:
-            parts, dim = [want[name] for want in wants], cut.get(name.removesuffix(".grad"))
-            whole[name] = parts[0] if dim is None else torch.cat(parts, dim)
-        found = compare_gradients(whole, [{name: got[name] for name in asked} for got in gots])
-        factor = f"{kind.replace('n', str(play.case.world))} times"
-        return any(f.kind == kind or f.text.startswith(factor) for f in found)
-
-    return when
 
 
 def state(model: nn.Module) -> list[torch.Tensor]:

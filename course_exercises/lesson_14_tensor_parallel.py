@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_exercises.declare import each, exercise, marked
-from course_exercises.gradients import backward
 from course_exercises.signs import over_budget
 from course_lib.beside.driven import AT_PEAK, BothWays
 from course_lib.checks.cases import Case, drawn
@@ -20,6 +19,7 @@ from course_lib.checks.compare import COUNTED
 from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.checks.rules import bytes_at_most, passes, peaks_at, sends_at_most
 from course_lib.checks.usual_diagnoses import OfPlay, says
+from course_lib.gradients import compare_gradients
 
 UNEVEN = "parts of unequal size"
 
@@ -37,6 +37,27 @@ def calls_at_most(numbers: Callable[[Play, Tensor], tuple[int, int]], calls: int
                 yield Finding("calls", f"rank {rank}, {when}: {said}; at most {most} bytes", rank)
 
     return rule
+
+
+def backward(cut: Mapping[str, int], kind: str, *names: str) -> OfPlay:
+    """Forward is right, and ``compare_gradients`` says this kind of one of these gradients, or of
+    any; the factors ``n`` and ``1/n`` count as kinds. ``cut``: along which dimension a tensor's
+    parts lie side by side on the ranks; others are whole on each."""
+
+    def when(play: Play) -> bool:
+        if not play.done or play.wrong != ["grad"]:
+            return False
+        wants, gots = ([one.args[0] for one in seen[0]] for seen in (play.expected, play.seen))
+        asked = [f"{name}.grad" for name in names] or [n for n in wants[0] if n.endswith(".grad")]
+        whole = {}
+        for name in asked:
+            parts, dim = [want[name] for want in wants], cut.get(name.removesuffix(".grad"))
+            whole[name] = parts[0] if dim is None else torch.cat(parts, dim)
+        found = compare_gradients(whole, [{name: got[name] for name in asked} for got in gots])
+        factor = f"{kind.replace('n', str(play.case.world))} times"
+        return any(f.kind == kind or f.text.startswith(factor) for f in found)
+
+    return when
 
 
 DRIVEN = {
