@@ -10,8 +10,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Right, declare
-from course_lib.checks.usual_diagnoses import OfPlay
+from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Play, Right, declare
+from course_lib.checks.usual_diagnoses import OfPlay, found
 
 Knobs = dict[str, Any]
 Ways = Knobs | list[Knobs]
@@ -65,3 +65,13 @@ def unequal(sizes: Sequence[int]) -> set[str]:
 def marked(marks: dict[str, bool]) -> set[str]:
     """The features of a case, of those that it may have."""
     return {feature for feature, there in marks.items() if there}
+
+
+def over_budget(*kinds: str) -> OfPlay:
+    """All is right, and the budget has a finding of one of these kinds."""
+    return lambda play: not play.findings and found(*kinds)(play)
+
+
+def apart_in_new_group(play: Play) -> bool:
+    """The ranks do not all make the same groups in the same order."""
+    return found("Mismatch", "Deadlock")(play) and "new_group" in str(play.error)

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_exercises.declare import each, exercise
-from course_exercises.signs import over_budget
+from course_exercises.declare import each, exercise, over_budget
 from course_lib.beside.seen import Seen
 from course_lib.checks import rules
 from course_lib.checks.cases import SLOW, Case, cases, crowd, tensor

@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from course_exercises.declare import each, exercise
-from course_exercises.signs import apart_in_new_group, over_budget
+from course_exercises.declare import apart_in_new_group, each, exercise, over_budget
 from course_exercises.whole_tensors import OWN_MISSING, WITHOUT_OWN
 from course_lib.beside.in_rank import group_of
 from course_lib.checks.cases import Case, cases, crowd, hostile, lay_out, rows, tensor

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from course_exercises.declare import each, exercise, marked
+from course_exercises.declare import apart_in_new_group, each, exercise, marked
 from course_exercises.formulas import NOTHING_TO_SEND, networks
-from course_exercises.signs import apart_in_new_group
 from course_exercises.whole_tensors import rooted_core, rooted_sturdy, worlds_and_lengths
 from course_lib.checks import rules
 from course_lib.checks.cases import Case, both_regimes, chunked, crowd, hostile, tensor

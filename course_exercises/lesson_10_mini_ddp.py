@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from course_exercises import gradients
-from course_exercises.declare import each, exercise, marked, unequal
+from course_exercises.declare import each, exercise, marked, over_budget, unequal
 from course_exercises.models import WORDS, model
-from course_exercises.signs import over_budget
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
 from course_lib.checks.cases import Case, crowd, drawn
 from course_lib.checks.exercise import Finding, Play

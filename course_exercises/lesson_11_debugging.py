@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_exercises.declare import exercise, marked
+from course_exercises.declare import exercise, marked, over_budget
 from course_exercises.models import WORDS, model
-from course_exercises.signs import over_budget
 from course_lib.beside.driven import Salted
 from course_lib.beside.suspect import BEFORE, FAILS, NEVER, PASSES, RIGHT, WRONG, Suspect
 from course_lib.checks.cases import Case, crowd

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
-from course_exercises.declare import each, exercise, marked
-from course_exercises.signs import over_budget
+from course_exercises.declare import each, exercise, marked, over_budget
 from course_lib.beside.deaths import HERE, Saves
 from course_lib.beside.resumed import Job, Resumed, ends, seed
 from course_lib.checks.cases import Case, chunked, crowd, drawn, rows

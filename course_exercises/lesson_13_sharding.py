@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from course_exercises import gradients
-from course_exercises.declare import each, exercise, marked
-from course_exercises.signs import over_budget
+from course_exercises.declare import each, exercise, marked, over_budget
 from course_lib.beside.driven import BothWays
 from course_lib.beside.sharded import Clipping, Layers, Optimizing
 from course_lib.checks.cases import Case, crowd, drawn, tensor

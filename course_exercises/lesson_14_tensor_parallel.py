@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from course_exercises.declare import each, exercise, marked
-from course_exercises.signs import over_budget
+from course_exercises.declare import each, exercise, marked, over_budget
 from course_lib.beside.driven import AT_PEAK, BothWays
 from course_lib.checks.cases import Case, drawn
 from course_lib.checks.cases import rows as cases
