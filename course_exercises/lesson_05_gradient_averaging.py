@@ -11,31 +11,32 @@ from torch import Tensor, nn
 from course_exercises import gradients
 from course_exercises.declare import exercise, unequal
 from course_exercises.gradients import MISSING, state
-from course_exercises.models import BUFFERS, SAMPLES, WORDS, batches, give_gradients, model, models
+from course_exercises.models import BUFFERS, SAMPLES, WORDS, batches, give_gradients, model
 from course_lib.checks.cases import Case, crowd
+
+
+def models(*kinds: str, worlds: tuple[int, ...], **rest: Any) -> list[Case]:
+    """A case for each kind of model and each world."""
+    more = rest.pop("options", {})
+    return [Case(w, options={"model": kind, **more}, **rest) for kind in kinds for w in worlds]
+
 
 # ---- 05.1 average_gradients ----------------------------------------------------------------------
 
-ON_RANK_0 = {MISSING: "the first parameter on rank 0"}
-ON_THE_LAST = {MISSING: "all parameters on the last rank"}
-ON_ALL = {MISSING: "the first parameter on any rank"}
-
-
-def lacks(case: Case, parameter: int, rank: int) -> bool:
-    """Whether this rank has no gradient for its ``parameter``-th parameter."""
-    return {
-        "": False,
-        ON_RANK_0[MISSING]: parameter == 0 and rank == 0,
-        ON_THE_LAST[MISSING]: rank == case.world - 1,
-        ON_ALL[MISSING]: parameter == 0,
-    }[case.options.get(MISSING, "")]
+LACKS: dict[str, Callable[[int, int, int], bool]] = {  # parameter by number, rank, ranks
+    "the first parameter on rank 0": lambda k, rank, n: k == rank == 0,
+    "all parameters on the last rank": lambda k, rank, n: rank == n - 1,
+    "the first parameter on any rank": lambda k, rank, n: k == 0,
+}
+ON_RANK_0, ON_THE_LAST, ON_ALL = ({MISSING: which} for which in LACKS)
 
 
 def with_gradients(case: Case, rank: int) -> tuple:
     made = model(case, rank)
     give_gradients(made, case, rank)
+    lacks = LACKS.get(case.options.get(MISSING, ""), lambda *_: False)
     for k, p in enumerate(made.parameters()):
-        p.grad = None if lacks(case, k, rank) else p.grad
+        p.grad = None if lacks(k, rank, case.world) else p.grad
     return (made,)
 
 

@@ -380,7 +380,6 @@ def absent(
     everybody: bool = False,
     silent_alone: bool = False,
     last_alone: bool = False,
-    most_first: bool = False,
     first_alone: bool = False,
     waiting_too: bool = False,
     nobody_too: bool = False,
@@ -402,8 +401,6 @@ def absent(
     made = {call: [r for r, op in ops[call].items() if op in counted[call]] for call in ops}
     lacking = {call: sorted({*members[call]} - {*made[call]}) for call in made}
     incomplete = [call for call in sorted(made, key=order) if lacking[call]]
-    if most_first:
-        incomplete.sort(key=lambda call: -len(lacking[call]))
     waiting = {
         rank
         for call in (made if silent_alone else incomplete)
@@ -479,7 +476,6 @@ exercise(
             {"order": lambda call: 0},
             {"order": lambda call: call[::-1]},
             {"order": lambda call: (call[0], str(call[1]))},
-            {"most_first": True},
         ],
         "victim": [
             {"waiting_too": True},

@@ -7,7 +7,6 @@ ranks' models can be alike or not.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
 
 import torch
 from torch import nn
@@ -74,12 +73,6 @@ def build(kind: str, dtype: torch.dtype) -> nn.Sequential:
     if kind == "another dtype":
         layers = {"first": first, "wide": nn.Linear(2, 2, dtype=torch.float64), "second": second}
     return nn.Sequential(OrderedDict(layers))
-
-
-def models(*kinds: str, worlds: tuple[int, ...], **rest: Any) -> list[Case]:
-    """A case for each kind of model and each world."""
-    more = rest.pop("options", {})
-    return [Case(w, options={"model": kind, **more}, **rest) for kind in kinds for w in worlds]
 
 
 def model(case: Case, salt: object) -> nn.Sequential:
