@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from course_exercises.declare import exercise
-from course_lib.checks.cases import Case, cases, chunked, crowd
+from course_lib.checks.cases import Case, chunked, crowd, rows
 from course_lib.checks.exercise import Play
 from course_lib.checks.rules import without_a_word
 
@@ -44,14 +44,11 @@ exercise(
     blocks,
     inputs=lambda case, rank: (case.length,),
     core=lambda rng: [
-        *cases((2, 3), (4, 7)),
-        *cases((4, 5), (10, 12)),
+        *rows("", (2, 4), (2, 7), (3, 4), (3, 7), (4, 10), (4, 12), (5, 10), (5, 12)),
         Case(5, rng.randrange(20, 400)),
     ],
     sturdy=lambda rng: [
-        *cases((1, 4), (0, 3)),
-        Case(8, 19),
-        Case(crowd(rng), 30),
+        *rows("", (1, 0), (1, 3), (4, 0), (4, 3), (8, 19), (crowd(rng), 30)),
         Case(3, 4, calls=2, later=({"length": 11},)),
         Case(5, 100_003),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from course_exercises.declare import exercise, marked
-from course_lib.checks.cases import Case, cases, crowd, hostile, tensor
+from course_lib.checks.cases import Case, cases, crowd, hostile, rows, tensor
 from course_lib.checks.compare import ANYTHING
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import no_collectives, trace_of
@@ -120,13 +120,12 @@ exercise(
     passed,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [
-        *cases((2, 3), (1, 3)),
-        *cases((4, 5), (2,)),
+        *rows("", (2, 1), (2, 3), (3, 1), (3, 3), (4, 2), (5, 2)),
         Case(5, rng.randrange(9, 300), numbers="random"),
         Case(3, 4, numbers="random", calls=3),
     ],
     sturdy=lambda rng: [
-        *(Case(1, 1), Case(3, 0), Case(8, 5), Case(crowd(rng), 3)),
+        *rows("", (1, 1), (3, 0), (8, 5), (crowd(rng), 3)),
         *hostile(3, 6, layouts=(2, 4)),
     ],
     special=lambda case: set() if case.length else {"empty"},
@@ -234,9 +233,7 @@ exercise(
     inputs=work,
     core=lambda rng: [Case(w, seed=s) for w in (3, 2, 4, 5) for s in (0, rng.randrange(9, 99))],
     sturdy=lambda rng: [
-        Case(1),
-        Case(8),
-        Case(crowd(rng)),
+        *cases((1, 8, crowd(rng)), (0,)),
         *cases((5, 6), (0,), jitter=3.0),
         Case(3, calls=2),
     ],

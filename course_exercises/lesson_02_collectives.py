@@ -13,7 +13,7 @@ from torch import Tensor
 from course_exercises import whole_tensors
 from course_exercises.declare import exercise
 from course_lib.checks import rules
-from course_lib.checks.cases import Case, cases, crowd, hostile, rows, tensor
+from course_lib.checks.cases import Case, crowd, hostile, rows, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.exercise import Play
 from course_lib.checks.usual_diagnoses import UNTOUCHED, found
@@ -123,18 +123,18 @@ exercise(
 
 # ---- 02.3 my_reduce ------------------------------------------------------------------------------
 
-REDUCERS: dict[str, Callable[[Tensor], Tensor]] = {
-    "sum": lambda rows: rows.sum(0),
-    "prod": lambda rows: rows.prod(0),
-    "max": lambda rows: rows.amax(0),
-    "min": lambda rows: rows.amin(0),
+REDUCERS: dict[str, Callable] = {
+    "sum": torch.sum,
+    "prod": torch.prod,
+    "max": torch.amax,
+    "min": torch.amin,
 }
 
 
 def combine(op: str, rows: Sequence[Tensor]) -> Tensor:
     """The reduction in one process, exact, in the dtype of the rows."""
     wide = torch.float64 if rows[0].is_floating_point() else torch.int64
-    return REDUCERS[op](torch.stack([row.to(wide) for row in rows])).to(rows[0].dtype)
+    return REDUCERS[op](torch.stack([row.to(wide) for row in rows]), 0).to(rows[0].dtype)
 
 
 def operand(case: Case, rank: int) -> Tensor:
@@ -184,10 +184,9 @@ exercise(
     inputs=lambda case, rank: (operand(case, rank), case.options["dst"], case.options["op"]),
     core=reduce_core,
     sturdy=lambda rng: [
-        Case(1, 2, options={"dst": 0, "op": "prod"}),
-        Case(3, 0, options={"dst": 1, "op": "max"}),
-        Case(crowd(rng), 2, options={"dst": 3, "op": rng.choice(["sum", "max", "min"])}),
-        Case(5, 3, "int32", numbers="random", options={"dst": 1, "op": "min"}),
+        *rows("dst op", (1, 2, 0, "prod"), (3, 0, 1, "max")),
+        *rows("dst op", (crowd(rng), 2, 3, rng.choice(["sum", "max", "min"]))),
+        *rows("dst op", (5, 3, 1, "min"), dtype="int32", numbers="random"),
         *hostile(3, 6, layouts=(2, 4), options={"dst": 0, "op": "sum"}),
     ],
     special=whole_tensors.worlds_and_lengths,
@@ -229,13 +228,12 @@ exercise(
     gathered,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [
-        *cases((2, 3), (1, 2)),
-        *cases((4, 5), (2,)),
+        *rows("", (2, 1), (2, 2), (3, 1), (3, 2), (4, 2), (5, 2)),
         Case(5, rng.randrange(9, 300), numbers="random"),
         Case(3, 4, numbers="random", calls=2),
     ],
     sturdy=lambda rng: [
-        *(Case(1, 1), Case(3, 0), Case(8, 2), Case(crowd(rng), 2)),
+        *rows("", (1, 1), (3, 0), (8, 2), (crowd(rng), 2)),
         *hostile(3, 6, layouts=(2, 4)),
     ],
     special=whole_tensors.worlds_and_lengths,
@@ -277,14 +275,12 @@ exercise(
     scattered,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [
-        *(Case(w, n) for w, n in ((2, 2), (2, 4), (3, 3), (3, 6), (4, 4), (5, 5))),
+        *rows("", (2, 2), (2, 4), (3, 3), (3, 6), (4, 4), (5, 5)),
         Case(5, 5 * rng.randrange(3, 60), numbers="random"),
         Case(3, 6, numbers="random", calls=2),
     ],
     sturdy=lambda rng: [
-        Case(1, 1),
-        Case(3, 0),
-        *(Case(w, 2 * w) for w in (8, crowd(rng))),
+        *rows("", (1, 1), (3, 0), (8, 16), (many := crowd(rng), 2 * many)),
         Case(4, 8, jitter=20.0, calls=8),
         Case(2, 8, layout="transposed"),
         *(c for c in hostile(2, 8) if c.layout != "scalar"),

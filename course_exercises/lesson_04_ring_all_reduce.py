@@ -14,7 +14,7 @@ from course_exercises.declare import each, exercise
 from course_exercises.formulas import formula, networks
 from course_lib.beside.seen import Seen
 from course_lib.checks import rules
-from course_lib.checks.cases import Case, cases, chunked, crowd, hostile, tensor
+from course_lib.checks.cases import Case, chunked, crowd, hostile, rows, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.exercise import Finding, Play
 
@@ -137,10 +137,7 @@ SOURCES = (  # what comes in a step is from step + 1 places back
 
 def ring_core(rng: random.Random) -> list[Case]:
     return [
-        Case(2, 2),
-        Case(3, 6),
-        Case(4, 4),
-        Case(3, 3),
+        *rows("", (2, 2), (3, 6), (4, 4), (3, 3)),
         Case(3, 6, calls=2),
         Case(5, 5 * rng.randrange(4, 50), numbers="random"),
     ]
@@ -168,10 +165,7 @@ exercise(
     inputs=lambda case, rank: (tensor(case, rank),),
     core=ring_core,
     sturdy=lambda rng: [
-        Case(1, 3),
-        *cases((2,), (0, 1)),
-        *cases((3, 4), (2, 5)),
-        Case(crowd(rng), 25),
+        *rows("", (1, 3), (2, 0), (2, 1), (3, 2), (3, 5), (4, 2), (4, 5), (crowd(rng), 25)),
         Case(2, 4, layout="transposed"),
         *hostile(3, 8, layouts=(2, 8)),
     ],
@@ -274,10 +268,7 @@ exercise(
     inputs=lambda case, rank: (chunks_of(case, rank),),
     core=ring_core,
     sturdy=lambda rng: [
-        Case(1, 3),
-        *cases((2,), (0, 1)),
-        *cases((3, 4), (2, 5)),
-        Case(crowd(rng), 25),
+        *rows("", (1, 3), (2, 0), (2, 1), (3, 2), (3, 5), (4, 2), (4, 5), (crowd(rng), 25)),
         *hostile(3, 8)[2:],
     ],
     special=chunked,
@@ -334,27 +325,18 @@ def handed_round(
     turn(chunks, max(0, n - 1 + more_steps), first, way, next, into, combine)
 
 
-def with_owners(worlds: tuple[int, ...], length: int, **rest: Any) -> list[Case]:
-    return [Case(w, length, options={"c": c}, **rest) for w in worlds for c in range(min(w, 3))]
-
-
 exercise(
     "04.3 ring_all_gather",
     handed_round,
     inputs=finished,
     core=lambda rng: [
-        *with_owners((2,), 2),
-        *with_owners((3,), 3),
-        Case(4, 4, options={"c": 3}),
-        Case(5, 5 * rng.randrange(4, 50), numbers="random", options={"c": rng.randrange(5)}),
+        *rows("c", (2, 2, 0), (2, 2, 1), (3, 3, 0), (3, 3, 1), (3, 3, 2), (4, 4, 3)),
+        *rows("c", (5, 5 * rng.randrange(4, 50), rng.randrange(5)), numbers="random"),
     ],
     sturdy=lambda rng: [
-        Case(1, 3, options={"c": 0}),
-        *with_owners((4,), 2),
-        Case(4, 23, options={"c": 1}),
-        Case(crowd(rng), 20, options={"c": 3}),
-        Case(3, 7, "bool", numbers="random", options={"c": 1}),
-        Case(3, 6, calls=3, options={"c": 0}, later=({"c": 1}, {"c": 2})),
+        *rows("c", (1, 3, 0), (4, 2, 0), (4, 2, 1), (4, 2, 2), (4, 23, 1), (crowd(rng), 20, 3)),
+        *rows("c", (3, 7, 1), dtype="bool", numbers="random"),
+        *rows("c", (3, 6, 0), calls=3, later=({"c": 1}, {"c": 2})),
         *hostile(3, 8, options={"c": 1})[2:],
     ],
     special=chunked,

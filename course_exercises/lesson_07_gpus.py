@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 from statistics import mode
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor
 from course_exercises.declare import each, exercise, over_budget
 from course_lib.beside.seen import Seen
 from course_lib.checks import rules
-from course_lib.checks.cases import SLOW, Case, cases, crowd, tensor
+from course_lib.checks.cases import SLOW, Case, cases, crowd, rows, tensor
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import trace_of, without_a_word
 from course_lib.checks.usual_diagnoses import OfPlay, found, says
@@ -34,8 +34,7 @@ def seconds(n: int, x: Tensor, network: Network = USUAL) -> float:
     return textbook_seconds("all_reduce", n, x.nbytes, network.latency, 1 / network.bandwidth)
 
 
-def on_gpus(world: int, length: int, **options: Any) -> Case:
-    return Case(world, length, options=options, backend="nccl")
+on_gpus = partial(rows, backend="nccl")
 
 
 # ---- 07.1 all_reduce_seconds ---------------------------------------------------------------------
@@ -58,10 +57,6 @@ def timed(
         span = repeats * LAUNCH if launches_alone else ran
         out.append(unit * span / (repeats if divided else 1))
     return out
-
-
-def behind_work(world: int, length: int, repeats: int) -> Case:
-    return replace(on_gpus(world, length, repeats=repeats), busy=BUSY)
 
 
 def nearly(want: list[Seen], got: list[Seen]) -> list[Seen]:
@@ -87,15 +82,16 @@ def one_after_another(play: Play) -> Iterator[Finding]:
                 break
 
 
+behind_work = partial(on_gpus, "repeats", busy=BUSY)
 exercise(
     "07.1 all_reduce_seconds",
     timed,
     inputs=lambda case, rank: (torch.ones(case.length), case.options["repeats"]),
     core=lambda rng: [
-        *(behind_work(n, 100_000, repeats) for n, repeats in ((2, 3), (3, 5), (4, 2), (5, 4))),
-        behind_work(2, rng.randint(100_000, 200_000), 7),
+        *behind_work((2, 100_000, 3), (3, 100_000, 5), (4, 100_000, 2), (5, 100_000, 4)),
+        *behind_work((2, rng.randint(100_000, 200_000), 7)),
     ],
-    sturdy=lambda rng: [behind_work(8, 100_000, 3)],
+    sturdy=lambda rng: behind_work((8, 100_000, 3)),
     settle=nearly,
     free=["left"],
     tolerance=0.1,
@@ -217,28 +213,25 @@ def after_computing(play: Play) -> bool:
     return found("slow")(play) and min(e.issued for e in trace_of(play).events) >= computed
 
 
+layered = partial(on_gpus, "layers ms")
 exercise(
     "07.2 average_while_computing",
     averaged,
     inputs=layers_of,
     core=lambda rng: [
-        on_gpus(2, 25_000, layers=2, ms=0.05),
-        on_gpus(3, 25_000, layers=4, ms=0.1),
-        on_gpus(4, 25_000, layers=3, ms=0.05),
-        on_gpus(5, 30_000, layers=rng.randrange(3, 7), ms=0.1),
-        on_gpus(4, 250_000, layers=3, ms=0.03),
-        Case(3, 4, options={"layers": 3, "ms": 1.0}),
+        *layered((2, 25_000, 2, 0.05), (3, 25_000, 4, 0.1), (4, 25_000, 3, 0.05)),
+        *layered((5, 30_000, rng.randrange(3, 7), 0.1), (4, 250_000, 3, 0.03)),
+        *layered((3, 4, 3, 1.0), backend="gloo"),
     ],
     sturdy=lambda rng: [
-        on_gpus(1, 4, layers=2, ms=0.1),
-        on_gpus(3, 4, layers=0, ms=0.1),
-        replace(on_gpus(8, 9, layers=2, ms=0.1), calls=2),
+        *layered((1, 4, 2, 0.1), (3, 4, 0, 0.1)),
+        *layered((8, 9, 2, 0.1), calls=2),
     ],
     length_is="gradients of length",
     budget=[overlapped, in_time],
     regimes=lambda rng: [  # the latency, or the bytes, take longer than a layer
-        on_gpus(3, 9, layers=4, ms=0.05),
-        replace(on_gpus(2, 250, layers=4, ms=0.05), bandwidth=SLOW * 10),
+        *layered((3, 9, 4, 0.05)),
+        *layered((2, 250, 4, 0.05), bandwidth=SLOW * 10),
     ],
     hints={
         "sum": "Every rank has the sum of all gradients: n times too large. Is it divided, and in "

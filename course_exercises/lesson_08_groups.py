@@ -11,7 +11,7 @@ from torch import Tensor
 from course_exercises.declare import apart_in_new_group, each, exercise, over_budget
 from course_exercises.whole_tensors import OWN_MISSING, WITHOUT_OWN
 from course_lib.beside.in_rank import group_of
-from course_lib.checks.cases import Case, cases, crowd, hostile, lay_out, rows, tensor
+from course_lib.checks.cases import Case, crowd, hostile, lay_out, rows, tensor
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most, trace_of
 from course_lib.checks.usual_diagnoses import OfPlay, found, only, says
@@ -168,15 +168,13 @@ exercise(
     exchanged,
     inputs=blocks_of,
     core=lambda rng: [
-        *cases((2, 3), (1, 2)),
-        Case(4, 2),
-        Case(5, 1),
+        *rows("", (2, 1), (2, 2), (3, 1), (3, 2), (4, 2), (5, 1)),
         Case(3, 2, calls=2),
         Case(4, rng.randrange(9, 60), numbers="random"),
     ],
     sturdy=lambda rng: [
-        *(Case(1, 3), Case(3, 0), Case(crowd(rng), 2)),
-        *(Case(w, n, options=UNEQUAL) for w, n in ((2, 1), (3, 4), (5, 4))),
+        *rows("", (1, 3), (3, 0), (crowd(rng), 2)),
+        *rows("", (2, 1), (3, 4), (5, 4), options=UNEQUAL),
         *(c for c in hostile(3, 5) if c.layout in ("contiguous", "strided")),
     ],
     special=lambda case: set() if case.length else {"empty"},

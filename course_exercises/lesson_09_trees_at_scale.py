@@ -15,7 +15,7 @@ from course_exercises.declare import apart_in_new_group, each, exercise, marked
 from course_exercises.formulas import NOTHING_TO_SEND, networks
 from course_exercises.whole_tensors import rooted_core, rooted_sturdy, worlds_and_lengths
 from course_lib.checks import rules
-from course_lib.checks.cases import Case, both_regimes, chunked, crowd, hostile, tensor
+from course_lib.checks.cases import Case, both_regimes, chunked, crowd, hostile, rows, tensor
 from course_lib.checks.compare import same
 from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.checks.usual_diagnoses import found, only
@@ -203,18 +203,13 @@ exercise(
     inputs=fractions,
     tolerance=1e-6,
     core=lambda rng: [
-        *(Case(w, length) for w, length in ((2, 1), (2, 3), (3, 1), (4, 1), (5, 3))),
+        *rows("", (2, 1), (2, 3), (3, 1), (4, 1), (5, 3)),
         Case(rng.choice((3, 5)), rng.randrange(9, 99), numbers="random"),
         Case(3, 3, calls=2),
-        *(Case(w, n, options={"fractions": True}) for w, n in ((3, 3), (4, 64), (5, 64))),
+        *rows("", (3, 3), (4, 64), (5, 64), options={"fractions": True}),
     ],
     sturdy=lambda rng: [
-        Case(1, 3),
-        Case(3, 0),
-        Case(6, 2),
-        Case(7, 2),
-        Case(8, 2),
-        Case(crowd(rng), 3),
+        *rows("", (1, 3), (3, 0), (6, 2), (7, 2), (8, 2), (crowd(rng), 3)),
         *hostile(3, 6, layouts=(2, 4)),
     ],
     words=MANY,
@@ -428,23 +423,18 @@ def summed(
         t.copy_(total)
 
 
-def nodes_of(*rows: tuple[int, int, int], **rest: Any) -> list[Case]:
-    """A case for each world, number of ranks in a node, and length."""
-    return [Case(w, length, options={G: g}, **rest) for w, g, length in rows]
-
-
 exercise(
     "09.4 hierarchical_all_reduce",
     summed,
     inputs=lambda case, rank: (tensor(case, rank), case.options[G]),
     core=lambda rng: [
-        *nodes_of((4, 2, 4), (4, 2, 8), (6, 2, 12), (6, 3, 12)),
-        *nodes_of((4, 2, 4 * rng.randrange(4, 30)), numbers="random"),
-        *nodes_of((4, 2, 4), calls=2),
+        *rows(G, (4, 4, 2), (4, 8, 2), (6, 12, 2), (6, 12, 3)),
+        *rows(G, (4, 4 * rng.randrange(4, 30), 2), numbers="random"),
+        *rows(G, (4, 4, 2), calls=2),
     ],
     sturdy=lambda rng: [
-        *nodes_of((1, 1, 3), (2, 1, 3), (2, 2, 4), (3, 3, 4), (4, 2, 0), (4, 2, 1), (4, 2, 7)),
-        *nodes_of((6, 3, 7), (8, 4, 5), (12, 4, 24)),
+        *rows(G, (1, 3, 1), (2, 3, 1), (2, 4, 2), (3, 4, 3), (4, 0, 2), (4, 1, 2), (4, 7, 2)),
+        *rows(G, (6, 7, 3), (8, 5, 4), (12, 24, 4)),
         *hostile(4, 8, options={G: 2}),
     ],
     special=lambda case: chunked(replace(case, world=case.options[G])),
