@@ -15,7 +15,7 @@ from course_exercises.declare import each, exercise, marked, unequal
 from course_exercises.models import WORDS, model
 from course_exercises.signs import over_budget
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
-from course_lib.checks.cases import Case, crowd, drawn
+from course_lib.checks.cases import Case, crowd, drawn, rows
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import passes, trace_of
 from course_lib.checks.usual_diagnoses import found, only, says
@@ -518,13 +518,6 @@ def one_each_way(play: Play) -> Iterator[Finding]:
             yield Finding("bytes", f"{said} with {numbers} numbers; 3 a channel are enough")
 
 
-def norms(*cases: tuple, **rest: Any) -> list[Case]:
-    return [
-        Case(len(rows), channels, options={"batches": rows, **dict(*more)}, **rest)
-        for channels, rows, *more in cases
-    ]
-
-
 exercise(
     "10.3 sync_batch_norm",
     normalise,
@@ -534,14 +527,17 @@ exercise(
     tolerance=1e-5,
     length_is="channels",
     core=lambda rng: [
-        *norms((1, (2, 2)), (2, (3, 3, 3)), (1, (1, 3)), (2, (4, 1, 2)), (3, (1, 1, 1, 1))),
-        *norms((2, (2, 3), {"L": (3,)}), (2, (3, 2), {"eps": 0.5})),
-        *norms((rng.randrange(2, 6), (rng.randrange(2, 6), rng.randrange(2, 6)))),
+        *rows("batches", (2, 1, (2, 2)), (3, 2, (3, 3, 3)), (2, 1, (1, 3)), (3, 2, (4, 1, 2))),
+        *rows("batches", (4, 3, (1, 1, 1, 1))),
+        *rows("batches L", (2, 2, (2, 3), (3,))),
+        *rows("batches eps", (2, 2, (3, 2), 0.5)),
+        *rows("batches", (2, rng.randrange(2, 6), (rng.randrange(2, 6), rng.randrange(2, 6)))),
     ],
     sturdy=lambda rng: [
-        *norms((2, (4,)), (2, (0, 3)), (2, (2, 0, 3), {"L": (2,)})),
-        *norms((2, (1,) * crowd(rng)), (3, (1, 5, 2, 3, 1))),
-        *norms((2, (2, 3)), dtype="float64"),
+        *rows("batches", (1, 2, (4,)), (2, 2, (0, 3)), (5, 3, (1, 5, 2, 3, 1))),
+        *rows("batches L", (3, 2, (2, 0, 3), (2,))),
+        *rows("batches", (n := crowd(rng), 2, (1,) * n)),
+        *rows("batches", (2, 2, (2, 3)), dtype="float64"),
     ],
     budget=[one_each_way],
     blank=False,

@@ -20,7 +20,7 @@ from course_exercises.declare import each, exercise, marked
 from course_exercises.signs import over_budget
 from course_lib.beside.driven import BothWays
 from course_lib.beside.sharded import Clipping, Layers, Optimizing
-from course_lib.checks.cases import Case, crowd, drawn, tensor
+from course_lib.checks.cases import Case, crowd, drawn, rows, tensor
 from course_lib.checks.compare import ANYTHING, COUNTED
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import (
@@ -95,8 +95,8 @@ def by_parameter(params: list[Tensor], n: int, cut: Callable) -> list[Tensor]:
 
 def interleaved(p: Tensor, n: int) -> Tensor:
     """What lies in blocks, where every n-th element was taken."""
-    rows = nn.functional.pad(p.flatten(), (0, -p.numel() % n)).view(-1, n)
-    return rows.t().reshape(-1)[: p.numel()].view_as(p)
+    by_turns = nn.functional.pad(p.flatten(), (0, -p.numel() % n)).view(-1, n)
+    return by_turns.t().reshape(-1)[: p.numel()].view_as(p)
 
 
 def moved(
@@ -439,13 +439,6 @@ def gathers_and_scatters(play: Play) -> Iterator[Finding]:
             yield Finding(f"calls {when}", f"rank {rank} calls {', '.join(ops)} {when}", rank)
 
 
-def linears(*cases: tuple, **rest: Any) -> list[Case]:
-    return [
-        Case(world, options={"shapes": "x".join(map(str, shape)), **dict(*more)}, **rest)
-        for world, shape, *more in cases
-    ]
-
-
 exercise(
     "13.2 gathered_linear",
     linear,
@@ -466,16 +459,17 @@ exercise(
         }
     ),
     core=lambda rng: [
-        *linears((2, (1, 2)), (2, (2, 2)), (2, (3, 3)), (3, (2, 4)), (4, (3, 5))),
-        *linears((2, (4, 3), {"batch": (2, 3)}), (3, (4, 3), {"batch": ()})),
-        *linears((5, (rng.randrange(2, 7), rng.randrange(2, 7)))),
-        *linears((2, (3, 4), {"x needs": NO_GRADIENT})),
-        *linears((2, (40, 50)), (4, (60, 45))),
+        *rows("shapes", (2, 0, "1x2"), (2, 0, "2x2"), (2, 0, "3x3"), (3, 0, "2x4"), (4, 0, "3x5")),
+        *rows("shapes batch", (2, 0, "4x3", (2, 3)), (3, 0, "4x3", ())),
+        *rows("shapes", (5, 0, f"{rng.randrange(2, 7)}x{rng.randrange(2, 7)}")),
+        Case(2, options={"shapes": "3x4", "x needs": NO_GRADIENT}),
+        *rows("shapes", (2, 0, "40x50"), (4, 0, "60x45")),
     ],
     sturdy=lambda rng: [
-        *linears((1, (2, 3)), (crowd(rng), (2, 3)), (3, (2, 2), {"batch": (0,)})),
-        *linears((2, (3, 5)), (3, (30, 70)), dtype="float64"),
-        *linears((3, (1, 1)), (2, (2, 3), {"batch": (2, 1, 2)})),
+        *rows("shapes", (1, 0, "2x3"), (crowd(rng), 0, "2x3")),
+        *rows("shapes batch", (3, 0, "2x2", (0,)), (2, 0, "2x3", (2, 1, 2))),
+        *rows("shapes", (2, 0, "3x5"), (3, 0, "30x70"), dtype="float64"),
+        *rows("shapes", (3, 0, "1x1")),
     ],
     budget=[holds_at_most(BETWEEN, little_more), gathers_and_scatters],
     hints={
@@ -625,14 +619,7 @@ def other_kinds(play: Play) -> bool:
     return not isinstance(got, list) or not all(isinstance(t, Tensor) and t.dim() == 0 for t in got)
 
 
-def in_layers(*cases: tuple[int, float, tuple[int, ...]], **rest: Any) -> list[Case]:
-    return [
-        Case(
-            n, options={"lengths": lengths, "ms": ms}, bandwidth=1e7, **({"backend": "nccl"} | rest)
-        )
-        for n, ms, lengths in cases
-    ]
-
+in_layers = partial(rows, "lengths ms", bandwidth=1e7, backend="nccl")
 
 exercise(
     "13.3 prefetched",
@@ -651,14 +638,14 @@ exercise(
         "layers of unequal length": "layers are not equally long. Is a buffer made for each?",
     },
     core=lambda rng: [
-        *in_layers((2, 0.1, (5,)), (2, 0.2, (200, 300)), (3, 0.3, (40, 90, 60))),
-        *in_layers((2, 1.0, (2500, 2000, 3000, 1500, 2500))),
-        *in_layers((4, 0.5, tuple(rng.randrange(300, 900) for _ in range(6)))),
-        *in_layers((3, 0.1, (40, 50, 60)), backend="gloo"),
+        *in_layers((2, 0, (5,), 0.1), (2, 0, (200, 300), 0.2), (3, 0, (40, 90, 60), 0.3)),
+        *in_layers((2, 0, (2500, 2000, 3000, 1500, 2500), 1.0)),
+        *in_layers((4, 0, tuple(rng.randrange(300, 900) for _ in range(6)), 0.5)),
+        *in_layers((3, 0, (40, 50, 60), 0.1), backend="gloo"),
     ],
     sturdy=lambda rng: [
-        *in_layers((1, 0.1, (4, 5, 6)), (2, 0.1, ()), (8, 0.2, (30, 90, 20, 40))),
-        *in_layers((3, 0.3, (600, 200, 700, 200))),
+        *in_layers((1, 0, (4, 5, 6), 0.1), (2, 0, (), 0.1), (8, 0, (30, 90, 20, 40), 0.2)),
+        *in_layers((3, 0, (600, 200, 700, 200), 0.3)),
     ],
     budget=[in_step, peaks_at(two_layers), always_whole],
     hints={
@@ -751,14 +738,7 @@ def one_number(play: Play) -> Iterator[Finding]:
             yield Finding("calls", f"rank {rank} calls {said}", rank)
 
 
-def with_gradients(*cases: tuple, none: str = "", **rest: Any) -> list[Case]:
-    names = ("pieces", "whole", "max_norm", "times")
-    more = {"gradient": none} if none else {}
-    return [
-        Case(n, options=dict(zip(names, values, strict=False)) | more, **rest)
-        for n, *values in cases
-    ]
-
+with_gradients = partial(rows, "pieces whole max_norm")
 
 exercise(
     "13.4 clip_global_norm",
@@ -772,18 +752,20 @@ exercise(
         "the others have counts.",
     },
     core=lambda rng: [
-        *with_gradients((2, (2,), (), 1.0), (2, (2,), (3,), 1.0), (3, (2, 3), (4,), 2.0)),
-        *with_gradients((3, (3,), (2, 2), 1e4), (4, (5, 1), (3, 6), 7.5)),
-        *with_gradients((2, (3, 2), (2,), 1.0), none=NONE_ANYWHERE),
-        *with_gradients((3, (3, 2), (2,), 1.0), (2, (3,), (), 1.0), none=NONE_SOMEWHERE),
-        *with_gradients((5, (rng.randrange(4, 9), 3), (rng.randrange(4, 9),), 0.5)),
+        *with_gradients((2, 0, (2,), (), 1.0), (2, 0, (2,), (3,), 1.0), (3, 0, (2, 3), (4,), 2.0)),
+        *with_gradients((3, 0, (3,), (2, 2), 1e4), (4, 0, (5, 1), (3, 6), 7.5)),
+        *with_gradients((2, 0, (3, 2), (2,), 1.0), options={"gradient": NONE_ANYWHERE}),
+        *with_gradients((3, 0, (3, 2), (2,), 1.0), options={"gradient": NONE_SOMEWHERE}),
+        *with_gradients((2, 0, (3,), (), 1.0), options={"gradient": NONE_SOMEWHERE}),
+        *with_gradients((5, 0, (rng.randrange(4, 9), 3), (rng.randrange(4, 9),), 0.5)),
     ],
     sturdy=lambda rng: [
-        *with_gradients((1, (2, 3), (4,), 1.0), (crowd(rng), (3,), (2,), 1.0)),
-        *with_gradients((2, (4, 3), (5,), 64.0, 300), dtype="float16"),
-        *with_gradients((2, (4, 3), (5,), 64.0, 2**20), dtype="float64"),
-        *with_gradients((2, (), (3,), 1.0), (2, (3,), (), 1.0, 0)),
-        *with_gradients((2, (3,), (), 1.0), none=NONE_ANYWHERE),
+        *with_gradients((1, 0, (2, 3), (4,), 1.0), (crowd(rng), 0, (3,), (2,), 1.0)),
+        *with_gradients((2, 0, (4, 3), (5,), 64.0), dtype="float16", options={"times": 300}),
+        *with_gradients((2, 0, (4, 3), (5,), 64.0), dtype="float64", options={"times": 2**20}),
+        *with_gradients((2, 0, (), (3,), 1.0)),
+        *with_gradients((2, 0, (3,), (), 1.0), options={"times": 0}),
+        *with_gradients((2, 0, (3,), (), 1.0), options={"gradient": NONE_ANYWHERE}),
     ],
     budget=[one_number],
     hints={
@@ -848,11 +830,8 @@ def of_each_kind(
 
 
 def of_stages(*cases: tuple[int, int]) -> list[Case]:
-    return [
-        Case(1, options={"params": params, "n": n, "stage": stage})
-        for params, n in cases
-        for stage in range(4)
-    ]
+    by_stage = [(1, 0, *case, stage) for case in cases for stage in range(4)]
+    return rows("params n stage", *by_stage)
 
 
 exercise(
