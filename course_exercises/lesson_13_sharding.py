@@ -35,7 +35,7 @@ from course_lib.checks.rules import (
 from course_lib.checks.usual_diagnoses import found, says
 from course_lib.errors import Mismatch
 from course_lib.simulated.costs import textbook_seconds
-from course_lib.trace import Event
+from course_lib.trace import Event, Span
 
 LAUNCH = 5e-6  # seconds of a modelled GPU's host for each call
 
@@ -72,7 +72,13 @@ NOT_PADDED = (
 
 # ---- 13.1 ShardedOptimizer -----------------------------------------------------------------------
 
-STATES = {"SGD": 1, "Adam": 2, "AdamW": 2}  # tensors of a parameter's size that a step leaves
+# By a case's word an optimizer's options, and how many tensors of a parameter's size a step leaves.
+MADE: dict[str, tuple[dict[str, Any], int]] = {
+    "SGD": ({"momentum": 0.5}, 1),
+    "Adam": ({}, 2),
+    "AdamW": ({"weight_decay": 0.25}, 2),
+    "Adam amsgrad": ({"amsgrad": True}, 3),
+}
 NONE_SOMEWHERE, NONE_ANYWHERE = "None on some rank", "None on all ranks"
 GENERATOR = {"params": "a generator"}
 
@@ -156,8 +162,9 @@ def optimize(
 
 
 def a_step(case: Case, rank: int) -> tuple[Optimizing]:
-    """Parameters of the shapes that the case says; ``d`` behind one makes it of float64."""
-    o = case.options
+    """Parameters of the shapes that the case says; ``d`` behind one makes it of float64. Of the
+    first one gradients are missing: the second step's everywhere, or all of the last rank's."""
+    o, is_last = case.options, rank == case.world - 1
     params: list[nn.Parameter] = []
     seeds: list[list[int | None]] = []
     for k, word in enumerate(o["shapes"].split()):
@@ -167,23 +174,10 @@ def a_step(case: Case, rank: int) -> tuple[Optimizing]:
         params.append(nn.Parameter((numbers / 8).to(dtype)))
     for step in range(o.get("steps", 2)):
         seeds.append([case.random(step, k, rank).randrange(1 << 31) for k in range(len(params))])
-        seeds[-1][0] = None if missing(o, step, rank, case.world) else seeds[-1][0]
-    options = {"lr": 0.125} | OPTIONS[o["make"]]
+        if {NONE_ANYWHERE: step == 1, NONE_SOMEWHERE: is_last}.get(o.get("gradient", "")):
+            seeds[-1][0] = None
+    options = {"lr": 0.125} | MADE[o["make"]][0]
     return (Optimizing(params, o["make"].split()[0], options, seeds, "params" in o),)
-
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "SGD": {"momentum": 0.5},
-    "Adam": {},
-    "AdamW": {"weight_decay": 0.25},
-    "Adam amsgrad": {"amsgrad": True},
-}
-
-
-def missing(options: dict[str, Any], step: int, rank: int, n: int) -> bool:
-    """Whether this rank has no gradient of the first parameter in this step; the last step has."""
-    none = options.get("gradient")
-    return (none == NONE_ANYWHERE and step == 1) or (none == NONE_SOMEWHERE and rank == n - 1)
 
 
 def share(play: Play) -> int:
@@ -195,15 +189,12 @@ def share(play: Play) -> int:
     return sum(ceil(length / n) * dtype.itemsize for dtype, length in dtypes.items())
 
 
-def states(job: Optimizing) -> int:
-    return STATES[job.make] + bool(job.options.get("amsgrad"))
-
-
 def may_rest_at(play: Play, rank: int) -> int | None:
     """Parameters, and a share of them and of the states; of small models nobody counts."""
     job = play.given(0)
     most = sum(p.nbytes for p in job.params) + 8 * len(job.params) + 256
-    return most + (states(job) + 1) * share(play) if job.is_counted else None
+    states = MADE[play.case.options["make"]][1]
+    return most + (states + 1) * share(play) if job.is_counted else None
 
 
 def few_bytes(play: Play) -> Iterator[Finding]:
@@ -375,35 +366,29 @@ def piece(whole: Tensor, rank: int, n: int) -> Tensor:
 
 def linear(
     given: list[tuple[BothWays]],
-    share: Callable[[Tensor, int], Tensor] = lambda by_rank, rank: by_rank.mean(0),
-    reaches: bool = True,
-    averages_x: bool = False,
-    of_x_too: bool = True,
+    share: Callable[[Tensor, int], Tensor | None] = lambda by_rank, rank: by_rank.mean(0),
+    of_x: Callable[[Tensor, int], Tensor | None] = lambda by_rank, rank: by_rank[rank],
     forward: Callable[[Tensor, int, int], Tensor] = Tensor.view,
     backward: Callable[[Tensor, Tensor], Tensor] = lambda grad, x: grad,
 ) -> None:
     """One process that has all of W. The rest are mistakes."""
     jobs = [job for (job,) in given]
-    n, (rows, columns), dtype = len(jobs), jobs[0].rest[0], jobs[0].given["x"].dtype
+    rows, columns = jobs[0].rest[0]
     flat = torch.cat([job.given["shard"] for job in jobs]).double()[: rows * columns]
-    grads: list[Tensor] = []
-    of_x: list[Any] = []
-    for job in jobs:
-        w = flat.view(rows, columns).clone().requires_grad_()
-        x = job.given["x"].double().requires_grad_()
-        y = x @ w.t()
-        (y * job.upstream).sum().backward()
-        grads.append(backward(w.grad, x).flatten())  # type: ignore[arg-type]
-        of_x.append(x.grad)
-        y = x.detach() @ forward(flat, rows, columns).t()
-        job.noted["output"] = y.to(dtype)
-    same_shape = len({x.shape for x in of_x}) == 1
+    xs = [job.given["x"].double() for job in jobs]
+    ys = [job.upstream.double() for job in jobs]
+    of_w = [torch.einsum("...r,...c->rc", y, x) for x, y in zip(xs, ys, strict=True)]
+    of_w = [backward(grad, x).flatten() for grad, x in zip(of_w, xs, strict=True)]
+    of_xs = torch.stack(ys) @ flat.view(rows, columns)
     for rank, job in enumerate(jobs):
-        means = sum(of_x) / n if averages_x and same_shape else of_x[rank]
-        has_x = of_x_too and "x" not in job.constant
-        job.noted["x.grad"] = means.to(dtype) if has_x else None
-        grad = piece(share(torch.stack(grads), rank), rank, n).to(dtype)
-        job.noted["shard.grad"] = grad if reaches else None
+        mean = share(torch.stack(of_w), rank)
+        made = {
+            "output": xs[rank] @ forward(flat, rows, columns).t(),
+            "x.grad": None if job.constant else of_x(of_xs, rank),
+            "shard.grad": None if mean is None else piece(mean, rank, len(jobs)),
+        }
+        dtype = job.upstream.dtype
+        job.noted |= {name: t if t is None else t.to(dtype) for name, t in made.items()}
         job.noted |= COUNTED
 
 
@@ -467,9 +452,10 @@ exercise(
     ],
     sturdy=lambda rng: [
         *rows("shapes", (1, 0, "2x3"), (crowd(rng), 0, "2x3")),
-        *rows("shapes batch", (3, 0, "2x2", (0,)), (2, 0, "2x3", (2, 1, 2))),
+        Case(3, options={"shapes": "2x2", "batch": (0,)}),
         *rows("shapes", (2, 0, "3x5"), (3, 0, "30x70"), dtype="float64"),
         *rows("shapes", (3, 0, "1x1")),
+        Case(2, options={"shapes": "2x3", "batch": (2, 1, 2)}),
     ],
     budget=[holds_at_most(BETWEEN, little_more), gathers_and_scatters],
     hints={
@@ -498,9 +484,9 @@ exercise(
             {"share": lambda by_rank, rank: by_rank[rank]},
             {"share": lambda by_rank, rank: by_rank[rank] / len(by_rank)},
         ],
-        "no-gradient": {"reaches": False},
-        "x-averaged": {"averages_x": True},
-        "x-without": {"of_x_too": False},
+        "no-gradient": {"share": lambda by_rank, rank: None},
+        "x-averaged": {"of_x": lambda by_rank, rank: by_rank.mean(0)},
+        "x-without": {"of_x": lambda by_rank, rank: None},
         "divided-twice": {"share": lambda by_rank, rank: by_rank.mean(0) / len(by_rank)},
         "transposed": [
             {"forward": lambda flat, rows, columns: flat.view(columns, rows).t()},
@@ -581,7 +567,13 @@ def in_step(play: Play) -> Iterator[Finding]:
         if computed and computed[-1].end > ends[-1][1] + slack:
             got, best = (1e3 * (end - ends[0][0]) for end in (computed[-1].end, ends[-1][1]))
             text = f"rank {rank} is done after {got:.3f} ms, and could be after {best:.3f} ms"
-            yield Finding("slow", text, rank)
+            yield Finding("late" if beside(calls, computed) else "one-by-one", text, rank)
+
+
+def beside(calls: list[Event], spans: list[Span]) -> bool:
+    """Whether some call runs while something else does."""
+    times = [(e.issued, e.completed or e.issued) for e in calls]
+    return any(start < s.end - 1e-9 and s.start < end - 1e-9 for s in spans for start, end in times)
 
 
 def two_layers(play: Play, rank: int) -> int:
@@ -600,17 +592,6 @@ def always_whole(play: Play) -> Iterator[Finding]:
             )
         if isinstance(noted, dict) and noted.get("reads") != 0:
             yield Finding("reads", f"rank {rank} waits for a number in a tensor", rank)
-
-
-def one_by_one(play: Play) -> bool:
-    """No gather runs beside any computing."""
-    if not over_budget("slow")(play):
-        return False
-    spans = [s for s in trace_of(play).spans if (s.rank, s.name) == (0, "compute")]
-    calls = [(e.issued, e.completed or e.issued) for e in trace_of(play).of(0)]
-    return not any(
-        start < s.end - 1e-9 and s.start < end - 1e-9 for s in spans for start, end in calls
-    )
 
 
 def other_kinds(play: Play) -> bool:
@@ -681,9 +662,9 @@ exercise(
         "not-whole": over_budget("not whole"),
         "too-early": over_budget("too early"),
         "freed-early": over_budget("freed early"),
-        "one-by-one": one_by_one,
+        "one-by-one": over_budget("one-by-one"),
         "stands-still": over_budget("reads"),
-        "late": over_budget("slow"),
+        "late": over_budget("late"),
         "kept": over_budget("memory"),
     },
 )
