@@ -22,9 +22,11 @@ def several(ways: Ways) -> list[Knobs]:
     return ways if isinstance(ways, list) else [ways]
 
 
-def turned(right: Right, ways: Ways) -> tuple[Right, ...]:
-    """The right function with its knobs turned, one way or several."""
-    return tuple(partial(right, **way) for way in several(ways))
+def mistake(right: Right, id: str, hint: str, ways: Ways | Mistake) -> Mistake:
+    """Made of the right function, by turning its knobs: one way or several."""
+    if isinstance(ways, Mistake):
+        return ways
+    return Mistake(id, hint, tuple(partial(right, **way) for way in several(ways)))
 
 
 def exercise(
@@ -42,10 +44,7 @@ def exercise(
     number, name = title.split()
     made, seen = mistakes or {}, diagnoses or {}
     assert hints.keys() == made.keys() | seen.keys(), f"{title}: hints without a mistake, or none"
-    fields["mistakes"] = [
-        ways if isinstance(ways, Mistake) else Mistake(id, hints[id], turned(right, ways))
-        for id, ways in made.items()
-    ]
+    fields["mistakes"] = [mistake(right, id, hints[id], ways) for id, ways in made.items()]
     fields["diagnoses"] = [Diagnosis(id, hints[id], when) for id, when in seen.items()]
     fields["words"] = {
         name: text and tuple(text.split(". ", 1)) for name, text in (words or {}).items()

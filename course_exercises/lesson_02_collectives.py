@@ -160,17 +160,9 @@ def reduced(
     given[dst][0].copy_(combine(op, operands([t.clone() for t, *_ in given], dst)))
 
 
-def root_twice(tensors: list[Tensor], dst: int) -> list[Tensor]:
-    return [*tensors, tensors[dst]]
-
-
 def one_received(tensors: list[Tensor], dst: int, which: int, times: int) -> list[Tensor]:
     """The first or last tensor that has come, in place of dst's own, or of all."""
     return [whole_tensors.left_out(tensors, dst)[which]] * times
-
-
-def with_zeros(tensors: list[Tensor], dst: int) -> list[Tensor]:
-    return [*tensors, torch.zeros_like(tensors[0])]
 
 
 def one_lost(tensors: list[Tensor], dst: int, distance: int) -> list[Tensor]:
@@ -216,13 +208,15 @@ exercise(
             {"taken_for": {"max": "min", "min": "max"}},
             {"taken_for": {"prod": "sum"}},
         ],
-        "root-twice": {"operands": root_twice},
+        "root-twice": {"operands": lambda tensors, dst: [*tensors, tensors[dst]]},
         "received-over-own": [
             {"operands": partial(one_received, which=which, times=times)}
             for times in (1, 2)
             for which in (0, -1)
         ],
-        "starts-from-0": {"operands": with_zeros},
+        "starts-from-0": {
+            "operands": lambda tensors, dst: [*tensors, torch.zeros_like(tensors[0])]
+        },
         "one-lost": [{"operands": partial(one_lost, distance=k)} for k in (0, 1, -1)],
         UNTOUCHED.id: UNTOUCHED,  # for some operators only: += writes in place, maximum does not
     },

@@ -16,7 +16,7 @@ from torch.optim import SGD
 from torch.utils.data import DistributedSampler, TensorDataset
 
 from course_exercises.declare import Mistakes, each, exercise
-from course_exercises.gradients import state
+from course_exercises.gradients import broadcast
 from course_exercises.models import SAMPLES, WORDS, batches, model
 from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
 from course_lib.checks.compare import same
@@ -57,16 +57,9 @@ def fitting(case: Case, rank: int) -> tuple:
     return made, TensorDataset(x, y.long()), o["epochs"], o["batch_size"], o["seed"]
 
 
-def from_rank_0(models: list[nn.Module]) -> None:
-    """DDP broadcasts rank 0's parameters and buffers when it is made."""
-    for other in models[1:]:
-        for mine, sent in zip(state(other), state(models[0]), strict=True):
-            mine.copy_(sent)
-
-
 def train(
     given: list[tuple],
-    start: Callable[[list], None] = from_rank_0,
+    start: Callable[[list], None] = broadcast,
     of: Callable[[list], list] = lambda given: given,
     alone: bool = False,
     sampler: Callable[..., DistributedSampler] = DistributedSampler,
@@ -82,7 +75,7 @@ def train(
 ) -> list[dict[str, list[float]]]:
     """On every rank, one process that takes the batches of all. The rest are mistakes."""
     given = of(given)
-    start([m for m, *_ in given])
+    start([(m,) for m, *_ in given])
     out: list[dict[str, list[float]]] = []
     for rank, (m, data, epochs, size, seed) in enumerate(given):
         samplers = [sampler(data, len(given), r, seed=salt(seed, r)) for r in range(len(given))]
@@ -110,8 +103,7 @@ def train(
 
 def reports(key: str, ways: list[Number]) -> OfPlay:
     """The weights are right, and ``key`` is on every rank what one of these ways would report."""
-    knobs: list[dict[str, Any]] = [{key: way} for way in ways]
-    wrong = [partial(train, **knob) for knob in knobs]
+    wrong = [partial(train, **way) for way in each(**{key: ways})]
 
     def when(play: Play) -> bool:
         if not play.done or "left" in play.wrong:
@@ -163,64 +155,39 @@ def reduced_by_ddp(play: Play) -> Iterator[Finding]:
             yield Finding("by-hand", f"{text}, and makes {len(calls) - got} other calls", rank)
 
 
-REPORTS: dict[str, tuple[str, list[Number]]] = {  # what is reported in place of the right number
-    "padding-counted": (
-        "accuracy",
-        [
-            lambda right, shares, rank, hits: right.mean() * len(shares),
-            lambda right, shares, rank, hits: right[shares].mean(),
-            lambda right, shares, rank, hits: right[shares].sum() / len(right),
-            lambda right, shares, rank, hits: right[
-                torch.arange(shares.numel()) % len(right)
-            ].mean(),
-        ],
-    ),
-    "mean-of-ranks": (
-        "accuracy",
-        [
-            lambda right, shares, rank, hits: (
-                sum(right[r :: len(shares)].mean() for r in range(len(shares))) / len(shares)
-            ),
-        ],
-    ),
-    "local-accuracy": (
-        "accuracy",
-        [
-            lambda right, shares, rank, hits: right[rank :: len(shares)].mean(),
-            lambda right, shares, rank, hits: right[rank :: len(shares)].sum() / len(right),
-            lambda right, shares, rank, hits: right[shares[rank]].mean(),
-        ],
-    ),
-    "while-training": (
-        "accuracy",
-        [
-            lambda right, shares, rank, hits: torch.cat(hits, 1).mean(),
-            lambda right, shares, rank, hits: torch.cat(hits, 1)[rank].mean(),
-        ],
-    ),
-    "local-loss": (
-        "loss",
-        [
-            lambda losses, rank: torch.cat(losses, 1)[rank].mean(),
-        ],
-    ),
-    "mean-of-batches": (
-        "loss",
-        [
-            lambda losses, rank: sum(one.mean() for one in losses) / len(losses),
-            lambda losses, rank: sum(one[rank].mean() for one in losses) / len(losses),
-        ],
-    ),
+Reports = dict[str, list[Number]]  # what is reported in place of the right number
+ACCURACIES: Reports = {
+    "padding-counted": [
+        lambda right, shares, rank, hits: right.mean() * len(shares),
+        lambda right, shares, rank, hits: right[shares].mean(),
+        lambda right, shares, rank, hits: right[shares].sum() / len(right),
+        lambda right, shares, rank, hits: right[torch.arange(shares.numel()) % len(right)].mean(),
+    ],
+    "mean-of-ranks": [
+        lambda right, shares, rank, hits: (
+            sum(right[r :: len(shares)].mean() for r in range(len(shares))) / len(shares)
+        ),
+    ],
+    "local-accuracy": [
+        lambda right, shares, rank, hits: right[rank :: len(shares)].mean(),
+        lambda right, shares, rank, hits: right[rank :: len(shares)].sum() / len(right),
+        lambda right, shares, rank, hits: right[shares[rank]].mean(),
+    ],
+    "while-training": [
+        lambda right, shares, rank, hits: torch.cat(hits, 1).mean(),
+        lambda right, shares, rank, hits: torch.cat(hits, 1)[rank].mean(),
+    ],
+}
+LOSSES: Reports = {
+    "local-loss": [lambda losses, rank: torch.cat(losses, 1)[rank].mean()],
+    "mean-of-batches": [
+        lambda losses, rank: sum(one.mean() for one in losses) / len(losses),
+        lambda losses, rank: sum(one[rank].mean() for one in losses) / len(losses),
+    ],
 }
 STEPS: Mistakes = {  # how else the weights may come about
-    "not-averaged": [
-        {"alone": True},
-        {"alone": True, "start": lambda models: None},
-    ],
-    "no-set-epoch": [
-        {"told": lambda epoch: 0},
-        {"told": lambda epoch: epoch + 1},
-    ],
+    "not-averaged": [{"alone": True}, {"alone": True, "start": lambda models: None}],
+    "no-set-epoch": each(told=[lambda epoch: 0, lambda epoch: epoch + 1]),
     "sampler": [
         {"salt": lambda seed, rank: 0},
         {"salt": lambda seed, rank: seed + rank},
@@ -231,10 +198,7 @@ STEPS: Mistakes = {  # how else the weights may come about
         {"cut": lambda shares, size: shares[:, : len(shares[0]) // size * size].split(size, 1)},
         {"cut": lambda shares, size: shares.split(max(1, size // len(shares)), 1)},
     ],
-    "no-zero-grad": [
-        {"clears": lambda step: False},
-        {"clears": lambda step: step == 0},
-    ],
+    "no-zero-grad": each(clears=[lambda step: False, lambda step: step == 0]),
     "another-step": [
         {"momentum": 0.9},
         {"follows": lambda losses: losses.sum(1).mean()},
@@ -305,7 +269,8 @@ exercise(
             found("Deadlock", "Mismatch")(p) and p.case.length % p.case.world > 0
         ),
         "rank-0-only": lambda p: p.wrong == ["returned"] and right_on_rank_0(p),
-        **{id: reports(key, ways) for id, (key, ways) in REPORTS.items()},
+        **{id: reports("accuracy", ways) for id, ways in ACCURACIES.items()},
+        **{id: reports("loss", ways) for id, ways in LOSSES.items()},
         "by-hand": only("by-hand"),
     },
     mistakes=STEPS | {"copy": {"of": deepcopy}},

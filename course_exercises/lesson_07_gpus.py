@@ -23,7 +23,6 @@ from course_lib.checks.cases import SLOW, Case, cases, crowd, tensor
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import trace_of, without_a_word
 from course_lib.checks.usual_diagnoses import OfPlay, found, says
-from course_lib.errors import Deadlock
 from course_lib.simulated import Network
 from course_lib.simulated.costs import textbook_seconds
 
@@ -219,11 +218,6 @@ def after_computing(play: Play) -> bool:
     return found("slow")(play) and min(e.issued for e in trace_of(play).events) >= computed
 
 
-def together(play: Play) -> bool:
-    """Fewer calls than layers."""
-    return found("slow")(play) and len(trace_of(play).of(0)) < len(layers(play))
-
-
 exercise(
     "07.2 average_while_computing",
     averaged,
@@ -272,7 +266,7 @@ exercise(
         "too-early": found("too early"),
         "host-stands": found("host stands"),
         "after-computing": after_computing,
-        "together": together,
+        "together": lambda p: found("slow")(p) and len(trace_of(p).of(0)) < len(layers(p)),
         "one-by-one": found("slow"),
     },
 )
@@ -302,14 +296,6 @@ def block(case: Case, rank: int) -> tuple[Tensor]:
 
 def blocks(worlds: tuple[int, ...], rows: int, length: int, **rest: Any) -> list[Case]:
     return cases(worlds, (length,), options={"rows": rows}, backend="nccl", **rest)
-
-
-def whole_block(play: Play) -> bool:
-    return over_budget("bytes")(play) and rules.whole_tensors(play)
-
-
-def unbatched(play: Play) -> bool:
-    return isinstance(play.error, Deadlock) and play.case.backend == "nccl"
 
 
 exercise(
@@ -359,9 +345,9 @@ exercise(
     },
     diagnoses={
         "order-of-gloo": on_gloo("read before wait"),
-        "whole-block": whole_block,
+        "whole-block": lambda p: over_budget("bytes")(p) and rules.whole_tensors(p),
         "tags": says("tag"),
-        "unbatched": unbatched,
+        "unbatched": lambda p: found("Deadlock")(p) and p.case.backend == "nccl",
     },
 )
 

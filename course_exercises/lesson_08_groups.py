@@ -240,20 +240,13 @@ def transposed(
     return [arranged(own, own.split(k)).contiguous() for own in torch.cat(cut).chunk(n, dim=1)]
 
 
-def turned_late(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
-    return columns.reshape(columns.t().shape)
-
-
-def turned_late_by_blocks(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
-    return torch.cat([block.reshape(block.t().shape) for block in blocks], 1)
+def reshaped(t: Tensor) -> Tensor:
+    """The numbers as they lie, in the shape that the transposed one has."""
+    return t.reshape(t.t().shape)
 
 
 def stacked(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([block.t() for block in blocks])
-
-
-def stacked_and_reshaped(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
-    return stacked(columns, blocks).reshape(columns.t().shape)
 
 
 def contiguous(play: Play) -> Iterator[Finding]:
@@ -313,10 +306,13 @@ exercise(
         "blocks-not-turned": [
             {"arranged": lambda columns, blocks: columns},
             {"arranged": lambda columns, blocks: torch.cat(blocks, 1)},
-            {"arranged": turned_late},
-            {"arranged": turned_late_by_blocks},
+            {"arranged": lambda columns, blocks: reshaped(columns)},
+            {"arranged": lambda columns, blocks: torch.cat([*map(reshaped, blocks)], 1)},
         ],
-        "stacked": each(arranged=(stacked, stacked_and_reshaped)),
+        "stacked": [
+            {"arranged": stacked},
+            {"arranged": lambda columns, blocks: stacked(columns, blocks).view_as(columns.t())},
+        ],
     },
     diagnoses={
         "not-contiguous": found("strides"),

@@ -42,9 +42,12 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
     return rule
 
 
+slow = only("rounds", "sends")
+
+
 def too_slow(play: Play) -> bool:
     """It takes too many rounds; some rank may send too many messages for that reason."""
-    return only("rounds", "sends")(play) and found("rounds")(play)
+    return slow(play) and found("rounds")(play)
 
 
 MANY = {"more than 32 ranks": "there are more than 32 ranks. Which line counts on fewer?"}
@@ -96,7 +99,7 @@ def told_once(play: Play) -> Iterator[Finding]:
 def star(play: Play) -> bool:
     """The root sends to all others."""
     told = rules.sends(play, play.case.options["src"])
-    return only("sends", "rounds")(play) and len(told) == play.case.world - 1
+    return slow(play) and len(told) == play.case.world - 1
 
 
 exercise(
@@ -159,25 +162,9 @@ def fractions(case: Case, rank: int) -> tuple[torch.Tensor]:
 Ranks = Iterable[int]
 
 
-def everybody(n: int, rank: int) -> Ranks:
-    return range(n)
-
-
 def power_below(n: int) -> int:
     """The largest power of two up to n. Ranks from there on are extra."""
     return 1 << (n.bit_length() - 1)
-
-
-def extras_not_added(n: int, rank: int) -> Ranks:
-    return range(power_below(n))
-
-
-def extras_left_out(n: int, rank: int) -> Ranks:
-    return [rank] if rank >= power_below(n) else range(power_below(n))
-
-
-def extras_not_told(n: int, rank: int) -> Ranks:
-    return [rank] if rank >= power_below(n) else range(n)
 
 
 def wrapped(n: int, rank: int, way: int) -> Ranks:
@@ -190,11 +177,18 @@ def own_half(n: int, rank: int) -> Ranks:
     return [r for r in range(n) if (r ^ rank) % power < power >> 1]
 
 
-def doubled(given: list[tuple], in_sum: Callable[[int, int], Ranks] = everybody) -> None:
-    """Every rank has the sum. The rest are mistakes: in its sum are others."""
-    before = [t.clone() for (t,) in given]
+def doubled(
+    given: list[tuple],
+    added: Callable[[int], int] = int,
+    told: Callable[[int], int] = int,
+    in_sum: Callable[[int, int], Ranks] | None = None,
+) -> None:
+    """Every rank has the sum. The rest are mistakes: of n ranks so many are ``added``, and
+    ``told`` of it; or others are in a rank's sum."""
+    n, before = len(given), [t.clone() for (t,) in given]
     for rank, (t,) in enumerate(given):
-        t.copy_(sum(before[r] for r in in_sum(len(given), rank)))
+        ranks = in_sum(n, rank) if in_sum else range(added(n)) if rank < told(n) else [rank]
+        t.copy_(sum(before[r] for r in ranks))
 
 
 def the_same_bits(play: Play) -> Iterator[Finding]:
@@ -202,18 +196,6 @@ def the_same_bits(play: Play) -> Iterator[Finding]:
         for rank, seen in enumerate(by_rank):
             if not same(seen.args, by_rank[0].args):
                 yield Finding("bits", f"rank {rank}'s sum is not rank 0's to the last bit", rank)
-
-
-def everyone(play: Play) -> bool:
-    return only("sends", "rounds")(play) and play.case.world > 3 and rules.to_everyone(play)
-
-
-def one_adds(play: Play) -> bool:
-    return only("sends", "rounds")(play) and rules.through_one(play)
-
-
-def bits_alone(play: Play) -> bool:
-    return found("bits")(play) and not play.wrong
 
 
 exercise(
@@ -265,16 +247,16 @@ exercise(
         "round-short": "The two halves never meet: a round is missing.",
     },
     mistakes={
-        "left-out": [{"in_sum": extras_left_out}, {"in_sum": extras_not_added}],
-        "not-told": {"in_sum": extras_not_told},
+        "left-out": each(added=[power_below], told=(power_below, int)),
+        "not-told": {"told": power_below},
         "twice": [{"in_sum": partial(wrapped, way=way)} for way in (1, -1)],
         "round-short": {"in_sum": own_half},
     },
     diagnoses={
         "long-message": found("bytes"),
-        "everyone": everyone,
-        "star": one_adds,
-        "bits-differ": bits_alone,
+        "everyone": lambda p: slow(p) and p.case.world > 3 and rules.to_everyone(p),
+        "star": lambda p: slow(p) and rules.through_one(p),
+        "bits-differ": lambda p: found("bits")(p) and not p.wrong,
         "too-many-rounds": too_slow,
     },
 )
@@ -426,10 +408,6 @@ def by_nodes(play: Play) -> Iterator[Finding]:
             return
 
 
-def unequal_parts(play: Play) -> bool:
-    return found("RankFailed")(play) and play.case.length % play.case.options[G] > 0
-
-
 InSum = Callable[[int, int, int], Ranks]  # of a rank, the ranks in a node, the world
 
 
@@ -511,6 +489,6 @@ exercise(
         "leaders-only": leaders_only,
         "over-share": only("bytes"),
         "not-together": apart_in_new_group,
-        "unequal-parts": unequal_parts,
+        "unequal-parts": lambda p: found("RankFailed")(p) and p.case.length % p.case.options[G] > 0,
     },
 )

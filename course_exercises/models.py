@@ -20,10 +20,7 @@ BUFFERS = (
     "saved with it."
 )
 WORDS: dict[str, str | None] = {
-    "one layer": None,
-    "two layers": None,
-    "four layers": None,
-    "six layers": None,
+    **dict.fromkeys(["one layer", "two layers", "four layers", "six layers"]),
     "first layer frozen": "a layer is frozen. A frozen parameter has no gradient, and is a part of "
     "the model all the same.",
     "dropout": "the model has Dropout. Which calls switch a model between training and evaluation?",
