@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from course_exercises.declare import exercise, marked
 from course_exercises.models import WORDS, model
-from course_exercises.signs import over_budget
 from course_lib.beside.driven import Salted
 from course_lib.beside.suspect import BEFORE, FAILS, NEVER, PASSES, RIGHT, WRONG, Suspect
 from course_lib.checks.cases import Case, crowd
@@ -90,13 +89,13 @@ exercise(
     hints={
         "returns-verdict": "The test returns what it has found out, and nobody looks at that. A "
         "test fails by raising AssertionError.",
-        "another-error": "For a wrong all_reduce this raises another error. A test says that "
-        "something is wrong by AssertionError; any other error says that the test is broken.",
-        "asserts-before": "An assertion fails before all_reduce has been called: about what is it?",
         "uses-returned": "all_reduce works in place and returns nothing. Look at the tensor that "
         "it was given.",
+        "another-error": "For a wrong all_reduce this raises another error. A test says that "
+        "something is wrong by AssertionError; any other error says that the test is broken.",
         "swallowed": "With a wrong all_reduce a rank leaves the test early, without an error, and "
         "the others go on. A rank that has found something wrong has to raise.",
+        "asserts-before": "An assertion fails before all_reduce has been called: about what is it?",
         "never-called": "The test never calls the function that it is given.",
         "expects-new": "The right ones fail, and the one that returns a new tensor passes. "
         "all_reduce works in place.",
@@ -248,7 +247,8 @@ def gives_little(play: Play) -> Iterator[Finding]:
     for rank in range(play.case.world):
         given = sum(event.bytes_in for event in trace_of(play).of(rank))
         if given > most:
-            yield Finding("bytes", f"rank {rank} gives {given} bytes, at most {most} are allowed")
+            text = f"rank {rank} gives {given} bytes, at most {most} are allowed"
+            yield Finding("sends-tensors", text)
 
 
 def part(kind: str, differs: str = "", *worlds: int, by: str = "", **rest: Any) -> list[Case]:
@@ -381,7 +381,6 @@ exercise(
         "last-tensor": {"told": lambda differ: first_one(dict([*differ.items()][::-1]))},
         "blames-rank-0": {"told": lambda differ: first_one(differ, lambda ranks: 0)},
     },
-    diagnoses={"sends-tensors": over_budget("bytes")},
 )
 
 # ---- 11.3 seconds_lost ---------------------------------------------------------------------------

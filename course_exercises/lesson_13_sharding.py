@@ -208,14 +208,14 @@ def few_bytes(play: Play) -> Iterator[Finding]:
             mine = sum(sent(e, n) for e in calls)
             if mine > most:
                 text = f"rank {rank} sends {mine:,.0f} bytes in step {number}, at most {most:,}"
-                yield Finding("bytes", text, rank, mine, most)
+                yield Finding("too-many-bytes", text, rank, mine, most)
 
 
 def of_unequal_owners(play: Play) -> bool:
     """Some hold too much and others do not, and what travels are whole parameters."""
     sizes = {p.nbytes for p in play.given(0).params}
     events = [e for e in trace_of(play).events if e.op == "broadcast"]
-    return over_budget("memory", "bytes")(play) and any(e.nbytes in sizes for e in events)
+    return over_budget("memory", "too-many-bytes")(play) and any(e.nbytes in sizes for e in events)
 
 
 def once_more(play: Play) -> bool:
@@ -225,7 +225,7 @@ def once_more(play: Play) -> bool:
 
 
 def reduces_whole(play: Play) -> bool:
-    return over_budget("bytes")(play) and any(
+    return over_budget("too-many-bytes")(play) and any(
         e.op.startswith("all_reduce") and e.nbytes > 16 * len(play.given(0).params)
         for e in trace_of(play).events
     )
@@ -350,7 +350,6 @@ exercise(
         "pieces-twice": once_more,
         "holds-too-much": over_budget("memory"),
         "all-reduced": reduces_whole,
-        "too-many-bytes": over_budget("bytes"),
     },
 )
 
@@ -421,7 +420,7 @@ def gathers_and_scatters(play: Play) -> Iterator[Finding]:
         scatters = sum(op.startswith("reduce_scatter") for op in ops)
         most = (1, 0) if when == "forward" else (1, 1)
         if gathers > most[0] or scatters > most[1] or gathers + scatters < len(ops):
-            yield Finding(f"calls {when}", f"rank {rank} calls {', '.join(ops)} {when}", rank)
+            yield Finding("calls", f"rank {rank} calls {', '.join(ops)} {when}", rank)
 
 
 exercise(
@@ -497,7 +496,6 @@ exercise(
     diagnoses={
         "not-padded": of_other_lengths,
         "weight-saved": over_budget("memory"),
-        "calls": over_budget("calls forward", "calls backward"),
     },
 )
 
@@ -560,10 +558,10 @@ def in_step(play: Play) -> Iterator[Finding]:
         for k, (e, span) in enumerate(zip(calls, computed, strict=True)):
             if k > 1 and e.issued < computed[k - 2].end - 1e-9:
                 text = f"the gather of layer {k + 1} begins after {1e3 * e.issued:.3f} ms, layer "
-                yield Finding("too early", f"rank {rank}: {text}{k - 1} is used until then", rank)
+                yield Finding("too-early", f"rank {rank}: {text}{k - 1} is used until then", rank)
             if span.start < (e.completed or 0.0) - 1e-9:
                 text = f"layer {k + 1} is computed before its gather is over"
-                yield Finding("not whole", f"rank {rank}: {text}", rank)
+                yield Finding("not-whole", f"rank {rank}: {text}", rank)
         if computed and computed[-1].end > ends[-1][1] + slack:
             got, best = (1e3 * (end - ends[0][0]) for end in (computed[-1].end, ends[-1][1]))
             text = f"rank {rank} is done after {got:.3f} ms, and could be after {best:.3f} ms"
@@ -588,10 +586,10 @@ def always_whole(play: Play) -> Iterator[Finding]:
         noted = play.got(rank).args[0]
         if isinstance(noted, dict) and (noted.get("spare while computing") or 0) < 0:
             yield Finding(
-                "freed early", f"rank {rank} computes a layer that it does not hold", rank
+                "freed-early", f"rank {rank} computes a layer that it does not hold", rank
             )
         if isinstance(noted, dict) and noted.get("reads") != 0:
-            yield Finding("reads", f"rank {rank} waits for a number in a tensor", rank)
+            yield Finding("stands-still", f"rank {rank} waits for a number in a tensor", rank)
 
 
 def other_kinds(play: Play) -> bool:
@@ -633,40 +631,29 @@ exercise(
         "own-sum": "Each rank has the sum of its own shard. A layer's sum is that of the whole.",
         "another-order": "The sums are there, in another order. Which gather was issued first, and "
         "which one is taken?",
-        "stands-still": "The host waits for the number in a tensor: item(), float(), int(), or "
-        "`if`. Until it is there, nothing is issued.",
-        "too-early": "A gather begins before the layer two places ahead of it has been used. Then "
-        "more than two layers are whole at once.",
-        "kept": "More than two layers are alive at once. What still refers to one that has been "
-        "used: a list, a Work, a view, a closure?",
-        "freed-early": "A layer is freed, and computed afterwards.",
-        "not-whole": "A layer is computed before its gather is over. Which call makes the stream "
-        "wait, and does it come before compute()?",
-        "one-by-one": "No gather runs while a layer is computed: each is waited for at once, or "
-        "issued after computing, behind which it queues up.",
-        "late": "It is done later than it could be. Does a gather begin later than when the layer "
-        "before the last has been used? Does some computing wait for more than its own layer?",
         "other-kinds": "It should return a list of tensors without dimension. (A Python number "
         "needs an .item(), for which the host stands still.)",
         "calls": "Each layer is gathered once, whole, in order; nothing else is called.",
         "computes": "Each layer is computed once, in order, for the seconds that belong to it.",
+        "not-whole": "A layer is computed before its gather is over. Which call makes the stream "
+        "wait, and does it come before compute()?",
+        "too-early": "A gather begins before the layer two places ahead of it has been used. Then "
+        "more than two layers are whole at once.",
+        "freed-early": "A layer is freed, and computed afterwards.",
+        "one-by-one": "No gather runs while a layer is computed: each is waited for at once, or "
+        "issued after computing, behind which it queues up.",
+        "stands-still": "The host waits for the number in a tensor: item(), float(), int(), or "
+        "`if`. Until it is there, nothing is issued.",
+        "late": "It is done later than it could be. Does a gather begin later than when the layer "
+        "before the last has been used? Does some computing wait for more than its own layer?",
+        "kept": "More than two layers are alive at once. What still refers to one that has been "
+        "used: a list, a Work, a view, a closure?",
     },
     mistakes={
         "own-sum": {"of": lambda all, rank: all[rank]},
         "another-order": each(order=[lambda sums: sums[1:] + sums[:1], lambda sums: sums[::-1]]),
     },
-    diagnoses={
-        "other-kinds": other_kinds,
-        "calls": over_budget("calls"),
-        "computes": over_budget("computes"),
-        "not-whole": over_budget("not whole"),
-        "too-early": over_budget("too early"),
-        "freed-early": over_budget("freed early"),
-        "one-by-one": over_budget("one-by-one"),
-        "stands-still": over_budget("reads"),
-        "late": over_budget("late"),
-        "kept": over_budget("memory"),
-    },
+    diagnoses={"other-kinds": other_kinds, "kept": over_budget("memory")},
 )
 
 # ---- 13.4 clip_global_norm -----------------------------------------------------------------------
@@ -786,7 +773,6 @@ exercise(
     diagnoses={
         "none": lambda play: found("AttributeError", "TypeError")(play) or says("NoneType")(play),
         "overflows": lambda play: play.done and play.got(0).returned == inf,
-        "calls": over_budget("calls"),
     },
 )
 

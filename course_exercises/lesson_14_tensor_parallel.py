@@ -121,10 +121,10 @@ exercise(
         *cases("units", (2, 3, (2, 3)), layout="transposed"),
     ],
     budget=[calls_at_most(lambda play, out: (out.numel(),) * 2, calls=1)],
-    hints=DRIVEN
-    | {
+    hints={
         "bias-divided": "Forward is right. In backward the gradient of b2 is n times too small: of "
         "b2/n a rank has the gradient of an n-th.",
+        **DRIVEN,
         "copy-summed": "Forward is right. Here x, and so its gradient, lies in memory by columns, "
         "and the sum went into a copy: return what contiguous() has made.",
         "share-of-x": "Forward is right. In backward each rank has its own share of x's gradient. "
