@@ -41,14 +41,6 @@ def buckets(
     return after(out, cap)
 
 
-def turned_round(made: list, cap: float) -> list:
-    return made[::-1]
-
-
-def all_turned_round(made: list, cap: float) -> list:
-    return [bucket[::-1] for bucket in made[::-1]]
-
-
 def full_ones(made: list, cap: float) -> list:
     return [bucket for bucket in made if sum(p.nbytes for p in bucket) >= cap]
 
@@ -70,7 +62,10 @@ BUCKET_HINTS = {  # of what 10.2 shows by the sizes of its calls, and 10.1 by it
 BUCKET_MISTAKES: dict[str, list[dict[str, Any]]] = {
     "elements": [NUMEL, NUMEL | BEFORE, {"size": lambda p: 4 * p.numel()}],
     "forward-order": [FORWARDS, FORWARDS | NUMEL, FORWARDS | BEFORE],
-    "turned-late": [FORWARDS | {"after": after} for after in (turned_round, all_turned_round)],
+    "turned-late": [
+        FORWARDS | {"after": lambda made, cap: made[::-1]},
+        FORWARDS | {"after": lambda made, cap: [bucket[::-1] for bucket in made[::-1]]},
+    ],
     "closes-too-soon": [BEFORE, {"closes": lambda held, more, cap: held[-1] + more >= cap}],
     "closes-too-late": [{"closes": lambda held, more, cap: held[-1] > cap}],
     "no-cap": [{"closes": lambda *_: False}, {"closes": lambda *_: True}],
@@ -232,14 +227,6 @@ def without_zeros(play: Play) -> bool:
     return order_by_rank(play) and not sizes <= {*in_bytes(play.given(0))}
 
 
-def other_calls(play: Play) -> bool:
-    return over_budget("calls")(play) and WORDS.get(play.case.options["model"], "") is None
-
-
-def not_all_written(play: Play) -> bool:
-    return play.done and any(isinstance(seen.returned, str) for seen in play.seen[0])
-
-
 def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "", **rest: Any):
     options = {"model": kind, "cap_bytes": cap, "rounds": tuple(kinds.split(", "))}
     return Case(world, options=options | ({gradients.MISSING: lacks} if lacks else {}), **rest)
@@ -359,10 +346,12 @@ exercise(
     },
     diagnoses={
         "compares-tensors": says("Boolean value of Tensor"),
-        "not-all-written": not_all_written,
+        "not-all-written": lambda p: p.done and any(isinstance(s.returned, str) for s in p.seen[0]),
         "no-zeros": without_zeros,
         "order-by-rank": order_by_rank,
-        "calls": other_calls,
+        "calls": lambda p: (
+            over_budget("calls")(p) and WORDS.get(p.case.options["model"], "") is None
+        ),
         "late": only("late", "after-backward"),
         "counts-left": only("counts-left"),
     },
@@ -399,10 +388,6 @@ def frozen_or_wide(case: Case) -> set[str]:
     return marked({"frozen": "f" in sizes, "another dtype": "d" in sizes})
 
 
-def has_an_empty_one(play: Play) -> bool:
-    return play.done and [] in [*(play.got(0).returned or ())]
-
-
 def cut(given: list[tuple], **knobs: Any) -> list:
     return [[[p.detach() for p in bucket] for bucket in buckets(*given[0], **knobs)]]
 
@@ -435,7 +420,7 @@ exercise(
         "empty-bucket": "A bucket is empty. At what moment is one begun?",
     },
     mistakes=BUCKET_MISTAKES | {"last-lost": [{"after": full_ones}]},
-    diagnoses={"empty-bucket": has_an_empty_one},
+    diagnoses={"empty-bucket": lambda p: p.done and [] in [*(p.got(0).returned or ())]},
 )
 
 # ---- 10.3 sync_batch_norm ------------------------------------------------------------------------
@@ -455,10 +440,6 @@ def batch(case: Case, rank: int) -> tuple[BothWays]:
     return (BothWays(given, (case.options.get("eps", 1e-5),), upstream),)
 
 
-def centre_and_scale(mean: Tensor, variance: Tensor, eps: float, n: Tensor) -> tuple:
-    return mean, (variance + eps).rsqrt()
-
-
 def of_all(n: Tensor, k: int, rank: int) -> Tensor:
     return 1 / n.sum()
 
@@ -472,12 +453,13 @@ def normalise(
     share: Callable[[Tensor, int, int], Tensor] = of_all,
     path: Callable[[Tensor, int, int], Any] = lambda n, k, rank: 1,
     within_ranks: bool = False,
-    end: Callable = centre_and_scale,
+    end: Callable = lambda mean, v, eps, n: (mean, (v + eps).rsqrt()),
     added: tuple[str, ...] = (),
 ) -> None:
     """One process, all batches: values, and the gradients of all ranks' losses together, but of
     weight and bias each rank's own. The rest are mistakes: in the ``share`` that a number of batch
-    k, one of sizes n, has in a rank's statistics, and in the factor of the ``path`` back to it."""
+    k, one of sizes n, has in a rank's statistics, in the factor of the ``path`` back to it, and in
+    the ``end`` of them: a centre and a scale."""
     jobs = [job for (job,) in given]
     leaves = [{k: t.double().requires_grad_() for k, t in job.given.items()} for job in jobs]
     batches = [leaf["x"].transpose(0, 1).flatten(1) for leaf in leaves]

@@ -20,18 +20,11 @@ from course_exercises.declare import each, exercise, marked
 from course_exercises.signs import over_budget
 from course_lib.beside.driven import BothWays
 from course_lib.beside.sharded import Clipping, Layers, Optimizing
+from course_lib.checks import rules
 from course_lib.checks.cases import Case, crowd, drawn, rows, tensor
 from course_lib.checks.compare import ANYTHING, COUNTED
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import (
-    between_barriers,
-    holds_at_most,
-    passes,
-    peaks_at,
-    rests_at,
-    trace_of,
-    without_a_word,
-)
+from course_lib.checks.rules import passes, trace_of
 from course_lib.checks.usual_diagnoses import found, says
 from course_lib.errors import Mismatch
 from course_lib.simulated.costs import textbook_seconds
@@ -203,7 +196,7 @@ def few_bytes(play: Play) -> Iterator[Finding]:
     padding = sum(2 * (n - 1) * p.itemsize + 16 for p in job.params)
     most = 2 * (n - 1) * share(play) + padding
     for rank in range(n):
-        steps = between_barriers(play, rank)[: len(job.seeds)]
+        steps = rules.between_barriers(play, rank)[: len(job.seeds)]
         for number, calls in enumerate(steps, 1):
             mine = sum(sent(e, n) for e in calls)
             if mine > most:
@@ -288,7 +281,7 @@ exercise(
         optimizing(3, "7 5", "AdamW", none=NONE_ANYWHERE),
         optimizing(3, "50x70 31x31d", "Adam amsgrad"),
     ],
-    budget=[rests_at(may_rest_at), few_bytes],
+    budget=[rules.rests_at(may_rest_at), few_bytes],
     hints={
         "sum": gradients.HINTS["sum"],
         "divided-twice": gradients.HINTS["divided-twice"],
@@ -456,7 +449,7 @@ exercise(
         *rows("shapes", (3, 0, "1x1")),
         Case(2, options={"shapes": "2x3", "batch": (2, 1, 2)}),
     ],
-    budget=[holds_at_most(BETWEEN, little_more), gathers_and_scatters],
+    budget=[rules.holds_at_most(BETWEEN, little_more), gathers_and_scatters],
     hints={
         "sum": "The gradient of the shard is the sum over the ranks, not the mean.",
         "own-gradient": "The gradient of a shard comes from its rank's own samples alone. Every "
@@ -626,7 +619,7 @@ exercise(
         *in_layers((1, 0, (4, 5, 6), 0.1), (2, 0, (), 0.1), (8, 0, (30, 90, 20, 40), 0.2)),
         *in_layers((3, 0, (600, 200, 700, 200), 0.3)),
     ],
-    budget=[in_step, peaks_at(two_layers), always_whole],
+    budget=[in_step, rules.peaks_at(two_layers), always_whole],
     hints={
         "own-sum": "Each rank has the sum of its own shard. A layer's sum is that of the whole.",
         "another-order": "The sums are there, in another order. Which gather was issued first, and "
@@ -806,7 +799,7 @@ exercise(
     lambda given, **knobs: [of_each_kind(*args, **knobs) for args in given],
     inputs=lambda case, rank: tuple(case.options.values()),
     in_ranks=False,
-    rules=[without_a_word],
+    rules=[rules.without_a_word],
     core=lambda rng: of_stages(
         (12, 4),
         (9, 4),
