@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Play, Right, declare
-from course_lib.checks.usual_diagnoses import OfPlay, found
+from course_lib.checks.usual_diagnoses import OfPlay, found, gravest
 
 Knobs = dict[str, Any]
 Ways = Knobs | list[Knobs]
@@ -39,13 +39,18 @@ def exercise(
     words: Mapping[str, str | None] | None = None,
     **fields: Any,
 ) -> Exercise:
-    """Declare it. The first mistake, or diagnosis, that fits is the one that is named. ``words``
-    are for features of its cases: how "It goes wrong only where …" goes on, and a question."""
+    """Declare it. The first mistake, or hint of a diagnosis, that fits is named. ``words``
+    are for features of its cases: how "It goes wrong only where …" goes on, and a question. A hint
+    that has no mistake and no diagnosis is named as the finding is that it is for."""
     number, name = title.split()
     made, seen = mistakes or {}, diagnoses or {}
-    assert hints.keys() == made.keys() | seen.keys(), f"{title}: hints without a mistake, or none"
+    assert hints.keys() >= made.keys() | seen.keys(), f"{title}: a mistake without a hint"
     fields["mistakes"] = [mistake(right, id, hints[id], ways) for id, ways in made.items()]
-    fields["diagnoses"] = [Diagnosis(id, hints[id], when) for id, when in seen.items()]
+    fields["diagnoses"] = [
+        Diagnosis(id, hint, seen.get(id) or gravest(id))
+        for id, hint in hints.items()
+        if id in seen or id not in made
+    ]
     fields["words"] = {
         name: text and tuple(text.split(". ", 1)) for name, text in (words or {}).items()
     }

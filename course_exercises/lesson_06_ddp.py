@@ -271,7 +271,6 @@ exercise(
         "rank-0-only": lambda p: p.wrong == ["returned"] and right_on_rank_0(p),
         **{id: reports("accuracy", ways) for id, ways in ACCURACIES.items()},
         **{id: reports("loss", ways) for id, ways in LOSSES.items()},
-        "by-hand": only("by-hand"),
     },
     mistakes=STEPS | {"copy": {"of": deepcopy}},
 )

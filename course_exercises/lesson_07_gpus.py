@@ -78,7 +78,7 @@ def one_after_another(play: Play) -> Iterator[Finding]:
         for before, e in pairwise(calls[-repeats:]):  # what is called before may warm up
             if (e.called or 0.0) > (before.completed or 0.0) - 1e-9:
                 text = f"rank {rank} calls all_reduce when the one before it has ended\n  {e.line}"
-                yield Finding("host waits", text, rank)
+                yield Finding("host-waits", text, rank)
                 break
 
 
@@ -126,8 +126,6 @@ exercise(
         "not-divided": each(divided=[False], unit=(1, 1e3)),
     },
     diagnoses={
-        "repeats": found("repeats"),
-        "host-waits": found("host waits"),
         "events": says("enable_timing", "device not ready"),
     },
 )

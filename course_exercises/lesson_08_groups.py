@@ -14,7 +14,7 @@ from course_lib.beside.in_rank import group_of
 from course_lib.checks.cases import Case, crowd, hostile, lay_out, rows, tensor
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most, trace_of
-from course_lib.checks.usual_diagnoses import OfPlay, found, only, says
+from course_lib.checks.usual_diagnoses import OfPlay, only, says
 
 # ---- 08.1 grid_groups ----------------------------------------------------------------------------
 
@@ -83,10 +83,10 @@ exercise(
         "is to the right of rank 0.",
         "last-missing": "Ranks in the last row or column have no group. How many rows and columns "
         "are there to make?",
-        "too-short": "A group lacks ranks. Does each range reach the last rank that it should?",
-        "alone": "A group of one rank is a group, too, and here it is left out.",
         "not-together": "The ranks do not make the same groups in the same order. Every rank "
         "calls new_group for every group, also for those that it is not in.",
+        "too-short": "A group lacks ranks. Does each range reach the last rank that it should?",
+        "alone": "A group of one rank is a group, too, and here it is left out.",
         "lists": "Return groups, not lists of ranks: new_group makes a group of a list.",
         "not-a-member": "−100 is what new_group returns to a rank that is not in the group. Keep "
         "what it returns for your own row and your own column.",
@@ -207,7 +207,6 @@ exercise(
         "own-missing": WITHOUT_OWN,
     },
     diagnoses={
-        "collective": found("collective"),
         "arrival-order": reordered,
         "lengths": lambda p: "blocks" in p.case.options and says("agree on the shape")(p),
         "too-much": over_budget("sends", "bytes"),
@@ -249,7 +248,7 @@ def stacked(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
 def contiguous(play: Play) -> Iterator[Finding]:
     for rank, seen in enumerate(play.seen[0]):
         if isinstance(seen.returned, Tensor) and not seen.returned.is_contiguous():
-            yield Finding("strides", "what is returned is not contiguous", rank)
+            yield Finding("not-contiguous", "what is returned is not contiguous", rank)
 
 
 def one_all_to_all(play: Play) -> Iterator[Finding]:
@@ -282,15 +281,15 @@ exercise(
     rules=[contiguous],
     budget=[one_all_to_all],
     hints={
+        "not-contiguous": "The elements of what is returned do not lie side by side, as the stub "
+        "promises: t(), permute() and slices are views of memory that stays as it is. "
+        "contiguous() makes a copy in order.",
         "by-rows": "A collective cuts a tensor along its first dimension, so what goes to each "
         "rank is a part of the rows. Here the rows have to be cut by columns.",
         "blocks-not-turned": "The right numbers have come to each rank, and not to their places. "
         "An exchange moves blocks as they are: transpose each of them once.",
         "stacked": "Each block is transposed, and they stand one below the other. A row of Aᵀ "
         "goes through all blocks: in which dimension do they meet?",
-        "not-contiguous": "The elements of what is returned do not lie side by side, as the stub "
-        "promises: t(), permute() and slices are views of memory that stays as it is. "
-        "contiguous() makes a copy in order.",
         "calls": "One all_to_all brings to each rank what it needs; a gather, all of A.",
         "more-than-its-rows": "More travels than a rank's rows hold. Each of its numbers goes to "
         "one rank, once and in its own dtype: to which one goes a column?",
@@ -312,7 +311,6 @@ exercise(
         ],
     },
     diagnoses={
-        "not-contiguous": found("strides"),
         "by-rows": says("is no multiple of", "one per rank, not"),
         "calls": over_budget("calls"),
         "more-than-its-rows": lambda p: not p.findings and only("bytes")(p),

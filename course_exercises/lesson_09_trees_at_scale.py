@@ -194,7 +194,8 @@ def the_same_bits(play: Play) -> Iterator[Finding]:
     for by_rank in play.seen if not play.wrong else []:
         for rank, seen in enumerate(by_rank):
             if not same(seen.args, by_rank[0].args):
-                yield Finding("bits", f"rank {rank}'s sum is not rank 0's to the last bit", rank)
+                text = f"rank {rank}'s sum is not rank 0's to the last bit"
+                yield Finding("bits-differ", text, rank)
 
 
 exercise(
@@ -250,7 +251,6 @@ exercise(
         "long-message": found("bytes"),
         "everyone": lambda p: slow(p) and p.case.world > 3 and rules.to_everyone(p),
         "star": lambda p: slow(p) and rules.through_one(p),
-        "bits-differ": lambda p: found("bits")(p) and not p.wrong,
         "too-many-rounds": too_slow,
     },
 )
@@ -473,7 +473,6 @@ exercise(
         ],
     },
     diagnoses={
-        "flat": found("flat"),
         "strided": strided,
         "leaders-only": leaders_only,
         "over-share": only("bytes"),

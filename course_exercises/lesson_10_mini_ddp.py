@@ -14,7 +14,7 @@ from course_exercises import gradients
 from course_exercises.declare import each, exercise, marked, over_budget, unequal
 from course_exercises.models import WORDS, model
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
-from course_lib.checks.cases import Case, crowd, drawn
+from course_lib.checks.cases import Case, crowd, drawn, rows
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import passes, trace_of
 from course_lib.checks.usual_diagnoses import found, only, says
@@ -40,14 +40,6 @@ def buckets(
     return after(out, cap)
 
 
-def turned_round(made: list, cap: float) -> list:
-    return made[::-1]
-
-
-def all_turned_round(made: list, cap: float) -> list:
-    return [bucket[::-1] for bucket in made[::-1]]
-
-
 def full_ones(made: list, cap: float) -> list:
     return [bucket for bucket in made if sum(p.nbytes for p in bucket) >= cap]
 
@@ -69,7 +61,10 @@ BUCKET_HINTS = {  # of what 10.2 shows by the sizes of its calls, and 10.1 by it
 BUCKET_MISTAKES: dict[str, list[dict[str, Any]]] = {
     "elements": [NUMEL, NUMEL | BEFORE, {"size": lambda p: 4 * p.numel()}],
     "forward-order": [FORWARDS, FORWARDS | NUMEL, FORWARDS | BEFORE],
-    "turned-late": [FORWARDS | {"after": after} for after in (turned_round, all_turned_round)],
+    "turned-late": [
+        FORWARDS | {"after": lambda made, cap: made[::-1]},
+        FORWARDS | {"after": lambda made, cap: [bucket[::-1] for bucket in made[::-1]]},
+    ],
     "closes-too-soon": [BEFORE, {"closes": lambda held, more, cap: held[-1] + more >= cap}],
     "closes-too-late": [{"closes": lambda held, more, cap: held[-1] > cap}],
     "no-cap": [{"closes": lambda *_: False}, {"closes": lambda *_: True}],
@@ -203,10 +198,11 @@ def late_calls(one: Round, due: list[float]) -> Iterator[Finding]:
         if after <= when + 1e-6:
             continue
         at_once = all(e.issued > one.began + due[-1] - 1e-6 for e in one.calls)
-        how = "after backward" if at_once else "late" if after > when + 1e-3 else "waits"
+        how = "late" if after > when + 1e-3 else "waits-in-hook"
+        how = "after-backward" if at_once else how
         issued = f"{one}: {e.op} of {e.nbytes} bytes is issued after {1e3 * after:.2f} ms"
         text = f"{issued}; its bucket could go after {1e3 * when:.2f} ms"
-        yield Finding(how if one.number == 1 else "not again", text)
+        yield Finding(how if one.number == 1 else "counts-left", text)
         return
 
 
@@ -217,7 +213,7 @@ def by_hand_alone(play: Play) -> Iterator[Finding]:
     if inside and len(inside) < len(calls):  # else lines cannot be found here at all
         e = inside[0]
         text = f"rank {e.rank}: {e.op} of {e.nbytes} bytes is called inside of torch"
-        yield Finding("torch's own", text)
+        yield Finding("torchs-own", text)
 
 
 def order_by_rank(play: Play) -> bool:
@@ -228,14 +224,6 @@ def without_zeros(play: Play) -> bool:
     """A call of other size than any bucket, where a gradient is missing."""
     sizes = {e.nbytes for e in trace_of(play).events if e.op.startswith("all_reduce")}
     return order_by_rank(play) and not sizes <= {*in_bytes(play.given(0))}
-
-
-def other_calls(play: Play) -> bool:
-    return over_budget("calls")(play) and WORDS.get(play.case.options["model"], "") is None
-
-
-def not_all_written(play: Play) -> bool:
-    return play.done and any(isinstance(seen.returned, str) for seen in play.seen[0])
 
 
 def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "", **rest: Any):
@@ -356,17 +344,15 @@ exercise(
         "last-bucket": {"which": in_full_buckets},
     },
     diagnoses={
-        "torchs-own": found("torch's own"),
         "compares-tensors": says("Boolean value of Tensor"),
-        "not-all-written": not_all_written,
+        "not-all-written": lambda p: p.done and any(isinstance(s.returned, str) for s in p.seen[0]),
         "no-zeros": without_zeros,
         "order-by-rank": order_by_rank,
-        **{id: over_budget(id) for id in BUCKET_HINTS},
-        "calls": other_calls,
-        "after-backward": over_budget("after backward"),
-        "waits-in-hook": over_budget("waits"),
-        "late": only("late", "after backward"),
-        "counts-left": only("not again"),
+        "calls": lambda p: (
+            over_budget("calls")(p) and WORDS.get(p.case.options["model"], "") is None
+        ),
+        "late": only("late", "after-backward"),
+        "counts-left": only("counts-left"),
     },
 )
 
@@ -401,10 +387,6 @@ def frozen_or_wide(case: Case) -> set[str]:
     return marked({"frozen": "f" in sizes, "another dtype": "d" in sizes})
 
 
-def has_an_empty_one(play: Play) -> bool:
-    return play.done and [] in [*(play.got(0).returned or ())]
-
-
 def cut(given: list[tuple], **knobs: Any) -> list:
     return [[[p.detach() for p in bucket] for bucket in buckets(*given[0], **knobs)]]
 
@@ -437,7 +419,7 @@ exercise(
         "empty-bucket": "A bucket is empty. At what moment is one begun?",
     },
     mistakes=BUCKET_MISTAKES | {"last-lost": [{"after": full_ones}]},
-    diagnoses={"empty-bucket": has_an_empty_one},
+    diagnoses={"empty-bucket": lambda p: p.done and [] in [*(p.got(0).returned or ())]},
 )
 
 # ---- 10.3 sync_batch_norm ------------------------------------------------------------------------
@@ -457,10 +439,6 @@ def batch(case: Case, rank: int) -> tuple[BothWays]:
     return (BothWays(given, (case.options.get("eps", 1e-5),), upstream),)
 
 
-def centre_and_scale(mean: Tensor, variance: Tensor, eps: float, n: Tensor) -> tuple:
-    return mean, (variance + eps).rsqrt()
-
-
 def of_all(n: Tensor, k: int, rank: int) -> Tensor:
     return 1 / n.sum()
 
@@ -474,12 +452,13 @@ def normalise(
     share: Callable[[Tensor, int, int], Tensor] = of_all,
     path: Callable[[Tensor, int, int], Any] = lambda n, k, rank: 1,
     within_ranks: bool = False,
-    end: Callable = centre_and_scale,
+    end: Callable = lambda mean, v, eps, n: (mean, (v + eps).rsqrt()),
     added: tuple[str, ...] = (),
 ) -> None:
     """One process, all batches: values, and the gradients of all ranks' losses together, but of
     weight and bias each rank's own. The rest are mistakes: in the ``share`` that a number of batch
-    k, one of sizes n, has in a rank's statistics, and in the factor of the ``path`` back to it."""
+    k, one of sizes n, has in a rank's statistics, in the factor of the ``path`` back to it, and in
+    the ``end`` of them: a centre and a scale."""
     jobs = [job for (job,) in given]
     leaves = [{k: t.double().requires_grad_() for k, t in job.given.items()} for job in jobs]
     batches = [leaf["x"].transpose(0, 1).flatten(1) for leaf in leaves]
@@ -517,13 +496,6 @@ def one_each_way(play: Play) -> Iterator[Finding]:
             yield Finding("bytes", f"{said} with {numbers} numbers; 3 a channel are enough")
 
 
-def norms(*cases: tuple, **rest: Any) -> list[Case]:
-    return [
-        Case(len(rows), channels, options={"batches": rows, **dict(*more)}, **rest)
-        for channels, rows, *more in cases
-    ]
-
-
 exercise(
     "10.3 sync_batch_norm",
     normalise,
@@ -533,14 +505,17 @@ exercise(
     tolerance=1e-5,
     length_is="channels",
     core=lambda rng: [
-        *norms((1, (2, 2)), (2, (3, 3, 3)), (1, (1, 3)), (2, (4, 1, 2)), (3, (1, 1, 1, 1))),
-        *norms((2, (2, 3), {"L": (3,)}), (2, (3, 2), {"eps": 0.5})),
-        *norms((rng.randrange(2, 6), (rng.randrange(2, 6), rng.randrange(2, 6)))),
+        *rows("batches", (2, 1, (2, 2)), (3, 2, (3, 3, 3)), (2, 1, (1, 3)), (3, 2, (4, 1, 2))),
+        *rows("batches", (4, 3, (1, 1, 1, 1))),
+        *rows("batches L", (2, 2, (2, 3), (3,))),
+        *rows("batches eps", (2, 2, (3, 2), 0.5)),
+        *rows("batches", (2, rng.randrange(2, 6), (rng.randrange(2, 6), rng.randrange(2, 6)))),
     ],
     sturdy=lambda rng: [
-        *norms((2, (4,)), (2, (0, 3)), (2, (2, 0, 3), {"L": (2,)})),
-        *norms((2, (1,) * crowd(rng)), (3, (1, 5, 2, 3, 1))),
-        *norms((2, (2, 3)), dtype="float64"),
+        *rows("batches", (1, 2, (4,)), (2, 2, (0, 3)), (5, 3, (1, 5, 2, 3, 1))),
+        *rows("batches L", (3, 2, (2, 0, 3), (2,))),
+        *rows("batches", (n := crowd(rng), 2, (1,) * n)),
+        *rows("batches", (2, 2, (2, 3)), dtype="float64"),
     ],
     budget=[one_each_way],
     blank=False,

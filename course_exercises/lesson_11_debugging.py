@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_exercises.declare import exercise, marked, over_budget
+from course_exercises.declare import each, exercise, marked
 from course_exercises.models import WORDS, model
 from course_lib.beside.driven import Salted
 from course_lib.beside.suspect import BEFORE, FAILS, NEVER, PASSES, RIGHT, WRONG, Suspect
@@ -89,13 +89,13 @@ exercise(
     hints={
         "returns-verdict": "The test returns what it has found out, and nobody looks at that. A "
         "test fails by raising AssertionError.",
-        "another-error": "For a wrong all_reduce this raises another error. A test says that "
-        "something is wrong by AssertionError; any other error says that the test is broken.",
-        "asserts-before": "An assertion fails before all_reduce has been called: about what is it?",
         "uses-returned": "all_reduce works in place and returns nothing. Look at the tensor that "
         "it was given.",
+        "another-error": "For a wrong all_reduce this raises another error. A test says that "
+        "something is wrong by AssertionError; any other error says that the test is broken.",
         "swallowed": "With a wrong all_reduce a rank leaves the test early, without an error, and "
         "the others go on. A rank that has found something wrong has to raise.",
+        "asserts-before": "An assertion fails before all_reduce has been called: about what is it?",
         "never-called": "The test never calls the function that it is given.",
         "expects-new": "The right ones fail, and the one that returns a new tensor passes. "
         "all_reduce works in place.",
@@ -187,10 +187,6 @@ def trained(made: nn.Module) -> Tensors:
     return [(name, t) for name, t in everything(made) if name not in frozen]
 
 
-def saved(made: nn.Module) -> Tensors:
-    return [*made.state_dict().items()]
-
-
 def bits(t: Tensor) -> Any:
     return t.contiguous().reshape(-1).view(torch.uint8).tolist() if t.numel() else []
 
@@ -201,17 +197,12 @@ def as_one(made: nn.Module) -> Tensors:
     return [(named[0][0], torch.tensor(raw, dtype=torch.uint8))]
 
 
-def turned_round(differ: dict[str, list[int]]) -> Any:
-    (name, ranks), *_ = differ.items()
-    return min(ranks), name
-
-
 def in_order_of_ranks(differ: dict[str, list[int]]) -> Place:
     """The lowest rank that has any difference, and its first one."""
     return min(((name, min(ranks)) for name, ranks in differ.items()), key=lambda place: place[1])
 
 
-def first_one(differ: dict[str, list[int]], which: Callable[[list[int]], int] = min) -> Place:
+def first_one(differ: dict[str, list[int]], which: Callable[[list[int]], int] = min) -> tuple:
     name, ranks = next(iter(differ.items()))
     return name, which(ranks)
 
@@ -247,7 +238,8 @@ def gives_little(play: Play) -> Iterator[Finding]:
     for rank in range(play.case.world):
         given = sum(event.bytes_in for event in trace_of(play).of(rank))
         if given > most:
-            yield Finding("bytes", f"rank {rank} gives {given} bytes, at most {most} are allowed")
+            text = f"rank {rank} gives {given} bytes, at most {most} are allowed"
+            yield Finding("sends-tensors", text)
 
 
 def part(kind: str, differs: str = "", *worlds: int, by: str = "", **rest: Any) -> list[Case]:
@@ -349,7 +341,7 @@ exercise(
         "tolerance": {"sees": lambda t: (t.double() * 1e4).round().tolist()},
         "through-float32": {"sees": lambda t: bits(t.float())},
         "parameters-only": {"tensors": lambda made: [*made.named_parameters()]},
-        "state-dict-order": {"tensors": saved},
+        "state-dict-order": {"tensors": lambda made: [*made.state_dict().items()]},
         "buffers-first": {
             "tensors": lambda made: sorted(everything(made), key=lambda x: "counts" not in x[0])
         },
@@ -371,7 +363,7 @@ exercise(
         ],
         "as-one": {"tensors": as_one},
         "highest-rank": {"told": lambda differ: first_one(differ, max)},
-        "rank-before-name": {"told": turned_round},
+        "rank-before-name": {"told": lambda differ: first_one(differ)[::-1]},
         "another-rank": [
             {"told": lambda differ: first_one(differ, lambda ranks: 1)},
             {"told": lambda differ: first_one(differ, lambda ranks: ranks[0] - 1)},
@@ -380,7 +372,6 @@ exercise(
         "last-tensor": {"told": lambda differ: first_one(dict([*differ.items()][::-1]))},
         "blames-rank-0": {"told": lambda differ: first_one(differ, lambda ranks: 0)},
     },
-    diagnoses={"sends-tensors": over_budget("bytes")},
 )
 
 # ---- 11.3 seconds_lost ---------------------------------------------------------------------------
@@ -389,81 +380,43 @@ CALLS = "calls"
 Times = list[float]
 
 
-def last(entries: Times) -> int:
-    return entries.index(max(entries))
-
-
-def all_together(entries: Times) -> float:
+def all_together(entries: Tensor) -> Tensor:
     """What the others have waited for the last one, each from its own entry."""
-    return sum(max(entries) - entry for entry in entries)
-
-
-def runner_up(entries: Times) -> float:
-    """How much later the last one comes than the one before it."""
-    latest, *others = sorted(entries, reverse=True)
-    return latest - others[0] if others else 0.0
+    return (entries.max() - entries).sum()
 
 
 def lost(
     given: list[tuple[list[Times]]],
-    blamed: Callable[[Times, list[Times]], int] = lambda entries, calls: last(entries),
-    waited: Callable[[Times], float] = all_together,
-    shares: Callable[[Times], Times] | None = None,
-    since: Callable[[list[Times], int], Times] = lambda calls, k: calls[k],
+    blamed: Callable[[Tensor, Tensor], Tensor] = lambda entries, calls: entries.argmax(),
+    waited: Callable[[Tensor], Tensor | float] = all_together,
+    shares: Callable[[Tensor], Tensor] | None = None,
+    taken: Callable[[Tensor], Tensor] = lambda calls: calls,
     adds: bool = True,
-    swapped: bool = False,
 ) -> list:
     """By rank, the seconds that the others have waited for it. The rest are mistakes."""
     [(calls,)] = given
-    if swapped:
-        calls = [[*times] for times in zip(*calls, strict=True)]
-    out = [0.0] * len(calls[0] if calls else ())
-    for k in range(len(calls)):
-        entries = since(calls, k)
+    if not calls:
+        return [[]]
+    times = taken(torch.tensor(calls, dtype=torch.float64))
+    out = torch.zeros_like(times[0])
+    for entries in times:
         if shares:
-            out = [old + more for old, more in zip(out, shares(entries), strict=True)]
+            out += shares(entries)
         else:
-            culprit = blamed(entries, calls)
-            out[culprit] = (out[culprit] if adds else 0.0) + waited(entries)
-    return [out]
+            culprit = blamed(entries, times)
+            out[culprit] = out[culprit] * adds + waited(entries)
+    return [out.tolist()]
 
 
-def since_the_call_before(calls: list[Times], k: int) -> Times:
-    before = calls[k - 1] if k else [0.0] * len(calls[0])
-    return [now - then for now, then in zip(calls[k], before, strict=True)]
-
-
-def behind_each(entries: Times) -> Times:
-    """How much later than each of those before it, in all."""
-    return [sum(max(0.0, entry - other) for other in entries) for entry in entries]
-
-
-def behind_the_next(entries: Times) -> Times:
+def behind_the_next(entries: Tensor) -> Tensor:
     """How long those before it have waited from one entry to the next."""
-    order, out = sorted(entries), [0.0] * len(entries)
-    for k in range(1, len(order)):
-        out[entries.index(order[k])] += k * (order[k] - order[k - 1])
-    return out
+    times, order = entries.sort(stable=True)
+    waits = times.diff(prepend=times[:1]) * torch.arange(len(times))
+    return waits[order.argsort()]
 
 
-def each_of_ties(entries: Times) -> Times:
-    return [all_together(entries) if entry == max(entries) else 0.0 for entry in entries]
-
-
-def most_often(_: Times, calls: list[Times]) -> int:
-    """The rank that is last in the most calls."""
-    lasts = [last(entries) for entries in calls]
-    return max(range(len(calls[0])), key=lasts.count)
-
-
-def ties_share(entries: Times) -> Times:
-    several = entries.count(max(entries))
-    return [share / several for share in each_of_ties(entries)]
-
-
-def over_mean(entries: Times) -> Times:
-    mean = sum(entries) / len(entries)
-    return [max(0.0, entry - mean) for entry in entries]
+def each_of_ties(entries: Tensor) -> Tensor:
+    return all_together(entries) * (entries == entries.max())
 
 
 def entered(*calls: Times) -> Case:
@@ -529,45 +482,48 @@ exercise(
         "tie": "Several ranks come last together. Then the lowest of them is the one that counts.",
     },
     mistakes={
-        "who-waits": {"shares": lambda entries: [max(entries) - entry for entry in entries]},
-        "first-for-last": [
-            {"blamed": lambda e, calls: e.index(min(e)), "waited": way}
-            for way in (all_together, lambda e: sum(entry - min(e) for entry in e))
-        ],
-        "every-late-one": [
-            {"shares": lambda entries: [entry - min(entries) for entry in entries]},
-            {"shares": behind_each},
-            {"shares": behind_the_next},
-        ],
+        "who-waits": {"shares": lambda entries: entries.max() - entries},
+        "first-for-last": each(
+            blamed=[lambda entries, calls: entries.argmin()],
+            waited=(all_together, lambda entries: (entries - entries.min()).sum()),
+        ),
+        "every-late-one": each(
+            shares=(
+                lambda entries: entries - entries.min(),
+                lambda entries: (entries[:, None] - entries).clamp(min=0).sum(1),
+                behind_the_next,
+            )
+        ),
         "to-the-mean": [
-            {"shares": over_mean},
+            {"shares": lambda entries: (entries - entries.mean()).clamp(min=0)},
             {"waited": lambda entries: all_together(entries) / len(entries)},
             {"waited": lambda entries: all_together(entries) / max(1, len(entries) - 1)},
         ],
-        "saved": {"waited": lambda entries: runner_up(entries) * (len(entries) - 1)},
-        "runner-up": {"waited": runner_up},
-        "all-from-the-first": {"waited": lambda e: (max(e) - min(e)) * (len(e) - 1)},
-        "since-the-start": [
-            {"waited": lambda e: max(e) * (len(e) - 1)},
-            {"waited": max},
-        ],
-        "counts": {"waited": lambda entries: 1.0},
-        "one-for-all": [
-            {"blamed": most_often},
-            {"blamed": lambda e, calls: last([sum(times) for times in zip(*calls, strict=True)])},
-        ],
-        "from-zero": {
-            "blamed": lambda e, calls: last([max(0.0, t) for t in e]),
-            "waited": lambda e: sum(max(0.0, *e) - t for t in e),
+        "saved": {
+            "waited": lambda entries: entries.sort().values.diff()[-1:].sum() * (len(entries) - 1)
         },
-        "longest-wait": {"waited": lambda entries: max(entries) - min(entries)},
-        "since-the-last-call": {"since": since_the_call_before},
+        "runner-up": {"waited": lambda entries: entries.sort().values.diff()[-1:].sum()},
+        "all-from-the-first": {"waited": lambda e: (e.max() - e.min()) * (len(e) - 1)},
+        "since-the-start": each(waited=[lambda e: e.max() * (len(e) - 1), Tensor.max]),
+        "counts": {"waited": lambda entries: 1.0},
+        "one-for-all": each(
+            blamed=[
+                lambda entries, calls: calls.argmax(1).bincount().argmax(),
+                lambda entries, calls: calls.sum(0).argmax(),
+            ]
+        ),
+        "from-zero": {
+            "blamed": lambda entries, calls: entries.clamp(min=0).argmax(),
+            "waited": lambda entries: (entries.max().clamp(min=0) - entries).sum(),
+        },
+        "longest-wait": {"waited": lambda entries: entries.max() - entries.min()},
+        "since-the-last-call": {"taken": lambda calls: calls.diff(dim=0, prepend=0 * calls[:1])},
         "tie": [
-            {"blamed": lambda e, calls: len(e) - 1 - e[::-1].index(max(e))},
+            {"blamed": lambda entries, calls: len(entries) - 1 - entries.flip(0).argmax()},
             {"shares": each_of_ties},
-            {"shares": ties_share},
+            {"shares": lambda e: each_of_ties(e) / (e == e.max()).sum()},
         ],
         "last-time-only": {"adds": False},
-        "swapped": {"swapped": True},
+        "swapped": {"taken": torch.t},
     },
 )

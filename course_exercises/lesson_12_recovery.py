@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
-from course_exercises.declare import each, exercise, marked, over_budget
+from course_exercises.declare import each, exercise, marked
 from course_lib.beside.deaths import HERE, Saves
 from course_lib.beside.resumed import Job, Resumed, ends, seed
 from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
 from course_lib.checks.compare import ANYTHING
 from course_lib.checks.exercise import Finding, Play, untouched
 from course_lib.checks.rules import without_a_word
-from course_lib.checks.usual_diagnoses import found, says
+from course_lib.checks.usual_diagnoses import says
 
 # ---- 12.1 Checkpoint -----------------------------------------------------------------------------
 
@@ -183,8 +183,6 @@ exercise(
     rules=[in_order, whole, refused],
     budget=[cleared],
     hints=HINTS,
-    diagnoses={id: found(id) for id in HINTS}
-    | {id: over_budget(id) for id in ("unsynced", "piles-up")},
 )
 
 # ---- 12.2 train_resumable ------------------------------------------------------------------------
@@ -482,11 +480,7 @@ exercise(
         "step-behind": {"made": lambda step: step - 1},
         "nothing-left": {"idle": False},
     },
-    diagnoses={
-        "many-writers": found("many-writers"),
-        "in-place": found("in-place"),
-        "numpys-array": says("UnpicklingError"),
-    },
+    diagnoses={"numpys-array": says("UnpicklingError")},
 )
 
 # ---- 12.3 micro_batches --------------------------------------------------------------------------

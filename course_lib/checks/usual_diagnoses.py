@@ -35,6 +35,11 @@ def only(*kinds: str) -> OfPlay:
     return lambda p: p.done and bool(p.kinds()) and p.kinds() <= set(kinds)
 
 
+def gravest(kind: str) -> OfPlay:
+    """The play has a finding of this kind; where it is one of the budget, all else is right."""
+    return lambda p: kind in {f.kind for f in p.findings or p.over_budget}
+
+
 def all_wait_in(call: str) -> OfPlay:
     """Every rank of the world waits, in this call (``send``, ``recv``)."""
     return lambda p: (
