@@ -22,9 +22,9 @@ def where(test: Callable[[list[range], int], bool]) -> Callable[[Play], bool]:
     """All ranks return ranges, which are not the right ones, and of them this is true."""
 
     def when(play: Play) -> bool:
-        shares = [seen.returned for seen in play.seen[0]] if play.done else []
         wrong = any(f.kind == "returned" and f.call == 0 for f in play.findings)
-        return wrong and all(type(s) is range for s in shares) and test(shares, play.given(0))
+        ranges = all(type(share) is range for share in play.returned)
+        return wrong and ranges and test(play.returned, play.given(0))
 
     return when
 

@@ -9,7 +9,7 @@ from course_exercises.declare import exercise, marked
 from course_lib.checks.cases import Case, cases, crowd, hostile, rows, tensor
 from course_lib.checks.compare import ANYTHING
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import no_collectives, trace_of
+from course_lib.checks.rules import no_collectives
 from course_lib.checks.usual_diagnoses import OfPlay, all_wait_in, only
 from course_lib.context import compute, current
 from course_lib.errors import Deadlock
@@ -209,7 +209,7 @@ def taking_turns(play: Play) -> Iterator[Finding]:
 def news(play: Play, rank: int, time: float) -> dict[int, float]:
     """What this rank knows at that time: when does each rank know it, told by messages?"""
     known = {rank: time}
-    for m in sorted(trace_of(play).messages, key=lambda m: (m.send.issued, m.src, m.send.seq)):
+    for m in sorted(play.trace.messages, key=lambda m: (m.send.issued, m.src, m.send.seq)):
         end = m.recv.completed if m.recv else None
         if end is not None and m.send.issued >= known.get(m.src, float("inf")):
             known[m.dst] = min(end, known.get(m.dst, float("inf")))
@@ -221,7 +221,7 @@ def hears_late(play: Play) -> bool:
     if not only("order")(play):
         return False
     began = {rank: start for rank, (start, _) in enumerate(spans(play))}
-    heard = [(m.dst, m.recv.completed or 0.0) for m in trace_of(play).messages if m.recv]
+    heard = [(m.dst, m.recv.completed or 0.0) for m in play.trace.messages if m.recv]
     after = {rank for rank, end in heard if end > began.get(rank, 0.0)}
     before = {rank for rank, end in heard if end <= began.get(rank, 0.0)}
     return {f.rank for f in play.findings} <= after - before
@@ -256,7 +256,7 @@ exercise(
         "one-works-for-all": calls(lambda n: 0 in n and max(n) > 1),
         "not-everywhere": calls(lambda n: 0 in n),
         "twice": calls(lambda n: max(n) > 1),
-        "nobody-told": lambda p: only("order")(p) and not trace_of(p).events,
+        "nobody-told": lambda p: only("order")(p) and not p.trace.events,
         "hears-late": hears_late,
         "too-early": only("order"),
     },

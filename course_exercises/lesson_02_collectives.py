@@ -59,10 +59,8 @@ def gathered(
 
 def misplaced(play: Play) -> bool:
     """In every list that is returned and wrong, another rank's tensor stands in a wrong place."""
-    if not play.done or found("shared")(play):
-        return False
     given = [args[0] for args in play.inputs[0]]
-    lists = [(r, s.returned) for r, s in enumerate(play.seen[0]) if isinstance(s.returned, list)]
+    lists = [(r, got) for r, got in enumerate(play.returned) if isinstance(got, list)]
     wrong = [(rank, got) for rank, got in lists if not same(got, given)]
 
     def strays(rank: int, got: list) -> bool:
@@ -71,29 +69,27 @@ def misplaced(play: Play) -> bool:
         others = whole_tensors.left_out(given, rank)
         return len(got) == len(given) and any(same(e, t) for e in strange for t in others)
 
-    return play.case.length > 0 < len(wrong) and all(strays(*one) for one in wrong)
+    there = play.case.length > 0 < len(wrong) and not found("shared")(play)
+    return there and all(strays(*one) for one in wrong)
 
 
 def same_again(play: Play) -> bool:
     """In every list that is returned, all entries but the rank's own are one neighbour's tensor."""
     given, n = [args[0] for args in play.inputs[0]], play.case.world
-    lists = [seen.returned for seen in play.seen[0]] if play.done else []
 
     def repeats(rank: int, got: Any) -> bool:
         rest = got[:rank] + got[rank + 1 :] if isinstance(got, list) and len(got) == n else []
         near = given[(rank - 1) % n], given[(rank + 1) % n]
         return len(rest) > 1 and any(all(same(e, t) for e in rest) for t in near)
 
-    return play.case.length > 0 < len(lists) and all(map(repeats, range(n), lists))
+    return play.done and play.case.length > 0 and all(map(repeats, play.ranks, play.returned))
 
 
 def returned_elsewhere(play: Play) -> bool:
     """dst returns a list, and some other rank returns something as well."""
-    if not play.done:
-        return False
-    returned = [seen.returned for seen in play.seen[0]]
-    own = returned.pop(play.case.options["dst"])
-    return isinstance(own, list) and any(value is not None for value in returned)
+    others = play.returned
+    own = others.pop(play.case.options["dst"]) if others else None
+    return isinstance(own, list) and any(value is not None for value in others)
 
 
 MISPLACED = (

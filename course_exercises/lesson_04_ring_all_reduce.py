@@ -257,9 +257,8 @@ def as_owned(want: list[Seen], got: list[Seen]) -> list[Seen]:
 
 def two_of_one(play: Play) -> bool:
     """The numbers that are returned are not each rank's own."""
-    numbers = [seen.returned for seen in play.seen[0]] if play.done else []
-    whole = bool(numbers) and all(type(number) is int for number in numbers)
-    return whole and {*numbers} != {*range(play.case.world)}
+    whole = play.done and all(type(number) is int for number in play.returned)
+    return whole and {*play.returned} != {*play.ranks}
 
 
 exercise(

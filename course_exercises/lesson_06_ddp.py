@@ -21,7 +21,6 @@ from course_exercises.models import SAMPLES, WORDS, batches, model
 from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
 from course_lib.checks.compare import same
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import trace_of
 from course_lib.checks.usual_diagnoses import OfPlay, found, only
 from course_lib.trace import Event
 
@@ -33,7 +32,7 @@ def carried(play: Play, rank: int, *ops: str) -> list[Event]:
     """This rank's calls that may carry gradients; DDP broadcasts weights when it is made."""
     return [
         e
-        for e in trace_of(play).of(rank)
+        for e in play.trace.of(rank)
         if str(e.dtype).startswith(("float", "bfloat")) and any(op in e.op for op in ops)
     ]
 
@@ -146,9 +145,9 @@ def reduced_by_ddp(play: Play) -> Iterator[Finding]:
     """DDP, which compares shapes at its start, reduces all gradients once in each step, and nobody
     sends them one by one."""
     want, each = steps(play, play.case.world), gradients(play)
-    for rank in range(play.case.world):
+    for rank in play.ranks:
         got, calls = whole(play, rank), [e.nbytes for e in carried(play, rank, *SUMS)]
-        compares = any(e.dtype == "int64" for e in trace_of(play).of(rank))
+        compares = any(e.dtype == "int64" for e in play.trace.of(rank))
         one_by_one = all(calls.count(size) >= want * each.count(size) for size in each)
         if got != want or one_by_one or not compares:
             text = f"in {want} steps rank {rank} reduces all gradients at once {got} times"
@@ -337,7 +336,7 @@ def accumulating(case: Case, rank: int) -> tuple:
 def reduced_once(play: Play) -> Iterator[Finding]:
     """The gradients are reduced once: as many numbers as they have."""
     size = sum(p.numel() for p in trained(play.given(0)))
-    for rank in range(play.case.world):
+    for rank in play.ranks:
         reduced, all_told = (in_numbers(carried(play, rank, *o)) for o in (("reduce",), SUMS))
         if reduced > size + 4 + 2 * play.case.length:  # some for the losses
             text = f"rank {rank} reduces {reduced} numbers, the gradients have {size}"

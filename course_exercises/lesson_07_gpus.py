@@ -20,7 +20,7 @@ from course_lib.beside.seen import Seen
 from course_lib.checks import rules
 from course_lib.checks.cases import SLOW, Case, cases, crowd, rows, tensor
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import trace_of, without_a_word
+from course_lib.checks.rules import without_a_word
 from course_lib.checks.usual_diagnoses import OfPlay, found, says
 from course_lib.simulated import Network
 from course_lib.simulated.costs import textbook_seconds
@@ -71,7 +71,7 @@ def nearly(want: list[Seen], got: list[Seen]) -> list[Seen]:
 def one_after_another(play: Play) -> Iterator[Finding]:
     """The calls queue up: each is issued while the one before it still runs."""
     for rank, (x, repeats) in enumerate(play.inputs[0]):
-        calls = [e for e in trace_of(play).of(rank) if "reduce" in e.op and e.nbytes == x.nbytes]
+        calls = [e for e in play.trace.of(rank) if "reduce" in e.op and e.nbytes == x.nbytes]
         if len(calls) < repeats:
             text = f"rank {rank} calls all_reduce {len(calls)} times; repeats is {repeats}"
             yield Finding("repeats", text, rank, len(calls), repeats)
@@ -184,7 +184,7 @@ def ends(play: Play) -> float:
 def overlapped(play: Play) -> Iterator[Finding]:
     """The last average is there when computing and communicating, side by side, allow it."""
     best = ends(play)
-    mine = max((e.completed or 0.0 for e in trace_of(play).events), default=0.0)
+    mine = max((e.completed or 0.0 for e in play.trace.events), default=0.0)
     if play.case.backend == "nccl" and mine > 1.01 * best + 2 * LAUNCH:
         last = f"the last average is there after {mine * 1e3:.2f} ms"
         yield Finding("slow", f"{last}, with overlap it would be after {best * 1e3:.2f} ms")
@@ -193,7 +193,7 @@ def overlapped(play: Play) -> Iterator[Finding]:
 def in_time(play: Play) -> Iterator[Finding]:
     """Each gradient is sent after its layer has been computed, and issued before the first has."""
     computed = list(accumulate(spent for spent, _ in layers(play))) or [0.0]
-    for e in trace_of(play).events if play.case.backend == "nccl" else ():
+    for e in play.trace.events if play.case.backend == "nccl" else ():
         after, called = computed[min(e.seq, len(computed) - 1)], e.called or 0.0
         if e.issued < 0.99 * after:
             begins = f"{e.op} begins after {e.issued * 1e3:.2f} ms"
@@ -208,7 +208,7 @@ def in_time(play: Play) -> Iterator[Finding]:
 
 def after_computing(play: Play) -> bool:
     computed = sum(spent for spent, _ in layers(play))
-    return found("slow")(play) and min(e.issued for e in trace_of(play).events) >= computed
+    return found("slow")(play) and min(e.issued for e in play.trace.events) >= computed
 
 
 layered = partial(on_gpus, "layers ms")
@@ -256,7 +256,7 @@ exercise(
         "too-early": found("too early"),
         "host-stands": found("host stands"),
         "after-computing": after_computing,
-        "together": lambda p: found("slow")(p) and len(trace_of(p).of(0)) < len(layers(p)),
+        "together": lambda p: found("slow")(p) and len(p.trace.of(0)) < len(layers(p)),
         "one-by-one": found("slow"),
     },
 )

@@ -13,7 +13,7 @@ from course_exercises.whole_tensors import OWN_MISSING, WITHOUT_OWN
 from course_lib.beside.in_rank import group_of
 from course_lib.checks.cases import Case, crowd, hostile, lay_out, rows, tensor
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most, trace_of
+from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most
 from course_lib.checks.usual_diagnoses import OfPlay, only, says
 
 # ---- 08.1 grid_groups ----------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def grid(
 
 
 def made(play: Play) -> Iterator[Finding]:
-    there = {group_of(ranks) for ranks in trace_of(play).groups.values()}
+    there = {group_of(ranks) for ranks in play.trace.groups.values()}
     for rank, want in enumerate(play.expected[0]):
         for which, group in zip(("row", "column"), want.returned, strict=True):
             if group not in there:
@@ -64,7 +64,7 @@ def grids(*shapes: tuple[int, int]) -> list[Case]:
 
 def returned(text: str) -> OfPlay:
     """This is in the text of what the ranks return."""
-    return lambda play: play.done and text in str([seen.returned for seen in play.seen[0]])
+    return lambda play: text in str(play.returned)
 
 
 exercise(
@@ -139,7 +139,7 @@ def exchanged(
 def more_than_sizes(play: Play) -> Iterator[Finding]:
     """In each call one collective, of 8 bytes for each two ranks at most, may carry the lengths."""
     for rank in range(n := play.case.world):
-        calls = [e for e in trace_of(play).of(rank) if e.is_collective]
+        calls = [e for e in play.trace.of(rank) if e.is_collective]
         for e in calls:
             if e.nbytes > 8 * n * n or len(calls) > play.case.calls:
                 yield Finding("collective", f"rank {rank} calls {e.op}, {e.nbytes} bytes", rank)
@@ -147,8 +147,7 @@ def more_than_sizes(play: Play) -> Iterator[Finding]:
 
 def leaving(play: Play) -> list[int]:
     """By rank, the bytes of its blocks for others."""
-    ranks = range(play.case.world)
-    return [sum(b.nbytes for k, b in enumerate(play.given(r)) if k != r) for r in ranks]
+    return [sum(b.nbytes for k, b in enumerate(play.given(r)) if k != r) for r in play.ranks]
 
 
 def reordered(play: Play) -> bool:
@@ -246,15 +245,15 @@ def stacked(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
 
 
 def contiguous(play: Play) -> Iterator[Finding]:
-    for rank, seen in enumerate(play.seen[0]):
-        if isinstance(seen.returned, Tensor) and not seen.returned.is_contiguous():
+    for rank, t in enumerate(play.returned):
+        if isinstance(t, Tensor) and not t.is_contiguous():
             yield Finding("not-contiguous", "what is returned is not contiguous", rank)
 
 
 def one_all_to_all(play: Play) -> Iterator[Finding]:
     """One call, which carries each of a rank's numbers once."""
-    for rank in range(play.case.world):
-        calls = trace_of(play).of(rank)
+    for rank in play.ranks:
+        calls = play.trace.of(rank)
         names = [e.op for e in calls]
         if names not in ([], ["all_to_all"], ["all_to_all_single"]):
             yield Finding("calls", f"rank {rank} calls {', '.join(names[:3])}", rank)

@@ -88,7 +88,7 @@ def spread(
 def told_once(play: Play) -> Iterator[Finding]:
     """No rank is sent the tensor that has it: all ranks together send n − 1 of them."""
     tensors = play.case.world - 1
-    mine = sum(rules.trace_of(play).bytes_sent(rank) for rank in range(play.case.world))
+    mine = sum(play.trace.bytes_sent(rank) for rank in play.ranks)
     if mine > tensors * size(play):
         has = f"{tensors} tensors have {tensors * size(play)}"
         text = f"all ranks together send {mine} bytes, and {has}"
@@ -286,11 +286,6 @@ def quickest(
     return [pick(among(times), key=times.__getitem__)]
 
 
-def another_name(play: Play) -> bool:
-    name = play.got(0).returned if play.done else None
-    return isinstance(name, str) and name not in NAMES
-
-
 def of_networks(*rows: tuple) -> list[Case]:
     names = ("n", "nbytes", "alpha", "beta")
     return [Case(1, options=dict(zip(names, row, strict=True))) for row in sorted(rows)]
@@ -335,7 +330,9 @@ exercise(
         "ties": [{"among": sorted}, {"among": lambda times: [*times][::-1]}],
         "slowest": {"pick": max},
     },
-    diagnoses={"no-such-name": another_name},
+    diagnoses={
+        "no-such-name": lambda p: any(isinstance(n, str) and n not in NAMES for n in p.returned),
+    },
 )
 
 # ---- 09.4 hierarchical_all_reduce ----------------------------------------------------------------
@@ -346,7 +343,7 @@ RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times (m − 1
 
 def between_nodes(play: Play, rank: int) -> float:
     """Bytes that this rank sends to other nodes; a collective counts as a ring of its group."""
-    trace, node, total = rules.trace_of(play), rank // play.case.options[G], 0.0
+    trace, node, total = play.trace, rank // play.case.options[G], 0.0
     for e in trace.of(rank):
         ring = sorted(trace.groups.get(e.group, ()))
         to, times = e.peer, 1.0
@@ -366,7 +363,7 @@ def share_between_nodes(play: Play) -> Iterator[Finding]:
     given, nodes = play.given(0), play.case.world // play.case.options[G]
     share = -(-given.numel() // play.case.options[G] // nodes) * given.element_size()
     most = 2 * (nodes - 1) * share
-    for rank in range(play.case.world):
+    for rank in play.ranks:
         if (mine := between_nodes(play, rank)) > most + 1e-6:
             text = f"rank {rank} sends {mine:g} bytes to other nodes, at most {most} are allowed"
             yield Finding("bytes", text, rank, mine, most)
@@ -378,7 +375,7 @@ def nodes_among(play: Play, ranks: Iterable[int]) -> int:
 
 def strided(play: Play) -> bool:
     """The groups of g ranks in which most bytes travel join ranks of different nodes."""
-    trace = rules.trace_of(play)
+    trace = play.trace
     calls = [e for e in trace.events if e.is_collective]
     most = max((e.nbytes for e in calls), default=0)
     used = [trace.groups.get(e.group, ()) for e in calls if e.nbytes == most > 0]
@@ -388,14 +385,14 @@ def strided(play: Play) -> bool:
 
 def leaders_only(play: Play) -> bool:
     """Of each node one rank sends to others."""
-    leaders = [rank for rank in range(play.case.world) if between_nodes(play, rank)]
+    leaders = [rank for rank in play.ranks if between_nodes(play, rank)]
     several = play.case.options[G] > 1
     return only("bytes")(play) and several and 1 < len(leaders) == nodes_among(play, leaders)
 
 
 def by_nodes(play: Play) -> Iterator[Finding]:
     """No collective carries data over all nodes and all ranks of each: that would be the answer."""
-    trace, n = rules.trace_of(play), play.case.world
+    trace, n = play.trace, play.case.world
     for e in trace.events if 1 < play.case.options[G] < n else ():
         if e.is_collective and e.nbytes and len(trace.groups.get(e.group, ())) == n:
             yield Finding("flat", f"rank {e.rank} calls {e.op} on all ranks\n  {e.line}", e.rank)

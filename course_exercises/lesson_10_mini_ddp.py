@@ -16,7 +16,7 @@ from course_exercises.models import WORDS, model
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
 from course_lib.checks.cases import Case, crowd, drawn, rows
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import passes, trace_of
+from course_lib.checks.rules import passes
 from course_lib.checks.usual_diagnoses import found, only, says
 from course_lib.trace import Event
 
@@ -146,9 +146,9 @@ class Round(NamedTuple):
 
 
 def rounds(play: Play) -> Iterator[Round]:
-    for rank in range(play.case.world):
+    for rank in play.ranks:
         parts: list[tuple[float, list[Event]]] = []
-        for e in trace_of(play).of(rank):
+        for e in play.trace.of(rank):
             if e.op == "barrier" and not e.line:  # no line of the answer
                 parts.append((e.completed or e.issued, []))
             elif parts:
@@ -208,7 +208,7 @@ def late_calls(one: Round, due: list[float]) -> Iterator[Finding]:
 
 def by_hand_alone(play: Play) -> Iterator[Finding]:
     """What travels is issued at lines of the answer's, and not inside of torch's own wrapper."""
-    calls = [e for e in trace_of(play).events if e.op != "barrier"]
+    calls = [e for e in play.trace.events if e.op != "barrier"]
     inside = [e for e in calls if e.line is None]
     if inside and len(inside) < len(calls):  # else lines cannot be found here at all
         e = inside[0]
@@ -222,7 +222,7 @@ def order_by_rank(play: Play) -> bool:
 
 def without_zeros(play: Play) -> bool:
     """A call of other size than any bucket, where a gradient is missing."""
-    sizes = {e.nbytes for e in trace_of(play).events if e.op.startswith("all_reduce")}
+    sizes = {e.nbytes for e in play.trace.events if e.op.startswith("all_reduce")}
     return order_by_rank(play) and not sizes <= {*in_bytes(play.given(0))}
 
 

@@ -14,7 +14,6 @@ from course_lib.beside.driven import Salted
 from course_lib.beside.suspect import BEFORE, FAILS, NEVER, PASSES, RIGHT, WRONG, Suspect
 from course_lib.checks.cases import Case, crowd
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import trace_of
 from course_lib.checks.usual_diagnoses import found, says
 from course_lib.errors import CourseError, Deadlock, RankFailed
 
@@ -235,8 +234,8 @@ def gives_little(play: Play) -> Iterator[Finding]:
     """What a rank gives, in all its calls together: 100 bytes a tensor, and 256."""
     made = play.given(0)
     most = 100 * len(everything(getattr(made, "model", made))) + 256
-    for rank in range(play.case.world):
-        given = sum(event.bytes_in for event in trace_of(play).of(rank))
+    for rank in play.ranks:
+        given = sum(event.bytes_in for event in play.trace.of(rank))
         if given > most:
             text = f"rank {rank} gives {given} bytes, at most {most} are allowed"
             yield Finding("sends-tensors", text)

@@ -23,7 +23,7 @@ from course_lib.checks import rules
 from course_lib.checks.cases import Case, crowd, drawn, rows, tensor
 from course_lib.checks.compare import ANYTHING, COUNTED
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import passes, trace_of
+from course_lib.checks.rules import passes
 from course_lib.checks.usual_diagnoses import found, says
 from course_lib.errors import Mismatch
 from course_lib.simulated.costs import textbook_seconds
@@ -206,7 +206,7 @@ def few_bytes(play: Play) -> Iterator[Finding]:
 def of_unequal_owners(play: Play) -> bool:
     """Some hold too much and others do not, and what travels are whole parameters."""
     sizes = {p.nbytes for p in play.given(0).params}
-    events = [e for e in trace_of(play).events if e.op == "broadcast"]
+    events = [e for e in play.trace.events if e.op == "broadcast"]
     return over_budget("memory", "too-many-bytes")(play) and any(e.nbytes in sizes for e in events)
 
 
@@ -219,7 +219,7 @@ def once_more(play: Play) -> bool:
 def reduces_whole(play: Play) -> bool:
     return over_budget("too-many-bytes")(play) and any(
         e.op.startswith("all_reduce") and e.nbytes > 16 * len(play.given(0).params)
-        for e in trace_of(play).events
+        for e in play.trace.events
     )
 
 
@@ -519,7 +519,7 @@ def some_layers(case: Case, rank: int) -> tuple[Layers]:
 def due(play: Play, rank: int) -> list[tuple[float, float]]:
     """When each layer's gather and its computing end at best, two layers being whole at once."""
     network, n = play.case.network, play.case.world
-    start = next(e for e in trace_of(play).of(rank) if e.op == "barrier").completed or 0.0
+    start = next(e for e in play.trace.of(rank) if e.op == "barrier").completed or 0.0
     ends = [(start, start)] * 2
     for seconds, shard in play.given(rank).layers:
         gather = textbook_seconds(
@@ -533,16 +533,16 @@ def due(play: Play, rank: int) -> list[tuple[float, float]]:
 def in_step(play: Play) -> Iterator[Finding]:
     """A gather for each layer, in order, the next but one not before a layer has been used; and
     all in the time of the recursion."""
-    for rank in range(play.case.world):
+    for rank in play.ranks:
         layers, ends = play.given(rank).layers, due(play, rank)
-        calls = [e for e in trace_of(play).of(rank) if e.op != "barrier"]
+        calls = [e for e in play.trace.of(rank) if e.op != "barrier"]
         if [e.nbytes for e in calls if e.op.startswith("all_gather")] != [
             play.case.world * shard.nbytes for _, shard in layers
         ] or len(calls) != len(layers):
             said = ", ".join(f"{e.op} of {e.nbytes} bytes" for e in calls) or "nothing"
             yield Finding("calls", f"rank {rank} calls {said}", rank)
             continue
-        computed = [s for s in trace_of(play).spans if (s.rank, s.name) == (rank, "compute")]
+        computed = [s for s in play.trace.spans if (s.rank, s.name) == (rank, "compute")]
         if [round(s.end - s.start, 9) for s in computed] != [round(s, 9) for s, _ in layers]:
             yield Finding("computes", f"rank {rank} computes {len(computed)} times", rank)
             continue
@@ -574,7 +574,7 @@ def two_layers(play: Play, rank: int) -> int:
 
 def always_whole(play: Play) -> Iterator[Finding]:
     """The layer that is being computed is there, and the host waits for no number."""
-    for rank in range(play.case.world):
+    for rank in play.ranks:
         noted = play.got(rank).args[0]
         if isinstance(noted, dict) and (noted.get("spare while computing") or 0) < 0:
             yield Finding(
@@ -691,8 +691,8 @@ def some_gradients(case: Case, rank: int) -> tuple[Clipping]:
 
 
 def one_number(play: Play) -> Iterator[Finding]:
-    for rank in range(play.case.world):
-        calls = [(e.op, e.nbytes) for e in trace_of(play).of(rank)]
+    for rank in play.ranks:
+        calls = [(e.op, e.nbytes) for e in play.trace.of(rank)]
         if [op for op, _ in calls] != ["all_reduce"] or calls[0][1] > 8:
             said = ", ".join(f"{op} of {nbytes} bytes" for op, nbytes in calls) or "nothing"
             yield Finding("calls", f"rank {rank} calls {said}", rank)

@@ -352,7 +352,7 @@ def rows(case: Case, rank: int) -> tuple[BothWays]:
 
 def blocks_of(play: Play) -> list[int]:
     """By rank the bytes of k, v and where."""
-    jobs = [play.given(rank) for rank in range(play.case.world)]
+    jobs = [play.given(rank) for rank in play.ranks]
     return [job.given["k"].nbytes + job.given["v"].nbytes + job.rest[0].nbytes for job in jobs]
 
 

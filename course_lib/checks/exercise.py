@@ -24,7 +24,7 @@ from course_lib.checks.cases import Case, Words, features
 from course_lib.checks.compare import FACETS, facet, same
 from course_lib.errors import CheckFailed, CourseError
 from course_lib.simulated import Network
-from course_lib.trace import Run
+from course_lib.trace import Run, Trace
 
 IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
@@ -122,6 +122,19 @@ class Play:
     def done(self) -> bool:
         """Every rank came to its end."""
         return self.error is None and self.run is not None
+
+    @property
+    def ranks(self) -> range:
+        return range(self.case.world)
+
+    @property
+    def trace(self) -> Trace:
+        return self.run.trace if self.run else Trace()
+
+    @property
+    def returned(self) -> list[Any]:
+        """By rank what came back from the first call; nothing where some rank came to no end."""
+        return [seen.returned for seen in self.seen[0]] if self.done else []
 
     def got(self, rank: int, call: int = 0) -> Seen:
         return self.seen[call][rank]

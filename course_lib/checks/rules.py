@@ -14,12 +14,8 @@ from course_lib.trace import Event, Trace
 Formula = Callable[[Play], int]
 
 
-def trace_of(play: Play) -> Trace:
-    return play.run.trace if play.run else Trace()
-
-
 def sends(play: Play, rank: int) -> list[Event]:
-    return [e for e in trace_of(play).of(rank) if e.is_send]
+    return [e for e in play.trace.of(rank) if e.is_send]
 
 
 def peers(play: Play, rank: int) -> set[int]:
@@ -30,7 +26,7 @@ def peers(play: Play, rank: int) -> set[int]:
 def between_barriers(play: Play, rank: int) -> list[list[Event]]:
     """The calls of a rank after each barrier that no line of the answer makes."""
     parts: list[list[Event]] = []
-    for e in trace_of(play).of(rank):
+    for e in play.trace.of(rank):
         if e.op == "barrier" and not e.line:
             parts.append([])
         elif parts:
@@ -40,13 +36,13 @@ def between_barriers(play: Play, rank: int) -> list[list[Event]]:
 
 def passes(play: Play) -> Iterator[tuple[int, str, list[Event]]]:
     """Of each rank that is driven both ways, the calls of each."""
-    for rank in range(play.case.world):
+    for rank in play.ranks:
         both = zip(("forward", "backward"), between_barriers(play, rank), strict=False)
         yield from ((rank, when, calls) for when, calls in both)
 
 
 def _first(play: Play, kind: str, of_kind: Callable[[Event], bool], why: str) -> Iterator[Finding]:
-    for event in filter(of_kind, trace_of(play).events):
+    for event in filter(of_kind, play.trace.events):
         line = f"\n  {event.line}" if event.line else ""
         yield Finding(kind, f"rank {event.rank} calls {event.op}{why}{line}", event.rank)
         return
@@ -70,7 +66,7 @@ def _at_most(kind: str, does: str, count: Callable[[Play, int], int]) -> Callabl
     def at_most(limit: Formula) -> Rule:
         def rule(play: Play) -> Iterable[Finding]:
             most = limit(play)
-            for rank in range(play.case.world):
+            for rank in play.ranks:
                 if (mine := count(play, rank)) > most:
                     text = f"rank {rank} {does.format(mine)}, at most {most} are allowed"
                     yield Finding(kind, text, rank, mine, most)
@@ -81,13 +77,11 @@ def _at_most(kind: str, does: str, count: Callable[[Play, int], int]) -> Callabl
 
 
 sends_at_most = _at_most("sends", "sends {} messages", lambda play, rank: len(sends(play, rank)))
-bytes_at_most = _at_most(
-    "bytes", "sends {} bytes", lambda play, rank: trace_of(play).bytes_sent(rank)
-)
+bytes_at_most = _at_most("bytes", "sends {} bytes", lambda play, rank: play.trace.bytes_sent(rank))
 receives_at_most = _at_most(
     "bytes",
     "receives {} bytes",
-    lambda play, rank: sum(m.nbytes for m in trace_of(play).messages if m.dst == rank),
+    lambda play, rank: sum(m.nbytes for m in play.trace.messages if m.dst == rank),
 )
 messages_of_at_most = _at_most(
     "bytes",
@@ -101,7 +95,7 @@ def bytes_in_total_at_least(limit: Formula) -> Rule:
 
     def rule(play: Play) -> Iterable[Finding]:
         least = limit(play)
-        mine = sum(trace_of(play).bytes_sent(rank) for rank in range(play.case.world))
+        mine = sum(play.trace.bytes_sent(rank) for rank in play.ranks)
         if mine < least:
             text = f"all ranks together send {mine} bytes, and the data have {least}"
             yield Finding("too few bytes", text, None, mine, least)
@@ -149,17 +143,14 @@ def _bytes(count: object) -> str:
 
 def whole_tensors(play: Play) -> bool:
     """Each message is as long as the tensor, which is cut into parts elsewhere."""
-    size, messages = getattr(play.given(0), "nbytes", 0), trace_of(play).messages
+    size, messages = getattr(play.given(0), "nbytes", 0), play.trace.messages
     return size > 0 and bool(messages) and all(m.nbytes >= size for m in messages)
 
 
 def to_everyone(play: Play) -> bool:
-    return all(len(peers(play, r)) == play.case.world - 1 for r in range(play.case.world))
+    return all(len(peers(play, r)) == play.case.world - 1 for r in play.ranks)
 
 
 def through_one(play: Play) -> bool:
     """One rank is an end of every message."""
-    return any(
-        all(root in (m.src, m.dst) for m in trace_of(play).messages)
-        for root in range(play.case.world)
-    )
+    return any(all(root in (m.src, m.dst) for m in play.trace.messages) for root in play.ranks)

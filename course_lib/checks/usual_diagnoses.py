@@ -224,7 +224,7 @@ VAGUE = {
 def says_nothing(p: Play) -> bool:
     """Several ranks, what they need is with the others, and none of them calls anything; and not
     only memory is wrong, as it may be where there is nothing to send."""
-    return p.done and p.case.world > 1 and not rules.trace_of(p).events and not only(*MEMORY)(p)
+    return p.done and p.case.world > 1 and not p.trace.events and not only(*MEMORY)(p)
 
 
 TALK: Table = {
