@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from course_lib.checks.exercise import Finding, Play, Rule
-from course_lib.trace import Event, Trace
+from course_lib.trace import Event
 
 Formula = Callable[[Play], int]
 
