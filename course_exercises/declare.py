@@ -39,9 +39,9 @@ def exercise(
     words: Mapping[str, str | None] | None = None,
     **fields: Any,
 ) -> Exercise:
-    """Declare it. The first mistake, or hint of a diagnosis, that fits is named. ``words``
-    are for features of its cases: how "It goes wrong only where …" goes on, and a question. A hint
-    that has no mistake and no diagnosis is named as the finding is that it is for."""
+    """Declare it. The first mistake, or hint of a diagnosis, that fits is named; a hint without
+    either is named as the finding is that it is for. ``words`` are for features of its cases: how
+    "It goes wrong only where …" goes on, and a question."""
     number, name = title.split()
     made, seen = mistakes or {}, diagnoses or {}
     assert hints.keys() >= made.keys() | seen.keys(), f"{title}: a mistake without a hint"

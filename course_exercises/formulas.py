@@ -97,6 +97,11 @@ def nearly(right: Formula, play: Play) -> bool:
     return got not in (None, want) and (got in rounded or abs(got - want) <= 1e-3 * abs(want))
 
 
+def nothing_on_the_way(rng: random.Random) -> list[tuple]:
+    """One rank alone, no bytes, a link without latency, one without end of bandwidth."""
+    return [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)]
+
+
 def networks(rng: random.Random, count: int = 6) -> list[tuple]:
     """Drawn arguments, few ranks first: ranks, bytes, and a link's α and β, as links have them or
     quite others."""

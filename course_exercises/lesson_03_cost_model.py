@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from course_exercises.formulas import formula, networks
+from course_exercises.formulas import formula, networks, nothing_on_the_way
 
 OfRanks = Callable[[int], float]
 
@@ -29,8 +29,13 @@ def star(
 formula(
     "03.1 star_seconds",
     star,
-    core=lambda rng: [(2, 8, 1.0, 1.0), (3, 8, 1.0, 0.5), (4, 100, 2.0, 0.25), *networks(rng)],
-    sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
+    core=lambda rng: [
+        (2, 8, 1.0, 1.0),
+        (3, 8, 1.0, 0.5),
+        (4, 100, 2.0, 0.25),
+        *networks(rng),
+    ],
+    sturdy=nothing_on_the_way,
     hints={
         "beta-is-bandwidth": "Bytes divided by seconds per byte give no time. Is beta a "
         "bandwidth, or one over it?",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from course_exercises.declare import each, exercise
-from course_exercises.formulas import formula, networks
+from course_exercises.formulas import formula, networks, nothing_on_the_way
 from course_lib.beside.seen import Seen
 from course_lib.checks import rules
 from course_lib.checks.cases import Case, chunked, crowd, hostile, rows, tensor
@@ -379,10 +379,12 @@ formula(
     "04.4 ring_seconds",
     ring_time,
     core=lambda rng: [
-        *((2, 8, 1.0, 1.0), (4, 10, 2.0, 0.5), (8, 1 << 20, 5e-6, 4e-11)),
+        (2, 8, 1.0, 1.0),
+        (4, 10, 2.0, 0.5),
+        (8, 1 << 20, 5e-6, 4e-11),
         *networks(rng),
     ],
-    sturdy=lambda rng: [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)],
+    sturdy=nothing_on_the_way,
     hints={
         "bandwidth": "β is the time that one byte takes, in seconds per byte: what would twice as "
         "large a β mean?",

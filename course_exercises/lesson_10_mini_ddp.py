@@ -16,7 +16,7 @@ from course_exercises.models import WORDS, model
 from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
 from course_lib.checks.cases import Case, crowd, drawn, rows
 from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import passes
+from course_lib.checks.rules import between_barriers, passes
 from course_lib.checks.usual_diagnoses import found, only, says
 from course_lib.trace import Event
 
@@ -135,9 +135,9 @@ def training(case: Case, rank: int) -> tuple[Training]:
 class Round(NamedTuple):
     """What a rank calls in a round of training."""
 
+    rank: int
     number: int  # from 1
     kind: str
-    rank: int
     began: float
     calls: list[Event]
 
@@ -147,14 +147,11 @@ class Round(NamedTuple):
 
 def rounds(play: Play) -> Iterator[Round]:
     for rank in play.ranks:
-        parts: list[tuple[float, list[Event]]] = []
-        for e in play.trace.of(rank):
-            if e.op == "barrier" and not e.line:  # no line of the answer
-                parts.append((e.completed or e.issued, []))
-            elif parts:
-                parts[-1][1].append(e)
-        for number, (kind, part) in enumerate(zip(play.given(0).rounds, parts, strict=False), 1):
-            yield Round(number, kind, rank, *part)
+        events = play.trace.of(rank)
+        began = [e.completed or e.issued for e in events if e.op == "barrier" and not e.line]
+        parts = zip(play.given(0).rounds, began, between_barriers(play, rank), strict=False)
+        for number, part in enumerate(parts, 1):
+            yield Round(rank, number, *part)
 
 
 def as_planned(play: Play) -> Iterator[Finding]:
@@ -184,11 +181,11 @@ def seconds_until_full(play: Play) -> list[float]:
 
 def other_buckets(job: Training, sizes: list[int], want: list[int]) -> list[str]:
     """The mistakes that make buckets of these sizes."""
-
-    def makes(ways: list[dict[str, Any]]) -> bool:
-        return any(sizes == in_bytes(job, **way) for way in ways)
-
-    return [id for id, ways in BUCKET_MISTAKES.items() if want and makes(ways)]
+    return [
+        id
+        for id, ways in BUCKET_MISTAKES.items()
+        if want and sizes in [in_bytes(job, **way) for way in ways]
+    ]
 
 
 def late_calls(one: Round, due: list[float]) -> Iterator[Finding]:
@@ -373,8 +370,7 @@ def some_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
 
 SIZES = {
     "frozen": "a parameter is frozen. It has no gradient, no bucket, and no bytes in one.",
-    "another dtype": "the next parameter has another dtype. A bucket closes there for good. What "
-    "does the new one begin with?",
+    "another dtype": WORDS["another dtype"],
     "a frozen one between": "a frozen parameter lies between others of another dtype. It is not "
     "one of those that are divided, and closes nothing.",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -241,12 +241,12 @@ class Habits:
 
 
 Saved = dict[str, Any]
-Rank = Generator[list, None, tuple[list[float], Saved]]
+Rank = Iterator[Any]
 
 
 def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: Habits) -> Rank:
-    """A rank's life. It hands out its gradients where it meets the others, and returns its losses
-    and what it would save."""
+    """A rank's life. It hands out its gradients where it meets the others, in a list, and at its
+    end its losses and what it would save, in a tuple."""
     loads, step = habits.loads(rank), saved.get("step", 0)
     for part in PARTS if saved and (habits.idle or step < stop) else ():
         if part in loads:
@@ -283,29 +283,26 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
         epoch, at, own = step // len(loader) if habits.recounts else epoch + 1, 0, None
     now = {part: copy.deepcopy(getattr(job, part).state_dict()) for part in PARTS}
     now |= {"own": generators()} | {name: kept[name] for name in habits.early if kept}
-    return losses, now
+    yield losses, now
 
 
 def in_turn(
     ranks: list[Rank], own: list[Generators], average: Callable[[Tensor, int], Tensor]
 ) -> list[Any]:
-    """What each rank returns; each goes on to where it meets the others, and then the next. They
+    """The ends of the ranks; each goes on to where it meets the others, and then the next. They
     take turns in torch's, numpy's and random's generators as well."""
-    ends: list[Any] = []
-    while not ends:
+    while True:
         met = []
         for rank, one in enumerate(ranks):
             restore(own[rank])
-            try:
-                met.append(next(one))
-            except StopIteration as end:
-                ends.append(end.value)
+            met.append(next(one))
             own[rank] = generators()
+        if isinstance(met[0], tuple):
+            return met
         for same in zip(*met, strict=True):
             every = torch.stack(same)
             for rank, grad in enumerate(same):
                 grad.copy_(average(every, rank))
-    return ends
 
 
 def train(given: list[tuple[Resumed]], **knobs: Any) -> None:

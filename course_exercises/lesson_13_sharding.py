@@ -223,12 +223,6 @@ def reduces_whole(play: Play) -> bool:
     )
 
 
-def skips_none(play: Play) -> bool:
-    return found("Mismatch", "Deadlock", "AttributeError", "TypeError")(play) and (
-        play.case.options.get("gradient") is not None
-    )
-
-
 def optimizing(world: int, shapes: str, make: str = "SGD", none: str = "", **rest: Any) -> Case:
     options = {"shapes": shapes, "make": make, **({"gradient": none, "steps": 3} if none else {})}
     return Case(world, options=options | rest.pop("options", {}), **rest)
@@ -336,7 +330,10 @@ exercise(
         "nothing-moves": {"whose": lambda params, n, cut: [torch.tensor(n)] * len(params)},
     },
     diagnoses={
-        "skips-none": skips_none,
+        "skips-none": lambda p: (
+            found("Mismatch", "Deadlock", "AttributeError", "TypeError")(p)
+            and "gradient" in p.case.options
+        ),
         "not-padded": of_other_lengths,
         "by-parameter": of_unequal_owners,
         "pieces-twice": once_more,
