@@ -249,17 +249,18 @@ exercise(
 
 def scattered(
     given: list[tuple],
-    addends: Callable[[list[Tensor], int], list[Tensor]] = lambda tensors, rank: tensors,
-    kept: Callable[[int, int], int] = lambda rank, n: rank,
+    of: Callable[[list, int], list] = lambda blocks, rank: blocks,
+    which: Callable[[int, int, int], int] = lambda rank, sender, n: rank,
     whole: bool = False,
-    senders_own: bool = False,
 ) -> list:
-    """Of the sum every rank keeps its own block. The rest are mistakes."""
-    tensors, n = [t for (t,) in given], len(given)
-    if senders_own:
-        return [combine("sum", [t.tensor_split(n)[r] for r, t in enumerate(tensors)])] * n
-    sums = [combine("sum", addends(tensors, rank)) for rank in range(n)]
-    return sums if whole else [t.tensor_split(n)[kept(r, n)].clone() for r, t in enumerate(sums)]
+    """Every rank has the sum of everybody's block for it. The rest are mistakes."""
+    n = len(given)
+    cut = [t.tensor_split(1 if whole else n) for (t,) in given]
+    sums = []
+    for rank in range(n):
+        sent = [blocks[0 if whole else which(rank, k, n)] for k, blocks in enumerate(cut)]
+        sums.append(combine("sum", of(sent, rank)))
+    return sums
 
 
 def block_bytes(play: Play) -> int:
@@ -299,14 +300,16 @@ exercise(
         "its own number.",
     },
     mistakes={
-        "input-block": {"addends": lambda tensors, rank: [tensors[rank]]},
-        "own-missing": {"addends": whole_tensors.left_out},
-        "own-block-sent": {"senders_own": True},
+        "input-block": {"of": lambda blocks, rank: [blocks[rank]]},
+        "own-missing": {"of": whole_tensors.left_out},
+        "own-block-sent": {"which": lambda rank, sender, n: sender},
         "whole-sum": {"whole": True},
         "wrong-block": [
-            *({"kept": lambda rank, n, k=k: (rank + k) % n} for k in (1, -1, 2)),
-            {"kept": lambda rank, n: n - 1 - rank},
-            {"kept": lambda rank, n: 0},
+            {"which": lambda rank, sender, n: (rank + 1) % n},
+            {"which": lambda rank, sender, n: rank - 1},
+            {"which": lambda rank, sender, n: (rank + 2) % n},
+            {"which": lambda rank, sender, n: n - 1 - rank},
+            {"which": lambda rank, sender, n: 0},
         ],
     },
 )

@@ -76,7 +76,12 @@ formula(
         (8, 1 << 30, 0.0125),
         *((n, nbytes, 10 ** rng.uniform(-9, 2)) for n, nbytes, *_ in networks(rng)),
     ],
-    sturdy=lambda rng: [(1, 8, 2.0), (4, 0, 2.0), (3, 12, 4), (4, 2.5, 2.0)],
+    sturdy=lambda rng: [
+        (1, 8, 2.0),
+        (4, 0, 2.0),
+        (3, 12, 4),
+        (4, 2.5, 2.0),
+    ],
     hints={
         "algbw": "This is algbw, whatever the unit. What does a link carry for S bytes?",
         "one-phase": "That is one half of the work, adding up or handing out. all_reduce does "
@@ -109,7 +114,12 @@ def break_even(
 formula(
     "03.3 half_bandwidth_bytes",
     break_even,
-    core=lambda rng: [(1.0, 0.25), (3.0, 0.5), (5e-6, 4e-11), *(a[2:] for a in networks(rng))],
+    core=lambda rng: [
+        (1.0, 0.25),
+        (3.0, 0.5),
+        (5e-6, 4e-11),
+        *(link for _, _, *link in networks(rng)),
+    ],
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
     hints={
         "product": "Seconds times seconds per byte give no bytes.",

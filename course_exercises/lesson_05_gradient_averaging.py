@@ -253,11 +253,12 @@ def step(
     return [sum(loss * loss_factor(size, sum(sizes), n) for loss, size in each if size)] * n
 
 
-def step_case(kind: str, *sizes: int, **more: object) -> Case:
-    dtype = str(more.pop("dtype", "float32"))
-    return Case(len(sizes), dtype=dtype, options={"model": kind, SAMPLES: sizes, **more})
+def step_case(kind: str, *sizes: int, **rest: Any) -> Case:
+    options = {"model": kind, SAMPLES: sizes} | rest.pop("options", {})
+    return Case(len(sizes), options=options, **rest)
 
 
+LEFT_OVER = {"gradients": "left over"}
 exercise(
     "05.4 train_step",
     step,
@@ -266,9 +267,9 @@ exercise(
     core=lambda rng: [
         *(step_case("one layer", *sizes) for sizes in ((2, 2), (1, 3), (3, 0))),
         *(step_case("two layers", *sizes) for sizes in ((2, 5, 1), (1, 1, 4, 2))),
-        step_case("one layer", 0, 2, 1, gradients="left over"),
-        step_case("one layer", 1, 3, gradients="left over"),
-        step_case("two layers", 2, 3, momentum=0.9),
+        step_case("one layer", 0, 2, 1, options=LEFT_OVER),
+        step_case("one layer", 1, 3, options=LEFT_OVER),
+        step_case("two layers", 2, 3, options={"momentum": 0.9}),
         step_case("two layers", *(rng.randrange(1, 6) for _ in range(5))),
     ],
     sturdy=lambda rng: [
@@ -277,10 +278,8 @@ exercise(
         step_case("two layers", 1, 2, dtype="float64"),
         step_case("first layer frozen", 2, 1),
         step_case("a shared weight", 2, 1),
-        Case(2, layout="transposed", options={"model": "two layers", SAMPLES: (2, 1)}),
-        Case(
-            2, calls=2, options={"model": "one layer", SAMPLES: (2, 1)}, later=({SAMPLES: (1, 3)},)
-        ),
+        step_case("two layers", 2, 1, layout="transposed"),
+        step_case("one layer", 2, 1, calls=2, later=({SAMPLES: (1, 3)},)),
     ],
     special=lambda case: unequal(case.options[SAMPLES]),
     tolerance=2e-5,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from course_exercises.declare import apart_in_new_group, each, exercise, marked
-from course_exercises.formulas import NOTHING_TO_SEND, networks
+from course_exercises.formulas import NOTHING_TO_SEND, networks, nothing_on_the_way
 from course_exercises.whole_tensors import rooted_core, rooted_sturdy, worlds_and_lengths
 from course_lib.checks import rules
 from course_lib.checks.cases import Case, both_regimes, chunked, crowd, hostile, rows, tensor
@@ -288,7 +288,7 @@ def quickest(
 
 def of_networks(*rows: tuple) -> list[Case]:
     names = ("n", "nbytes", "alpha", "beta")
-    return [Case(1, options=dict(zip(names, row, strict=True))) for row in sorted(rows)]
+    return [Case(1, options=dict(zip(names, row, strict=True))) for row in rows]
 
 
 exercise(
@@ -296,16 +296,26 @@ exercise(
     quickest,
     inputs=lambda case, rank: tuple(case.options.values()),
     core=lambda rng: [
-        *of_networks((4, 2, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4)),
-        *of_networks((64, 1000, 1.0, 1.0), (1000, 1000, 1.0, 2e-6), (5, 1, 1.0, 0.2)),
-        *of_networks((3, 1, 1.0, 0.9), (8, 1, 1.0, 0.05), (8, 1, 1.0, 0.15), (3, 3, 3.0, 0.7)),
-        *of_networks((6, 1, 1.0, 0.55), (3, 2, 3.0, 1.0)),
-        *of_networks(*networks(rng, 20)),
+        *of_networks(
+            (4, 2, 1.0, 1.0),
+            (64, 8, 1.0, 1e-6),
+            (64, 1000, 1.0, 1e-4),
+            (5, 1, 1.0, 0.2),
+            (64, 1000, 1.0, 1.0),
+            (1000, 1000, 1.0, 2e-6),
+            (3, 1, 1.0, 0.9),
+            (3, 3, 3.0, 0.7),
+            (8, 1, 1.0, 0.05),
+            (8, 1, 1.0, 0.15),
+            (3, 2, 3.0, 1.0),
+            (6, 1, 1.0, 0.55),
+        ),
+        *of_networks(*sorted(networks(rng, 20))),
     ],
-    sturdy=lambda rng: [
-        *of_networks((1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)),
-        *of_networks((1024, 1 << 30, 5e-6, 4e-11)),
-    ],
+    sturdy=lambda rng: of_networks(
+        *sorted(nothing_on_the_way(rng)),
+        (1024, 1 << 30, 5e-6, 4e-11),
+    ),
     rules=[rules.without_a_word],
     in_ranks=False,
     words=NOTHING_TO_SEND,
@@ -430,8 +440,8 @@ exercise(
         *rows(G, (4, 4, 2), calls=2),
     ],
     sturdy=lambda rng: [
-        *rows(G, (1, 3, 1), (2, 3, 1), (2, 4, 2), (3, 4, 3), (4, 0, 2), (4, 1, 2), (4, 7, 2)),
-        *rows(G, (6, 7, 3), (8, 5, 4), (12, 24, 4)),
+        *rows(G, (1, 3, 1), (2, 3, 1), (2, 4, 2), (3, 4, 3)),
+        *rows(G, (4, 0, 2), (4, 1, 2), (4, 7, 2), (6, 7, 3), (8, 5, 4), (12, 24, 4)),
         *hostile(4, 8, options={G: 2}),
     ],
     special=lambda case: chunked(replace(case, world=case.options[G])),
