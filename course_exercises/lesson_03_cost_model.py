@@ -118,7 +118,7 @@ formula(
         (1.0, 0.25),
         (3.0, 0.5),
         (5e-6, 4e-11),
-        *(link for _, _, *link in networks(rng)),
+        *((alpha, beta) for _, _, alpha, beta in networks(rng)),
     ],
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
     hints={

@@ -167,14 +167,10 @@ def layers_of(case: Case, rank: int) -> tuple[Layers]:
     return (list(zip(spans, grads, strict=True)),)
 
 
-def layers(play: Play) -> Layers:
-    return play.given(0)
-
-
 def ends(play: Play) -> float:
     """When the last average is there: each waits for its own layer, and for the one before it."""
     computed = communicated = 0.0
-    for spent, grad in layers(play):
+    for spent, grad in play.given(0):
         computed += spent
         one = seconds(play.case.world, grad, play.case.network)
         communicated = max(computed, communicated) + one
@@ -192,7 +188,7 @@ def overlapped(play: Play) -> Iterator[Finding]:
 
 def in_time(play: Play) -> Iterator[Finding]:
     """Each gradient is sent after its layer has been computed, and issued before the first has."""
-    computed = list(accumulate(spent for spent, _ in layers(play))) or [0.0]
+    computed = list(accumulate(spent for spent, _ in play.given(0))) or [0.0]
     for e in play.trace.events if play.case.backend == "nccl" else ():
         after, called = computed[min(e.seq, len(computed) - 1)], e.called or 0.0
         if e.issued < 0.99 * after:
@@ -207,7 +203,7 @@ def in_time(play: Play) -> Iterator[Finding]:
 
 
 def after_computing(play: Play) -> bool:
-    computed = sum(spent for spent, _ in layers(play))
+    computed = sum(spent for spent, _ in play.given(0))
     return found("slow")(play) and min(e.issued for e in play.trace.events) >= computed
 
 
@@ -256,7 +252,7 @@ exercise(
         "too-early": found("too early"),
         "host-stands": found("host stands"),
         "after-computing": after_computing,
-        "together": lambda p: found("slow")(p) and len(p.trace.of(0)) < len(layers(p)),
+        "together": lambda p: found("slow")(p) and len(p.trace.of(0)) < len(p.given(0)),
         "one-by-one": found("slow"),
     },
 )

@@ -17,14 +17,12 @@ def worlds_and_lengths(case: Case) -> set[str]:
 
 def rooted_core(root: str) -> Callable[[random.Random], list[Case]]:
     """Cases of core, for an argument of this name (``src``, ``dst``)."""
-
-    def core(rng: random.Random) -> list[Case]:
-        plain = (2, 1, 0), (2, 1, 1), (3, 1, 2), (4, 1, 0), (4, 3, 1), (5, 2, 0), (5, 2, 3)
-        drawn = 5, rng.randrange(9, 300), rng.randrange(5)
-        again = rows(root, (3, 2, 1), numbers="random", calls=2, later=({root: 0},))
-        return [*rows(root, *plain), *rows(root, drawn, numbers="random"), *again]
-
-    return core
+    return lambda rng: [
+        *rows(root, (2, 1, 0), (2, 1, 1), (3, 1, 2), (4, 1, 0)),
+        *rows(root, (4, 3, 1), (5, 2, 0), (5, 2, 3)),
+        *rows(root, (5, rng.randrange(9, 300), rng.randrange(5)), numbers="random"),
+        *rows(root, (3, 2, 1), numbers="random", calls=2, later=({root: 0},)),
+    ]
 
 
 def rooted_sturdy(root: str) -> Callable[[random.Random], list[Case]]:
@@ -42,12 +40,11 @@ def left_out(tensors: list, rank: int) -> list:
     return tensors[:rank] + tensors[rank + 1 :]
 
 
-def something_else(tensors: list, rank: int) -> list:
-    return [*tensors[:rank], ANYTHING, *tensors[rank + 1 :]]
-
-
 OWN_MISSING = (
     "The others' tensors are all there, and a rank's own is not, or something else stands in its "
     "place. It needs no message to get into the list."
 )
-WITHOUT_OWN = [{"own": left_out}, {"own": something_else}]  # a right function's knob
+WITHOUT_OWN = [  # a right function's knob
+    {"own": left_out},
+    {"own": lambda tensors, rank: [*tensors[:rank], ANYTHING, *tensors[rank + 1 :]]},
+]
