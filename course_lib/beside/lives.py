@@ -19,10 +19,8 @@ import json
 import os
 import pickle
 import resource
-import select
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -30,6 +28,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -49,7 +48,11 @@ Facts = dict[str, Any]
 Live = Callable[["Life"], Facts]
 Story = Callable[[Live, Path, list[dict]], Facts]
 
-_asked: socket.socket | None = None  # this process's small one
+_asked: Connection | None = None  # this process's small one
+
+
+class Failed(Exception):
+    """A life came to grief that no story has ended."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def start(
     """Fork the small process, for these ``folders``. In each life ``enter`` is called, and then
     ``load`` for the answer."""
     global _asked
-    here, there = socket.socketpair()
+    here, there = Pipe()
     if os.fork() == 0:
         here.close()
         _serve(there, places, load, enter)
@@ -91,14 +94,14 @@ def start(
 def play(story: Story, states: list[dict]) -> Facts:
     """Have the small process play a story, a function of a module."""
     assert _asked is not None, "no small process has been started"
-    _send(_asked, pickle.dumps((story, states)))
-    return json.loads(_received(_asked))
+    _asked.send_bytes(pickle.dumps((story, states)))
+    return json.loads(_asked.recv_bytes())
 
 
 # ---- the small process ---------------------------------------------------------------------------
 
 
-def _serve(talk: socket.socket, places: list[str], load: Callable, enter: Callable) -> NoReturn:
+def _serve(talk: Connection, places: list[str], load: Callable, enter: Callable) -> NoReturn:
     sys.dont_write_bytecode = True
     folder, scratch = places
     tempfile.tempdir = os.environ["TMPDIR"] = scratch  # not where the checkpoints are
@@ -108,48 +111,40 @@ def _serve(talk: socket.socket, places: list[str], load: Callable, enter: Callab
     torch.load(buffer, weights_only=True)
     try:
         live = partial(_in_a_life, talk, load, enter)
-        while request := _received(talk):
-            story, states = pickle.loads(request)
+        while True:  # until the socket is closed
+            story, states = pickle.loads(talk.recv_bytes())
             own = Path(tempfile.mkdtemp(dir=folder))
-            _send(talk, json.dumps(story(live, own / "state.pt", states)).encode())
+            try:
+                facts = story(live, own / "state.pt", states)
+            except Failed as failed:
+                facts = {"error": str(failed)}
+            talk.send_bytes(json.dumps(facts).encode())
     finally:
         for place in places:  # whoever has made them may be gone
             shutil.rmtree(place, ignore_errors=True)
         os._exit(0)
 
 
-def _send(talk: socket.socket, body: bytes) -> None:
-    talk.sendall(len(body).to_bytes(8, "big") + body)
-
-
-def _received(talk: socket.socket) -> bytes:
-    """What was sent; nothing at the end."""
-    size, body = int.from_bytes(talk.recv(8, socket.MSG_WAITALL), "big"), b""
-    while len(body) < size and (more := talk.recv(size - len(body))):
-        body += more
-    return body
-
-
-def _in_a_life(talk: socket.socket, load: Callable, enter: Callable, life: Life) -> Facts:
+def _in_a_life(talk: Connection, load: Callable, enter: Callable, life: Life) -> Facts:
     """What a process saw that lived so, up to its end."""
-    here, there = socket.socketpair()
+    here, there = Pipe()
     pid = os.fork()
     if pid == 0:
         try:
             here.close()
             talk.close()
             for facts in _lived(life, load, enter):
-                _send(there, json.dumps(facts).encode())
+                there.send_bytes(json.dumps(facts).encode())
         finally:
             os._exit(0)
     there.close()
     seen: Facts = {}
     try:
-        while here in (ready := select.select([here, talk], [], [], PATIENCE)[0]):
-            if not (body := _received(here)):
-                return seen
-            seen |= json.loads(body)
+        while here in (ready := wait([here, talk], PATIENCE)):
+            seen |= json.loads(here.recv_bytes())
         return seen if ready else seen | {"error": HANGS}  # or nobody asks any more
+    except EOFError:  # its end
+        return seen
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -10,7 +10,7 @@ tensors of any layout, and returns what is then written into the tensor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -41,7 +41,6 @@ class Suspect(Noted):
 
     how: str
     rank: int
-    noted: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"an all_reduce ({self.how})"
