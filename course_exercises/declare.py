@@ -28,7 +28,6 @@ def exercise(
     hints: dict[str, str],
     mistakes: Mapping[str, Ways | Mistake] | None = None,
     diagnoses: dict[str, OfPlay] | None = None,
-    words: Mapping[str, str | None] | None = None,
     **fields: Any,
 ) -> Exercise:
     """Declare it. The first mistake, or diagnosis, that fits is the one that is named. ``words``
@@ -41,9 +40,6 @@ def exercise(
         for id, ways in made.items()
     ]
     fields["diagnoses"] = [Diagnosis(id, hints[id], when) for id, when in seen.items()]
-    fields["words"] = {
-        name: text and tuple(text.split(". ", 1)) for name, text in (words or {}).items()
-    }
     return declare(Exercise(number, name, right, **fields))
 
 
