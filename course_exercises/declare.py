@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
-from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Right, declare, turned
+from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Right, declare
 from course_lib.checks.usual_diagnoses import OfPlay
 
 Knobs = dict[str, Any]
@@ -19,6 +20,13 @@ Mistakes = dict[str, Ways]
 
 def several(ways: Ways) -> list[Knobs]:
     return ways if isinstance(ways, list) else [ways]
+
+
+def mistake(right: Right, id: str, hint: str, ways: Ways | Mistake) -> Mistake:
+    """Made of the right function, by turning its knobs: one way or several."""
+    if isinstance(ways, Mistake):
+        return ways
+    return Mistake(id, hint, tuple(partial(right, **way) for way in several(ways)))
 
 
 def exercise(
@@ -33,12 +41,9 @@ def exercise(
     """Declare it. The first mistake, or diagnosis, that fits is the one that is named. ``words``
     are for features of its cases: how "It goes wrong only where …" goes on, and a question."""
     number, name = title.split()
-    wrong, made, seen = turned(right), mistakes or {}, diagnoses or {}
+    made, seen = mistakes or {}, diagnoses or {}
     assert hints.keys() == made.keys() | seen.keys(), f"{title}: hints without a mistake, or none"
-    fields["mistakes"] = [
-        ways if isinstance(ways, Mistake) else wrong(id, hints[id], *several(ways))
-        for id, ways in made.items()
-    ]
+    fields["mistakes"] = [mistake(right, id, hints[id], ways) for id, ways in made.items()]
     fields["diagnoses"] = [Diagnosis(id, hints[id], when) for id, when in seen.items()]
     return declare(Exercise(number, name, right, **fields))
 

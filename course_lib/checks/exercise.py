@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 
 from torch import Tensor
@@ -155,16 +155,6 @@ class Mistake:
     id: str
     hint: str
     wrong: tuple[Right, ...]
-
-
-def turned(right: Callable[..., list | None]) -> Callable[..., Mistake]:
-    """Mistakes are made of the right function, by turning its knobs: one way or several."""
-
-    def mistake(id: str, hint: str, *several: dict[str, Any], **knobs: Any) -> Mistake:
-        ways = several or (knobs,)
-        return Mistake(id, hint, tuple(partial(right, **way) for way in ways))
-
-    return mistake
 
 
 @dataclass(frozen=True)
