@@ -45,8 +45,8 @@ HANGS = "does not come to its end"
 OTHER_DISK = Path("/dev/shm")
 Point = tuple[int, int | None]
 Facts = dict[str, Any]
-Live = Callable[["Life"], Facts]
-Story = Callable[[Live, Path, list[dict]], Facts]
+Live = Callable[..., Facts]  # takes by keyword what is special about a Life
+Story = Callable[[Live, Path], Facts]
 
 _asked: Connection | None = None  # this process's small one
 
@@ -59,8 +59,8 @@ class Failed(Exception):
 class Life:
     """What a process does before it ends: it loads; then, as a job that goes on, it saves."""
 
-    path: Path
     states: list[dict]
+    path: Path
     save: int | None = None  # the number of a state
     point: Point | None = None  # of the save, at which it is killed
     room: int | None = None  # bytes a file may have; then the disk is full
@@ -110,12 +110,12 @@ def _serve(talk: Connection, places: list[str], load: Callable, enter: Callable)
     buffer.seek(0)
     torch.load(buffer, weights_only=True)
     try:
-        live = partial(_in_a_life, talk, load, enter)
         while True:  # until the socket is closed
             story, states = pickle.loads(talk.recv_bytes())
-            own = Path(tempfile.mkdtemp(dir=folder))
+            path = Path(tempfile.mkdtemp(dir=folder), "state.pt")
+            live = partial(_in_a_life, talk, load, enter, states=states, path=path)
             try:
-                facts = story(live, own / "state.pt", states)
+                facts = story(live, path)
             except Failed as failed:
                 facts = {"error": str(failed)}
             talk.send_bytes(json.dumps(facts).encode())
@@ -125,7 +125,7 @@ def _serve(talk: Connection, places: list[str], load: Callable, enter: Callable)
         os._exit(0)
 
 
-def _in_a_life(talk: Connection, load: Callable, enter: Callable, life: Life) -> Facts:
+def _in_a_life(talk: Connection, load: Callable, enter: Callable, **life: Any) -> Facts:
     """What a process saw that lived so, up to its end."""
     here, there = Pipe()
     pid = os.fork()
@@ -133,7 +133,7 @@ def _in_a_life(talk: Connection, load: Callable, enter: Callable, life: Life) ->
         try:
             here.close()
             talk.close()
-            for facts in _lived(life, load, enter):
+            for facts in _lived(Life(**life), load, enter):
                 there.send_bytes(json.dumps(facts).encode())
         finally:
             os._exit(0)
