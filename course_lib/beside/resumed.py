@@ -7,7 +7,6 @@ that they share. Ranks are killed all at once, between two calls that need all o
 from __future__ import annotations
 
 import random
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -118,22 +117,19 @@ class Resumed(Noted):
     lives: tuple[tuple[int, Death], ...]
 
     def use(self, answer: Callable) -> None:
-        folder = Path(tempfile.mkdtemp())
-        try:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+            folder = Path(place)
             for number, (until, death) in enumerate(self.lives, 1):
                 job, witness, before = Job(self), Witness(folder, death), contents(folder)
                 seed(number, dist.get_rank())
                 witness.watch(job)
-                losses: Any = None
                 try:
-                    losses = answer(job, str(folder), until)
+                    losses: Any = answer(job, str(folder), until)
                 except Killed:
                     losses = "killed"
                 witness.look()
                 saves = f"ranks {share(folder, before)}{' in place' * witness.in_place}"
                 self.noted |= ends(number, losses, job, saves)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def ends(life: int, losses: Any, job: Job, saves: Any) -> dict[str, Any]:
