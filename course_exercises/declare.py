@@ -36,7 +36,6 @@ def exercise(
     hints: dict[str, str],
     mistakes: Mapping[str, Ways | Mistake] | None = None,
     diagnoses: dict[str, OfPlay] | None = None,
-    words: Mapping[str, str | None] | None = None,
     **fields: Any,
 ) -> Exercise:
     """Declare it. The first mistake, or hint of a diagnosis, that fits is named; a hint without
@@ -51,9 +50,6 @@ def exercise(
         for id, hint in hints.items()
         if id in seen or id not in made
     ]
-    fields["words"] = {
-        name: text and tuple(text.split(". ", 1)) for name, text in (words or {}).items()
-    }
     return declare(Exercise(number, name, right, **fields))
 
 

@@ -11,7 +11,7 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from course_lib.beside import lives
 from course_lib.beside.in_rank import NOT_WRITTEN
 from course_lib.beside.kept import snapshot
-from course_lib.beside.lives import Facts, Life, Live, Point, Story
+from course_lib.beside.lives import Facts, Failed, Live, Point, Story
 from course_lib.beside.seen import Noted, leaves
 
 HERE = "no death"
@@ -35,7 +35,6 @@ class Saves(Noted):
     words = "states to save"
     story: str  # one of STORIES
     states: list[dict]
-    noted: Facts = field(default_factory=dict)
 
     def use(self, answer: Callable) -> None:
         if self.story == HERE:
@@ -110,76 +109,70 @@ def found(end: Facts, key: str = "found") -> str:
         return str(end[key])
     if "error" not in end:
         return "is killed"
-    return (
-        end["error"] if end["error"] == lives.HANGS else f"raises {end['error'].partition(':')[0]}"
-    )
+    error = end["error"]
+    return error if error == lives.HANGS else f"raises {error.partition(':')[0]}"
 
 
-def saved(live: Live, go: Callable[..., Life], *numbers: int) -> Facts:
-    """These states are saved in this order; what the last one saw, or the first that failed."""
+def saved(live: Live, *numbers: int) -> Facts:
+    """These states are saved in this order; what the last life saw."""
     end: Facts = {}
     for number in numbers:
-        end = live(go(save=number))
+        end = live(save=number)
         if "done" not in end:
-            return end | {"error": found(end, "after")}
+            raise Failed(found(end, "after"))
     return end
 
 
-def killed(before: bool, live: Live, path: Path, states: list[dict]) -> Facts:
+def killed(before: bool, live: Live, path: Path) -> Facts:
     """A save is killed at every point, twice; then one is not."""
-    go = partial(Life, path, states)
-    ready = saved(live, go, 0) if before else {}
+    if before:
+        saved(live, 0)
     kept = keep(path)
-    plain = ready if "error" in ready else saved(live, go, 1)
-    if "error" in plain:
-        return {"error": plain["error"]}
+    plain = saved(live, 1)
     deaths = []
     for words, point in points(plain, largest(path)):
         again(path, kept)
-        live(go(save=1, point=point))
-        once, end = live(go(save=2, point=point)), live(go(save=3))
+        live(save=1, point=point)
+        once, end = live(save=2, point=point), live(save=3)
         told = {"once": found(once), "twice": found(end), "end": found(end, "after")}
         deaths.append({"when": words} | told)
     return {"deaths": deaths, "events": [in_words(*event) for event in plain["events"]]}
 
 
-def tidy(live: Live, path: Path, states: list[dict]) -> Facts:
+def tidy(live: Live, path: Path) -> Facts:
     """What is synced, and how many files are there after saves that were killed and one that was
     not."""
-    go, late = partial(Life, path, states), set[str]()
+    late = set[str]()
     for number in (0, 1):
-        plain = saved(live, go, number)
-        if "error" in plain:
-            return {"error": plain["error"]}
+        plain = saved(live, number)
         late |= {*plain["unsynced"]} & {*(plain["reads"] or plain["unsynced"])}
     most = len([*path.parent.iterdir()])
     for _, point in points(plain, largest(path)):
-        live(go(save=2, point=point))
-    saved(live, go, 3)
+        live(save=2, point=point)
+    live(save=3)
     return {"files": max(most, len([*path.parent.iterdir()])), "unsynced": len(late)}
 
 
-def full(live: Live, path: Path, states: list[dict]) -> Facts:
+def full(live: Live, path: Path) -> Facts:
     """The disk is full at some byte of the second save, or cannot be written at all."""
-    go = partial(Life, path, states)
-    ready, kept, told = saved(live, go, 0), keep(path), []
-    if "error" in ready:
-        return {"error": ready["error"]}
-    bad = {f"there is room for {k} bytes": go(save=1, room=k) for k in (0, largest(path) // 2)}
-    for words, life in (bad | {"the folder is read-only": go(save=1, read_only=True)}).items():
+    saved(live, 0)
+    kept, half, told = keep(path), largest(path) // 2, []
+    bad: dict[str, dict[str, int]] = {
+        "there is room for 0 bytes": {"room": 0},
+        f"there is room for {half} bytes": {"room": half},
+        "the folder is read-only": {"read_only": True},
+    }
+    for words, how in bad.items():
         again(path, kept)
-        end = live(life)
+        end = live(save=1, **how)
         raised = "error" in end and "events" not in end
-        told.append({"when": words, "raised": raised, "found": found(live(go()))})
+        told.append({"when": words, "raised": raised, "found": found(live())})
     return {"full": told}
 
 
-def strange(live: Live, path: Path, states: list[dict]) -> Facts:
+def strange(live: Live, path: Path) -> Facts:
     """What is loaded is something else than what was saved."""
-    go = partial(Life, path, states)
-    ready = saved(live, go, 0, 1)
-    if "error" in ready:
-        return {"error": ready["error"]}
+    saved(live, 0, 1)
     kept, trace, told = keep(path), path.with_name("ran"), []
     for words, change in (
         ("cut in half", lambda data: data[: len(data) // 2]),
@@ -190,7 +183,7 @@ def strange(live: Live, path: Path, states: list[dict]) -> Facts:
         again(path, kept)
         for one in lives.files(path.parent).values():
             one.write_bytes(change(one.read_bytes()))
-        end = live(go())
+        end = live()
         told.append({"when": words, "found": end.get("found", ""), "ran": trace.exists()})
     return {"strange": told}
 
@@ -205,21 +198,19 @@ class Opens:
         return open, (self.path, "w")
 
 
-def neighbours(live: Live, path: Path, states: list[dict]) -> Facts:
+def neighbours(live: Live, path: Path) -> Facts:
     """Other files lie in the folder, some named as the answer names its own, and another
     checkpoint."""
-    go, other = partial(Life, path, states), partial(Life, path.with_name("other.pt"), states)
-    ready = saved(live, other, 0)
-    plain = ready if "error" in ready else saved(live, go, 0)
-    names = {Path(name).suffix for _, *names in plain.get("events", []) for name in names}
+    other = partial(live, path=path.with_name("other.pt"))
+    saved(other, 0)
+    events = saved(live, 0)["events"]
+    names = {Path(name).suffix for _, *names in events for name in names}
     notes = [path.with_name(f"notes{s}") for s in names | {".txt"}] + [Path(f"{path}.notes")]
     for one in notes:
         one.write_text("not a checkpoint")
-    end = plain if "error" in plain else saved(live, go, 1)
-    if "error" in end:
-        return {"error": end["error"]}
+    saved(live, 1)
     whole = all(n.exists() and n.read_text() == "not a checkpoint" for n in notes)
-    return {"whole": whole, "other": found(live(other()))}
+    return {"whole": whole, "other": found(other())}
 
 
 STORIES: dict[str, Story] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -75,7 +75,6 @@ class Training(Noted):
     batches: list[Tensor]
     cap_bytes: int
     without: tuple[str, ...] = ()
-    noted: dict[str, Any] = field(default_factory=dict)
 
     def use(self, wrapper: Callable) -> None:
         self.model.timed = True
@@ -139,7 +138,6 @@ class BothWays(Noted):
     upstream: Tensor
     constant: Collection[str] = ()  # no gradient of these is asked for
     counted: str = ""
-    noted: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return ", ".join(self.given)

@@ -19,10 +19,8 @@ import json
 import os
 import pickle
 import resource
-import select
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -30,6 +28,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,18 +45,22 @@ HANGS = "does not come to its end"
 OTHER_DISK = Path("/dev/shm")
 Point = tuple[int, int | None]
 Facts = dict[str, Any]
-Live = Callable[["Life"], Facts]
-Story = Callable[[Live, Path, list[dict]], Facts]
+Live = Callable[..., Facts]  # takes by keyword what is special about a Life
+Story = Callable[[Live, Path], Facts]
 
-_asked: socket.socket | None = None  # this process's small one
+_asked: Connection | None = None  # this process's small one
+
+
+class Failed(Exception):
+    """A life came to grief that no story has ended."""
 
 
 @dataclass(frozen=True)
 class Life:
     """What a process does before it ends: it loads; then, as a job that goes on, it saves."""
 
-    path: Path
     states: list[dict]
+    path: Path
     save: int | None = None  # the number of a state
     point: Point | None = None  # of the save, at which it is killed
     room: int | None = None  # bytes a file may have; then the disk is full
@@ -80,7 +83,7 @@ def start(
     """Fork the small process, for these ``folders``. In each life ``enter`` is called, and then
     ``load`` for the answer."""
     global _asked
-    here, there = socket.socketpair()
+    here, there = Pipe()
     if os.fork() == 0:
         here.close()
         _serve(there, places, load, enter)
@@ -91,14 +94,14 @@ def start(
 def play(story: Story, states: list[dict]) -> Facts:
     """Have the small process play a story, a function of a module."""
     assert _asked is not None, "no small process has been started"
-    _send(_asked, pickle.dumps((story, states)))
-    return json.loads(_received(_asked))
+    _asked.send_bytes(pickle.dumps((story, states)))
+    return json.loads(_asked.recv_bytes())
 
 
 # ---- the small process ---------------------------------------------------------------------------
 
 
-def _serve(talk: socket.socket, places: list[str], load: Callable, enter: Callable) -> NoReturn:
+def _serve(talk: Connection, places: list[str], load: Callable, enter: Callable) -> NoReturn:
     sys.dont_write_bytecode = True
     folder, scratch = places
     tempfile.tempdir = os.environ["TMPDIR"] = scratch  # not where the checkpoints are
@@ -107,49 +110,41 @@ def _serve(talk: socket.socket, places: list[str], load: Callable, enter: Callab
     buffer.seek(0)
     torch.load(buffer, weights_only=True)
     try:
-        live = partial(_in_a_life, talk, load, enter)
-        while request := _received(talk):
-            story, states = pickle.loads(request)
-            own = Path(tempfile.mkdtemp(dir=folder))
-            _send(talk, json.dumps(story(live, own / "state.pt", states)).encode())
+        while True:  # until the socket is closed
+            story, states = pickle.loads(talk.recv_bytes())
+            path = Path(tempfile.mkdtemp(dir=folder), "state.pt")
+            live = partial(_in_a_life, talk, load, enter, states=states, path=path)
+            try:
+                facts = story(live, path)
+            except Failed as failed:
+                facts = {"error": str(failed)}
+            talk.send_bytes(json.dumps(facts).encode())
     finally:
         for place in places:  # whoever has made them may be gone
             shutil.rmtree(place, ignore_errors=True)
         os._exit(0)
 
 
-def _send(talk: socket.socket, body: bytes) -> None:
-    talk.sendall(len(body).to_bytes(8, "big") + body)
-
-
-def _received(talk: socket.socket) -> bytes:
-    """What was sent; nothing at the end."""
-    size, body = int.from_bytes(talk.recv(8, socket.MSG_WAITALL), "big"), b""
-    while len(body) < size and (more := talk.recv(size - len(body))):
-        body += more
-    return body
-
-
-def _in_a_life(talk: socket.socket, load: Callable, enter: Callable, life: Life) -> Facts:
+def _in_a_life(talk: Connection, load: Callable, enter: Callable, **life: Any) -> Facts:
     """What a process saw that lived so, up to its end."""
-    here, there = socket.socketpair()
+    here, there = Pipe()
     pid = os.fork()
     if pid == 0:
         try:
             here.close()
             talk.close()
-            for facts in _lived(life, load, enter):
-                _send(there, json.dumps(facts).encode())
+            for facts in _lived(Life(**life), load, enter):
+                there.send_bytes(json.dumps(facts).encode())
         finally:
             os._exit(0)
     there.close()
     seen: Facts = {}
     try:
-        while here in (ready := select.select([here, talk], [], [], PATIENCE)[0]):
-            if not (body := _received(here)):
-                return seen
-            seen |= json.loads(body)
+        while here in (ready := wait([here, talk], PATIENCE)):
+            seen |= json.loads(here.recv_bytes())
         return seen if ready else seen | {"error": HANGS}  # or nobody asks any more
+    except EOFError:  # its end
+        return seen
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -7,7 +7,6 @@ that they share. Ranks are killed all at once, between two calls that need all o
 from __future__ import annotations
 
 import random
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from course_lib.beside.lives import files
 from course_lib.beside.seen import Noted
 
 # In which moment of which step of its life a rank is killed: when the step's batch is drawn, before
@@ -99,7 +99,7 @@ class Witness:
     def look(self) -> None:
         """A save is in place if it writes into files that were there, and leaves none alone."""
         old = self.files
-        self.files = {p.stat().st_ino: p.read_bytes() for p in files(self.folder)}
+        self.files = {p.stat().st_ino: p.read_bytes() for p in files(self.folder).values()}
         stayed = [old[inode] == self.files[inode] for inode in old.keys() & self.files]
         self.in_place |= stayed != [] and not any(stayed)
 
@@ -115,25 +115,21 @@ class Resumed(Noted):
     batch_size: int
     draws: str
     lives: tuple[tuple[int, Death], ...]
-    noted: dict[str, Any] = field(default_factory=dict)
 
     def use(self, answer: Callable) -> None:
-        folder = Path(tempfile.mkdtemp())
-        try:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+            folder = Path(place)
             for number, (until, death) in enumerate(self.lives, 1):
                 job, witness, before = Job(self), Witness(folder, death), contents(folder)
                 seed(number, dist.get_rank())
                 witness.watch(job)
-                losses: Any = None
                 try:
-                    losses = answer(job, str(folder), until)
+                    losses: Any = answer(job, str(folder), until)
                 except Killed:
                     losses = "killed"
                 witness.look()
                 saves = f"ranks {share(folder, before)}{' in place' * witness.in_place}"
                 self.noted |= ends(number, losses, job, saves)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def ends(life: int, losses: Any, job: Job, saves: Any) -> dict[str, Any]:
@@ -154,12 +150,8 @@ def seed(life: int, rank: int) -> None:
     random.seed(number)
 
 
-def files(folder: Path) -> list[Path]:
-    return [p for p in sorted(folder.rglob("*")) if p.is_file()]
-
-
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in files(folder)}
+    return {name: path.read_bytes() for name, path in files(folder).items()}
 
 
 def share(folder: Path, before: dict[str, bytes]) -> str:

@@ -7,8 +7,8 @@ into its state; ``leaves`` walks such data.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy
 import torch
@@ -32,11 +32,12 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(repr=False, eq=False)
 class Noted:
     """An argument that notes, by name, what it sees. ``left()`` is what is compared."""
 
-    words = "what it is given"
-    noted: dict[str, Any]
+    words: ClassVar[str] = "what it is given"
+    noted: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __repr__(self) -> str:
         return self.words

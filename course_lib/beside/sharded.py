@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,7 +41,6 @@ class Optimizing(Noted):
     options: dict[str, Any]
     seeds: list[list[int | None]]
     as_generator: bool = False
-    noted: dict[str, Any] = field(default_factory=dict)
 
     def use(self, optimizer: Callable) -> None:
         counted = MemoryCounter(self.params, draws=False) if self.is_counted else nullcontext()
@@ -97,7 +96,6 @@ class Layers(Noted):
 
     words = "layers"
     layers: list[tuple[float, Tensor]]
-    noted: dict[str, Any] = field(default_factory=dict)
 
     def use(self, function: Callable) -> None:
         """``spare while computing``: by how many bytes at least a rank held more than its shards
@@ -129,7 +127,6 @@ class Clipping(Noted):
 
     grads: list[tuple[Tensor | None, bool]]
     max_norm: float
-    noted: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         kinds = ("on all ranks", "a piece")

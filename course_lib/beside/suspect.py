@@ -1,7 +1,7 @@
 """What tries an answer that is itself a test: somebody's all_reduce, right or wrong.
 
 The right ones go different ways; the wrong ones are knobs around torch's own. Every one takes
-tensors of any layout, and sums in place.
+tensors of any layout, and returns what is then written into the tensor.
 
     Suspect(how).use(test)  ──► test(all_reduce)  ──► comes to its end: "passes"
                                                   └─► AssertionError on some rank: Caught
@@ -10,7 +10,8 @@ tensors of any layout, and sums in place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ PASSES, FAILS, NEVER = "passes", "fails", "passes, and has never called all_redu
 BEFORE = "before it has called all_reduce"
 OUTCOME = "the test"  # the name under which rank 0 notes it
 
-AllReduce = Callable[[Tensor], Any]
+NEW = "a new tensor has the sum"
 
 
 class Caught(AssertionError):
@@ -40,7 +41,6 @@ class Suspect(Noted):
 
     how: str
     rank: int
-    noted: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"an all_reduce ({self.how})"
@@ -51,12 +51,18 @@ class Suspect(Noted):
 
     def use(self, test: Callable) -> None:
         """Run the test."""
-        made, calls = HOW[self.how](), list[str]()
+        sums, calls = HOW[self.how], list[str]()
+        if sums is _stale:
+            sums = partial(_stale, kept={})
 
-        def all_reduce(x: Tensor) -> Any:
+        def all_reduce(x: Tensor) -> Tensor | None:
             calls.append(_in_words(x))
             with torch.no_grad():
-                return made(x)
+                y = sums(x)
+                if self.how == NEW:
+                    return y
+                x.copy_(y)
+                return None
 
         try:
             returned = test(all_reduce)
@@ -87,15 +93,11 @@ def _summed(x: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Tenso
     return y
 
 
-def _by_torch(x: Tensor) -> None:
-    x.copy_(_summed(x))
-
-
-def _by_two_calls(x: Tensor) -> None:
+def _by_two_calls(x: Tensor) -> Tensor:
     y = x.contiguous().clone()
     dist.reduce(y, 0)
     dist.broadcast(y, 0)
-    x.copy_(y)
+    return y
 
 
 def _gathered(x: Tensor) -> list[Tensor]:
@@ -105,104 +107,68 @@ def _gathered(x: Tensor) -> list[Tensor]:
     return parts
 
 
-def _in_order(x: Tensor) -> None:
-    x.copy_(_added(_gathered(x)))
-
-
-def _from_the_last(x: Tensor) -> None:
-    x.copy_(_added(_gathered(x)[::-1]))
-
-
-def _added(parts: list[Tensor]) -> Tensor:
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total += part
-    return total
-
-
-def _by_chunks(x: Tensor) -> None:
+def _by_chunks(x: Tensor) -> Tensor:
     n, flat = dist.get_world_size(), x.contiguous().flatten()
     padded = torch.cat([flat, flat.new_zeros(-len(flat) % n)])
     part = torch.empty_like(padded[: len(padded) // n])
     if len(part):
         dist.reduce_scatter_single(part, padded)
         dist.all_gather_single(padded, part)
-    x.copy_(padded[: len(flat)].view(x.shape))
+    return padded[: len(flat)].view(x.shape)
 
+
+RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
+    "torch's own": _summed,
+    "reduce, then broadcast": _by_two_calls,
+    "gathers, adds from rank 0 on": lambda x: reduce(torch.add, _gathered(x)),
+    "gathers, adds from the last rank on": lambda x: reduce(torch.add, _gathered(x)[::-1]),
+    "reduce_scatter, then all_gather": _by_chunks,
+}
 
 # ---- wrong ones ----------------------------------------------------------------------------------
 
 
-def _last_keeps_own(x: Tensor) -> None:
+def _is_last() -> bool:
+    return dist.get_rank() == dist.get_world_size() - 1
+
+
+def _last_keeps_own(x: Tensor) -> Tensor:
     y = _summed(x)
-    if dist.get_rank() != dist.get_world_size() - 1:
-        x.copy_(y)
+    return x if _is_last() else y
 
 
-def _without_rest(x: Tensor) -> None:
-    mine, y, n = x.contiguous().flatten().clone(), _summed(x).flatten(), dist.get_world_size()
-    end = len(y) // n * n
-    x.copy_(torch.cat([y[:end], mine[end:]]).view(x.shape))
+def _without_rest(x: Tensor) -> Tensor:
+    mine, y = x.contiguous().flatten(), _summed(x).flatten()
+    end = len(y) // dist.get_world_size() * dist.get_world_size()
+    return torch.cat([y[:end], mine[end:]]).view(x.shape)
 
 
-def _times_n(x: Tensor) -> None:
-    x *= dist.get_world_size()
+def _without_last(x: Tensor) -> Tensor:
+    return _summed(torch.zeros_like(x) if _is_last() and dist.get_rank() else x)
 
 
-def _without_last(x: Tensor) -> None:
-    y, n = x.contiguous().clone(), dist.get_world_size()
-    if 0 < dist.get_rank() == n - 1:
-        y.zero_()
-    dist.all_reduce(y)
-    x.copy_(y)
+def _stale(x: Tensor, kept: dict[tuple, Tensor]) -> Tensor:
+    key = x.dtype, tuple(x.shape)
+    if key not in kept:
+        kept[key] = _summed(x)
+    return kept[key]
 
 
-def _through_float32(x: Tensor) -> None:
-    x.copy_(_summed(x if x.is_floating_point() else x.float()))
-
-
-def _stale() -> AllReduce:
-    kept: dict[tuple, Tensor] = {}
-
-    def all_reduce(x: Tensor) -> None:
-        key = x.dtype, tuple(x.shape)
-        if key not in kept:
-            kept[key] = _summed(x)
-        x.copy_(kept[key])
-
-    return all_reduce
-
-
-def _largest(x: Tensor) -> None:
-    x.copy_(_summed(x, dist.ReduceOp.MAX))
-
-
-def _over_neighbours(x: Tensor) -> None:
+def _over_neighbours(x: Tensor) -> Tensor:
     y = _summed(x)
     torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage()).zero_()
-    x.copy_(y)
+    return y
 
 
-def _plain(fn: AllReduce) -> Callable[[], AllReduce]:
-    return lambda: fn
-
-
-RIGHT: dict[str, Callable[[], AllReduce]] = {
-    "torch's own": _plain(_by_torch),
-    "reduce, then broadcast": _plain(_by_two_calls),
-    "gathers, adds from rank 0 on": _plain(_in_order),
-    "gathers, adds from the last rank on": _plain(_from_the_last),
-    "reduce_scatter, then all_gather": _plain(_by_chunks),
-}
-WRONG: dict[str, Callable[[], AllReduce]] = {
-    "the last rank keeps its own": _plain(_last_keeps_own),
-    "the rest that does not divide stays": _plain(_without_rest),
-    "everybody multiplies by n": _plain(_times_n),
-    "the last rank is not in the sum": _plain(_without_last),
-    "a new tensor has the sum": _plain(_summed),
-    "integers go through float32": _plain(_through_float32),
+WRONG: dict[str, Callable[..., Tensor]] = {
+    "the last rank keeps its own": _last_keeps_own,
+    "the rest that does not divide stays": _without_rest,
+    "everybody multiplies by n": lambda x: x * dist.get_world_size(),
+    "the last rank is not in the sum": _without_last,
+    NEW: _summed,
+    "integers go through float32": lambda x: _summed(x if x.is_floating_point() else x.float()),
     "a second call gets the first one's sum": _stale,
-    "MAX in place of SUM": _plain(_largest),
-    "a view's neighbours are overwritten": _plain(_over_neighbours),
+    "MAX in place of SUM": lambda x: _summed(x, dist.ReduceOp.MAX),
+    "a view's neighbours are overwritten": _over_neighbours,
 }
 HOW = RIGHT | WRONG

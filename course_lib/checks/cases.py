@@ -163,54 +163,37 @@ COPY = (
 )
 # By feature the end of a sentence that begins with "where", and a question about it. Exercises have
 # words for their own; None: a text among the options, or an option, that is nothing special.
-Words = Mapping[str, tuple[str, str] | None]
+Words = Mapping[str, str | None]
 WORDS: Words = {
     "sum": None,
-    "alone": ("one rank is alone", "Whom does it ask then, and what does it get?"),
-    "crowd": ("there are many ranks", "Which number in it is really the number of ranks?"),
-    "no power of two": (
-        "the number of ranks is no power of two",
-        "Play three ranks by hand: who is whose partner, round by round?",
-    ),
-    "empty": (
-        "there are no elements",
-        "An empty tensor is still a tensor, and an empty range a range.",
-    ),
-    "few": (
-        "there are fewer elements than ranks",
-        "Then a part has one element or none: are all of them there?",
-    ),
-    "uneven": ("the length is not a multiple of the number of ranks", "Where is the rest?"),
-    "calls": (
-        "it is called several times in a row",
-        "What does it keep from one call, or take from the next?",
-    ),
-    "changes": (
-        "an argument is another one in a later call",
-        "What does it keep from the call before?",
-    ),
-    "slow": (
-        "links are slow, and bytes take longer than latencies",
-        "Whose link carries how many tensors, one after another?",
-    ),
-    "late": ("messages may be late", "Does it take the first message that comes, whoever sent it?"),
-    "nccl": (
-        "the backend is NCCL",
-        "Calls return before anything has happened, and all messages "
-        "of a group queue up in one stream.",
-    ),
-    "strided": ("the elements do not lie side by side in memory", COPY),
-    "transposed": ("the elements lie in another order in memory", COPY),
-    "unordered": ("the elements do not lie one after the other in memory", COPY),
-    "mixed": (
-        "the ranks' elements lie in different orders in memory",
-        "send and recv go through memory as it lies.",
-    ),
-    "scalar": ("the tensor has no dimension", "What does it take for granted about the shape?"),
-    "special": ("there are zeros, NaN or infinities", "Zero times NaN is NaN, and so is ∞ − ∞."),
-    "large": ("the integers are too large for fewer bits", "Which dtype do they pass through?"),
-    "src": ("src is not rank 0", "Which lines name a rank and do not mean src?"),
-    "dst": ("dst is not rank 0", "Which lines name a rank and do not mean dst?"),
+    "alone": "one rank is alone. Whom does it ask then, and what does it get?",
+    "crowd": "there are many ranks. Which number in it is really the number of ranks?",
+    "no power of two": "the number of ranks is no power of two. Play three ranks by hand: who is "
+    "whose partner, round by round?",
+    "empty": "there are no elements. An empty tensor is still a tensor, and an empty range a "
+    "range.",
+    "few": "there are fewer elements than ranks. Then a part has one element or none: are all of "
+    "them there?",
+    "uneven": "the length is not a multiple of the number of ranks. Where is the rest?",
+    "calls": "it is called several times in a row. What does it keep from one call, or take from "
+    "the next?",
+    "changes": "an argument is another one in a later call. What does it keep from the call "
+    "before?",
+    "slow": "links are slow, and bytes take longer than latencies. Whose link carries how many "
+    "tensors, one after another?",
+    "late": "messages may be late. Does it take the first message that comes, whoever sent it?",
+    "nccl": "the backend is NCCL. Calls return before anything has happened, and all messages of a "
+    "group queue up in one stream.",
+    "strided": f"the elements do not lie side by side in memory. {COPY}",
+    "transposed": f"the elements lie in another order in memory. {COPY}",
+    "unordered": f"the elements do not lie one after the other in memory. {COPY}",
+    "mixed": "the ranks' elements lie in different orders in memory. send and recv go through "
+    "memory as it lies.",
+    "scalar": "the tensor has no dimension. What does it take for granted about the shape?",
+    "special": "there are zeros, NaN or infinities. Zero times NaN is NaN, and so is ∞ − ∞.",
+    "large": "the integers are too large for fewer bits. Which dtype do they pass through?",
+    "src": "src is not rank 0. Which lines name a rank and do not mean src?",
+    "dst": "dst is not rank 0. Which lines name a rank and do not mean dst?",
 }
 
 
@@ -254,4 +237,6 @@ def clause(feature: str, words: Words) -> tuple[str, str]:
     """A feature in words: the end of a sentence that begins with "where", and a question."""
     is_dtype = isinstance(getattr(torch, feature, None), torch.dtype)
     kind = "the dtype is " if is_dtype else "the case says "
-    return words.get(feature) or WORDS.get(feature) or (kind + feature, "")
+    text = words.get(feature) or WORDS.get(feature) or kind + feature
+    said, _, question = text.partition(". ")
+    return said.removesuffix("."), question

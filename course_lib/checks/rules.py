@@ -7,6 +7,7 @@ the limit as a formula of the play: ``sends_at_most(lambda play: 2 * (play.case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.trace import Event
@@ -124,14 +125,8 @@ def holds_at_most(when: str, limit: Callable[[Play, int], int | None]) -> Rule:
     return rule
 
 
-def rests_at(limit: Callable[[Play, int], int | None]) -> Rule:
-    """No rank may hold more than this when all is done that the exercise does with its answer."""
-    return holds_at_most("at rest", limit)
-
-
-def peaks_at(limit: Callable[[Play, int], int | None]) -> Rule:
-    """No rank may ever hold more than this while the exercise drives its answer."""
-    return holds_at_most("at the peak", limit)
+# when all is done that the exercise does with its answer, and while it drives it
+rests_at, peaks_at = partial(holds_at_most, "at rest"), partial(holds_at_most, "at the peak")
 
 
 def _bytes(count: object) -> str:

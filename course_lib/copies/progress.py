@@ -105,20 +105,15 @@ class Lesson:
 
 
 def _lesson(path: Path) -> Lesson:
-    cells = _cells(path)
+    cells: list[Any] = []
+    match _parsed(_text(path)):
+        case {"cells": [*found]}:  # anything else is no notebook
+            cells = found
     texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
     lines = "\n".join(texts).splitlines()
     title = next((line[2:] for line in lines if line.startswith("# ")), path.stem)
     answers = [cell["metadata"] for cell in cells if cell["metadata"].get("role") == "answer"]
     return Lesson(path.name, title, {one["exercise"]: one["required"] for one in answers})
-
-
-def _cells(path: Path) -> list[Any]:
-    """A notebook's cells; of a file that is no notebook, none."""
-    match _parsed(_text(path)):
-        case {"cells": [*cells]}:
-            return cells
-    return []
 
 
 @dataclass(frozen=True)

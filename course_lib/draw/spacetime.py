@@ -48,6 +48,7 @@ from course_lib.trace import Event, Message, Run, Trace
 
 _ARROWHEADS, _ARROWS = 200, 2000  # with more messages: lines without heads; none at all
 _HATCH = "/////"
+_CALLS: dict[str, Any] = {"color": INK, "linestyle": "none", "marker": "v", "markersize": 3.5}
 
 
 @dataclass(frozen=True)
@@ -157,15 +158,7 @@ def _draw_calls(sheet: _Sheet) -> None:
     ]
     ties = [[(at, y), (box.left, box.top)] for at, y, box in calls]
     sheet.axes.add_collection(LineCollection(ties, color=FAINT, linewidth=0.6, zorder=1.5))
-    sheet.axes.plot(
-        [at for at, _, _ in calls],
-        [y for _, y, _ in calls],
-        color=INK,
-        linestyle="none",
-        marker="v",
-        markersize=3.5,
-        zorder=4,
-    )
+    sheet.axes.plot([at for at, _, _ in calls], [y for _, y, _ in calls], zorder=4, **_CALLS)
 
 
 def _draw_boxes(sheet: _Sheet) -> None:
@@ -309,17 +302,7 @@ def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
     if any(box.waited_until > box.left for box in sheet.places.values()):
         keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))
     if sheet.gpus:
-        keys.append(
-            Line2D(
-                [],
-                [],
-                color=INK,
-                linestyle="none",
-                marker="v",
-                markersize=3.5,
-                label="the host calls",
-            )
-        )
+        keys.append(Line2D([], [], label="the host calls", **_CALLS))
     if sheet.trace.spans:
         keys.append(Patch(facecolor=COMPUTE, alpha=0.3, edgecolor=FAINT, label="span"))
     spoken = {box.event.group for box in sheet.places.values()}

@@ -184,10 +184,8 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     world_size = dist.get_world_size()
     say(f"{world_size} ranks, {dist.get_backend()}, rank 0 on {device}")
     if blind := ranks_without(args.checkpoint):
-        line = (
-            f"rank 0 saves to {args.checkpoint.resolve()}, and ranks {blind} do not see it: give "
-        )
-        line += "--checkpoint a path on a disk that all machines share"
+        seen = f"rank 0 saves to {args.checkpoint.resolve()}, and ranks {blind} do not see it"
+        line = f"{seen}: give --checkpoint a path on a disk that all machines share"
         raise SystemExit(line if dist.get_rank() == 0 else 1)
     digits, test = load_digits(), load_digits(train=False)
     sampler = DistributedSampler(digits, seed=args.seed)
