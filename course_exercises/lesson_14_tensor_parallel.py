@@ -98,7 +98,7 @@ def mlp(
     for rank, job in enumerate(jobs):
         output = (shares[rank] if alone else whole) + len(jobs) ** power * b2
         job.noted["output"] = output.detach().to(job.upstream.dtype)
-        for name in job.given:
+        for name in (*CUT, "x", "b2"):
             grad: Any = own[rank if name in CUT else 0][name].grad
             job.noted[f"{name}.grad"] = grad.to(job.upstream.dtype)
 
