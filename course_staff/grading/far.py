@@ -19,6 +19,7 @@ from course_lib.context import Context
 from course_lib.simulated.agenda import Abandoned
 from course_lib.simulated.ends.group import SimulatedGroup
 from course_lib.simulated.ends.poison import Buffers
+from course_lib.simulated.exchange.collective import Passed
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.memory import contents
 from course_lib.simulated.records import Site
@@ -130,29 +131,20 @@ class Channel:
         self, _: Any, me: int, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
     ) -> Call:
         more = {"op": "send", "peer": dst, "tag": tag, "given": [text_of(data)]}
-        return Call(self._ask, self._asked("message", site, like=kind_of(like), **more), [])
+        return Call(self._ask, self._asked("message", site=site, like=kind_of(like), **more), [])
 
     def recv(self, _: Any, me: int, like: torch.Tensor, src: int, tag: int, site: Site) -> Call:
         more = {"op": "recv", "peer": src, "tag": tag, "given": []}
-        return Recv(self._ask, self._asked("message", site, like=kind_of(like), **more), [])
+        return Recv(self._ask, self._asked("message", site=site, like=kind_of(like), **more), [])
 
-    def issue(
-        self,
-        _: Any,
-        me: int,
-        op: str,
-        ins: Tensors,
-        outs: Tensors,
-        given: Tensors,
-        *,
-        site: Site,
-        first: torch.Tensor | None = None,
-        **more: Any,
-    ) -> Call:
-        more["first"] = None if first is None else kind_of(first)
-        more |= {"ins": list(map(kind_of, ins)), "outs": list(map(kind_of, outs))}
-        more["given"] = [text_of(contents(tensor)) for tensor in given]
-        return Part(self._ask, self._asked("collective", site, op=op, **more), outs)
+    def issue(self, _: Any, me: int, passed: Passed) -> Call:
+        more = passed._asdict() | {
+            "ins": list(map(kind_of, passed.ins)),
+            "outs": list(map(kind_of, passed.outs)),
+            "given": [text_of(contents(tensor)) for tensor in passed.given],
+            "first": None if passed.first is None else kind_of(passed.first),
+        }
+        return Part(self._ask, self._asked("collective", **more), passed.outs)
 
     def _asked(self, do: str, site: Site, **what: Any) -> dict[str, Any]:
         return self._ask(do, group=self._number, site=where(site), **what)

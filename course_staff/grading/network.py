@@ -26,12 +26,11 @@ from course_lib.beside.kept import Kept
 from course_lib.beside.seen import Seen, left
 from course_lib.checks.exercise import Play
 from course_lib.collectives import COLLECTIVES, MAKE_GROUPS
-from course_lib.simulated.exchange.collective import Part
+from course_lib.simulated.exchange.collective import Part, Passed
 from course_lib.simulated.exchange.groups import Channel
 from course_lib.simulated.exchange.mail import Recv, Send
-from course_lib.simulated.isolation.private import current
 from course_lib.simulated.memory import contents
-from course_lib.simulated.rank import Rank
+from course_lib.simulated.rank import Rank, current
 from course_lib.simulated.records import Site
 from course_lib.trace import Line, Span
 from course_lib.user_code import line_at
@@ -202,9 +201,9 @@ class Proxy:
         dense: bool,
         shared: str,
         poisoned: int,
-        root: int = -1,
-        reduce_op: str | None = None,
-        async_op: bool = False,
+        root: int,
+        reduce_op: str | None,
+        async_op: bool,
     ) -> Reply:
         channel, me = self._channel(group)
         if op not in COLLECTIVES or op in MAKE_GROUPS:
@@ -213,23 +212,12 @@ class Proxy:
             _index(root, channel.ranks)
         if not 0 <= poisoned <= len(outs):
             raise Malformed("more buffers than it has")
-        kinds = list(map(of_kind, ins))
-        call = channel.collectives.issue(
-            self._rank,
-            me,
-            op,
-            kinds,
-            list(map(of_kind, outs)),
-            self._kept(kinds, given),
-            site=self._site(site),
-            root=root,
-            reduce_op=reduce_op,
-            async_op=async_op,
-            first=None if first is None else of_kind(first),
-            dense=dense,
-            shared=shared,
-            poisoned=poisoned,
-        )
+        kinds, filled = list(map(of_kind, ins)), list(map(of_kind, outs))
+        written = None if first is None else of_kind(first)
+        said = self._site(site), root, reduce_op, async_op, written
+        told = self._kept(kinds, given), dense, shared, poisoned
+        passed = Passed(op, kinds, filled, *said, *told)
+        call = channel.collectives.issue(self._rank, me, passed)
         return self._taken(call) | _state(call, False)
 
     def do_wait(self, call: int, seconds: float | None, line: list | None) -> Reply:

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from course_lib.collectives import OP_OF_METHOD
 from course_lib.simulated import memory
 from course_lib.simulated.ends import works
+from course_lib.simulated.exchange.collective import Passed
 from course_lib.simulated.exchange.combine import Tensors
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.records import Site, call_site
@@ -167,16 +168,16 @@ class SimulatedGroup(_ProcessGroup):
     def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
         memory.refuse_scattered("recv", tensor)
         call = self._mail.recv(self._rank, self._me, tensor, src, tag, site)
-        poisoned = site.direct and not site.blocking  # it is in the user's hands
-        buffers = self._rank.buffers
-        return works.RecvWork(call, self._patience, tensor, buffers, poisoned)
+        buffers, in_users_hands = self._rank.buffers, site.direct and not site.blocking
+        held = buffers.put(tensor) if in_users_hands else None
+        return works.RecvWork(call, self._patience, tensor, buffers, held)
 
     # -- collectives ---------------------------------------------------------------------------
 
     def _issue(
         self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any
     ) -> works.CollectiveWork:
-        """``opts`` are c10d's; ``more`` is for who has none: see CollectiveWork."""
+        """``opts`` are c10d's; ``more`` is for who has none: see Passed."""
         if opts is not None:
             more["async_op"] = getattr(opts, "asyncOp", True)
         if hasattr(opts, "reduceOp"):
@@ -184,7 +185,7 @@ class SimulatedGroup(_ProcessGroup):
         if hasattr(opts, "rootRank"):
             more["root"] = self._peer(opts.rootRank)
         where = self._channel.collectives, self._rank, self._me, self._patience
-        return works.CollectiveWork(*where, op, ins, outs, call_site(), **more)
+        return works.CollectiveWork(*where, Passed(op, ins, outs, call_site(), **more))
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self._issue("monitored_barrier", [], []).wait(_short(timeout))

@@ -12,6 +12,7 @@ computed from what the ranks gave when they called.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -25,6 +26,26 @@ from course_lib.simulated.rank import Call, Rank
 from course_lib.simulated.records import Site, collectives, op_of
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
+
+
+class Passed(NamedTuple):
+    """What a rank passes into a call, as far as its exchange has to know: of tensors, dtype and
+    shape, but for those that are ``given``.
+    """
+
+    op: str
+    ins: Tensors  # what the rank gives
+    outs: Tensors  # and what it gets
+    site: Site
+    root: int = -1
+    reduce_op: str | None = None
+    async_op: bool = False
+    first: torch.Tensor | None = None  # to be written down, where that is not the first of them
+    # What only the rank's end can tell:
+    given: Sequence[torch.Tensor] = ()  # what is in ``ins`` now
+    dense: bool = True  # whether all lies so
+    shared: str = ""  # what ``outs`` have in common: see overlap.py
+    poisoned: int = 0  # how many of ``outs`` it will poison
 
 
 class Part(Call):
@@ -116,57 +137,36 @@ class Collectives:
         self._meetings: dict[int, Meeting] = {}
         self._counts = [0] * len(ranks)
 
-    def issue(
-        self,
-        rank: Rank,
-        me: int,
-        name: str,
-        ins: Tensors,
-        outs: Tensors,
-        given: Tensors,
-        *,
-        site: Site,
-        root: int = -1,
-        reduce_op: str | None = None,
-        async_op: bool = False,
-        first: torch.Tensor | None = None,
-        dense: bool = True,
-        shared: str = "",
-        poisoned: int = 0,
-        group: str | None = None,
-    ) -> Part:
-        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets, of which
-        only dtype and shape are looked at, and ``first`` what to write down where that is not the
-        first of them; ``given`` is what is in ``ins``. Of the rank's memory its end says if all
-        lies ``dense``, what of its outputs is ``shared``, and how many of them it will poison.
-        """
+    def issue(self, rank: Rank, me: int, passed: Passed, group: str | None = None) -> Part:
+        """One rank makes its next call. ``group`` is whose call it is, where not this one's."""
         self.scheduler.check(rank)
-        n, kind = len(self.ranks), collective(name)
+        n, name, ins, outs = len(self.ranks), passed.op, passed.ins, passed.outs
+        kind, first = collective(name), passed.first
         in_splits, out_splits = splits(name, ins, outs, n)
         op = op_of(
             name,
             rank.number,
-            None if root < 0 else self.ranks[root],
+            None if passed.root < 0 else self.ranks[passed.root],
             group or self.name,
-            first if first is not None else next(iter((*ins, *outs)), None),
-            site,
-            reduce_op=reduce_op,
-            async_op=async_op,
+            next(iter((*ins, *outs)), None) if first is None else first,
+            passed.site,
+            reduce_op=passed.reduce_op,
+            async_op=passed.async_op,
             bytes_in=sum(map(_nbytes, ins)),
             bytes_out=0 if kind.writes_what_it_reads else sum(map(_nbytes, outs)),
-            contiguous=dense,
+            contiguous=passed.dense,
             in_splits=in_splits,
             out_splits=out_splits,
         )
-        refuse(name, ins, outs, me, n, reduce_op, self.scheduler.backend)
-        if kind.memory and not dense:
+        refuse(name, ins, outs, me, n, passed.reduce_op, self.scheduler.backend)
+        if kind.memory and not passed.dense:
             self.scheduler.fail(mismatch.strided(op))
-        if shared:
-            self.scheduler.fail(mismatch.outputs_shared(op, shared))
+        if passed.shared:
+            self.scheduler.fail(mismatch.outputs_shared(op, passed.shared))
         number = self._counts[me]
         self._counts[me] += 1
         meeting = self._meetings.setdefault(number, Meeting())
-        part = Part(self, meeting, rank, op, site, me)
+        part = Part(self, meeting, rank, op, passed.site, me)
         for other in meeting.parts.values():
             if mismatch.between(other.record.op, op):
                 self.scheduler.fail(self._mismatch(other.record.op, op))
@@ -174,11 +174,11 @@ class Collectives:
         meeting.parts[me] = part
         if op.in_splits is not None:
             self._compare_splits(part)
-        part.given = given
-        if rank.poisoned and not site.carries and (op.op != "broadcast" or me == root):
-            for tensor in given:
+        part.given = list(passed.given)
+        if rank.poisoned and not passed.site.carries and (name != "broadcast" or me == passed.root):
+            for tensor in passed.given:
                 rank.show(memory.contents(tensor))
-        rank.poisoned += [part.record] * poisoned
+        rank.poisoned += [part.record] * passed.poisoned
         if len(meeting.parts) == n:
             del self._meetings[number]
             self._combine(meeting)

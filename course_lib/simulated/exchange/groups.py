@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch.distributed as dist
+
 from course_lib.diagnosis import mismatch
 from course_lib.errors import CourseError
-from course_lib.simulated.exchange.collective import Collectives
+from course_lib.simulated.exchange.collective import Collectives, Passed
 from course_lib.simulated.exchange.mail import Mail
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.network import Fabric
@@ -48,7 +50,7 @@ class Groups:
         self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
         self._counts = [0] * len(scheduler.ranks)
         self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks)))
-        self.tables: defaultdict[object, dict[str, bytes]] = defaultdict(dict)  # see store.py
+        self.stores: defaultdict[object, dist.Store] = defaultdict(dist.HashStore)  # see store.py
 
     def check(self, rank: Rank) -> None:
         """Raise if this rank's groups may not be used now."""
@@ -106,7 +108,7 @@ class Groups:
             return None
         channel, group = self.join(rank, name, ranks), name_of(rank, "0")
         me = channel.members[rank.number]
-        channel.collectives.issue(rank, me, op, [], [], [], site=site, group=group).wait()
+        channel.collectives.issue(rank, me, Passed(op, [], [], site), group).wait()
         return channel
 
     def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
