@@ -129,6 +129,10 @@ class Call:
         self.record.waited = True
         self.rank.scheduler.wait_for(self, timeout)
 
+    def poll(self) -> Any:
+        """Ask whether it is over."""
+        self.rank.scheduler.poll(self)
+
     def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
         """The rank's end has seen that its calls of these numbers broke a rule, for which
         diagnosis/hazard.py has a function. Raises what ends the simulation.

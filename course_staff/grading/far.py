@@ -72,7 +72,7 @@ def plain_line(line: Line | None) -> list[Any] | None:
 class Call:
     """A call that the judge has taken: what its Work asks of it, it asks the judge."""
 
-    def __init__(self, ask: Asker, reply: dict[str, Any], outs: Tensors) -> None:
+    def __init__(self, ask: Asker, reply: dict[str, Any], outs: Tensors | None) -> None:
         self.number, self.waited, self.source = reply["number"], False, None
         self._ask, self._outs, self._over = ask, outs, False
         self._came: list[str] = []  # in the memory of what it fills
@@ -108,14 +108,10 @@ class Call:
     def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
         self._ask("accuse", hazard=hazard, numbers=list(numbers), **more)
 
-
-class Recv(Call):
-    def take(self) -> bytes:
-        return bytes_of("".join(self._came))
-
-
-class Part(Call):
-    def take(self) -> Tensors:
+    def take(self) -> bytes | Tensors:
+        """What has come: of a message its bytes, else what goes into the outputs."""
+        if self._outs is None:
+            return bytes_of(self._came[0])
         return [flat(text, out.dtype) for text, out in zip(self._came, self._outs, strict=True)]
 
 
@@ -130,12 +126,16 @@ class Channel:
     def send(
         self, _: Any, me: int, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
     ) -> Call:
-        more = {"op": "send", "peer": dst, "tag": tag, "given": [text_of(data)]}
-        return Call(self._ask, self._asked("message", site=site, like=kind_of(like), **more), [])
+        return self._message("send", like, [text_of(data)], dst, tag, site)
 
     def recv(self, _: Any, me: int, like: torch.Tensor, src: int, tag: int, site: Site) -> Call:
-        more = {"op": "recv", "peer": src, "tag": tag, "given": []}
-        return Recv(self._ask, self._asked("message", site=site, like=kind_of(like), **more), [])
+        return self._message("recv", like, [], src, tag, site)
+
+    def _message(
+        self, op: str, like: torch.Tensor, given: list[str], peer: int, tag: int, site: Site
+    ) -> Call:
+        what = {"op": op, "like": kind_of(like), "given": given, "peer": peer, "tag": tag}
+        return self._made("message", None, site=site, **what)
 
     def issue(self, _: Any, me: int, passed: Passed) -> Call:
         more = passed._asdict() | {
@@ -144,10 +144,10 @@ class Channel:
             "given": [text_of(contents(tensor)) for tensor in passed.given],
             "first": None if passed.first is None else kind_of(passed.first),
         }
-        return Part(self._ask, self._asked("collective", **more), passed.outs)
+        return self._made("collective", passed.outs, **more)
 
-    def _asked(self, do: str, site: Site, **what: Any) -> dict[str, Any]:
-        return self._ask(do, group=self._number, site=where(site), **what)
+    def _made(self, do: str, outs: Tensors | None, site: Site, **what: Any) -> Call:
+        return Call(self._ask, self._ask(do, group=self._number, site=where(site), **what), outs)
 
 
 class Groups:

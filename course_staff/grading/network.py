@@ -102,21 +102,10 @@ class Proxy:
     def serve(self) -> list[Seen]:
         slot, number, buffers = self._slot, self._rank.number, self._rank.buffers
         try:
-            slot.start(
-                {
-                    "play": {
-                        "rank": number,
-                        "world": len(self._stage.slots),
-                        "ddp": self._stage.ddp,
-                        "calls": packed(self._given),
-                        "buffers": {
-                            "most": buffers.most,
-                            "side": buffers.side,
-                            "flipped": buffers.flipped,
-                        },
-                    }
-                }
-            )
+            play: Reply = {"rank": number, "world": len(self._stage.slots), "ddp": self._stage.ddp}
+            play |= {"calls": packed(self._given)}
+            play |= {"buffers": [buffers.most, buffers.side, buffers.flipped]}
+            slot.start({"play": play})
             while True:
                 request = slot.talk.receive()
                 do = request.pop("do", None)

@@ -58,10 +58,6 @@ class SimulatedGroup(_ProcessGroup):
     group_name: str = ""
     group_desc = "simulated"
 
-    @property
-    def pg_name(self) -> str:
-        return self.group_name
-
     def rank(self) -> int:
         return self._me
 

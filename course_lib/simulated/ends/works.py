@@ -136,6 +136,8 @@ class CollectiveWork(dist.Work):
     ours nothing keeps the Work, and it keeps no more of the call's memory once that is over.
     """
 
+    __slots__ = ("_buffers", "_outputs", "_places", "_poisons", "_watched", "call", "patience")
+
     def __init__(self, calls: Any, rank: Any, me: int, patience: Any, passed: Passed) -> None:
         """A rank makes its next call of a whole group, as ``calls``, the group's exchange, knows
         it. What it passes in is sent as it is now; its buffers are the call's until ``wait``.
@@ -164,15 +166,15 @@ class CollectiveWork(dist.Work):
         )
         self.call = calls.issue(rank, me, passed)
         rank.buffers.last = self.call.number
-        # What the rank passed in, as it was then, and the same tensors, as they are now.
-        self._given, self._inputs = (given, reads) if watched else ([], [])
+        # what the rank passed in, as it is now, and as it was then
+        self._watched = list(zip(reads, given, strict=True)) if watched else []
         self._places: Tensors | None = places  # the outputs' memory, as the values go into it
         self._poisons = list(map(rank.buffers.put, poisoned))
 
     @property
     def memory(self) -> Tensors:
         """What the call reads and writes, as long as it is not over."""
-        return [*self._inputs, *(self._places or ())]
+        return [*(now for now, _ in self._watched), *(self._places or ())]
 
     def wait(self, timeout: Any = None) -> bool:
         self.call.wait(timeout or self.patience)
@@ -218,7 +220,7 @@ class CollectiveWork(dist.Work):
     def _put_into_place(self, places: Tensors) -> None:
         if not all(map(intact, places, self._poisons)):
             self.call.accuse("written_into", self.call.number)
-        if not all(map(memory.same, self._given, self._inputs)):
+        if not all(memory.same(*pair) for pair in self._watched):
             self.call.accuse("written_before_wait", self.call.number)
         with torch.no_grad():
             for out, value in zip(places, self.call.take(), strict=True):
@@ -227,7 +229,7 @@ class CollectiveWork(dist.Work):
                     continue
                 out.detach().copy_(value.view(out.shape))
                 self._buffers.filled[out.data_ptr()] = self.call.number, self._buffers.last
-        self._places, self._given, self._inputs, self._poisons = None, [], [], []
+        self._places, self._watched, self._poisons = None, [], []
 
 
 def _meet(ins: Tensors, outs: Tensors) -> bool:

@@ -12,7 +12,7 @@ computed from what the ranks gave when they called.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -79,7 +79,7 @@ class Part(Call):
 
     def poll(self) -> bool:
         """Whether the call is over by now."""
-        self.rank.scheduler.poll(self)
+        super().poll()
         return self.meeting.end is not None and self.meeting.end <= self.rank.scheduler.now
 
     def wait_until_all_called(self) -> float:
@@ -124,16 +124,12 @@ def _nbytes(tensor: torch.Tensor) -> int:
 class Collectives:
     """All calls of one group that the whole of it makes."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        fabric: Fabric,
-        name: str,
-        ranks: Sequence[int],
-        wires: list[float],
-    ) -> None:
-        self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
-        self.wires = wires  # wires[r]: when rank r's last collective ends
+    def __init__(self, groups: Any, name: str, ranks: Sequence[int]) -> None:
+        """``groups`` has what is one for all groups: see groups.py."""
+        self.scheduler: Scheduler = groups.scheduler
+        self.fabric: Fabric = groups.fabric
+        self.name, self.ranks = name, ranks
+        self.wires: list[float] = groups.wires
         self._meetings: dict[int, Meeting] = {}
         self._counts = [0] * len(ranks)
 

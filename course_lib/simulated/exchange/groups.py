@@ -39,13 +39,14 @@ def name_of(rank: Rank, name: str) -> str:
 class Groups:
     """All groups of one simulation, and the order in which ranks make them."""
 
-    mail, collectives = Mail, Collectives
+    mail = Mail
 
     def __init__(self, scheduler: Scheduler, fabric: Fabric, buffered: bool, init: bool) -> None:
         """``init``: whether the default group is there before the function begins."""
         self.scheduler, self.fabric, self.buffered = scheduler, fabric, buffered
         self.init = init
-        self.wires, self.store = [0.0] * len(scheduler.ranks), compat.store()
+        self.wires = [0.0] * len(scheduler.ranks)  # by rank, when its last collective ends
+        self.store = compat.store()
         self.channels: dict[tuple[str, tuple[int, ...]], Channel] = {}
         self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
         self._counts = [0] * len(scheduler.ranks)
@@ -88,10 +89,9 @@ class Groups:
         if key not in self.channels:
             taken = any(n == known for n, _ in self.channels)  # split_group: equal names, others
             label = f"{known}:{ranks[0]}" if taken else known
-            args = (self.scheduler, self.fabric, label, key[1])
-            mail, collectives = self.mail(*args, self.buffered), self.collectives(*args, self.wires)
+            exchange = self.mail(self, label, key[1]), Collectives(self, label, key[1])
             members = {r: i for i, r in enumerate(ranks)}
-            self.channels[key] = Channel(label, key[1], members, mail, collectives)
+            self.channels[key] = Channel(label, key[1], members, *exchange)
         return self.channels[key]
 
     def make(

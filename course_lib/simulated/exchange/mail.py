@@ -60,9 +60,6 @@ class Message(Call):
     def met(self) -> Sequence[Message]:
         return () if self.partner is None else (self.partner,)
 
-    def poll(self) -> None:
-        self.rank.scheduler.poll(self)
-
 
 class Send(Message):
     __slots__ = ("delivered", "order", "there")
@@ -88,16 +85,8 @@ class Send(Message):
 
     def set_off(self) -> None:
         mail, op = self.mail, self.record.op
-        assert op.peer is not None
-        left, self.there = mail.fabric.send(
-            mail.scheduler.now,
-            op.rank,
-            op.peer,
-            op.nbytes,
-            mail.scheduler.at,
-            self.arrived,
-            already_late=self.partner is not None and self.partner.key[1] < 0,
-        )
+        drawn = self.partner is not None and self.partner.key[1] < 0
+        left, self.there = mail.fabric.send(mail.scheduler, op, self.arrived, drawn)
         mail.scheduler.over(self, left)
 
     def arrived(self, at: float) -> None:
@@ -138,11 +127,11 @@ class Recv(Message):
 class Mail:
     """The post office of one group."""
 
-    def __init__(
-        self, scheduler: Scheduler, fabric: Fabric, name: str, ranks: Sequence[int], buffered: bool
-    ) -> None:
-        self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
-        self.buffered = buffered
+    def __init__(self, groups: Any, name: str, ranks: Sequence[int]) -> None:
+        """``groups`` has what is one for all groups: see groups.py."""
+        self.scheduler: Scheduler = groups.scheduler
+        self.fabric: Fabric = groups.fabric
+        self.name, self.ranks, self.buffered = name, ranks, groups.buffered
         self.sends: defaultdict[Key, deque[Send]] = defaultdict(deque)
         self.recvs: defaultdict[Key, deque[Recv]] = defaultdict(deque)
         self.anys: defaultdict[tuple[int, int], deque[Recv]] = defaultdict(deque)
