@@ -179,7 +179,8 @@ class Fabric:
 
     def late(self, nbytes: int) -> float:
         """By how much a send is announced late: drawn apart, since not every schedule asks."""
-        return self.network.jitter * self._announced() * self.network.seconds(nbytes)
+        jitter = self.network.jitter
+        return jitter and jitter * self._announced() * self.network.seconds(nbytes)
 
     def between(self, ranks: Sequence[int]) -> tuple[float, float]:
         """α and β that a collective over ``ranks`` is charged: those of its slowest link."""

@@ -19,7 +19,7 @@ from course_lib.context import Context
 from course_lib.simulated.agenda import Abandoned
 from course_lib.simulated.ends.group import SimulatedGroup
 from course_lib.simulated.ends.poison import Buffers
-from course_lib.simulated.exchange.collective import Passed
+from course_lib.simulated.exchange.combine import Passed
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.memory import contents
 from course_lib.simulated.records import Site
@@ -123,12 +123,10 @@ class Channel:
         self.members = {rank: at for at, rank in enumerate(ranks)}
         self.mail = self.collectives = self
 
-    def send(
-        self, _: Any, me: int, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
-    ) -> Call:
+    def send(self, _: Any, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site) -> Call:
         return self._message("send", like, [text_of(data)], dst, tag, site)
 
-    def recv(self, _: Any, me: int, like: torch.Tensor, src: int, tag: int, site: Site) -> Call:
+    def recv(self, _: Any, like: torch.Tensor, src: int, tag: int, site: Site) -> Call:
         return self._message("recv", like, [], src, tag, site)
 
     def _message(
@@ -137,7 +135,7 @@ class Channel:
         what = {"op": op, "like": kind_of(like), "given": given, "peer": peer, "tag": tag}
         return self._made("message", None, site=site, **what)
 
-    def issue(self, _: Any, me: int, passed: Passed) -> Call:
+    def issue(self, _: Any, passed: Passed) -> Call:
         more = passed._asdict() | {
             "ins": list(map(kind_of, passed.ins)),
             "outs": list(map(kind_of, passed.outs)),
@@ -146,8 +144,8 @@ class Channel:
         }
         return self._made("collective", passed.outs, **more)
 
-    def _made(self, do: str, outs: Tensors | None, site: Site, **what: Any) -> Call:
-        return Call(self._ask, self._ask(do, group=self._number, site=where(site), **what), outs)
+    def _made(self, do: str, fills: Tensors | None, site: Site, **what: Any) -> Call:
+        return Call(self._ask, self._ask(do, group=self._number, site=where(site), **what), fills)
 
 
 class Groups:

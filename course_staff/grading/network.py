@@ -26,7 +26,8 @@ from course_lib.beside.kept import Kept
 from course_lib.beside.seen import Seen, left
 from course_lib.checks.exercise import Play
 from course_lib.collectives import COLLECTIVES, MAKE_GROUPS
-from course_lib.simulated.exchange.collective import Part, Passed
+from course_lib.simulated.exchange.collective import Part
+from course_lib.simulated.exchange.combine import Passed
 from course_lib.simulated.exchange.groups import Channel
 from course_lib.simulated.exchange.mail import Recv, Send
 from course_lib.simulated.memory import contents
@@ -162,16 +163,16 @@ class Proxy:
     def do_message(
         self, op: str, group: int, peer: int, tag: int, like: list, given: list, site: list
     ) -> Reply:
-        channel, me = self._channel(group)
+        channel = self._channel(group)
         if (op, peer) != ("recv", -1):  # from anybody
             _index(peer, channel.ranks)
         call: Send | Recv
         place, kind = self._site(site), of_kind(like)
         if op == "send":
             (data,) = self._kept([kind], given)
-            call = channel.mail.send(self._rank, me, kind, contents(data), peer, tag, place)
+            call = channel.mail.send(self._rank, kind, contents(data), peer, tag, place)
         elif op == "recv":
-            call = channel.mail.recv(self._rank, me, kind, peer, tag, place)
+            call = channel.mail.recv(self._rank, kind, peer, tag, place)
         else:
             raise Malformed("no such message")
         if place.blocking:
@@ -194,7 +195,7 @@ class Proxy:
         reduce_op: str | None,
         async_op: bool,
     ) -> Reply:
-        channel, me = self._channel(group)
+        channel = self._channel(group)
         if op not in COLLECTIVES or op in MAKE_GROUPS:
             raise Malformed("no such collective")
         if root != -1:
@@ -206,7 +207,7 @@ class Proxy:
         said = self._site(site), root, reduce_op, async_op, written
         told = self._kept(kinds, given), dense, shared, poisoned
         passed = Passed(op, kinds, filled, *said, *told)
-        call = channel.collectives.issue(self._rank, me, passed)
+        call = channel.collectives.issue(self._rank, passed)
         return self._taken(call) | _state(call, False)
 
     def do_wait(self, call: int, seconds: float | None, line: list | None) -> Reply:
@@ -271,10 +272,8 @@ class Proxy:
 
     # -- what a request names --------------------------------------------------------------------
 
-    def _channel(self, number: int) -> tuple[Channel, int]:
-        """A group, and the rank's number in it."""
-        channel = self._channels[_index(number, self._channels)]
-        return channel, channel.members[self._rank.number]
+    def _channel(self, number: int) -> Channel:
+        return self._channels[_index(number, self._channels)]
 
     def _taken(self, call: Any) -> Reply:
         if len(self._calls) >= MOST_CALLS:

@@ -22,8 +22,7 @@ from course_lib.overlap import shared_memory
 from course_lib.simulated import memory
 from course_lib.simulated.ends.future import Future
 from course_lib.simulated.ends.poison import Buffers, intact
-from course_lib.simulated.exchange.collective import Passed
-from course_lib.simulated.exchange.combine import Tensors
+from course_lib.simulated.exchange.combine import Passed, Tensors
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.records import call_site
 
@@ -138,9 +137,9 @@ class CollectiveWork(dist.Work):
 
     __slots__ = ("_buffers", "_outputs", "_places", "_poisons", "_watched", "call", "patience")
 
-    def __init__(self, calls: Any, rank: Any, me: int, patience: Any, passed: Passed) -> None:
-        """A rank makes its next call of a whole group, as ``calls``, the group's exchange, knows
-        it. What it passes in is sent as it is now; its buffers are the call's until ``wait``.
+    def __init__(self, channel: Any, rank: Any, patience: Any, passed: Passed) -> None:
+        """A rank makes its next call of a whole group. What it passes in is sent as it is now; its
+        buffers are the call's until ``wait``.
         """
         super().__init__()
         kind, self.patience, self._buffers = collective(passed.op), patience, rank.buffers
@@ -153,7 +152,7 @@ class CollectiveWork(dist.Work):
         given = reads if keep else [t.detach().clone() for t in reads]
         poisoned: Tensors = []
         watched = passed.async_op and passed.site.direct  # the user's code goes on meanwhile
-        gives = passed.op == "broadcast" and me == passed.root
+        gives = passed.op == "broadcast" and channel.members[rank.number] == passed.root
         if watched and kind.writes_what_it_reads and outs and not gives:
             poisoned, watched = places, False  # nobody reads what it was
         elif watched and not _meet(reads, places):
@@ -164,7 +163,7 @@ class CollectiveWork(dist.Work):
             shared=shared_memory(outs) if kind.fills_a_list else "",
             poisoned=len(poisoned),
         )
-        self.call = calls.issue(rank, me, passed)
+        self.call = channel.collectives.issue(rank, passed)
         rank.buffers.last = self.call.number
         # what the rank passed in, as it is now, and as it was then
         self._watched = list(zip(reads, given, strict=True)) if watched else []

@@ -11,8 +11,8 @@ computed from what the ranks gave when they called.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import Any
 
 import torch
 
@@ -20,32 +20,12 @@ from course_lib.collectives import collective
 from course_lib.diagnosis import lines, mismatch
 from course_lib.errors import Mismatch
 from course_lib.simulated import costs, memory
-from course_lib.simulated.exchange.combine import Tensors, combine, refuse, splits
+from course_lib.simulated.exchange.combine import Passed, Tensors, combine, refuse, splits
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.rank import Call, Rank
 from course_lib.simulated.records import Site, collectives, op_of
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
-
-
-class Passed(NamedTuple):
-    """What a rank passes into a call, as far as its exchange has to know: of tensors, dtype and
-    shape, but for those that are ``given``.
-    """
-
-    op: str
-    ins: Tensors  # what the rank gives
-    outs: Tensors  # and what it gets
-    site: Site
-    root: int = -1
-    reduce_op: str | None = None
-    async_op: bool = False
-    first: torch.Tensor | None = None  # to be written down, where that is not the first of them
-    # What only the rank's end can tell:
-    given: Sequence[torch.Tensor] = ()  # what is in ``ins`` now
-    dense: bool = True  # whether all lies so
-    shared: str = ""  # what ``outs`` have in common: see overlap.py
-    poisoned: int = 0  # how many of ``outs`` it will poison
 
 
 class Part(Call):
@@ -124,21 +104,24 @@ def _nbytes(tensor: torch.Tensor) -> int:
 class Collectives:
     """All calls of one group that the whole of it makes."""
 
-    def __init__(self, groups: Any, name: str, ranks: Sequence[int]) -> None:
-        """``groups`` has what is one for all groups: see groups.py."""
+    def __init__(self, groups: Any, name: str, members: dict[int, int]) -> None:
+        """``groups`` has what is one for all groups, ``members`` the ranks' numbers in this one:
+        see groups.py.
+        """
         self.scheduler: Scheduler = groups.scheduler
         self.fabric: Fabric = groups.fabric
-        self.name, self.ranks = name, ranks
+        self.name, self.members, self.ranks = name, members, tuple(members)
         self.wires: list[float] = groups.wires
         self._meetings: dict[int, Meeting] = {}
-        self._counts = [0] * len(ranks)
+        self._counts = [0] * len(members)
 
-    def issue(self, rank: Rank, me: int, passed: Passed, group: str | None = None) -> Part:
+    def issue(self, rank: Rank, passed: Passed, group: str | None = None) -> Part:
         """One rank makes its next call. ``group`` is whose call it is, where not this one's."""
         self.scheduler.check(rank)
-        n, name, ins, outs = len(self.ranks), passed.op, passed.ins, passed.outs
-        kind, first = collective(name), passed.first
-        in_splits, out_splits = splits(name, ins, outs, n)
+        me, n = self.members[rank.number], len(self.ranks)
+        name, ins, outs, first = passed.op, passed.ins, passed.outs, passed.first
+        kind = collective(name)
+        in_splits, out_splits = splits(passed, n)
         op = op_of(
             name,
             rank.number,
@@ -154,7 +137,7 @@ class Collectives:
             in_splits=in_splits,
             out_splits=out_splits,
         )
-        refuse(name, ins, outs, me, n, passed.reduce_op, self.scheduler.backend)
+        refuse(passed, me, n, self.scheduler.backend)
         if kind.memory and not passed.dense:
             self.scheduler.fail(mismatch.strided(op))
         if passed.shared:

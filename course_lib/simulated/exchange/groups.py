@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 from course_lib.diagnosis import mismatch
 from course_lib.errors import CourseError
-from course_lib.simulated.exchange.collective import Collectives, Passed
+from course_lib.simulated.exchange.collective import Collectives
+from course_lib.simulated.exchange.combine import Passed
 from course_lib.simulated.exchange.mail import Mail
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.network import Fabric
@@ -89,9 +90,9 @@ class Groups:
         if key not in self.channels:
             taken = any(n == known for n, _ in self.channels)  # split_group: equal names, others
             label = f"{known}:{ranks[0]}" if taken else known
-            exchange = self.mail(self, label, key[1]), Collectives(self, label, key[1])
             members = {r: i for i, r in enumerate(ranks)}
-            self.channels[key] = Channel(label, key[1], members, *exchange)
+            mail, collectives = self.mail(self, label, members), Collectives(self, label, members)
+            self.channels[key] = Channel(label, key[1], members, mail, collectives)
         return self.channels[key]
 
     def make(
@@ -107,8 +108,7 @@ class Groups:
         if rank.number not in ranks:
             return None
         channel, group = self.join(rank, name, ranks), name_of(rank, "0")
-        me = channel.members[rank.number]
-        channel.collectives.issue(rank, me, Passed(op, [], [], site), group).wait()
+        channel.collectives.issue(rank, Passed(op, [], [], site), group).wait()
         return channel
 
     def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
