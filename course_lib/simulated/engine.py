@@ -38,9 +38,9 @@ from course_lib.simulated.exchange.groups import Groups
 from course_lib.simulated.gpu import nccl, streams
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.isolation.modules import is_imported, users_modules
-from course_lib.simulated.isolation.private import Privacy, current
+from course_lib.simulated.isolation.private import Privacy
 from course_lib.simulated.network import Fabric, Network
-from course_lib.simulated.rank import Rank
+from course_lib.simulated.rank import Rank, current
 from course_lib.simulated.records import LazyEvents, collectives, line_of_thread
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import show
@@ -144,7 +144,7 @@ def simulate(*args: Any) -> Run:
         )
     error, note = execution.error, None
     poisoned = sum(len(rank.poisoned) for rank in execution.ranks)
-    if any(len(rank.poisoned) > rank.most_poisoned for rank in execution.ranks):
+    if any(len(rank.poisoned) > rank.buffers.most for rank in execution.ranks):
         note = (
             f"{poisoned:,} buffers to fill: past {poison.MOST:,}, early reads are not searched for"
         )
@@ -185,24 +185,27 @@ class Execution:
         n = program.world_size
         with ProgressLine(self._progress), _one_at_a_time, many_events():
             scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
-            grouping, end, places = Groups, SimulatedGroup, []
+            grouping = Groups
+            end = SimulatedGroup
+            places = []
             if program.backend == "nccl":
-                scheduling, grouping, end = nccl.Scheduler, nccl.Groups, nccl.NcclGroup
+                scheduling = nccl.NcclScheduler
+                grouping = nccl.NcclGroups
+                end = nccl.NcclGroup
                 places = streams.places()
-            self.scheduler = scheduling(n, program.seed, self._stopped)
+            self.scheduler = scheduling(n, program.seed)
             self.ranks = self.scheduler.ranks
-            self.fabric = Fabric(program.network, n, program.seed)
+            fabric = Fabric(program.network, n, program.seed)
             self.privacy = Privacy(self.scheduler, program.modules, places)
-            self.scheduler.switch = self.privacy.switch
+            self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
-                how = program.buffered, program.init
-                self.groups = grouping(self.scheduler, self.fabric, *how)
+                self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
                 for rank in self.ranks:
-                    rank.groups, rank.end_of = self.groups, partial(end, self.groups, rank)
-                    rank.most_poisoned = most = poison.MOST // n
+                    rank.groups = self.groups
+                    rank.end_of = partial(end, self.groups, rank)
                     flipped = flip[1] if rank.number == flip[0] else 0
-                    rank.buffers = Buffers(most, side, flipped)
-                self.scheduler.run(self._live, program.limit, self._overdue)
+                    rank.buffers = Buffers(poison.MOST // n, side, flipped)
+                self.scheduler.run(self, program.limit)
             self.error = self.scheduler.error
             if self.error is None:
                 self._take_results()
@@ -225,7 +228,7 @@ class Execution:
         at = f" at {time:.3g} s of their time" if time else ""
         return f"simulating {self.program.world_size:,} ranks{at}: {calls:,} calls"
 
-    def _live(self, rank: Rank) -> None:
+    def live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""
         self.privacy.enter(rank)
         if self.program.init:
@@ -261,7 +264,7 @@ class Execution:
         except CourseError as error:
             self.error = error
 
-    def _stopped(self, parked: list[Rank]) -> BaseException:
+    def stopped(self, parked: list[Rank]) -> BaseException:
         """Nobody can go on: the error that says why."""
         if self._failed:
             return root_cause(self._failed)
@@ -280,7 +283,7 @@ class Execution:
         )
         return who_left(error, self._left)
 
-    def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
+    def overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
         lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []
         text = [
             f"rank {rank.number} did not return within {self.program.limit:g} s.",

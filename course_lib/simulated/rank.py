@@ -7,14 +7,14 @@ import threading
 from collections.abc import Collection
 from typing import Any
 
-from course_lib.context import Context
+from course_lib import context
 from course_lib.diagnosis import hazard as hazards
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.simulated.records import Record, Site
 from course_lib.trace import Curve, Event, Span
 
 
-class Rank(Context):
+class Rank(context.Context):
     """One simulated rank: its thread, its clock, what it has done and what it has to itself."""
 
     def __init__(self, scheduler: Any, number: int) -> None:
@@ -30,7 +30,7 @@ class Rank(Context):
         self.memory: Curve = []
         self.outcome: RankOutcome | None = None
         self.result: Any = None
-        self.log: Any = None  # what it has done ahead of time: see ahead.py
+        self.log: list[Any] = []  # what it has done ahead of time: see ahead.py
         self.groups: Any = None  # those of all ranks: see exchange/groups.py
         self.end_of: Any = None  # makes its own object for a group's name and Channel
         self.buffers: Any = None  # its own, which calls have yet to fill: see ends/poison.py
@@ -39,11 +39,10 @@ class Rank(Context):
         # See early_reads.py: the call that fills each poisoned buffer; of what the rank sent, how
         # many calls came before, and a digest.
         self.poisoned: list[Record] = []
-        self.most_poisoned = 0  # up to which they are searched
         self.digests: list[tuple[int, int]] = []
         # see isolation/private.py
         self.torch_state: Any = None
-        self.generators: dict[int, Any] = {}
+        self.generators: dict[type, Any] = {}
         self.environ: dict[Any, Any] = {}
         self.logging: dict[tuple[int, str], Any] = {}  # see log_settings.py
         self.handlers: dict[int, Any] = {}  # of signals, which nobody sends
@@ -81,8 +80,14 @@ class Rank(Context):
 
     def show(self, data: bytes) -> None:
         """Others get to see this: keep a digest, which poison that was read would change."""
-        if len(self.poisoned) <= self.most_poisoned:
+        if len(self.poisoned) <= self.buffers.most:  # more are not searched
             self.digests.append((len(self.records), hash(data)))
+
+
+def current() -> Rank | None:
+    """The rank whose thread is asking, or None."""
+    here = context.current()
+    return here if isinstance(here, Rank) else None
 
 
 class Call:
@@ -122,6 +127,10 @@ class Call:
     def wait(self, timeout: Any = None) -> None:
         self.record.waited = True
         self.rank.scheduler.wait_for(self, timeout)
+
+    def poll(self) -> Any:
+        """Ask whether it is over."""
+        self.rank.scheduler.poll(self)
 
     def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
         """The rank's end has seen that its calls of these numbers broke a rule, for which

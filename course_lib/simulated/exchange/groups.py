@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
+
+import torch.distributed as dist
 
 from course_lib.diagnosis import mismatch
 from course_lib.errors import CourseError
 from course_lib.simulated.exchange.collective import Collectives
+from course_lib.simulated.exchange.combine import Passed
 from course_lib.simulated.exchange.mail import Mail
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.network import Fabric
@@ -37,18 +41,22 @@ def name_of(rank: Rank, name: str) -> str:
 class Groups:
     """All groups of one simulation, and the order in which ranks make them."""
 
-    mail, collectives = Mail, Collectives
+    mail = Mail
 
     def __init__(self, scheduler: Scheduler, fabric: Fabric, buffered: bool, init: bool) -> None:
         """``init``: whether the default group is there before the function begins."""
-        self.scheduler, self.fabric, self.buffered = scheduler, fabric, buffered
+        self.scheduler = scheduler
+        self.fabric = fabric
+        self.buffered = buffered
         self.init = init
-        self.wires, self.store = [0.0] * len(scheduler.ranks), compat.store()
+        self.wires = [0.0] * len(scheduler.ranks)  # by rank, when its last collective ends
+        self.store = compat.store()
         self.channels: dict[tuple[str, tuple[int, ...]], Channel] = {}
-        self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
-        self._counts = [0] * len(scheduler.ranks)
+        # the k-th making, by rank: who is to be in the group, and the call
+        self._made: defaultdict[int, dict[int, tuple[tuple[int, ...], Event]]] = defaultdict(dict)
+        self._next = [count().__next__ for _ in scheduler.ranks]
         self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks)))
-        self.tables: defaultdict[object, dict[str, bytes]] = defaultdict(dict)  # see store.py
+        self.stores: defaultdict[object, dist.Store] = defaultdict(dist.HashStore)  # see store.py
 
     def check(self, rank: Rank) -> None:
         """Raise if this rank's groups may not be used now."""
@@ -86,9 +94,9 @@ class Groups:
         if key not in self.channels:
             taken = any(n == known for n, _ in self.channels)  # split_group: equal names, others
             label = f"{known}:{ranks[0]}" if taken else known
-            args = (self.scheduler, self.fabric, label, key[1])
-            mail, collectives = self.mail(*args, self.buffered), self.collectives(*args, self.wires)
             members = {r: i for i, r in enumerate(ranks)}
+            mail = self.mail(self, label, members)
+            collectives = Collectives(self, label, members)
             self.channels[key] = Channel(label, key[1], members, mail, collectives)
         return self.channels[key]
 
@@ -104,24 +112,21 @@ class Groups:
             self._compare(rank, op, tuple(ranks), site)
         if rank.number not in ranks:
             return None
-        channel, group = self.join(rank, name, ranks), name_of(rank, "0")
-        me = channel.members[rank.number]
-        channel.collectives.issue(rank, me, op, [], [], [], site=site, group=group).wait()
+        channel = self.join(rank, name, ranks)
+        group = name_of(rank, "0")
+        channel.collectives.issue(rank, Passed(op, [], [], site), group).wait()
         return channel
 
     def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
-        k = self._counts[rank.number]
-        self._counts[rank.number] += 1
-        if k == len(self._made):
-            self._made.append({})
+        made = self._made[self._next[rank.number]()]
         op = op_of(name, rank.number, None, name_of(rank, "0"), None, site)
         if rank.number not in ranks:
             self.scheduler.note(rank, op)
-        for theirs, other in self._made[k].values():
+        for theirs, other in made.values():
             if theirs != ranks and max(len(theirs), len(ranks)) > 1:  # each may make its own
                 lists = str(list(theirs)), str(list(ranks))
                 self.scheduler.fail(mismatch.pair(other, op, "group", *lists))
-        self._made[k][rank.number] = (ranks, op)
+        made[rank.number] = (ranks, op)
 
     def cause(self, call: Call) -> Call:
         """What a rank that waits for this call waits for in the end."""
@@ -133,7 +138,7 @@ class Groups:
 
     def unfinished(self) -> CourseError | None:
         """The error if some ranks made a group that others never made."""
-        for made in self._made:
+        for made in self._made.values():
             others = [r.number for r in self.scheduler.ranks if r.number not in made]
             if others:
                 _, op = made[min(made)]
