@@ -42,6 +42,10 @@ def ranks_text(ranks: Collection[int]) -> str:
     return f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
+def ranks_have(ranks: Collection[int]) -> str:
+    return f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'}"
+
+
 def row(event: Event, how: str = "") -> Row:
     return f"rank {event.rank} calls {call_text(event)}{how}", event.line
 

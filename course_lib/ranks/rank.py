@@ -14,8 +14,8 @@ from course_lib.ranks.stack import Stack
 from course_lib.ranks.state import RankState
 
 
-class RankProcess:
-    """``state`` is what its log says of it, ``output`` what it has printed."""
+class RankProcess(RankState):
+    """What its log says of it, and the process; ``output`` is what that has printed."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class RankProcess:
             files.callback(os.close, stack := nameless_file("stack"))
             its_own = [its_control.fileno(), its_output, log, stack]
             socket.send_fds(world_socket, [b"r"], [*its_own, *shared])  # as worker.main has them
+        super().__init__(number, matcher, Reader(log).read, Stack(stack))
         self.output = RankOutput(number, output)
-        self.state = RankState(number, matcher, Reader(log).read, Stack(stack))
         self.wake(number)
 
     @property
     def pid(self) -> int:
         """0 until the fork server has told it."""
-        return self.state.stack.pid
+        return self.stack.pid
 
     def wake(self, byte: int = 0) -> None:
         """Tell it that there is something to read; its first byte is its number."""
@@ -54,5 +54,5 @@ class RankProcess:
         there = False
         with suppress(ConnectionResetError):  # it has died, and had not read ours
             there = bool(self.control.recv(1))
-        self.state.read_log()
+        self.read_log()
         return there

@@ -92,6 +92,60 @@ class Recorder(context.Context):
         # that does, too; the code is kept alive. −1 is none of the reader's
         self._lines: dict[tuple[int, int], tuple[int, CodeType]] = {}
 
+    # -- groups and hooks ---------------------------------------------------------------------
+
+    def watch(self, group: Any) -> None:
+        """Record everything that is said in this group from now on."""
+        if not isinstance(group, dist.ProcessGroup):
+            return  # this rank is not in it
+        self._worlds += group is dist.group.WORLD
+        name, ranks = self.name_of(group), tuple(dist.get_process_group_ranks(group))
+        if len(ranks) == 1 and group is not dist.group.WORLD:
+            name = f"{name}:{ranks[0]}"  # each rank may make one for itself, of one name
+        if dist.get_backend(group) == "nccl":
+            self._on_nccl = True
+        self._log.append("group", name, ranks)
+        group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
+        group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
+        self._watched.append(group)
+
+    def unwatch(self) -> None:
+        """Before Python ends: a group that is not destroyed would call what is gone by then."""
+        for group in self._watched:
+            group.unregister_pre_hook(_HOOK)
+            group.unregister_post_hook(_HOOK)
+        self._watched.clear()
+
+    def name_of(self, group: Any) -> str:
+        """Its name in the trace; torch counts anew after destroy_process_group()."""
+        again = f"#{self._worlds}" if self._worlds > 1 else ""
+        return group.group_name + again
+
+    def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
+        peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look
+        call, writes = current_call, args.output_tensors
+        call.seq = self.issued(
+            _op(args.name), group, peer, args.input_tensors, writes, args.async_op
+        )
+        if call.is_async and writes and not call.by_user:
+            call.memory = _memory(writes[0])
+
+    def _after(self, ranks: tuple[int, ...], args: Any) -> None:
+        call, work = current_call, args.work
+        op, seq, call.seq = call.op, call.seq, -1
+        if work is None or (self._on_nccl and not call.is_async):
+            self.completed(seq)
+            return
+        self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
+        if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
+            key = None if call.by_user else id(work)
+            try:
+                self._futures[seq] = future = _get_future(work)
+                future.then(functools.partial(self._done, seq, key))
+            except RuntimeError:  # some of gloo's have no future: only who waits can tell
+                if not call.by_user:  # else they wait for the Work itself
+                    self._unheard[call.memory] = seq
+
     # -- writing ------------------------------------------------------------------------------
 
     def issued(
@@ -184,59 +238,7 @@ class Recorder(context.Context):
                     self._log.append("line", number, at.where, at.number, at.source, at.function)
         return known[0]
 
-    # -- groups and hooks ---------------------------------------------------------------------
-
-    def watch(self, group: Any) -> None:
-        """Record everything that is said in this group from now on."""
-        if not isinstance(group, dist.ProcessGroup):
-            return  # this rank is not in it
-        self._worlds += group is dist.group.WORLD
-        name, ranks = self.name_of(group), tuple(dist.get_process_group_ranks(group))
-        if len(ranks) == 1 and group is not dist.group.WORLD:
-            name = f"{name}:{ranks[0]}"  # each rank may make one for itself, of one name
-        if dist.get_backend(group) == "nccl":
-            self._on_nccl = True
-        self._log.append("group", name, ranks)
-        group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
-        group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
-        self._watched.append(group)
-
-    def unwatch(self) -> None:
-        """Before Python ends: a group that is not destroyed would call what is gone by then."""
-        for group in self._watched:
-            group.unregister_pre_hook(_HOOK)
-            group.unregister_post_hook(_HOOK)
-        self._watched.clear()
-
-    def name_of(self, group: Any) -> str:
-        """Its name in the trace; torch counts anew after destroy_process_group()."""
-        again = f"#{self._worlds}" if self._worlds > 1 else ""
-        return group.group_name + again
-
-    def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look
-        call, writes = current_call, args.output_tensors
-        call.seq = self.issued(
-            _op(args.name), group, peer, args.input_tensors, writes, args.async_op
-        )
-        if call.is_async and writes and not call.by_user:
-            call.memory = _memory(writes[0])
-
-    def _after(self, ranks: tuple[int, ...], args: Any) -> None:
-        call, work = current_call, args.work
-        op, seq, call.seq = call.op, call.seq, -1
-        if work is None or (self._on_nccl and not call.is_async):
-            self.completed(seq)
-            return
-        self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
-        if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
-            key = None if call.by_user else id(work)
-            try:
-                self._futures[seq] = future = _get_future(work)
-                future.then(functools.partial(self._done, seq, key))
-            except RuntimeError:  # some of gloo's have no future: only who waits can tell
-                if not call.by_user:  # else they wait for the Work itself
-                    self._unheard[call.memory] = seq
+    # -- how calls end ----------------------------------------------------------------------
 
     def _done(self, seq: int, key: int | None, _future: Any) -> None:
         """An asynchronous collective is done; nobody may ever wait for one of torch's own."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from course_lib.diagnosis import deadlock
+from course_lib.diagnosis.failure import who_left
 from course_lib.diagnosis.lines import call_text, ranks_text
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Hang, Wait
 from course_lib.ranks.state import RankState
+from course_lib.trace import Event
 
 LOOK_SECONDS = 0.25  # between two looks at the logs of ranks that take their time
 DEADLOCK_SECONDS = 1.5  # for which ranks must be stuck, unchanged, before it is called a deadlock
@@ -51,11 +53,7 @@ class DeadlockDetector:
             return None
         if mismatch:
             return mismatch
-        if not self._all_wait(lost):
-            return None
-        lines = {r: self._ranks[r].blocked_at for r in lost}
-        groups, calls = self._matcher.groups, self._matcher.collectives
-        return deadlock.of_calls(blocked, lines, lost, returned, groups, calls=calls)
+        return self.error(blocked, returned) if self._all_wait(lost) else None
 
     def _all_wait(self, lost: Collection[int]) -> bool:
         """Whether those of them that stand in no call of Python's wait in one of C++."""
@@ -69,6 +67,16 @@ class DeadlockDetector:
             rank.blocked_at = next(reversed(rank.stack.lines), None)
         return all(rank.is_in_torch for rank in silent)
 
+    def error(self, blocked: Mapping[int, Event], returned: Collection[int]) -> CourseError | None:
+        """The error for those who are lost, if anybody is."""
+        lost = deadlock.find_lost(self._matcher, blocked, returned)
+        if not lost:
+            return None
+        lines = {r: self._ranks[r].blocked_at for r in lost}
+        groups, calls = self._matcher.groups, self._matcher.collectives
+        error = deadlock.of_calls(blocked, lines, lost, returned, groups, calls=calls)
+        return who_left(error, [rank.outcome for rank in self._ranks if rank.outcome])
+
 
 def hang_error(running: Sequence[RankState], timeout: float) -> Hang:
     """The error for ranks that still run, of which each was asked where it stands."""
@@ -77,7 +85,7 @@ def hang_error(running: Sequence[RankState], timeout: float) -> Hang:
     for rank in running:
         path, event = rank.stack.lines, rank.blocked_in
         doing = "was running" if rank.stack.text else "did not answer: it may be stopped"
-        doing += _unmet(rank)
+        doing += f", and {rank.unmet}" if rank.unmet else ""
         wait = Wait(rank.number, "", path[-1] if path else None)
         if event is not None:
             on = tuple(r for r in rank.matcher.groups.get(event.group, ()) if r != event.rank)
@@ -90,12 +98,3 @@ def hang_error(running: Sequence[RankState], timeout: float) -> Hang:
         lines += [f"    {line}" for line in path or filter(None, [wait.line])]
     lines.append("If it is only slow, give it longer: run(…, timeout=seconds).")
     return Hang("\n".join(lines), waits=tuple(waits))
-
-
-def _unmet(rank: RankState) -> str:
-    """Which of its calls that are under way others have not made."""
-    for event in rank.in_flight.values():
-        if missing := rank.matcher.missing(event):
-            has = "has" if len(missing) == 1 else "have"
-            return f", and {ranks_text(missing)} {has} not made its call {call_text(event)}"
-    return ""

@@ -55,6 +55,16 @@ class RankState:
         return self.blocked_in or next(iter(self.in_flight.values()), None)
 
     @property
+    def last_call(self) -> Event | None:
+        """The last that it has made."""
+        return next(reversed(self.events), None)
+
+    @property
+    def unmet(self) -> str:
+        """Who has not made which of its calls that are under way; "" where all have."""
+        return next(filter(None, map(self.matcher.unmade, self.in_flight.values())), "")
+
+    @property
     def is_in_torch(self) -> bool:
         """Whether it was inside torch when it was last asked for its stack."""
         return self.in_future or self.stack.is_in_torch

@@ -170,39 +170,30 @@ def _work(rank: int, device: str, job: RankJob, recording: recorder.Recorder) ->
     if job.record:
         recorder.begin(recording)
     context.install(recording)
+    began = 0.0
     try:
         function, *args = unpack_call(job.call)
         began = time.perf_counter()
-        outcome = _finish(rank, began, function, args)
-        recording.settle()
+        result = function(*args)
+        at = time.perf_counter()
+        outcome = RankOutcome.of_result(rank, at, result, function, LARGEST_RESULT)
     except CannotTravel as error:
         outcome = _failed(
             rank,
             f"could not unpickle {error.name} ({error.why}): "
             "pass plain data, and create such objects inside the function",
         )
-    except BaseException as error:
+    except BaseException as error:  # sys.exit(), too, as scripts end: sys.exit(main())
         outcome = RankOutcome.of_exception(rank, time.perf_counter(), error)
         outcome.exception = None  # it may not be able to travel: its words say as much
+    outcome.began = began
+    recording.settle()
     if device != "cpu" and dist.is_initialized() and outcome.ended_well:
         torch.cuda.synchronize()
         dist.destroy_process_group()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     ctypes.CDLL(None).fflush(None)  # what C++ has printed
-    return outcome
-
-
-def _finish(rank: int, began: float, function: Callable, args: Sequence[object]) -> RankOutcome:
-    """Call the function, which may also end as scripts do: ``sys.exit(main())``."""
-    try:
-        result = function(*args)
-        at = time.perf_counter()
-        outcome = RankOutcome.of_result(rank, at, result, function, LARGEST_RESULT)
-    except SystemExit as error:
-        outcome = RankOutcome.of_exception(rank, time.perf_counter(), error)
-        outcome.exception = None
-    outcome.began = began
     return outcome
 
 

@@ -18,7 +18,7 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from course_lib.diagnosis import hazard
-from course_lib.diagnosis.failure import RankOutcome, root_cause, who_left
+from course_lib.diagnosis.failure import RankOutcome, root_cause
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Hang, NotStarted
 from course_lib.ranks.forkserver import ForkServer
@@ -26,7 +26,7 @@ from course_lib.ranks.log import nameless_file
 from course_lib.ranks.plan import Deadline, Plan, RankJob
 from course_lib.ranks.rank import RankProcess
 from course_lib.ranks.standing import DeadlockDetector, hang_error
-from course_lib.ranks.state import RankState, to_trace
+from course_lib.ranks.state import to_trace
 from course_lib.terminal import arguments, log_settings, show
 from course_lib.trace import Run, many_events
 from course_lib.user_code import notebook_cells
@@ -71,17 +71,12 @@ class World:
 
     def end(self) -> None:
         """Have the fork server kill the ranks, and all that they started; give back our files."""
-        for rank in self.states:
+        for rank in self.ranks:
             self._server.imports.update(rank.outcome.imports if rank.outcome else ())
         with suppress(OSError):  # the fork server may have died before
             self._socket.shutdown(socket.SHUT_RDWR)
         self.files.close()
         self.ranks = []
-
-    @property
-    def states(self) -> list[RankState]:
-        """What each rank's log says of it."""
-        return [rank.state for rank in self.ranks]
 
     def _react(self, until: float) -> None:
         """Wait for something to happen, until a time on the perf_counter at most; react to it."""
@@ -92,7 +87,7 @@ class World:
 
     def wait_until_ready(self, deadline: Deadline) -> None:
         """Wait until the processes are there and have formed their group, if they shall."""
-        while not all(rank.ready for rank in self.states):
+        while not all(rank.ready for rank in self.ranks):
             self._react(deadline.at)
             if failed := self._failures():
                 raise NotStarted(f"the ranks could not form a process group: {failed[0].message}")
@@ -120,16 +115,16 @@ class World:
         self._order(RankJob(call, t0, *surroundings, record, notebook_cells()))
         for rank in self.ranks:
             rank.wake()
-        detector = DeadlockDetector(self.states, self._matcher)
+        detector = DeadlockDetector(self.ranks, self._matcher)
         try:
             with many_events():
-                while not all(rank.returned for rank in self.states):
+                while not all(rank.returned for rank in self.ranks):
                     self._react(min(deadline.at, detector.next_look))
                     if self._failures():
                         self._settle()
                         raise self._matcher.mismatch() or root_cause(self._failures())
                     if error := detector.look():
-                        raise who_left(error, self._outcomes())
+                        raise error
                     if deadline.passed and (running := self._ask_for_stacks()):
                         raise hang_error(running, deadline.seconds)
                 self._check_calls()
@@ -142,7 +137,7 @@ class World:
         return self._make_run(results, seconds, record)
 
     def _outcomes(self) -> list[RankOutcome]:
-        return [rank.outcome for rank in self.states if rank.outcome]
+        return [rank.outcome for rank in self.ranks if rank.outcome]
 
     def _failures(self) -> list[RankOutcome]:
         return [outcome for outcome in self._outcomes() if not outcome.ended_well]
@@ -153,7 +148,7 @@ class World:
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch() or self._matcher.absence()
-        unwaited = (event for rank in self.states for event in rank.events if not event.waited)
+        unwaited = (event for rank in self.ranks for event in rank.events if not event.waited)
         if found := found or next(map(hazard.unwaited, unwaited), None):
             raise found
 
@@ -163,12 +158,12 @@ class World:
             new = rank.output.read() + rank.output.finish()
             show(new if rank is self.ranks[0] else rank.output.text)
         self._read_logs()
-        trace = to_trace(self.states, record)
+        trace = to_trace(self.ranks, record)
         output = "".join(rank.output.text for rank in self.ranks)
         return Run(results, trace, seconds, self.plan.world_size, self.plan.backend, output)
 
     def _read_logs(self) -> None:
-        for rank in self.states:
+        for rank in self.ranks:
             rank.read_log()
 
     # -- reacting -----------------------------------------------------------------------------
@@ -189,7 +184,7 @@ class World:
             while packet := self._socket.recv(1 << 10, socket.MSG_DONTWAIT):
                 kind, *values = pickle.loads(packet)
                 if kind == "pid":  # they are forked in the order in which they were asked for
-                    next(rank for rank in self.ranks if not rank.pid).state.stack.pid = values[0]
+                    next(rank for rank in self.ranks if not rank.pid).stack.pid = values[0]
                 else:
                     self._died(*values)
         except OSError as error:
@@ -199,7 +194,7 @@ class World:
         raise NotStarted(f"the process that starts ranks has died{words}: run the cell again")
 
     def _died(self, pid: int, code: int) -> None:
-        rank = next(rank.state for rank in self.ranks if rank.pid == pid)
+        rank = next(rank for rank in self.ranks if rank.pid == pid)
         rank.read_log()  # its RankOutcome, if it wrote one, goes before its death
         if rank.outcome is None or rank.returned:  # others may not have read what it sent
             message = f"rank {rank.number} ended with code {code}"
@@ -211,21 +206,21 @@ class World:
     def _settle(self) -> None:
         """After a first failure: let every rank that can still say something say it."""
         self._listen(lambda rank: rank.outcome or rank.blocked_in)
-        for rank, output in ((rank.state, rank.output) for rank in self.ranks):
+        for rank in self.ranks:
             if rank.outcome and rank.outcome.state == "died":
                 rank.outcome.lines = rank.stack.lines
-                rank.outcome.last_call = rank.blocked_in or next(reversed(rank.events), None)
-                rank.outcome.last_words = output.terminated_with
+                rank.outcome.last_call = rank.blocked_in or rank.last_call
+                rank.outcome.last_words = rank.output.terminated_with
 
-    def _ask_for_stacks(self) -> list[RankState]:
+    def _ask_for_stacks(self) -> list[RankProcess]:
         """Have every rank that still runs write down where it stands; returns those ranks."""
-        running = [rank for rank in self.states if rank.outcome is None]
+        running = [rank for rank in self.ranks if rank.outcome is None]
         for rank in running:
             rank.stack.ask()
         self._listen(lambda rank: rank.outcome or rank.stack.text)
         return [rank for rank in running if rank.outcome is None]
 
-    def _listen(self, has_spoken: Callable[[RankState], object]) -> None:
+    def _listen(self, has_spoken: Callable[[RankProcess], object]) -> None:
         """React until every rank has spoken, or for a second; once at least, as a call that torch
         refuses at once looks like one that blocks.
         """
@@ -233,5 +228,5 @@ class World:
         while time.perf_counter() < end:
             self._react(time.perf_counter() + 0.02)
             self._read_logs()
-            if all(map(has_spoken, self.states)):
+            if all(map(has_spoken, self.ranks)):
                 return

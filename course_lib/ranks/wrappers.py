@@ -28,26 +28,45 @@ _OPERATIONS = ("send", "recv", "recv_anysource", *OP_OF_METHOD)
 
 def install() -> None:
     """Put the wrappers in place; a fork inherits them."""
-    _wrap(dist.ProcessGroup, _operation, *_OPERATIONS)
+    _replace(dist.ProcessGroup, _operation, *_OPERATIONS)
     _wrap(dist.Work, _wait, "wait")
     _wrap(dist.Work, _taking, "get_future", "is_completed")
     _wrap(torch._C.Future, _future_wait, "wait")
     _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
     _wrap(functional, _wait_for_written, "wait_tensor", "wait_tensors")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
-    for wrapper, name in ((_init, "init_process_group"), (_new_group, "new_group")):
+    for replace, wrapper, name in (
+        (_replace, _init, "init_process_group"),
+        (_wrap, _new_group, "new_group"),
+    ):
         original = getattr(c10d, name)
         for module in torchs:  # whoever has imported it by its name
             if module.__dict__.get(name) is original:
-                _wrap(module, wrapper, name)
+                replace(module, wrapper, name)
     os.register_at_fork(after_in_child=recorder.stop)  # a rank's own children are not the rank
 
 
-def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
+def _replace(owner: Any, wrapper: Callable, *names: str) -> None:
     for name in names:
         original = getattr(owner, name)
-        wrapped = functools.update_wrapper(wrapper(original), original)
-        setattr(owner, name, wrapped)
+        setattr(owner, name, functools.update_wrapper(wrapper(original), original))
+
+
+def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
+    """Where somebody records, the wrapper is called in place of these, with the recorder and the
+    original before their arguments.
+    """
+
+    def recorded(original: Callable) -> Callable:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            active = recorder.active_recorder
+            if active is None:
+                return original(*args, **kwargs)
+            return wrapper(active, original, *args, **kwargs)
+
+        return call
+
+    _replace(owner, recorded, *names)
 
 
 _name_of = functools.cache(operator.attrgetter("name"))  # as asking for it takes long
@@ -99,104 +118,73 @@ def _init(function: Callable) -> Callable:
     return init_process_group
 
 
-def _new_group(function: Callable) -> Callable:
-    def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        active = recorder.active_recorder
-        if active is None or not dist.is_initialized():
-            return function(ranks, *args, **kwargs)
-        if kwargs.get("use_local_synchronization"):  # only members call it, who meet in it
+def _new_group(
+    active: recorder.Recorder, function: Callable, ranks: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    if not dist.is_initialized():
+        return function(ranks, *args, **kwargs)
+    if kwargs.get("use_local_synchronization"):  # only members call it, who meet in it
+        made = function(ranks, *args, **kwargs)
+    else:
+        world = active.name_of(dist.group.WORLD)
+        members = ranks if isinstance(ranks, Sequence) else ()
+        shape = tuple(int(rank) for rank in members if hasattr(rank, "__index__"))
+        seq = active.issued("new_group", world, None, (), (), False, shape)
+        try:
             made = function(ranks, *args, **kwargs)
-        else:
-            world = active.name_of(dist.group.WORLD)
-            members = ranks if isinstance(ranks, Sequence) else ()
-            shape = tuple(int(rank) for rank in members if hasattr(rank, "__index__"))
-            seq = active.issued("new_group", world, None, (), (), False, shape)
-            try:
-                made = function(ranks, *args, **kwargs)
-            except BaseException:
-                active.refused(seq)
-                raise
-            active.completed(seq)
-        active.watch(made)
-        return made
-
-    return new_group
-
-
-def _wait(method: Callable) -> Callable:
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        active = recorder.active_recorder
-        if active is None:
-            return method(self, *args, **kwargs)
-        active.waiting(self)
-        try:
-            result = method(self, *args, **kwargs)
-        except RuntimeError:
-            active.gave_up(self)
-            raise
-        active.waited(self)
-        return result
-
-    return wait
-
-
-def _wait_for_written(function: Callable) -> Callable:
-    """Functional collectives are waited for by what they write: a tensor, or a list of them."""
-
-    def wait(tensors: Any) -> Any:
-        active = recorder.active_recorder
-        if active is None:
-            return function(tensors)
-        calls = active.calls_that_write(tensors if isinstance(tensors, list) else [tensors])
-        for seq in calls:
-            active.waiting_for(seq)
-        result = function(tensors)
-        for seq in calls:
-            active.completed(seq)
-        return result
-
-    return wait
-
-
-def _future_wait(method: Callable) -> Callable:
-    """Whose future it is nobody knows any more once ``then`` has made others of it."""
-
-    def wait(self: Any) -> Any:
-        active = recorder.active_recorder
-        if active is None or self.done():
-            return method(self)
-        with active.waiting_in_cpp("in_future"):
-            return method(self)
-
-    return wait
-
-
-def _monitored_barrier(method: Callable) -> Callable:
-    """The hooks say nothing of it."""
-
-    def monitored_barrier(self: Any, *args: Any, **kwargs: Any) -> None:
-        active = recorder.active_recorder
-        if active is None:
-            return method(self, *args, **kwargs)
-        seq = active.issued("monitored_barrier", self.group_name, None, (), (), False)
-        try:
-            method(self, *args, **kwargs)
-        except RuntimeError:
-            active.gave_up_on(seq)
+        except BaseException:
+            active.refused(seq)
             raise
         active.completed(seq)
-        return None
+    active.watch(made)
+    return made
 
-    return monitored_barrier
+
+def _wait(active: recorder.Recorder, method: Callable, work: Any, *args: Any, **kwargs: Any) -> Any:
+    active.waiting(work)
+    try:
+        result = method(work, *args, **kwargs)
+    except RuntimeError:
+        active.gave_up(work)
+        raise
+    active.waited(work)
+    return result
 
 
-def _taking(method: Callable) -> Callable:
+def _wait_for_written(active: recorder.Recorder, function: Callable, tensors: Any) -> Any:
+    """Functional collectives are waited for by what they write: a tensor, or a list of them."""
+    calls = active.calls_that_write(tensors if isinstance(tensors, list) else [tensors])
+    for seq in calls:
+        active.waiting_for(seq)
+    result = function(tensors)
+    for seq in calls:
+        active.completed(seq)
+    return result
+
+
+def _future_wait(active: recorder.Recorder, method: Callable, future: Any) -> Any:
+    """Whose future it is nobody knows any more once ``then`` has made others of it."""
+    if future.done():
+        return method(future)
+    with active.waiting_in_cpp("in_future"):
+        return method(future)
+
+
+def _monitored_barrier(
+    active: recorder.Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
+) -> None:
+    """The hooks say nothing of it."""
+    seq = active.issued("monitored_barrier", group.group_name, None, (), (), False)
+    try:
+        method(group, *args, **kwargs)
+    except RuntimeError:
+        active.gave_up_on(seq)
+        raise
+    active.completed(seq)
+
+
+def _taking(active: recorder.Recorder, method: Callable, work: Any) -> Any:
     """``get_future``, and ``is_completed`` where it says yes: as good as waiting."""
-
-    def taking(self: Any) -> Any:
-        answer = method(self)
-        if answer and recorder.active_recorder is not None:
-            recorder.active_recorder.taken(self)
-        return answer
-
-    return taking
+    if answer := method(work):
+        active.taken(work)
+    return answer

@@ -29,65 +29,56 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="course_lib.watch", usage=_USAGE, description=__doc__)
     made.add_argument("--read", nargs="+", type=Path, metavar="FOLDER", help="of a job, afterwards")
     made.add_argument("--keep", metavar="FOLDER", help="the logs, there ($COURSE_LIB_LOGS)")
+    made.set_defaults(keep=os.environ.get("COURSE_LIB_LOGS"))
     made.add_argument("--json", action="store_true", help="say it as one object, for tools")
     made.add_argument("--end", action="store_true", help="end a job that can never go on")
-    made.add_argument("-m", dest="module", metavar="MODULE", help="run a module as a script")
+    made.add_argument("-m", dest="is_module", action="store_true", help="run a module as a script")
+    made.add_argument("words", nargs=argparse.REMAINDER, help="the script, and its arguments")
     return made
 
 
 def main(argv: Sequence[str]) -> int:
-    at = 0
-    while at < len(argv) and argv[at].startswith("-") and "-m" not in argv[:at]:
-        at += 2 if argv[at] in ("--keep", "-m") else 1
-    if "--read" in argv[:at]:
-        at = len(argv)
-    options = parser().parse_args(argv[:at])
+    options = parser().parse_args(argv)
     if options.read:
         return read(options.read, options.json)
-    words = [options.module] * bool(options.module) + [*argv[at:]]
-    if not words:
+    if not options.words:
         parser().error("which script?")
     if "RANK" not in os.environ:
         parser().error("there is no RANK: start it with torchrun")
-    named = options.keep or os.environ.get("COURSE_LIB_LOGS")
-    folder, number = job_folder(named, os.environ), int(os.environ["RANK"])
-    if not options.module:
-        claim_place(os.path.abspath(words[0]))  # though it may be one of this library's own
+    folder, number = job_folder(options.keep), int(os.environ["RANK"])
+    if not options.is_module:
+        claim_place(os.path.abspath(options.words[0]))  # though it may be one of this library's own
     if waiting := parent.fork():
-        _stay(waiting, folder, number, options, bool(named))
-    rank.run(words, bool(options.module), number, folder)
+        _stay(waiting, folder, number, options)
+    rank.run(options.words, options.is_module, number, folder)
     return 0
 
 
-def _stay(waiting: Parent, folder: Path, number: int, options, named: bool) -> NoReturn:
+def _stay(waiting: Parent, folder: Path, number: int, options: argparse.Namespace) -> NoReturn:
     """In the parent, where whatever happens to us must not happen to the job."""
     try:
-        _wait(waiting, folder, number, options, named)
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            _read_along(waiting, folder, number, options)
+        else:
+            code = waiting.wait_for_end()
+            with suppress(FileNotFoundError):  # the reader has ended, and cleared them away
+                append_exit(folder, number, code, waiting.asked_at)
     except Exception as error:
         say(f"course_lib.watch has failed, and the job goes on: {type(error).__name__}: {error}\n")
-        while waiting.code is None:
-            waiting.wait(1.0)
+        waiting.wait_for_end()
     waiting.end()
 
 
-def _wait(waiting: Parent, folder: Path, number: int, options, named: bool) -> None:
-    place = int(os.environ.get("LOCAL_RANK", "0"))
-    if place != 0:
-        while waiting.code is None:
-            waiting.wait(1.0)
-        with suppress(FileNotFoundError):  # the reader has ended, and cleared them away
-            append_exit(folder, number, waiting.code, waiting.asked_at)
-        return
+def _read_along(waiting: Parent, folder: Path, number: int, options: argparse.Namespace) -> None:
     size = int(os.environ["WORLD_SIZE"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    watcher = Watcher(
-        waiting, Job([folder], size, process_began() - 1.0), folder, range(number, number + here)
-    )
-    watcher.as_json, watcher.ends = options.json, options.end
+    job = Job([folder], size, process_began() - 1.0)
+    watcher = Watcher(waiting, job, range(number, number + here), options.json, options.end)
     with many_events():
         watcher.watch()
-    watcher.clear(named)
+    if not options.keep:
+        watcher.clear()
 
 
 def read(folders: Sequence[Path], as_json: bool) -> int:
@@ -107,7 +98,7 @@ def read(folders: Sequence[Path], as_json: bool) -> int:
     absence = job.matcher.absence() if members <= found else None
     all_returned = all(rank.returned for rank in job.ranks)
     if error := job.verdict() or (absence if all_returned else None):
-        print(error_report(error, job, starts[0], as_json).strip())
+        print(error_report(error, job, as_json).strip())
         return 1
     calls, dropped = len(job.matcher.known), job.dropped
     kept = f" The logs are bounded: {dropped} calls before them were dropped." if dropped else ""

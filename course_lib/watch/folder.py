@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,14 @@ MOST = 8 << 20  # bytes of a part
 OF_A_CALL = ("shares", "waiting", "ended", "taken", "gave_up", "refused")
 
 
-def job_folder(named: str | None, environ: Mapping[str, str]) -> Path:
+def job_folder(named: str | None) -> Path:
     """The folder of this start of a job, the same for all ranks of an agent. One that nobody has
     named is the agent's own: its process, and when that was started.
     """
     agent = os.getppid()
     began = Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[19]
     usual = Path(tempfile.gettempdir(), f"course_lib-watch-{os.getuid()}-{agent}-{began}")
-    restart = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return Path(named or usual).absolute() / f"restart-{restart}"
 
 
@@ -166,16 +166,13 @@ class LogReader:
         self._part = Reader(self._fd)
 
     def read(self) -> Iterator[tuple]:
-        """The records that are new, but for those of calls that are not to be had."""
+        """The records that are new."""
         if self._part is None and time.monotonic() > self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self.open()
         while self._part is not None:
             turned = self._is_turned()
-            for record in self._part.read():
-                lost = record[0] in OF_A_CALL and record[1] < self.before
-                if record[0] != "before" and not lost:
-                    yield record
+            yield from self._part.read()
             if not turned:
                 return
             self._begin(self._path)

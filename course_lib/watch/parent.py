@@ -43,6 +43,12 @@ class Parent:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.code = os.waitstatus_to_exitcode(status) if pid else None
 
+    def wait_for_end(self) -> int:
+        """Wait until the rank has ended; returns how it has."""
+        while self.code is None:
+            self.wait(1.0)
+        return self.code
+
     def kill(self) -> None:
         """End the rank, and so the job."""
         os.kill(self.pid, signal.SIGTERM)

@@ -7,10 +7,8 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from course_lib.diagnosis.failure import who_left
-from course_lib.ranks.standing import LOOK_SECONDS, DeadlockDetector
+from course_lib.ranks.standing import LOOK_SECONDS
 from course_lib.watch.folder import append_exit
 from course_lib.watch.job import Job
 from course_lib.watch.parent import Parent
@@ -25,11 +23,12 @@ LINGER = 20.0  # for ranks that torchrun has asked to end
 class Watcher:
     """``local`` are the ranks of this machine, the first of which is its parent's."""
 
-    def __init__(self, parent: Parent, job: Job, folder: Path, local: Sequence[int]) -> None:
-        self.parent, self.job, self.folder, self.local = parent, job, folder, local
-        self.as_json = self.ends = False
+    def __init__(
+        self, parent: Parent, job: Job, local: Sequence[int], as_json: bool, ends: bool
+    ) -> None:
+        self.parent, self.job, self.local = parent, job, local
+        self.as_json, self.ends = as_json, ends
         self.told = self._concluded = False
-        self._detector = DeadlockDetector(job.ranks, job.matcher)
         self._failed_at = self._ended_at = 0.0
         self._calls, self._quiet_since = -1, time.monotonic()
         self._asked_for_stacks = False
@@ -42,7 +41,7 @@ class Watcher:
             self.parent.wait(LOOK_SECONDS / 2)
             if self.parent.code is not None and not self._ended_at:
                 self._ended_at = time.monotonic()
-                append_exit(self.folder, self.local[0], self.parent.code, self.parent.asked_at)
+                append_exit(self.job.folder, self.local[0], self.parent.code, self.parent.asked_at)
                 next_look = 0.0
             if (now := time.monotonic()) >= next_look:
                 next_look = now + LOOK_SECONDS
@@ -64,7 +63,8 @@ class Watcher:
     def _look(self, now: float) -> None:
         job = self.job
         job.read()
-        job.look_for_lost(self.parent.asked_at is not None)
+        for rank in job.ranks:
+            rank.look_for_parent(self.parent.asked_at is not None)
         if self._concluded:
             return
         if job.failures:
@@ -75,8 +75,8 @@ class Watcher:
             if now - self._failed_at >= most:
                 self._conclude()
         elif self.parent.asked_at is None:
-            if error := self._detector.look():
-                self._tell(who_left(error, job.outcomes))
+            if error := job.detector.look():
+                self._tell(error)
             else:
                 self._note_quiet(now)
 
@@ -88,7 +88,7 @@ class Watcher:
     def _tell(self, error) -> None:
         self.told = self._concluded = True
         if self._speaks:
-            say(error_report(error, self.job, self.folder, self.as_json, self.ends))
+            say(error_report(error, self.job, self.as_json, self.ends))
         if self.ends and self.parent.code is None:
             self.parent.kill()
 
@@ -102,7 +102,7 @@ class Watcher:
         calls = sum(len(rank.events) for rank in job.ranks)
         running = [rank for rank in job.ranks if not rank.outcome]
         forming = any(rank.forming for rank in running)
-        waits = forming or any(rank.blocked_in or job.unmet(rank) for rank in running)
+        waits = forming or any(rank.blocked_in or rank.unmet for rank in running)
         if calls != self._calls or not waits:
             self._calls, self._quiet_since = calls, now
         if forming in self._noted or now - self._quiet_since < QUIET:
@@ -116,11 +116,11 @@ class Watcher:
         self._asked_for_stacks = False
         self._noted.add(forming)
         if self._speaks:
-            say(waiting_report(job, QUIET, self.folder, self.as_json))
+            say(waiting_report(job, QUIET, self.as_json))
 
-    def clear(self, named: bool) -> None:
-        """Remove the logs of a job of which nothing was said, unless somebody wants them."""
-        if not named and not self.told:
-            shutil.rmtree(self.folder, ignore_errors=True)
+    def clear(self) -> None:
+        """Remove the logs of a job of which nothing was said."""
+        if not self.told:
+            shutil.rmtree(self.job.folder, ignore_errors=True)
             with suppress(OSError):  # other starts of the job are still there
-                self.folder.parent.rmdir()
+                self.job.folder.parent.rmdir()

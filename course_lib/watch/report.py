@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from pathlib import Path
 
-from course_lib.diagnosis.lines import call_text, ranks_text
+from course_lib.diagnosis.lines import call_text, ranks_have
 from course_lib.errors import Blocked, CourseError, Mismatch
 from course_lib.trace import Line
 from course_lib.watch.folder import start_of
 from course_lib.watch.job import Job
 
 
-def error_report(
-    error: CourseError, job: Job, folder: Path, as_json: bool, ends: bool = False
-) -> str:
-    """The verdict on a job whose logs are in this folder."""
+def error_report(error: CourseError, job: Job, as_json: bool, ends: bool = False) -> str:
+    """The verdict on a job."""
     kind, text = type(error).__name__, str(error)
     if isinstance(error, Blocked):
         ranks, lines = [w.rank for w in error.waits], [w.line for w in error.waits]
@@ -31,11 +28,11 @@ def error_report(
         stands = "Where the job still stands, Ctrl-C ends it."  # of a Mismatch gloo may abort
         text += "\nThe job is ended now." if ends else f"\n{stands}"
     if job.live and not as_json:
-        text += f"\nIts calls: python -m course_lib.watch --read {folder}"
-    return _block(kind, text, ranks, lines, folder, as_json)
+        text += f"\nIts calls: python -m course_lib.watch --read {job.folder}"
+    return _block(kind, text, ranks, lines, job, as_json)
 
 
-def waiting_report(job: Job, seconds: float, folder: Path, as_json: bool) -> str:
+def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
     """Who waits in what, and where the others are: ranks that have been asked for their stacks."""
     rows, ranks, lines = [f"nothing was called for {seconds:g} s."], [], []
     for rank in job.seen:
@@ -51,16 +48,16 @@ def waiting_report(job: Job, seconds: float, folder: Path, as_json: bool) -> str
             doing = f"waits in {call_text(call) if call else 'init_process_group'}"
         rows.append(f"  rank {rank.number} {doing}{where}")
     if ended := [r.number for r in job.seen if r.outcome]:
-        rows.append(f"  {ranks_text(ended)} {'has' if len(ended) == 1 else 'have'} ended")
+        rows.append(f"  {ranks_have(ended)} ended")
     missing = "has no log here: it has not come yet, or runs on another machine"
     rows += [f"  rank {rank.number} {missing}" for rank in job.ranks if not rank.ready]
-    return _block("Waiting", "\n".join(rows), ranks, lines, folder, as_json)
+    return _block("Waiting", "\n".join(rows), ranks, lines, job, as_json)
 
 
 def _block(
-    kind: str, text: str, ranks: list[int], lines: list[Line | None], folder: Path, as_json: bool
+    kind: str, text: str, ranks: list[int], lines: list[Line | None], job: Job, as_json: bool
 ) -> str:
-    start = start_of(folder)
+    start = start_of(job.folder)
     if as_json:
         facts = {"kind": kind, "text": text, "ranks": ranks, "lines": lines}
         return json.dumps(facts | {"restart": start, "time": time.time()}) + "\n"

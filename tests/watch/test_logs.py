@@ -90,7 +90,7 @@ def test_who_waits_for_the_group_to_form_is_said_with_who_has_not_come(tmp_path:
     Rank(tmp_path, 1, 3).log.append("flag", "forming", False)
     job = Job([tmp_path], 3)
     job.read()
-    said = waiting_report(job, 1.0, tmp_path, as_json=False).splitlines()
+    said = waiting_report(job, 1.0, as_json=False).splitlines()
     assert said[2:5] == [
         "  rank 0 waits in init_process_group",
         "  rank 1 is somewhere",
