@@ -61,6 +61,4 @@ WRONG = {
     "not_copied_back": ("one_bucket", "05.left-unwritten", "torch.cat copies: the bucket is "
                         "averaged, and nobody copies it back",
                         ("p.grad.copy_(mean.view(p.shape))", "pass")),
-    "sums_and_skips_none": ("one_by_one", "05.sum", "two at once", (DIVIDES, "pass"),
-                            (MISSING, "continue")),
 }  # fmt: skip

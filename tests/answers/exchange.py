@@ -63,10 +63,6 @@ WRONG = {
                         ("partner != dist.get_rank()", "True")),
     "same_when_alone": ("lower_first", "01.shares-memory", "a copy was read as: the same",
                         ("mine.clone()", "mine")),
-    "floats_to_itself": ("both_at_once", "01.talks-to-itself", "two at once: an inbox of "
-                         "torch's own dtype, and no thought of ranks that are alone",
-                         (INBOX, "torch.zeros(mine.shape).copy_(mine)"),
-                         ("partner != dist.get_rank()", "True")),
     "own_and_strided": ("lower_first", "01.returns-own", "two at once: the wrong tensor returned, "
                         "and empty_like keeps strides", ("return inbox", "return mine.clone()"),
                         (CONTIGUOUS, "")),

@@ -76,7 +76,6 @@ WRONG = {
                     "what one rank does", ("        work()\n        dist.send(done, 0)\n",
                     "        dist.send(done, 0)\n"), ("        dist.send(go, other)\n",
                     "        work()\n        dist.send(go, other)\n")),
-    "never_and_nobody": ("round_and_home", "01.waits-in-vain", "two at once: the last has nobody "
-                         "to tell, and rank 0 alone works", (HOME, ""),
-                         ("    work()\n", "    if rank == 0:\n        work()\n")),
+    "rank_0_works": ("round_and_home", "01.not-everywhere", "rank 0 works for all, one thinks",
+                     ("    work()\n", "    if rank == 0:\n        work()\n")),
 }  # fmt: skip

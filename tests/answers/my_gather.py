@@ -73,8 +73,6 @@ WRONG = {
     "reads_early": ("all_at_once", "02.read-before-wait", "the waits come after the copy",
                     ("    for work in works:\n", "    boxes = [box.clone() for box in boxes]\n"
                      "    for work in works:\n")),
-    "everywhere_strided": ("all_at_once", "02.list-everywhere", "two at once: a list on every "
-                           "rank, and strided tensors sent as they lie",
-                           ("return None", "return [tensor.clone()]"),
-                           ("dist.isend(tensor.contiguous(), dst)", "dist.isend(tensor, dst)")),
+    "strided": ("all_at_once", "02.strided", "strided tensors are sent as they lie",
+                ("dist.isend(tensor.contiguous(), dst)", "dist.isend(tensor, dst)")),
 }  # fmt: skip

@@ -72,8 +72,6 @@ WRONG = {
     "in_place": ("chain", "02.changes-argument", "the total grows in the caller's tensors",
                  (CLONE, "tensor.contiguous()"),
                  ("mine = mine + inbox if op", "mine = mine.add_(inbox) if op")),
-    "cleared": ("flat", "02.changes-argument", "what has been sent is cleared for the next round",
-                ("        return\n", "        tensor.zero_()\n        return\n")),
     "from_zeros": ("all_first", "02.starts-from-0", "a sum starts from 0, and so everything does",
                    ("torch.empty((n, ", "torch.zeros((n + 1, ")),
     "not_its_own": ("all_first", "02.one-lost", "dst has no message from itself",
