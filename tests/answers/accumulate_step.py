@@ -70,7 +70,6 @@ def switches_the_flag(ddp_model, optimizer, micro_batches, max_norm):
 
 
 SYNC = "contextlib.nullcontext() if last else ddp_model.no_sync()"
-CALL = "ddp_model(inputs)"
 BACKWARD = "            loss.backward()"
 CLIP = "nn.utils.clip_grad_norm_(ddp_model.parameters(), max_norm)"
 WRONG = {

@@ -40,7 +40,6 @@ def in_a_batch(mine, partner):
 
 LOWER = "dist.get_rank() < partner"
 CONTIGUOUS = ", memory_format=torch.contiguous_format"
-INBOX = "torch.zeros(mine.shape, dtype=mine.dtype).copy_(mine)"
 WRONG = {
     "send_first": ("lower_first", "01.send-first", "it works with small messages on many an MPI, "
                    "which stores them; the standard calls it unsafe (MPI 4.0, section 3.5)",

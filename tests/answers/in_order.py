@@ -52,7 +52,6 @@ def round_and_home(work):
 
 WAITS = "    if rank > 0:\n        dist.recv(token, rank - 1)\n"
 TELLS = "    if rank < n - 1:\n        dist.send(token, rank + 1)\n"
-HEARS = "for before in range(rank):\n        dist.recv(token, before)"
 HOME = "    if rank == 0 and n > 1:\n        dist.recv(token, n - 1)\n"
 WRONG = {
     "nothing": ("along_the_row", "01.nobody-told", "ranks are numbered, so surely they come in "

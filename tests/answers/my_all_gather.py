@@ -55,7 +55,6 @@ def root_and_back(tensor):
     return [row.clone() for row in pile]
 
 
-BOXES = "[torch.empty(tensor.shape, dtype=tensor.dtype) for _ in range(n)]"
 OTHERS = "tensor.contiguous(), r) for r in range(n) if r != rank]"
 BACK = "        for other in range(last):\n            dist.send(pile, other)\n"
 WRONG = {

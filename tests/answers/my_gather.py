@@ -55,7 +55,6 @@ def by_object(tensor, dst):
 
 
 BOXES = "[torch.empty(tensor.shape, dtype=tensor.dtype) for _ in range(n)]"
-CLONE = "box = tensor.clone(memory_format=torch.contiguous_format)"
 WRONG = {
     "times_n": ("all_at_once", "02.one-buffer", "a list times n is n times the same tensor: here "
                 "several irecvs fill it",
