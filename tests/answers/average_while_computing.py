@@ -69,4 +69,6 @@ WRONG = {
                     ("    [work.wait() for work in works]\n", "")),
     "sum": ("waits_at_the_end", "07.sum", "the division is forgotten",
             ("        gradient /= dist.get_world_size()\n", "")),
+    "cuda_alone": ("waits_at_the_end", "07.cuda-alone", "there is a GPU, one thinks",
+                   (ISSUE, f"torch.cuda.synchronize()\n        {ISSUE}")),
 }  # fmt: skip

@@ -65,4 +65,9 @@ WRONG = {
     "own_and_strided": ("lower_first", "01.returns-own", "two at once: the wrong tensor returned, "
                         "and empty_like keeps strides", ("return inbox", "return mine.clone()"),
                         (CONTIGUOUS, "")),
+    "floats": ("both_at_once", "01.only-int64-or-bfloat16", "zeros() makes float32",
+               ("torch.zeros(mine.shape, dtype=mine.dtype)", "torch.zeros(mine.shape)")),
+    "doubles": ("lower_first", "01.two-dtypes", "an inbox of another dtype",
+                ("torch.empty_like(mine, memory_format=torch.contiguous_format)",
+                 "torch.empty(mine.shape, dtype=torch.float64)")),
 }  # fmt: skip

@@ -71,4 +71,7 @@ WRONG = {
                               (MISSING, "        who = missing[key]\n"),
                               ("missing[key] = members[key] - came",
                                "missing[key] = set(range(len(dumps))) - came")),
+    "ties_by_name": ("by_sets", "07.tie", "max() of names decides between as many",
+                     ("Counter(ops.values()).most_common(1)[0][0]",
+                      "max(ops.values(), key=lambda o: ([*ops.values()].count(o), o))")),
 }  # fmt: skip

@@ -77,4 +77,7 @@ WRONG = {
                     "        work()\n        dist.send(go, other)\n")),
     "rank_0_works": ("round_and_home", "01.not-everywhere", "rank 0 works for all, one thinks",
                      ("    work()\n", "    if rank == 0:\n        work()\n")),
+    "hears_late": ("along_the_row", "01.hears-late", "waits after the work",
+                   (WAITS, "    coming = dist.irecv(token, rank - 1) if rank else None\n"),
+                   ("    work()\n", "    work()\n    coming.wait() if coming else None\n")),
 }  # fmt: skip

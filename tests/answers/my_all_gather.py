@@ -80,4 +80,6 @@ WRONG = {
                             "into the list, and the inbox keeps the strides",
                             ("        everybody.append(box)", "            everybody.append(box)"),
                             ("clone(memory_format=torch.contiguous_format)", "clone()")),
+    "own_again": ("ring", "02.same-again", "each step sends the rank's own tensor",
+                  ("isend(boxes[(rank - step) % n]", "isend(boxes[rank]")),
 }  # fmt: skip

@@ -74,4 +74,8 @@ WRONG = {
                      "    for work in works:\n")),
     "strided": ("all_at_once", "02.strided", "strided tensors are sent as they lie",
                 ("dist.isend(tensor.contiguous(), dst)", "dist.isend(tensor, dst)")),
+    "to_rank_0": ("flat", "02.other-root", "rank 0 for dst",
+                  ("rank != dst:\n        dist.send(tensor.contiguous(), dst)",
+                   "rank != 0:\n        dist.send(tensor.contiguous(), 0)"),
+                  ("other != dst", "other != 0")),
 }  # fmt: skip

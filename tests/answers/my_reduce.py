@@ -87,7 +87,11 @@ WRONG = {
                       ("if place + distance < n:", "if True:")),
     "rebinds": ("flat", "02.left-unwritten", "a name is given another tensor",
                 ("tensor.copy_(combine(tensor, inbox))", "tensor = combine(tensor, inbox)")),
-    "other_op_strided": ("all_first", "02.other-op", "two at once: one operation for another, and "
-                         "sent as it lies", ('"prod": torch.prod', '"prod": torch.sum'),
-                     ("dist.isend(tensor.contiguous(), dst)", "dist.isend(tensor, dst)")),
+    "pythons_max": ("flat", "02.one-truth-value", "Python has a max and a min",
+                    ('"max": torch.maximum, "min": torch.minimum', '"max": max, "min": min')),
+    "total_is_inbox": ("flat", "02.received-over-own", "the result so far is the inbox",
+                       ("inbox = torch.empty_like(outbox)", "inbox = tensor")),
+    "adds": ("flat", "02.other-op", "op is forgotten",
+             ('"prod": torch.mul, "max": torch.maximum, "min": torch.minimum',
+              '"prod": torch.add, "max": torch.add, "min": torch.add')),
 }  # fmt: skip
