@@ -57,7 +57,7 @@ lab: $(READY) $(QUIET)
 	$(PY) -m jupyterlab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/work/map.ipynb $(LAB_ARGS)
 
 test: $(DEV)
-	$(PY) -m pytest -n 3 $(TEST_ARGS)
+	$(PY) -m pytest -n 4 -p no:nbval $(TEST_ARGS)
 
 check: $(DEV)
 	$(PY) -m ruff format --check

@@ -10,9 +10,11 @@ from pathlib import Path
 from course_staff.authoring.execute import CELL_SECONDS, clean_environment
 
 # nbval with kernels that listen in the file system: of the ports that jupyter_client chooses before
-# a kernel has started, another test's ranks may have one by then.
+# a kernel has started, another test's ranks may have one by then. And without the grammar of
+# addresses that jsonschema would load, which takes a second and which no notebook has.
 NBVAL = """
-import functools, pytest
+import functools, sys, pytest
+sys.modules["rfc3987_syntax"] = None
 from nbval import kernel
 kernel.KernelManager = functools.partial(kernel.KernelManager, transport="ipc")
 raise SystemExit(pytest.main())

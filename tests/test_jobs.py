@@ -4,10 +4,9 @@ that Slurm and Kubernetes take. Lesson 06 starts ddp.py by torchrun."""
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import re
-import socket
+import runpy
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ import torch
 import yaml
 from torch.distributed.run import get_args_parser
 
-from course_lib import run
+from course_lib import CourseError, run
 
 ROOT = Path(__file__).resolve().parents[1]
 JOBS = ROOT / "course_lib" / "jobs"
@@ -34,73 +33,64 @@ ENVIRONMENT = os.environ | {
 }
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 def accuracies(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"test accuracy (\d\.\d+)", text)]
+
+
+def play(script: str, folders: list[Path], *words: str) -> None:
+    """What a rank of ``run`` does that plays a script of the library in a folder of its own."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.chdir(folders[int(os.environ["RANK"])])
+    sys.path.insert(0, str(JOBS))
+    sys.argv = [script, *words]
+    runpy.run_path(str(JOBS / script), run_name="__main__")
 
 
 @pytest.mark.slow
 def test_the_script_for_one_device_trains(tmp_path: Path):
     """Lesson 06 shows how ddp.py differs from it, and runs ddp.py."""
-    done = subprocess.run([sys.executable, JOBS / "single.py"], cwd=tmp_path, env=ENVIRONMENT,
-                          capture_output=True, text=True, timeout=100)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert accuracies(done.stdout)[-1] >= 0.95
+    done = run(play, "single.py", [tmp_path], world_size=1, init=False)
+    assert accuracies(done.output)[-1] >= 0.95
     assert (tmp_path / "digits.pt").exists()
-
-
-def as_rank(rank: int, world_size: int, port: int) -> dict[str, str]:
-    """What torchrun would set for a rank that is alone on its machine."""
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    who = {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
-    return ENVIRONMENT | where | who | {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
 
 @pytest.mark.slow
 def test_a_checkpoint_that_only_one_machine_sees_is_refused_before_training(tmp_path: Path):
     """Two ranks, each in a folder of its own, as on two machines without a common disk."""
-    ranks, port = [], free_port()
-    for number, machine in enumerate("ab"):
-        (tmp_path / machine).mkdir()
-        ranks.append(subprocess.Popen(
-            [sys.executable, JOBS / "train.py", "--epochs=1"], env=as_rank(number, 2, port),
-            cwd=tmp_path / machine, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        ))  # fmt: skip
-    said = "".join(rank.communicate(timeout=100)[0] for rank in ranks)
-    assert [rank.returncode for rank in ranks] == [1, 1], said
-    assert said.count("--checkpoint a path on a disk that all machines share") == 1
-    assert "epoch 0" not in said
-    assert not list(tmp_path.glob("*/*")), "a file is left behind"
+    machines = [tmp_path / name for name in "ab"]
+    for machine in machines:
+        machine.mkdir()
+    with pytest.raises(CourseError, match="--checkpoint a path on a disk that all machines share"):
+        run(play, "train.py", machines, "--epochs=1", world_size=2, init=False)
+    assert not list(tmp_path.glob("*/*")), "it has trained, or a file is left behind"
+
+
+def threads_of_gloo() -> list[str]:
+    names = {f.read_text().strip() for f in Path("/proc/self/task").glob("*/comm")}
+    return sorted(name for name in names if "gloo" in name)
+
+
+def trained_and_watched(folder: Path) -> tuple[list[str], list[str]]:
+    """The threads of gloo during the last step, and when all is done."""
+    during: list[str] = []
+
+    def look(*args, step=torch.optim.Adam.step):
+        during[:] = threads_of_gloo()
+        return step(*args)
+
+    torch.optim.Adam.step = look  # type: ignore[method-assign]
+    play("train.py", [folder], "--epochs=1")
+    return during, threads_of_gloo()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for threads in /proc")
 def test_no_thread_of_gloo_outlives_the_group(tmp_path: Path):
     """One that still runs while Python ends can abort the process, after all its work is done."""
-    probe = f"""
-import sys; sys.path.insert(0, {str(JOBS)!r})
-import os, pathlib, train
-from torch.optim import Adam
-threads = lambda: {{f.read_text().strip() for f in pathlib.Path("/proc/self/task").glob("*/comm")}}
-during = set()
-def look(*args, step=Adam.step):
-    during.update(threads())
-    return step(*args)
-Adam.step = look
-sys.argv = ["train.py", "--epochs=1", "--checkpoint={tmp_path}/digits.pt"]
-train.main()
-print(*(sorted(t for t in some if "gloo" in t) for some in (during, threads())))
-"""
-    done = subprocess.run([sys.executable, "-c", probe], env=as_rank(0, 1, free_port()),
-                          capture_output=True, text=True, timeout=100)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    during, after = done.stdout.splitlines()[-1].rsplit("] ", 1)
-    assert "gloo" in during, "the test looks for threads by a name that they do not have"
-    assert after == "[]"
+    done = run(trained_and_watched, tmp_path, world_size=1, init=False, record=False)
+    during, after = done.results[0]
+    assert during, "the test looks for threads by a name that they do not have"
+    assert after == []
 
 
 def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path, monkeypatch):
@@ -121,23 +111,17 @@ def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path, monkeypa
     assert train.load(path, torch.device("cpu")) == {"epoch": 1}
 
 
-def trained(epochs: int, checkpoint: Path) -> None:
-    """What a rank does; lesson 06 starts the script so, too."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    sys.path.insert(0, str(JOBS))
-    train = importlib.import_module("train")
-    sys.argv = ["train.py", f"--epochs={epochs}", f"--checkpoint={checkpoint}"]
-    train.main()
+def once_whole_and_once_in_parts(folder: Path) -> None:
+    for name, epochs in (("whole", 2), ("ended", 1), ("ended", 2)):
+        play("train.py", [folder] * 3, f"--epochs={epochs}", f"--checkpoint={name}.pt")
 
 
 @pytest.mark.slow
 def test_a_job_that_goes_on_is_bit_equal_to_one_that_was_not_ended(tmp_path: Path):
     """On three ranks: sums of two numbers are the same in any order."""
-    run(trained, 3, tmp_path / "whole.pt", world_size=3, init=False)
-    for epochs in (1, 3):
-        run(trained, epochs, tmp_path / "ended.pt", world_size=3, init=False)
+    run(once_whole_and_once_in_parts, tmp_path, world_size=3, init=False, record=False)
     whole, ended = (torch.load(tmp_path / f"{name}.pt") for name in ("whole", "ended"))
-    assert whole["losses"] == ended["losses"] and len(whole["losses"]) == 3
+    assert whole["losses"] == ended["losses"] and len(whole["losses"]) == 2
     assert [k for k, t in whole["model"].items() if not torch.equal(t, ended["model"][k])] == []
     assert len([*tmp_path.iterdir()]) == 2, "a file is left behind"
 

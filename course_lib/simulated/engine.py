@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from traceback import walk_stack
 from types import ModuleType
 from typing import Any
@@ -113,12 +113,18 @@ def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
+@cache
+def _somebody_has_frozen() -> bool:
+    """As the fork server does for its ranks. Asked once: to count takes longer than to simulate."""
+    return gc.get_freeze_count() > 0
+
+
 @contextmanager
 def _what_was_there_passed_over() -> Iterator[None]:
     """Garbage that a rank lets be collected is its own: looking through a whole notebook's objects
     each time takes ten times as long.
     """
-    if gc.get_freeze_count():  # somebody else's doing, and to undo
+    if _somebody_has_frozen():  # and may undo it
         yield
         return
     gc.collect(1)  # what is frozen counts as old: garbage of the last simulation would stay there

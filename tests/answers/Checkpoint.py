@@ -155,12 +155,6 @@ WRONG = {
             "        if not os.path.exists(self.path):\n",
         ),
     ),
-    "not_synced": (
-        "replaces",
-        "12.unsynced",
-        "the rename alone looks safe",
-        ("            file.flush()\n            os.fsync(file.fileno())\n", ""),
-    ),
     "synced_too_late": (
         "replaces",
         "12.unsynced",
@@ -207,28 +201,11 @@ WRONG = {
         "numpy's state did not load: pytorch 2.6's new default",
         ("weights_only=True", "weights_only=False"),
     ),
-    "clears_the_folder": (
-        "replaces",
-        "12.neighbours",
-        "whatever is left of a killed save goes",
-        (
-            WRITES,
-            "        for one in pathlib.Path(self.path).parent.iterdir():\n"
-            "            if str(one) != self.path:\n                one.unlink()\n" + WRITES,
-        ),
-    ),
     "exclusively": (
         "replaces",
         "12.next-save",
         "mode x refuses to write over another's file",
         ('self.unfinished, "wb"', 'self.unfinished, "xb"'),
-    ),
-    "no_weights_and_no_sync": (
-        "replaces",
-        "12.unsynced",
-        "two at once: no fsync, and any pickle",
-        ("            file.flush()\n            os.fsync(file.fileno())\n", ""),
-        ("weights_only=True", "weights_only=False"),
     ),
     "clears_what_looks_temporary": (
         "replaces",

@@ -132,8 +132,6 @@ WRONG = {
                     "            into", "        for p, piece in ():\n            into")),
     "piece_is_a_view": ("Pieces", "13.holds-too-much", "a view keeps the whole alive",
                         ("self.cut(p.detach(), k)[rank].clone()", "self.cut(p.detach(), k)[rank]")),
-    "gradient_kept": ("Pieces", "13.holds-too-much", "the flat gradient is kept on self",
-                      ("            del whole\n", "            self.whole = whole\n")),
     "reduces_all": ("OneByOne", "13.all-reduced", "all_reduce is the better known",
                     ("            dist.reduce_scatter(piece.grad, self.parts(grad))\n",
                      "            dist.all_reduce(grad)\n"
@@ -157,7 +155,4 @@ WRONG = {
                               ("        self.made.zero_grad()\n", "")),
     "not_padded": ("OneByOne", "13.not-padded", "chunk makes n parts, one thinks",
                    ("nn.functional.pad(t.reshape(-1), (0, pad)).chunk", "t.reshape(-1).chunk")),
-    "sum_and_none": ("Pieces", "13.sum", "two at once",
-                     ("mine, whole.flatten(), dist.ReduceOp.AVG", "mine, whole.flatten()"),
-                     ("piece if there[i] > 0 else None", "piece")),
 }  # fmt: skip

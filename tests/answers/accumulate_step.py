@@ -70,7 +70,6 @@ def switches_the_flag(ddp_model, optimizer, micro_batches, max_norm):
 
 
 SYNC = "contextlib.nullcontext() if last else ddp_model.no_sync()"
-CALL = "ddp_model(inputs)"
 BACKWARD = "            loss.backward()"
 CLIP = "nn.utils.clip_grad_norm_(ddp_model.parameters(), max_norm)"
 WRONG = {
@@ -98,7 +97,6 @@ WRONG = {
                       f"dist.get_world_size()\n    {CLIP}\n    opt")),
     "sum_over_ranks": ("as_documented", "06.sum-of-losses", "all_reduce adds up by itself",
                        ("ReduceOp.AVG", "ReduceOp.SUM")),
-    "unscaled_and_local": ("as_documented", "06.unscaled", "two at once",
-                           ("loss.backward()", "(loss * len(micro_batches)).backward()"),
-                           ("    dist.all_reduce(total, dist.ReduceOp.AVG)\n", "")),
+    "own_loss": ("as_documented", "06.local-loss", "DDP averages the gradients alone",
+                 ("    dist.all_reduce(total, dist.ReduceOp.AVG)\n", "")),
 }  # fmt: skip

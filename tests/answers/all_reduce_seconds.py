@@ -67,10 +67,6 @@ WRONG = {
                      (" / 1e3", "")),
     "not_divided": ("with_a_stopwatch", "07.not-divided", "the mean is forgotten",
                     (" / repeats", "")),
-    "launch_and_not_divided": ("with_a_stopwatch", "07.only-the-launch", "two at once",
-                               (SYNC + "    return", "    return"), (" / repeats", "")),
-    "milliseconds_and_not_divided": ("with_events", "07.not-divided", "two at once",
-                                     (" / 1e3", ""), (" / repeats", "")),
     "asks_too_early": ("with_events", "07.events", "two at once: events are read before they have "
                        "happened, and nothing is divided",
                        ("    torch.cuda.synchronize()\n", ""), (" / repeats", "")),

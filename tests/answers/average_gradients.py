@@ -61,6 +61,6 @@ WRONG = {
     "not_copied_back": ("one_bucket", "05.left-unwritten", "torch.cat copies: the bucket is "
                         "averaged, and nobody copies it back",
                         ("p.grad.copy_(mean.view(p.shape))", "pass")),
-    "sums_and_skips_none": ("one_by_one", "05.sum", "two at once", (DIVIDES, "pass"),
-                            (MISSING, "continue")),
+    "others_alone": ("one_bucket", "05.one-too-few", "the others are n - 1",
+                     ("flat /= dist.get_world_size()", "flat /= dist.get_world_size() - 1")),
 }  # fmt: skip

@@ -69,8 +69,6 @@ WRONG = {
                     ("    [work.wait() for work in works]\n", "")),
     "sum": ("waits_at_the_end", "07.sum", "the division is forgotten",
             ("        gradient /= dist.get_world_size()\n", "")),
-    "sum_one_by_one": ("divides_before", "07.sum", "two at once: nothing is divided, and each "
-                       "reduction is waited for",
-                       ("        gradient.div_(dist.get_world_size())\n", ""),
-                       (ISSUE, "dist.all_reduce(gradient)"), (WAITS, "")),
+    "cuda_alone": ("waits_at_the_end", "07.cuda-alone", "there is a GPU, one thinks",
+                   (ISSUE, f"torch.cuda.synchronize()\n        {ISSUE}")),
 }  # fmt: skip

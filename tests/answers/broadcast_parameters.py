@@ -66,4 +66,9 @@ WRONG = {
     "rank_0_sends_parameters": ("sent_by_the_root", "05.only-src", "two at once: the root is 0 in "
                           "every example where it sends, and buffers are forgotten",
                           ("if rank == src", "if rank == 0"), (" + list(model.buffers())", "")),
+    "averages": ("one_by_one", "05.averages", "the mean is as equal as a copy", (
+        f"for tensor in {ALL}:\n        {CALL}",
+        "for p in model.parameters():\n        dist.all_reduce(p.data)\n"
+        "        p.data /= dist.get_world_size()\n"
+        "    for b in model.buffers():\n        dist.broadcast(b, src)")),
 }  # fmt: skip

@@ -55,8 +55,4 @@ WRONG = {
                     "        total /= 1 if p is params[-1] else dist.get_world_size()\n")),
     "new_gradients": ("by_shares", "13.replaced", "a product is a new tensor",
                       ("p.grad *= max_norm / norm", "p.grad = p.grad * max_norm / norm")),
-    "own_norm_and_new_gradients": ("by_squares", "13.replaced", "two at once",
-                                   ("    dist.all_reduce(total)\n    norm = total.sqrt()\n",
-                                    "    norm = total.sqrt()\n    dist.all_reduce(norm)\n"),
-                                   ("p.grad.mul_(", "p.grad = p.grad.mul(")),
 }  # fmt: skip

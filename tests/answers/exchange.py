@@ -40,7 +40,6 @@ def in_a_batch(mine, partner):
 
 LOWER = "dist.get_rank() < partner"
 CONTIGUOUS = ", memory_format=torch.contiguous_format"
-INBOX = "torch.zeros(mine.shape, dtype=mine.dtype).copy_(mine)"
 WRONG = {
     "send_first": ("lower_first", "01.send-first", "it works with small messages on many an MPI, "
                    "which stores them; the standard calls it unsafe (MPI 4.0, section 3.5)",
@@ -63,11 +62,12 @@ WRONG = {
                         ("partner != dist.get_rank()", "True")),
     "same_when_alone": ("lower_first", "01.shares-memory", "a copy was read as: the same",
                         ("mine.clone()", "mine")),
-    "floats_to_itself": ("both_at_once", "01.talks-to-itself", "two at once: an inbox of "
-                         "torch's own dtype, and no thought of ranks that are alone",
-                         (INBOX, "torch.zeros(mine.shape).copy_(mine)"),
-                         ("partner != dist.get_rank()", "True")),
     "own_and_strided": ("lower_first", "01.returns-own", "two at once: the wrong tensor returned, "
                         "and empty_like keeps strides", ("return inbox", "return mine.clone()"),
                         (CONTIGUOUS, "")),
+    "floats": ("both_at_once", "01.only-int64-or-bfloat16", "zeros() makes float32",
+               ("torch.zeros(mine.shape, dtype=mine.dtype)", "torch.zeros(mine.shape)")),
+    "doubles": ("lower_first", "01.two-dtypes", "an inbox of another dtype",
+                ("torch.empty_like(mine, memory_format=torch.contiguous_format)",
+                 "torch.empty(mine.shape, dtype=torch.float64)")),
 }  # fmt: skip

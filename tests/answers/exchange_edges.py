@@ -78,9 +78,6 @@ WRONG = {
                                 (SEND_RIGHT, SEND_RIGHT.replace("right", "left"))),
     "forgets_one_rank": ("in_a_batch", "07.talks-to-itself", "nobody tries it with one rank",
                          ("    if n == 1:\n        return x[-1].clone(), x[0].clone()\n", "")),
-    "near_and_swapped": ("in_two_batches", "07.far-edges", "two at once: the edges that point away "
-                         "are sent, and returned the other way round",
-                         ("(x[-1], rank + 1, rank - 1), (x[0], rank - 1, rank + 1)",
-                          "(x[0], rank + 1, rank - 1), (x[-1], rank - 1, rank + 1)"),
-                         ("return tuple(out)", "return tuple(out[::-1])")),
+    "slices": ("in_two_batches", "07.shape", "rows are cut as slices",
+               ("(x[-1], rank + 1, rank - 1), (x[0],", "(x[-1:], rank + 1, rank - 1), (x[:1],")),
 }  # fmt: skip

@@ -97,9 +97,4 @@ WRONG = {
                        ("every[0][k]", "every[dist.get_rank()][k]")),
     "long_text": ("all_digests_at_once", "11.sends-tensors", "the longest digest, as text",
                   (BYTES, "hashlib.sha512(bytes(raw.tolist())).hexdigest()")),
-    "text_and_local": ("all_digests_at_once", "11.local", "two at once: text is digested, and each "
-                       "rank compares itself with rank 0",
-                       (BYTES, "hashlib.sha256(str(tensor).encode()).digest()"),
-                       ("            if theirs[k]",
-                        "            if rank == dist.get_rank() and theirs[k]")),
 }  # fmt: skip

@@ -67,13 +67,11 @@ WRONG = {
     "last_call": ("by_sets", "07.last-call", "who has gone on to another call does not wait",
                   ("            waiting |= came", "            waiting |= {r for r in came if "
                    "(dumps[r][-1]['group'], dumps[r][-1]['seq']) == key}")),
-    "last_call_and_ops": ("by_sets", "07.last-call", "two at once: only the last call of a rank, "
-                          "and equal numbers are taken for equal calls",
-                          ("{rank for rank, op in ops.items() if op == usual}", "set(ops)"),
-                          ("            waiting |= came", "            waiting |= {r for r in came "
-                           "if (dumps[r][-1]['group'], dumps[r][-1]['seq']) == key}")),
     "victims_and_everybody": ("by_sets", "07.victim", "two at once: neither groups nor who waits",
                               (MISSING, "        who = missing[key]\n"),
                               ("missing[key] = members[key] - came",
                                "missing[key] = set(range(len(dumps))) - came")),
+    "ties_by_name": ("by_sets", "07.tie", "max() of names decides between as many",
+                     ("Counter(ops.values()).most_common(1)[0][0]",
+                      "max(ops.values(), key=lambda o: ([*ops.values()].count(o), o))")),
 }  # fmt: skip

@@ -117,7 +117,4 @@ WRONG = {
                     ("            dist.reduce_scatter_single(mine, flat)\n",
                      "            dist.all_reduce(flat)\n"
                      "            mine = flat.view(n, -1)[dist.get_rank()].clone()\n")),
-    "sum_and_saved": ("by_function", "13.sum", "two at once", ("mine / n", "mine"),
-                      ("            return x @ gather(shard).t()",
-                       "            ctx.w = gather(shard)\n            return x @ ctx.w.t()")),
 }  # fmt: skip

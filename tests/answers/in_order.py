@@ -52,7 +52,6 @@ def round_and_home(work):
 
 WAITS = "    if rank > 0:\n        dist.recv(token, rank - 1)\n"
 TELLS = "    if rank < n - 1:\n        dist.send(token, rank + 1)\n"
-HEARS = "for before in range(rank):\n        dist.recv(token, before)"
 HOME = "    if rank == 0 and n > 1:\n        dist.recv(token, n - 1)\n"
 WRONG = {
     "nothing": ("along_the_row", "01.nobody-told", "ranks are numbered, so surely they come in "
@@ -76,7 +75,9 @@ WRONG = {
                     "what one rank does", ("        work()\n        dist.send(done, 0)\n",
                     "        dist.send(done, 0)\n"), ("        dist.send(go, other)\n",
                     "        work()\n        dist.send(go, other)\n")),
-    "never_and_nobody": ("round_and_home", "01.waits-in-vain", "two at once: the last has nobody "
-                         "to tell, and rank 0 alone works", (HOME, ""),
-                         ("    work()\n", "    if rank == 0:\n        work()\n")),
+    "rank_0_works": ("round_and_home", "01.not-everywhere", "rank 0 works for all, one thinks",
+                     ("    work()\n", "    if rank == 0:\n        work()\n")),
+    "hears_late": ("along_the_row", "01.hears-late", "waits after the work",
+                   (WAITS, "    coming = dist.irecv(token, rank - 1) if rank else None\n"),
+                   ("    work()\n", "    work()\n    coming.wait() if coming else None\n")),
 }  # fmt: skip

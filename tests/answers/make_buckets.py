@@ -52,7 +52,4 @@ WRONG = {
                           ("reversed([p for p in params if p.requires_grad])",
                            "[p for p in params if p.requires_grad]"),
                           ("return buckets", "return [b[::-1] for b in buckets[::-1]]")),
-    "elements_in_order": ("by_dtype", "10.forward-order", "two at once: bytes and order",
-                          ("trained[::-1]", "trained"),
-                          ("p.numel() * p.element_size()", "p.numel()")),
 }  # fmt: skip

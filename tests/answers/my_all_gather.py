@@ -55,7 +55,6 @@ def root_and_back(tensor):
     return [row.clone() for row in pile]
 
 
-BOXES = "[torch.empty(tensor.shape, dtype=tensor.dtype) for _ in range(n)]"
 OTHERS = "tensor.contiguous(), r) for r in range(n) if r != rank]"
 BACK = "        for other in range(last):\n            dist.send(pile, other)\n"
 WRONG = {
@@ -81,4 +80,6 @@ WRONG = {
                             "into the list, and the inbox keeps the strides",
                             ("        everybody.append(box)", "            everybody.append(box)"),
                             ("clone(memory_format=torch.contiguous_format)", "clone()")),
+    "own_again": ("ring", "02.same-again", "each step sends the rank's own tensor",
+                  ("isend(boxes[(rank - step) % n]", "isend(boxes[rank]")),
 }  # fmt: skip

@@ -41,9 +41,6 @@ WRONG = {
                   "long as what goes: output splits are the transpose of input splits "
                   "(pytorch/pytorch#32361, #117486)", (SIZES, ""),
                   ("int(sizes[k * n + rank])", "len(blocks[k])")),
-    "own_row_as_float32": ("in_steps", "08.lengths", "two at once",
-                           ("blocks[0].new_empty(size)", "torch.empty(size)"),
-                           ("theirs.tolist()", "mine.tolist()")),
     "the_collective": ("in_steps", "08.collective", "the shortest answer",
                        ("    for step in range(1, n):", "    dist.all_to_all(got, [b.contiguous() "
                         "for b in blocks])\n    return got\n    for step in range(1, n):")),

@@ -70,8 +70,6 @@ WRONG = {
                     ("dist.send(outbox, other)", "dist.isend(outbox, other)")),
     "powers_of_two": ("tree", "02.only-no-power-of-two", "the tree is right for 2, 4 and 8 ranks",
                       (" and place + distance < n", "")),
-    "strided": ("tree", "02.strided", "clone keeps the strides",
-                ("tensor.clone(memory_format=torch.contiguous_format)", "tensor.clone()")),
     "collective": ("chain", "02.collective", "torch has it already",
                    ("    tensor.copy_(box)\n", "    tensor.copy_(box)\n    dist.broadcast(tensor, "
                     "src)\n")),

@@ -55,7 +55,6 @@ def by_object(tensor, dst):
 
 
 BOXES = "[torch.empty(tensor.shape, dtype=tensor.dtype) for _ in range(n)]"
-CLONE = "box = tensor.clone(memory_format=torch.contiguous_format)"
 WRONG = {
     "times_n": ("all_at_once", "02.one-buffer", "a list times n is n times the same tensor: here "
                 "several irecvs fill it",
@@ -73,8 +72,10 @@ WRONG = {
     "reads_early": ("all_at_once", "02.read-before-wait", "the waits come after the copy",
                     ("    for work in works:\n", "    boxes = [box.clone() for box in boxes]\n"
                      "    for work in works:\n")),
-    "everywhere_strided": ("all_at_once", "02.list-everywhere", "two at once: a list on every "
-                           "rank, and strided tensors sent as they lie",
-                           ("return None", "return [tensor.clone()]"),
-                           ("dist.isend(tensor.contiguous(), dst)", "dist.isend(tensor, dst)")),
+    "strided": ("all_at_once", "02.strided", "strided tensors are sent as they lie",
+                ("dist.isend(tensor.contiguous(), dst)", "dist.isend(tensor, dst)")),
+    "to_rank_0": ("flat", "02.other-root", "rank 0 for dst",
+                  ("rank != dst:\n        dist.send(tensor.contiguous(), dst)",
+                   "rank != 0:\n        dist.send(tensor.contiguous(), 0)"),
+                  ("other != dst", "other != 0")),
 }  # fmt: skip

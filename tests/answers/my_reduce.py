@@ -72,8 +72,6 @@ WRONG = {
     "in_place": ("chain", "02.changes-argument", "the total grows in the caller's tensors",
                  (CLONE, "tensor.contiguous()"),
                  ("mine = mine + inbox if op", "mine = mine.add_(inbox) if op")),
-    "cleared": ("flat", "02.changes-argument", "what has been sent is cleared for the next round",
-                ("        return\n", "        tensor.zero_()\n        return\n")),
     "from_zeros": ("all_first", "02.starts-from-0", "a sum starts from 0, and so everything does",
                    ("torch.empty((n, ", "torch.zeros((n + 1, ")),
     "not_its_own": ("all_first", "02.one-lost", "dst has no message from itself",
@@ -89,7 +87,11 @@ WRONG = {
                       ("if place + distance < n:", "if True:")),
     "rebinds": ("flat", "02.left-unwritten", "a name is given another tensor",
                 ("tensor.copy_(combine(tensor, inbox))", "tensor = combine(tensor, inbox)")),
-    "other_op_strided": ("all_first", "02.other-op", "two at once: one operation for another, and "
-                         "sent as it lies", ('"prod": torch.prod', '"prod": torch.sum'),
-                     ("dist.isend(tensor.contiguous(), dst)", "dist.isend(tensor, dst)")),
+    "pythons_max": ("flat", "02.one-truth-value", "Python has a max and a min",
+                    ('"max": torch.maximum, "min": torch.minimum', '"max": max, "min": min')),
+    "total_is_inbox": ("flat", "02.received-over-own", "the result so far is the inbox",
+                       ("inbox = torch.empty_like(outbox)", "inbox = tensor")),
+    "adds": ("flat", "02.other-op", "op is forgotten",
+             ('"prod": torch.mul, "max": torch.maximum, "min": torch.minimum',
+              '"prod": torch.add, "max": torch.add, "min": torch.add')),
 }  # fmt: skip

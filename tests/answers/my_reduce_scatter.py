@@ -104,4 +104,6 @@ WRONG = {
     "unadded_alone": ("to_their_owners", "02.input-block", "two at once: what comes is not added, "
                       "and one rank gets a view", ("        total += inbox\n", ""),
                       (STARTS, f"{STARTS} if n > 1 else blocks[0]")),
+    "own_left_out": ("to_their_owners", "02.own-missing", "only what comes is added up",
+                     ("total = blocks[rank].clone()", "total = torch.zeros_like(blocks[rank])")),
 }  # fmt: skip

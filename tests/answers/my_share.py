@@ -52,7 +52,7 @@ WRONG = {
     "as_torch_chunk": ("by_rounding", "00.sizes", "torch.chunk rounds every share up, too",
                        ("-(-left // ranks_left)",
                         "min(left, -(-n_items // dist.get_world_size()))")),
-    "drops_and_lists": ("by_divmod", "00.wrong-type", "two at once: nobody takes what is left, "
-                        "and the items in place of their range", (START, "rank * size"),
-                        (RANGE, "return list(range(start, start + size))")),
+    "one_item_each": ("by_divmod", "00.never-empty", "at least one item for everybody",
+                      ("    start =", "    if size == 0:\n        return range(rank, rank + 1)\n"
+                       "    start =")),
 }  # fmt: skip

@@ -71,11 +71,6 @@ WRONG = {
     "bias_shared_out": ("by_two_functions", "14.bias-divided", "n times b2/n is b2, forward "
                         "(torchtitan#4332)", ("Summed.apply(linear(hidden, w2)) + b2",
                         "Summed.apply(linear(hidden, w2, b2 / dist.get_world_size()))")),
-    "sums_twice": ("by_two_functions", "14.summed-again", "the backward of a sum over ranks is a "
-                   "sum over ranks, as functional collectives have it",
-                   ("            return grad\n\n    hidden",
-                    "            total = grad.contiguous().clone()\n"
-                    "            dist.all_reduce(total)\n            return total\n\n    hidden")),
     "functional": ("by_hook", "14.summed-again", "a collective that autograd knows looks safe",
                    ("    others = share.detach().clone()\n    dist.all_reduce(others)\n"
                     "    return share + (others - share.detach()) + b2",
@@ -105,7 +100,4 @@ WRONG = {
                         "            dist.all_reduce(total.contiguous())\n")),
     "hook_on_x": ("by_hook", "14.changes-argument", "a hook on x looks shorter",
                   ("copied = x.view_as(x)", "copied = x")),
-    "two_at_once": ("by_two_functions", "14.bias-n-times", "two at once",
-                    ("linear(hidden, w2)) + b2", "linear(hidden, w2, b2))"),
-                    ("linear(Copied.apply(x), w1, b1)", "linear(x, w1, b1)")),
 }  # fmt: skip

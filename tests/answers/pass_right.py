@@ -65,4 +65,6 @@ WRONG = {
     "own_and_alone": ("by_parity", "01.returns-own", "two at once: the wrong tensor, and nobody "
                       "thought of one rank", ("return inbox", "return mine.clone()"),
                       ("n == 1", "n == 0")),
+    "a_dimension_more": ("one_breaks_the_ring", "01.shape", "a row is taken for a matrix",
+                         ("return inbox", "return inbox[None]")),
 }  # fmt: skip

@@ -109,40 +109,6 @@ EVERYONE = """    boxes = [mine.clone() for _ in range(n)]
     tensor.copy_(sum(boxes[1:], boxes[0]))
     return
     if rank >= power:"""
-UP_AND_DOWN = """    rounds = [1 << k for k in range((n - 1).bit_length())]
-    for distance in rounds:
-        if rank % (2 * distance) == distance:
-            dist.send(mine, rank - distance)
-        elif rank % (2 * distance) == 0 and rank + distance < n:
-            dist.recv(inbox, rank + distance)
-            mine += inbox
-    for distance in reversed(rounds):
-        if rank % (2 * distance) == distance:
-            dist.recv(mine, rank - distance)
-        elif rank % (2 * distance) == 0 and rank + distance < n:
-            dist.send(mine, rank + distance)
-    tensor.copy_(mine)
-    return
-    if rank >= power:"""
-TO_RANK_0 = """    if rank >= power:
-        dist.send(mine, 0)
-        dist.recv(mine, 0)
-    elif rank == 0:
-        for extra in range(power, n):
-            dist.recv(inbox, extra)
-            mine += inbox
-    distance = 1
-    while distance < power and rank < power:
-        going = dist.isend(mine, rank ^ distance)
-        dist.recv(inbox, rank ^ distance)
-        going.wait()
-        mine += inbox
-        distance *= 2
-    for extra in range(power, n) if rank == 0 else ():
-        dist.send(mine, extra)
-    tensor.copy_(mine)
-    return
-    if rank >= power:"""
 WRONG = {
     "powers_of_two": ("folded", "09.left-out", "as in the picture of eight ranks",
                       ("        dist.send(mine, rank - power)\n        dist.recv(mine, rank - "

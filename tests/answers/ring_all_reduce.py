@@ -111,4 +111,10 @@ WRONG = {
     "sends_first_and_wrong_buffer": ("to_the_left", "04.send-first", "two at once",
                           ("first = rank % 2 == 0", "first = True"),
                           ("chunks[into] + inbox", "chunks[into] + chunks[out]")),
+    "received_and_doubled": ("in_two_halves", "04.received-over-own", "recv into the chunk",
+                             ("inbox = torch.empty_like(chunks[into])", "inbox = chunks[into]")),
+    "never_gathered": ("in_two_halves", "04.not-gathered", "the second half only receives",
+                       ("recv(chunks[into],", "recv(chunks[into].clone(),")),
+    "rest_left_out": ("in_two_halves", "04.only-uneven-or-fewer-chunks", "// drops the rest",
+                      ("flat.tensor_split(n)", "flat[: len(flat) // n * n].tensor_split(n)")),
 }  # fmt: skip

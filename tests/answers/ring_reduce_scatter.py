@@ -67,4 +67,8 @@ WRONG = {
     "empty_not_sent": ("straight_to_the_owner", "04.only-few-or-empty", "an empty chunk is not "
                        "worth a message; its owner waits for it all the same",
                        ("for peer in others]", "for peer in others if len(chunks[peer])]")),
+    "same_chunk": ("owns_the_next", "04.same-chunk", "its own chunk in every step",
+                   ("(rank - step) % n, (rank - step - 1) % n", "rank, (rank - 1) % n")),
+    "received_and_doubled": ("owns_the_next", "04.received-over-own", "recv into the chunk",
+                             ("inbox = torch.empty_like(chunks[into])", "inbox = chunks[into]")),
 }  # fmt: skip

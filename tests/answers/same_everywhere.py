@@ -73,6 +73,6 @@ WRONG = {
     "as_saved": ("by_digest", "05.skips-unsaved", "the state_dict is the model, as far as "
                  "it is saved",
                  ("(*model.parameters(), *model.buffers())", "model.state_dict().values()")),
-    "parameters_and_keeps_it": ("compared_with_rank_0", "05.local", "two at once", (TELLS, ""),
-                          ("(*model.parameters(), *model.buffers())", "model.parameters()")),
+    "parameters_alone": ("compared_with_rank_0", "05.only-another-buffer", "buffers are forgotten",
+                         ("(*model.parameters(), *model.buffers())", "model.parameters()")),
 }  # fmt: skip

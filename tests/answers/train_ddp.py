@@ -98,7 +98,6 @@ def reduced_each_step(model, dataset, epochs, batch_size, seed):
     return out
 
 
-SAMPLER = "DistributedSampler(dataset, seed=seed)"
 LOADER = "DataLoader(dataset, batch_size, sampler=sampler)"
 WRAPPER = "DistributedDataParallel(model)\n    optimizer"
 BACKWARD = "            loss.backward()\n"

@@ -57,18 +57,6 @@ STAR = """if rank == src:
     else:
         dist.recv(box, src)
     while False:"""
-STAR_OF_MANY = """if n > 17 and rank == src:
-        for other in range(n):
-            if other != src:
-                dist.send(box, other)
-    elif n > 17:
-        dist.recv(box, src)
-    while knows < n <= 17:"""
-CHAIN = """if place:
-        dist.recv(box, (rank - 1) % n)
-    if place < n - 1:
-        dist.send(box, (rank + 1) % n)
-    while False:"""
 HEAP = """parent, children = (place - 1) // 2, (2 * place + 1, 2 * place + 2)
     if place:
         dist.recv(box, (parent + src) % n)

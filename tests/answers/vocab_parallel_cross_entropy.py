@@ -114,17 +114,10 @@ WRONG = {
                  "    sides = (first, int(end + behind))\n"
                  "    whole = Summed.apply(torch.nn.functional.pad(logits, sides))\n"
                  "    return torch.nn.functional.cross_entropy(whole, targets, reduction='none')")),
-    "in_place": ("by_formula", "14.changes-argument", "one tensor less",
-                 ("            dist.all_reduce(both)\n",
-                  "            dist.all_reduce(both)\n            logits.copy_(powers)\n")),
     "targets_in_place": ("by_formula", "14.changes-argument", "only the logits are spared",
                          ("column = torch.where(mine, targets - first, 0)",
                           "column = torch.where(mine, targets.sub_(first), 0)")),
     "no_columns": ("by_formula", "14.only-no-columns", "every rank has some columns",
                    ("logits.amax(1) if v else logits.new_full((rows,), -torch.inf)",
                     "logits.amax(1)")),
-    "two_at_once": ("by_autograd", "14.summed-again", "two at once",
-                    ("shifted = logits - top[:, None]", "shifted = logits"),
-                    ("            return grad\n", "            total = grad.clone()\n"
-                     "            dist.all_reduce(total)\n            return total\n")),
 }  # fmt: skip

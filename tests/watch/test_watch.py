@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from watched_jobs import ROOT, gone, start
 
+from course_lib.watch.cli import main
+
 RIGHT = """
     import argparse, atexit, multiprocessing, os, pickle, sys
     import torch, torch.distributed as dist
@@ -46,17 +48,16 @@ RIGHT = """
 
 
 def test_a_script_does_what_it_does_without(tmp_path: Path):
+    """Python itself would print these lines, and nothing else."""
     (tmp_path / "neighbour.py").write_text("word = 'hello'\n")
-    seen = [
-        start(tmp_path, RIGHT, "--lr", "0.5", watched=watched, options=()).finish()
-        for watched in (True, False)
-    ]
-    assert seen[0].ends == seen[1].ends
-    assert seen[0].codes == seen[1].codes == [0, 3]
-    assert "sum 2.0 hello" in seen[0].ends[1][0]
+    done = start(tmp_path, RIGHT, "--lr", "0.5").finish()
+    first = f"args 0.5 train.py {tmp_path}/train.py None\nsum 2.0 hello\n"
+    last = "[16]\nat exit\n"
+    assert done.ends == [(f"{first}[9]\n{last}", ""), (first + last, "")]
+    assert done.codes == [0, 3]
 
 
-def test_a_group_that_is_not_destroyed_ends_well_and_its_logs_can_be_read(tmp_path: Path):
+def test_a_group_that_is_not_destroyed_ends_well_and_its_logs_can_be_read(tmp_path: Path, capsys):
     source = """
         import torch, torch.distributed as dist
         dist.init_process_group("gloo")
@@ -66,10 +67,9 @@ def test_a_group_that_is_not_destroyed_ends_well_and_its_logs_can_be_read(tmp_pa
     done = start(tmp_path, source).finish()
     assert done.codes == [0, 0]
     assert done.ends == [("", "")] * 2
-    command = [sys.executable, "-m", "course_lib.watch", "--read", str(tmp_path / "logs")]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    read = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
-    assert read.stdout == "6 calls of 2 ranks, and nothing wrong is found in them.\n", read.stderr
+    assert main(["--read", str(tmp_path / "logs")]) == 0
+    said = capsys.readouterr().out
+    assert said == "6 calls of 2 ranks, and nothing wrong is found in them.\n"
 
 
 def test_a_call_that_only_one_rank_makes_is_told_while_the_job_stands(tmp_path: Path):
@@ -95,8 +95,16 @@ def test_a_call_that_only_one_rank_makes_is_told_while_the_job_stands(tmp_path: 
         job.kill()
 
 
+@pytest.mark.slow
+def test_groups_of_some_ranks_come_through_in_silence(tmp_path: Path):
+    """One of the right jobs that the soak starts by torchrun."""
+    job = ROOT / "tests" / "soak" / "jobs" / "right" / "subgroups.py"
+    done = start(tmp_path, job.read_text(), size=3).finish()
+    assert [out for out, _ in done.ends] == [f"rank {n} [1.0, 1.0]\n" for n in range(3)]
+    assert [err for _, err in done.ends] == [""] * 3
+
+
 BROKEN = {
-    "raises": ("x[7] = 1", 1, "RankFailed: rank 1 raised IndexError", "x[7] = 1"),
     "killed": (
         "os.kill(os.getpid(), signal.SIGKILL)",
         -9,
@@ -222,7 +230,7 @@ def test_who_waits_for_the_group_to_form_is_told_once_and_later_waits_too(tmp_pa
 
 
 @pytest.mark.slow
-def test_two_machines_without_a_common_folder_are_read_together_afterwards(tmp_path: Path):
+def test_two_machines_without_a_common_folder_are_read_together_afterwards(tmp_path: Path, capsys):
     source = """
         import torch, torch.distributed as dist
         dist.init_process_group("gloo")
@@ -235,15 +243,11 @@ def test_two_machines_without_a_common_folder_are_read_together_afterwards(tmp_p
     assert done.codes == [0, 0]
     assert done.ends == [("", "")] * 2, "neither has both logs"
     both = [str(tmp_path / f"logs-{rank}") for rank in range(2)]
-    command = [sys.executable, "-m", "course_lib.watch", "--read"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    told = [
-        subprocess.run([*command, *folders], capture_output=True, text=True, env=env, timeout=60)
-        for folders in (both, both[:1])
-    ]
-    assert "do not agree on the reduce op: SUM and MAX" in told[0].stdout
-    assert told[0].stdout.count("train.py, line 7:") == 2
-    assert [one.returncode for one in told] == [1, 0]
+    assert main(["--read", *both]) == 1
+    told = capsys.readouterr().out
+    assert "do not agree on the reduce op: SUM and MAX" in told
+    assert told.count("train.py, line 7:") == 2
+    assert main(["--read", both[0]]) == 0
 
 
 # Nobody waits for the other one, who would miss it a moment before it is ended, too.
@@ -251,17 +255,20 @@ SLEEPS = STANDS.replace("if dist.get_rank() == 1:", "if True:")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_what_torchrun_started_ends_the_rank(tmp_path: Path, number: int):
+@pytest.mark.parametrize(
+    "numbers", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGKILL, signal.SIGINT)]
+)
+def test_a_signal_to_what_torchrun_started_ends_the_rank(tmp_path: Path, numbers: tuple[int, int]):
     job = start(tmp_path, SLEEPS)
     try:
         pids = [int(rank.stdout.readline()) for rank in job.ranks]
-        for rank in job.ranks:
+        for rank, number in zip(job.ranks, numbers, strict=True):
             os.kill(rank.pid, number)
         assert gone(pids, 60) == []
-        assert [rank.wait(20) for rank in job.ranks] == [-number, -number]
-        if number != signal.SIGINT:  # of which Python itself prints a traceback
-            assert [rank.stderr.read() for rank in job.ranks] == ["", ""]
+        assert [rank.wait(20) for rank in job.ranks] == [-number for number in numbers]
+        for rank, number in zip(job.ranks, numbers, strict=True):
+            if number != signal.SIGINT:  # of which Python itself prints a traceback
+                assert rank.stderr.read() == ""
     finally:
         job.kill()
 

@@ -70,13 +70,12 @@ def start(
     *words: str,
     size: int = 2,
     options=(),
-    watched=True,
     env=None,
     machines=False,
     apart=False,
 ) -> Started:
-    """Start a script on so many ranks, under watch or not; each on a machine of its own, as far as
-    it knows, or all on one. Machines that are ``apart`` have a folder each.
+    """Start a script on so many ranks under watch; each on a machine of its own, as far as it
+    knows, or all on one. Machines that are ``apart`` have a folder each.
     """
     script = folder / "train.py"
     script.write_text(textwrap.dedent(source))
@@ -85,9 +84,7 @@ def start(
     base |= {"OMP_NUM_THREADS": "1"}
     base |= {"PYTHONPATH": str(ROOT)} | (env or {})
     logs = folder / "logs"
-    command = [sys.executable, "-u"]
-    if watched:
-        command += ["-m", "course_lib.watch", *options]
+    command = [sys.executable, "-u", "-m", "course_lib.watch", *options]
     ranks = [
         subprocess.Popen(
             [*command, str(script), *words],

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import psutil
 
-JOBS = Path(__file__).resolve().parents[1] / "soak" / "jobs"
+JOBS = Path(__file__).resolve().parent / "jobs"
 HOUSE = JOBS.parents[2]
 MARK = "COURSE_LIB_JOB"  # in the environment of every process that a job here starts
 LONGEST = 90.0  # seconds that a job may take
@@ -67,10 +67,8 @@ class Job:
         marked = (n for n, line in enumerate(lines, 1) if line.endswith("# told"))
         return [f"{self.path.name}, line {n}" for n in marked]
 
-    def commands(self, watched: bool, agents: bool = True) -> list[list[str]]:
+    def commands(self, watched: bool) -> list[list[str]]:
         watch = ["-m", "course_lib.watch"] if watched else []
-        if not agents:
-            return [[sys.executable, "-u", *watch, str(self.path)] for _ in range(self.ranks)]
         where = ["--standalone", f"--nproc-per-node={self.ranks}"]
         if self.agents > 1:
             ends = f"--master-addr=127.0.0.1 --master-port={free_port()}"
@@ -145,10 +143,8 @@ class Course:
         return wrong
 
 
-def play(job: Job, folder: Path, watched: bool = True, agents: bool = True) -> Course:
-    """The job's course in a folder of its own. A job that would hang is ended once all is told.
-    Without ``agents``, its ranks start sooner, and nobody ends them when one fails.
-    """
+def play(job: Job, folder: Path, watched: bool = True) -> Course:
+    """The job's course in a folder of its own. A job that would hang is ended once all is told."""
     scratch = folder / "tmp"
     scratch.mkdir(parents=True)
     environ = os.environ | {
@@ -162,19 +158,17 @@ def play(job: Job, folder: Path, watched: bool = True, agents: bool = True) -> C
     if job.logs:
         environ["COURSE_LIB_LOGS"] = str(folder / "logs")
     course, began = Course(), time.time()
-    commands = job.commands(watched, agents)
-    places = [{}] * len(commands) if agents else _places(len(commands))
     started = [
         subprocess.Popen(
             command,
             cwd=folder,
-            env=environ | place,
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        for command, place in zip(commands, places, strict=True)
+        for command in job.commands(watched)
     ]
     pipes = [(p.stdout, course.out) for p in started] + [(p.stderr, course.err) for p in started]
     readers = [threading.Thread(target=_read, args=pipe, daemon=True) for pipe in pipes]
@@ -193,17 +187,6 @@ def play(job: Job, folder: Path, watched: bool = True, agents: bool = True) -> C
     course.left = _left(folder)
     course.logs = [path.name for path in (folder / "tmp").glob("course_lib-watch-*")]
     return course
-
-
-def _places(size: int) -> list[dict[str, str]]:
-    """What torchrun would tell each rank of its place."""
-    shared = {
-        "WORLD_SIZE": str(size),
-        "LOCAL_WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-    }
-    return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
 
 
 def _read(pipe, lines: list[tuple[float, str]]) -> None:
