@@ -24,7 +24,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -71,10 +71,9 @@ class Life:
 def folders() -> Iterator[list[str]]:
     """Where checkpoints are to lie, and all that is written elsewhere: on two file systems, where
     there are two."""
-    places = [str(OTHER_DISK)] if os.access(OTHER_DISK, os.W_OK) else []
-    with ExitStack() as stack:
-        made = [tempfile.TemporaryDirectory(dir=place) for place in (*places, None, None)[:2]]
-        yield [stack.enter_context(one) for one in made]
+    other = str(OTHER_DISK) if os.access(OTHER_DISK, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=other) as one, tempfile.TemporaryDirectory() as two:
+        yield [one, two]
 
 
 def start(
